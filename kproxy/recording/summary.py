@@ -1,0 +1,145 @@
+"""What is written behind the last chunk of a recording: DataEnd, summary, footer.
+
+`Contents` is what a writer must remember of a file in order to finish it, kept packed: 73 to 77
+bytes per chunk, the very bytes of the ChunkIndex record. `recover` collects the same from a file
+whose writer was killed, so that both finish a file in the same way.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import attrs
+
+from kproxy.recording.format import (
+    CHANNEL,
+    CHUNK_INDEX,
+    DATA_END,
+    FOOTER,
+    FOOTER_FIELDS,
+    MAGIC,
+    METADATA_INDEX,
+    PROFILE,
+    RECORD,
+    SCHEMA,
+    STATISTICS,
+    SUMMARY_OFFSET,
+    TOPICS,
+    channel_records,
+    record,
+    schema_records,
+    string,
+)
+
+_CHUNK_INDEX = struct.Struct("<BQQQQQIQI")
+_CHUNK_SIZES = struct.Struct("<QQ")
+_STATISTICS = struct.Struct("<QHIIIIQQ")
+
+
+@attrs.frozen
+class ChunkInfo:
+    """One chunk as the index lists it. Times in nanoseconds, sizes in bytes."""
+
+    start_ns: int
+    end_ns: int
+    offset: int
+    """Of the chunk record in the file."""
+    length: int
+    """Of the chunk record, opcode and length included."""
+    compression: str
+    compressed_bytes: int
+    uncompressed_bytes: int
+    messages: tuple[int, int, int, int]
+    """How many on /kafka/frames, headers, connections, events."""
+
+    def index_record(self) -> bytes:
+        """Return the ChunkIndex record; without message indexes."""
+        name = self.compression.encode()
+        head = _CHUNK_INDEX.pack(
+            CHUNK_INDEX,
+            _CHUNK_INDEX.size - RECORD.size + len(name) + _CHUNK_SIZES.size,
+            self.start_ns,
+            self.end_ns,
+            self.offset,
+            self.length,
+            0,
+            0,
+            len(name),
+        )
+        return head + name + _CHUNK_SIZES.pack(self.compressed_bytes, self.uncompressed_bytes)
+
+
+@attrs.define(eq=False)
+class Contents:
+    """What the summary of a file says, and the CRC of all its bytes up to the end of its data."""
+
+    schema_id: str
+    metadata_offset: int
+    metadata_bytes: int
+    size: int
+    """Bytes of the file so far: where the next chunk goes."""
+    crc: int
+    """CRC-32 of these bytes."""
+    chunks: int = 0
+    messages: list[int] = attrs.field(factory=lambda: [0, 0, 0, 0])
+    """How many on /kafka/frames, headers, connections, events."""
+    start_ns: int = 0
+    end_ns: int = 0
+    index: bytearray = attrs.field(factory=bytearray)
+    """ChunkIndex records, one behind the other."""
+
+    def add(self, chunk: ChunkInfo, crc: int) -> None:
+        """Count a chunk that is in the file; `crc` is that of the file including it."""
+        self.index += chunk.index_record()
+        if not self.chunks or chunk.start_ns < self.start_ns:
+            self.start_ns = chunk.start_ns
+        self.end_ns = max(self.end_ns, chunk.end_ns)
+        self.chunks += 1
+        for place, count in enumerate(chunk.messages):
+            self.messages[place] += count
+        self.size = chunk.offset + chunk.length
+        self.crc = crc
+
+    def ending(self) -> bytes:
+        """Return all that follows the last chunk: DataEnd to the final magic."""
+        data_end = record(DATA_END, struct.pack("<I", self.crc))
+        summary_start = self.size + len(data_end)
+        groups = [
+            (SCHEMA, schema_records()),
+            (CHANNEL, channel_records(self.schema_id)),
+            (STATISTICS, self._statistics()),
+            (CHUNK_INDEX, bytes(self.index)),
+            (METADATA_INDEX, self._metadata_index()),
+        ]
+        at = summary_start
+        offsets = b""
+        for opcode, records in groups:
+            if records:
+                offsets += record(SUMMARY_OFFSET, struct.pack("<BQQ", opcode, at, len(records)))
+                at += len(records)
+        summary = b"".join(records for _, records in groups) + offsets
+        footer = RECORD.pack(FOOTER, FOOTER_FIELDS.size) + struct.pack("<QQ", summary_start, at)
+        crc = zlib.crc32(footer, zlib.crc32(summary))
+        return b"".join((data_end, summary, footer, struct.pack("<I", crc), MAGIC))
+
+    def _statistics(self) -> bytes:
+        counts = b"".join(
+            struct.pack("<HQ", channel, count)
+            for channel, count in zip(TOPICS, self.messages, strict=True)
+        )
+        fixed = _STATISTICS.pack(
+            sum(self.messages),
+            len(TOPICS),
+            len(TOPICS),
+            0,
+            1,
+            self.chunks,
+            self.start_ns,
+            self.end_ns,
+        )
+        return record(STATISTICS, fixed + struct.pack("<I", len(counts)) + counts)
+
+    def _metadata_index(self) -> bytes:
+        place = struct.pack("<QQ", self.metadata_offset, self.metadata_bytes)
+        return record(METADATA_INDEX, place + string(PROFILE))

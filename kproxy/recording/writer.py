@@ -1,0 +1,294 @@
+"""Writes one recording file.
+
+    write(entries) ─▶ pack into chunks ─▶ compress or not ─▶ one pwritev ─▶ the OS
+                        data chunk, header chunk, data chunk, header chunk …
+
+Invariants: after `write` returned, all of its entries are with the operating system (they survive
+the death of the process); after it raised, none of them is in the file and the next `write` goes
+on where the file was whole. Every byte is written at an offset that the writer keeps itself, so
+that what a failed write left behind is overwritten.
+
+Per frame there is one `struct` call (message header and row at once) and no copy beyond one join;
+pieces of big frames go to the kernel as they came.
+
+Compression is decided per chunk, because chunks of one kind would have to be cut wherever small
+and big frames alternate: a chunk is stored if at least half of its bytes are in frames of 16 KiB
+and more (batches, mostly compressed by their producer), else compressed with zstd level 1. So at
+most as many bytes as are worth it are compressed in vain.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from kproxy.exchange.entries import Frame, Note
+from kproxy.recording.crc import combine
+from kproxy.recording.format import (
+    CHUNK,
+    CHUNK_HEADS,
+    HEADER,
+    HEADERS,
+    LIBRARY_PREFIX,
+    MAGIC,
+    METADATA,
+    PROFILE,
+    RECORD,
+    STORED_BYTES_MIN,
+    channel_records,
+    metadata_entries,
+    record,
+    schema_records,
+    string,
+    string_map,
+)
+from kproxy.recording.pack import Buffer, Packed, header_chunk, packed_chunks
+from kproxy.recording.summary import ChunkInfo, Contents
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
+
+_BUFFERS_MAX = 1024  # of one pwritev: IOV_MAX on Linux and macOS
+_COMBINE_BYTES_MIN = 64 * 1024  # below, reading the bytes again is cheaper
+
+
+class Writer:
+    """One recording file being written.
+
+    `path` must not exist. `start_ns` is when the recording starts, `schema_id` identifies the table
+    of messages (`kproxy/protocol/messages.txt`) by which its frames are to be decoded,
+    `library_version` is kproxy's. `compression` is "adaptive" or "none" (for files kept in git).
+    `metadata` is further text that the file shall carry.
+
+    Calls may come from any thread, one at a time.
+
+    Resource handling: holds a file descriptor until `close`.
+
+    Raises: FileExistsError, when the path is taken; OSError, when it cannot be created; ValueError,
+    for an unknown compression or metadata that the format reserves.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        start_ns: int,
+        schema_id: str,
+        library_version: str,
+        compression: str = "adaptive",
+        metadata: dict[str, str] | None = None,
+    ):
+        head, contents = _head(schema_id, start_ns, library_version, metadata or {})
+        self._start(Path(path), contents, compression)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        lock(self._fd)
+        try:
+            self._put([head], 0)
+        except OSError:
+            os.close(self._fd)
+            os.unlink(path)
+            raise
+
+    @classmethod
+    def resume(cls, path: Path, fd: int, contents: Contents) -> Writer:
+        """Return a writer that goes on behind `contents` of a file; takes over `fd`."""
+        writer = cls.__new__(cls)
+        writer._start(path, contents, "none")
+        writer._fd = fd
+        return writer
+
+    def _start(self, path: Path, contents: Contents, compression: str) -> None:
+        self.path = path
+        self._contents = contents
+        self._closed = False
+        if compression == "adaptive":
+            import zstandard  # 8 ms, and only needed here
+
+            self._compress = zstandard.ZstdCompressor(level=1).compress
+        elif compression == "none":
+            self._compress = None
+        else:
+            raise ValueError(f'compression is "adaptive" or "none", not {compression!r}')
+
+    @property
+    def bytes_written(self) -> int:
+        """The size of the file so far."""
+        return self._contents.size
+
+    def write(self, entries: Sequence[Frame | Note]) -> None:
+        """Append entries, in whole chunks.
+
+        Raises: OSError, when the file cannot take them (disk full …): then none of them is in it.
+        """
+        if self._closed:
+            raise ValueError(f"{self.path} is closed")
+        contents = self._contents
+        buffers: list[Buffer] = []
+        done: list[tuple[ChunkInfo, int]] = []
+        at, crc = contents.size, contents.crc
+        frames, tables, connections, events = contents.messages
+        sequence = frames + connections + events
+        for packed in packed_chunks(iter(entries), sequence):
+            table = header_chunk(packed, tables + len(done) // 2)
+            for chunk in (packed, table):
+                info, crc = self._chunk(chunk, at, crc, buffers)
+                at += info.length
+                done.append((info, crc))
+        self._put(buffers, contents.size)
+        for info, crc in done:
+            contents.add(info, crc)
+
+    def write_table(self, rows: list[bytes], start_ns: int, end_ns: int) -> None:
+        """Append only the header chunk of a data chunk that lacks it (when resuming a file)."""
+        packed = Packed(rows=rows, start_ns=start_ns, end_ns=end_ns)
+        buffers: list[Buffer] = []
+        contents = self._contents
+        table = header_chunk(packed, contents.messages[HEADERS - 1])
+        info, crc = self._chunk(table, contents.size, contents.crc, buffers)
+        self._put(buffers, contents.size)
+        contents.add(info, crc)
+
+    def close(self) -> None:
+        """Write the summary and close the file. Closing twice does nothing.
+
+        Raises: OSError, when there is no room for the summary: all that was written stays readable,
+        and `recover` can complete the file later.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._put([self._contents.ending()], self._contents.size)
+        finally:
+            os.close(self._fd)
+
+    def _chunk(
+        self, packed: Packed, at: int, crc: int, buffers: list[Buffer]
+    ) -> tuple[ChunkInfo, int]:
+        """Append a chunk's buffers; return its index entry, and the file's CRC including it."""
+        parts = _coalesced(packed.parts) if packed.stored_bytes else [b"".join(packed.parts)]
+        records_crc = 0
+        for part in parts:
+            records_crc = zlib.crc32(part, records_crc)
+        compression = ""
+        compressed_bytes = packed.size
+        if self._compress and packed.compressible:
+            compressed = self._compress(parts[0] if len(parts) == 1 else b"".join(parts))
+            if len(compressed) < packed.size:
+                compression, parts, compressed_bytes = "zstd", [compressed], len(compressed)
+        layout = CHUNK_HEADS[compression]
+        fields = [
+            CHUNK,
+            layout.size - RECORD.size + compressed_bytes,
+            packed.start_ns,
+            packed.end_ns,
+            packed.size,
+            records_crc,
+            len(compression),
+        ]
+        if compression:
+            fields.append(compression.encode())
+        head = layout.pack(*fields, compressed_bytes)
+        buffers.append(head)
+        buffers += parts
+        crc = zlib.crc32(head, crc)
+        if compression or compressed_bytes < _COMBINE_BYTES_MIN:
+            for part in parts:
+                crc = zlib.crc32(part, crc)
+        else:
+            crc = combine(crc, records_crc, compressed_bytes)
+        info = ChunkInfo(
+            packed.start_ns,
+            packed.end_ns,
+            at,
+            len(head) + compressed_bytes,
+            compression,
+            compressed_bytes,
+            packed.size,
+            packed.messages,
+        )
+        return info, crc
+
+    def _put(self, buffers: list[Buffer], at: int) -> None:
+        """Write buffers at an offset, all or nothing."""
+        try:
+            _write_at(self._fd, buffers, at)
+        except OSError:
+            try:
+                os.ftruncate(self._fd, at)
+            except OSError:
+                pass  # the next write overwrites what is behind `at`, and readers stop there
+            raise
+
+
+def lock(fd: int) -> bool:
+    """Mark an open file as being written, until its descriptor is closed or its process dies.
+
+    Returns whether it was free; also where locks are not to be had.
+    """
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # some network file systems have no locks
+    return True
+
+
+def _head(
+    schema_id: str, start_ns: int, library_version: str, metadata: dict[str, str]
+) -> tuple[bytes, Contents]:
+    """Return a file's bytes up to the first chunk, and the contents of a file that is only these."""
+    library = LIBRARY_PREFIX + library_version
+    before = b"".join(
+        (
+            MAGIC,
+            record(HEADER, string(PROFILE) + string(library)),
+            schema_records(),
+            channel_records(schema_id),
+        )
+    )
+    entries = metadata_entries(schema_id, start_ns, metadata) | {"head_crc32": "0" * 8}
+    own = record(METADATA, string(PROFILE) + string_map(entries))
+    head = (before + own)[:-8]
+    head += f"{zlib.crc32(head):08x}".encode()
+    return head, Contents(schema_id, len(before), len(own), len(head), zlib.crc32(head))
+
+
+def _coalesced(parts: Iterable[Buffer]) -> list[Buffer]:
+    """Join neighbouring small parts; leave big ones as they are."""
+    joined: list[Buffer] = []
+    small: list[Buffer] = []
+    for part in parts:
+        if len(part) < STORED_BYTES_MIN:
+            small.append(part)
+            continue
+        if small:
+            joined.append(b"".join(small))
+            small = []
+        joined.append(part)
+    if small:
+        joined.append(b"".join(small))
+    return joined
+
+
+def _write_at(fd: int, buffers: list[Buffer], at: int) -> None:
+    """Write all bytes of all buffers, at an offset.
+
+    Raises: OSError.
+    """
+    for start in range(0, len(buffers), _BUFFERS_MAX):
+        batch = buffers[start : start + _BUFFERS_MAX]
+        wanted = sum(map(len, batch))
+        done = os.pwritev(fd, batch, at)
+        if done < wanted:
+            rest = memoryview(b"".join(batch))
+            while done < wanted:
+                done += os.pwrite(fd, rest[done:], at + done)
+        at += wanted
