@@ -1,0 +1,75 @@
+"""Java in the test bed: jars from Maven, and how a JVM is started.
+
+`jars` resolves artifacts with all they need into the cache, through Maven and its settings.
+`FLAGS` make short-lived JVMs start quickly and stay small: two cores run everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from tests.bed import needs
+
+FLAGS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData"]
+
+# Kafka 4 names no logging backend; this one needs no configuration file.
+LOGGER = "org.slf4j:slf4j-simple:1.7.36"
+
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>kproxy</groupId><artifactId>testbed</artifactId><version>1</version>
+  <dependencies>{dependencies}</dependencies>
+</project>
+"""
+_DEPENDENCY = (
+    "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+)
+
+
+def jars(name: str, *artifacts: str) -> Path:
+    """A folder with the artifacts ("group:artifact:version") and their runtime dependencies."""
+    java = needs.program("java")
+    mvn = needs.program("mvn")
+    assert java
+
+    def resolve(folder: Path) -> None:
+        dependencies = "".join(_DEPENDENCY.format(*artifact.split(":")) for artifact in artifacts)
+        (folder / "pom.xml").write_text(_POM.format(dependencies=dependencies))
+        goal = ["dependency:copy-dependencies", "-DoutputDirectory=.", "-DincludeScope=runtime"]
+        needs.fetched([mvn, "-q", "-B", *goal], name, folder)
+
+    return needs.cached(name, resolve)
+
+
+def kafka_jars(version: str) -> Path:
+    """Broker and console tools of one Kafka version."""
+    wanted = [f"org.apache.kafka:{each}:{version}" for each in ("kafka_2.13", "kafka-tools")]
+    return jars(f"kafka-{version}", *wanted, *([] if version.startswith("3.") else [LOGGER]))
+
+
+def client_jars(version: str) -> Path:
+    """The Java client of one version."""
+    return jars(f"clients-{version}", f"org.apache.kafka:kafka-clients:{version}", LOGGER)
+
+
+def compiled(source: Path, against: Path) -> Path:
+    """A folder with the classes of one source file, compiled against a folder of jars."""
+    javac = needs.program("javac")
+    digest = hashlib.sha256(source.read_bytes() + against.name.encode()).hexdigest()[:16]
+
+    def compile_(folder: Path) -> None:
+        # -Xlint:none: a method deprecated in the newest client is still what older ones have
+        command = [javac, "-nowarn", "-Xlint:none", "-cp", f"{against}/*", "-d", str(folder)]
+        needs.run_or_fail([*command, str(source)])
+
+    return needs.cached(f"classes-{digest}", compile_)
+
+
+def java(classpath: list[Path], main: str, *arguments: str, heap: str = "128m") -> list[str]:
+    """The command that runs class `main`; folders on the class path stand for their jars too."""
+    entries = [entry for folder in classpath for entry in (str(folder), f"{folder}/*")]
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+    start = [needs.program("java"), f"-Xmx{heap}", *FLAGS, quiet]
+    return [*start, "-cp", ":".join(entries), main, *arguments]

@@ -1,0 +1,178 @@
+"""An Apache Kafka broker from Maven artifacts: one process, KRaft, combined mode, loopback only.
+
+It has two client listeners, PLAINTEXT and SASL_PLAINTEXT (PLAIN and SCRAM), and can be stopped,
+killed and started again, on the same ports or on others, with the same node id and the same data.
+An authorizer is on, so that ACL requests work, and lets everybody do everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from tests.bed import jvm, needs
+from tests.bed.waiting import accepts, free_ports, until
+
+VERSIONS = ("4.3.1", "3.9.2")
+
+PLAIN_USER = ("alice", "alice-plain-password-7Qx")
+SCRAM_USER = ("bob", "bob-scram-password-9Zk")
+
+_CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id={node_id}
+controller.quorum.voters={node_id}@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT
+log.dirs={folder}/data
+# everything on one broker, and light
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+num.network.threads=2
+num.io.threads=4
+background.threads=2
+log.cleaner.enable=false
+auto.create.topics.enable=true
+# groups form at once, by the classic protocol and by KIP-848
+group.initial.rebalance.delay.ms=0
+group.consumer.heartbeat.interval.ms=500
+group.consumer.min.heartbeat.interval.ms=500
+# accounts
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_{plain_user}="{plain_password}";
+listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+delegation.token.secret.key=the-broker-signs-tokens-with-this
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=true
+super.users=User:ANONYMOUS;User:{plain_user};User:{scram_user}
+"""
+
+_LOG4J = """\
+log4j.rootLogger=WARN,out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=%d %p %m (%c)%n
+"""
+
+
+@attrs.define(eq=False)
+class Kafka:
+    """A broker's process and what it needs to be started again."""
+
+    version: str
+    folder: Path
+    """Its properties, data and log file."""
+    node_id: int = 1
+    port: int = 0
+    sasl_port: int = 0
+    process: subprocess.Popen | None = None
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT of the PLAINTEXT listener."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def sasl_address(self) -> str:
+        """HOST:PORT of the SASL_PLAINTEXT listener."""
+        return f"127.0.0.1:{self.sasl_port}"
+
+    def start(self, other_ports: bool = False) -> None:
+        """Start it and wait until it listens; the first time the data folder is formatted.
+
+        With `other_ports` it comes back on new ports, as the same node with the same data.
+        """
+        assert self.process is None, "it runs already"
+        first = not (self.folder / "server.properties").exists()
+        if other_ports or self.port == 0:
+            self.port, self.sasl_port = free_ports(2)
+        self._configure()
+        if first:
+            self._format()
+        with (self.folder / "broker.log").open("ab") as log:
+            command = self._java("kafka.Kafka", str(self.folder / "server.properties"))
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        until(self._listens, f"Kafka {self.version} listens on {self.address}", 60)
+
+    def stop(self) -> None:
+        """Shut it down in order; after 15 s by force."""
+        self._end(lambda process: process.terminate())
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._end(lambda process: process.kill())
+
+    def _end(self, how) -> None:
+        process, self.process = self.process, None
+        if process is None:
+            return
+        how(process)
+        try:
+            process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _listens(self) -> bool:
+        if self.process is not None and self.process.poll() is not None:
+            tail = (self.folder / "broker.log").read_text(errors="replace")[-2000:]
+            raise AssertionError(f"Kafka {self.version} ended while starting: {tail}")
+        return accepts(self.port) and accepts(self.sasl_port)
+
+    def _configure(self) -> None:
+        (controller_port,) = free_ports(1)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "log4j.properties").write_text(_LOG4J)
+        text = _PROPERTIES.format(
+            node_id=self.node_id,
+            port=self.port,
+            sasl_port=self.sasl_port,
+            controller_port=controller_port,
+            folder=self.folder,
+            plain_user=PLAIN_USER[0],
+            plain_password=PLAIN_USER[1],
+            scram_user=SCRAM_USER[0],
+        )
+        if self.version.startswith("3."):  # from 4.0 on this is the default
+            text += "group.coordinator.rebalance.protocols=classic,consumer\n"
+        (self.folder / "server.properties").write_text(text)
+
+    def _format(self) -> None:
+        user, password = SCRAM_USER
+        tool = ["format", "-t", _CLUSTER_ID, "-c", str(self.folder / "server.properties")]
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            tool += ["--add-scram", f"{mechanism}=[name={user},password={password}]"]
+        needs.run_or_fail(self._java("kafka.tools.StorageTool", *tool))
+
+    def _java(self, main: str, *arguments: str) -> list[str]:
+        command = jvm.java([jvm.kafka_jars(self.version)], main, *arguments, heap="400m")
+        if self.version.startswith("3."):
+            command.insert(1, f"-Dlog4j.configuration=file:{self.folder}/log4j.properties")
+        return command
+
+
+@contextlib.contextmanager
+def running(version: str, folder: Path) -> Iterator[Kafka]:
+    """A broker of `version` that is stopped at the end."""
+    broker = Kafka(version=version, folder=folder)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.kill()  # its data go away with the folder: no need to wait for an orderly end
