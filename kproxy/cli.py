@@ -1,0 +1,377 @@
+"""The command `kproxy`: what people type, and what they are told when it cannot be done.
+
+Exit codes: 0 done, 2 for what was typed, 1 for all the rest. An error is one line on stderr that
+says what is wrong, where, and what to do. Imports are local to each command, so that `--help` and
+mistakes cost no more than they must.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from kproxy import __version__
+
+_PORT_DEFAULT = 9092
+_LISTEN_DEFAULT = "127.0.0.1:19092"
+_CAPTURES = Path("recordings/captures")
+
+
+class UsageError(Exception):
+    """What was typed cannot be done."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command with these arguments (default: sys.argv); return its exit code."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 2
+    try:
+        return options.run(options)
+    except UsageError as error:
+        return _say(f"kproxy {options.command}: {error}", 2)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has gone (| head). Keep the interpreter from complaining.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _say(text: str, code: int) -> int:
+    print(text, file=sys.stderr)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="kproxy",
+        description="Record what Kafka clients and brokers say to each other, and look at it.",
+    )
+    parser.add_argument("--version", action="version", version=f"kproxy {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    _add_run(commands)
+    _add_show(commands)
+    _add_recover(commands)
+    demo = commands.add_parser("demo", help="see it work: no broker, Docker or Java needed")
+    demo.add_argument("--record", metavar="FILE", type=Path, help="where to leave the recording")
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _add_run(commands) -> None:
+    run = commands.add_parser(
+        "run",
+        help="stand between clients and a cluster, and record",
+        description="Stand between Kafka clients and a cluster, and record what passes.",
+        epilog="The first line on stdout is the bootstrap address to give to your application;"
+        " what passes follows on a terminal. Logs go to stderr. Ctrl-C stops it: answers that are"
+        " due have 5 s; a second Ctrl-C ends it at once.",
+    )
+    add = run.add_argument
+    add(
+        "--bootstrap",
+        metavar="HOST:PORT[,…]",
+        required=True,
+        help="brokers of the cluster to begin with, tried in turn (port 9092 if none is given)",
+    )
+    add(
+        "--listen",
+        metavar="HOST:PORT",
+        default=_LISTEN_DEFAULT,
+        help="where clients connect (default %(default)s); the broker with node id N is at"
+        " PORT + 1 + N; port 0 takes any free ports",
+    )
+    add(
+        "--advertise",
+        metavar="HOST",
+        help="host that clients are told to connect to (default: the one at which they reached us)",
+    )
+    add(
+        "--node-port",
+        metavar="ID=PORT",
+        action="append",
+        default=[],
+        help="port for the broker with this node id; may be repeated",
+    )
+    record = run.add_mutually_exclusive_group()
+    record.add_argument(
+        "--record",
+        metavar="FILE",
+        type=Path,
+        help=f"the recording (default: {_CAPTURES}/, named by the time); never overwritten",
+    )
+    record.add_argument("--no-record", action="store_true", help="record nothing")
+    add(
+        "--rotate",
+        metavar="SIZE,TIME",
+        default="1GiB,1h",
+        help="begin a new file at this size or age, whichever comes first (default %(default)s;"
+        " off: one file)",
+    )
+    add(
+        "--record-or-die",
+        action="store_true",
+        help="wait for a slow disk and end on a full one, instead of counting what is lost",
+    )
+    add(
+        "--idle-timeout",
+        metavar="TIME",
+        default="10min",
+        help="close a connection on which nothing arrives for so long (default %(default)s)",
+    )
+    add(
+        "--check-addresses",
+        action="store_true",
+        help="for tests: end with an error if a response carries an address that is not ours",
+    )
+    add("--quiet", action="store_true", help="do not show what passes")
+    run.set_defaults(run=_run)
+
+
+def _add_show(commands) -> None:
+    show = commands.add_parser(
+        "show",
+        help="read a recording: one line per exchange, or JSON",
+        description="Show the exchanges of a recording, in the order in which they were answered.",
+    )
+    show.add_argument(
+        "files", metavar="FILE", nargs="+", type=Path, help="recordings, or folders of them"
+    )
+    show.add_argument(
+        "--json", action="store_true", help="one JSON object per exchange, with decoded bodies"
+    )
+    show.set_defaults(run=_show)
+
+
+def _add_recover(commands) -> None:
+    recover = commands.add_parser(
+        "recover",
+        help="complete a recording that was cut off",
+        description="Complete a recording that was cut off, in place; what it has is kept.",
+    )
+    recover.add_argument("file", metavar="FILE", type=Path)
+    recover.set_defaults(run=_recover)
+
+
+# run
+
+
+def _run(options: argparse.Namespace) -> int:
+    from kproxy.net.serve import Options
+    from kproxy.proxy.cluster import Settings
+
+    listen_host, listen_port = _address(options.listen, "--listen", port_min=0)
+    settings = Settings(
+        bootstrap=[
+            _address(text, "--bootstrap", _PORT_DEFAULT)
+            for text in options.bootstrap.split(",")
+            if text.strip()
+        ],
+        listen_port=listen_port,
+        advertised_host=options.advertise,
+        node_ports=dict(_node_port(text) for text in options.node_port),
+        idle_seconds=_parsed(options.idle_timeout, "--idle-timeout", _duration),
+        check_addresses=options.check_addresses,
+    )
+    if not settings.bootstrap:
+        raise UsageError("--bootstrap names no address; give HOST:PORT")
+    path, rotate_bytes, rotate_seconds = _recording_options(options)
+    return _serve(
+        Options(
+            settings,
+            listen_host,
+            recording=path and _opener(path, rotate_bytes, rotate_seconds),
+            lossless=options.record_or_die,
+        ),
+        live=not options.quiet and sys.stdout.isatty(),
+    )
+
+
+def _recording_options(options: argparse.Namespace) -> tuple[Path | None, int | None, float | None]:
+    rotate_bytes = rotate_seconds = None
+    if options.rotate != "off":
+        for part in options.rotate.split(","):
+            try:
+                rotate_bytes = _size(part)
+            except ValueError:
+                rotate_seconds = _parsed(part, "--rotate", _duration)
+    if options.no_record:
+        return None, None, None
+    return options.record or _capture(), rotate_bytes, rotate_seconds
+
+
+def _capture() -> Path:
+    """The default recording: named by UTC time, in a folder that git ignores."""
+    import datetime
+
+    now = datetime.datetime.now(datetime.UTC)
+    return _CAPTURES / f"{now:%Y%m%dT%H%M%S.%fZ}.mcap"
+
+
+def _opener(path: Path, rotate_bytes: int | None, rotate_seconds: float | None) -> Callable:
+    def open_recording():
+        from kproxy.protocol import schema
+        from kproxy.recording.rotation import Recording
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return Recording(
+            path,
+            schema_id=schema.schema_id(),
+            library_version=__version__,
+            rotate_bytes=rotate_bytes,
+            rotate_seconds=rotate_seconds,
+        )
+
+    return open_recording
+
+
+def _serve(serve_options, live: bool) -> int:
+    import trio
+
+    from kproxy.net import serve
+    from kproxy.net.listeners import ListenError
+    from kproxy.recording.format import RecordingError
+
+    def log(text: str) -> None:
+        print(f"kproxy: {text}", file=sys.stderr, flush=True)
+
+    def ready(address: str) -> None:
+        print(address, flush=True)
+
+    try:
+        summary = trio.run(serve.serve, serve_options, ready, log, _live_view() if live else None)
+    except serve.UnresolvedBootstrap as error:
+        raise UsageError(str(error)) from error
+    except (ListenError, RecordingError, serve.AddressLeak, serve.RecordingFailed) as error:
+        return _say(f"kproxy run: {error}", 1)
+    except FileExistsError as error:
+        why = f"{error.filename} exists; kproxy does not overwrite a recording, give another --record"
+        return _say(f"kproxy run: {why}", 1)
+    except OSError as error:
+        return _say(f"kproxy run: {error.filename or 'recording'}: {error.strerror}", 1)
+    lost = f", {summary.frames_lost} frames LOST" if summary.frames_lost else ""
+    if summary.paths:
+        where = " ".join(str(path) for path in summary.paths)
+        log(f"recorded {summary.frames_recorded} frames{lost} in {where}")
+    return 0
+
+
+def _live_view() -> Callable:
+    from kproxy.view.live import Live
+
+    return Live(sys.stdout).watch
+
+
+# show, recover, demo
+
+
+def _show(options: argparse.Namespace) -> int:
+    from kproxy.recording.format import RecordingError
+    from kproxy.view import show
+
+    try:
+        if options.json:
+            show.show_json(options.files, sys.stdout)
+        else:
+            show.show_lines(options.files, sys.stdout)
+    except RecordingError as error:
+        return _say(f"kproxy show: {error}", 1)
+    return 0
+
+
+def _recover(options: argparse.Namespace) -> int:
+    from kproxy.recording.format import RecordingError
+    from kproxy.recording.recover import recover
+
+    try:
+        print(recover(options.file))
+    except RecordingError as error:
+        return _say(f"kproxy recover: {error}", 1)
+    except OSError as error:
+        return _say(f"kproxy recover: {options.file}: {error.strerror}", 1)
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    try:
+        from kproxy import demo
+    except ModuleNotFoundError as error:
+        return _say(
+            f"kproxy demo: {error.name} is not installed; install kproxy with its extra: kproxy[demo]",
+            1,
+        )
+    return demo.run(options.record or _capture(), sys.stdout)
+
+
+# What was typed, as values
+
+
+def _address(
+    text: str, option: str, port_default: int | None = None, port_min: int = 1
+) -> tuple[str, int]:
+    """Parse HOST:PORT; an IPv6 host stands in brackets."""
+    text = text.strip()
+    host, colon, port_text = text.rpartition(":")
+    if text.startswith("[") and text.endswith("]"):
+        host, port_text = text, ""
+    elif not colon:
+        host, port_text = text, ""
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise UsageError(f"{option} {text!r}: write an IPv6 address in brackets, as in [::1]:9092")
+    if not host:
+        raise UsageError(f"{option} {text!r}: the host is missing; give HOST:PORT")
+    if "/" in host or any(character.isspace() for character in host):
+        raise UsageError(f"{option} {text!r} is not HOST:PORT")
+    if not port_text:
+        if port_default is None:
+            raise UsageError(f"{option} {text!r}: the port is missing; give HOST:PORT")
+        return host, port_default
+    return host, _port(port_text, f"{option} {text!r}", port_min)
+
+
+def _port(text: str, where: str, port_min: int = 1) -> int:
+    if not (text.isascii() and text.isdigit() and port_min <= int(text) <= 65_535):
+        raise UsageError(f"{where}: {text!r} is not a port ({port_min} to 65535)")
+    return int(text)
+
+
+def _node_port(text: str) -> tuple[int, int]:
+    node_id, equals, port = text.partition("=")
+    if not (equals and node_id.isascii() and node_id.isdigit()):
+        raise UsageError(f"--node-port {text!r} is not ID=PORT, as in 1=19101")
+    return int(node_id), _port(port, f"--node-port {text!r}")
+
+
+def _parsed(text: str, option: str, parse: Callable[[str], float]) -> float:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
+
+
+def _duration(text: str) -> float:
+    from kproxy.exchange.units import parse_seconds
+
+    return parse_seconds(text)
+
+
+def _size(text: str) -> int:
+    from kproxy.exchange.units import parse_bytes
+
+    return parse_bytes(text)

@@ -1,0 +1,72 @@
+"""Sizes and durations as people write them: one parser for everything that is typed.
+
+`1GiB`, `256 KiB`, `64kB`, `1500` (bytes); `300ms`, `1h`, `90` (seconds).
+"""
+
+from __future__ import annotations
+
+import re
+
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Zµ]*)\s*")
+
+_BYTES = {
+    "": 1,
+    "b": 1,
+    "kb": 1000,
+    "mb": 1000**2,
+    "gb": 1000**3,
+    "tb": 1000**4,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+    "tib": 1 << 40,
+}
+_SECONDS = {
+    "": 1.0,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+
+
+def parse_bytes(text: str) -> int:
+    """Return a size in bytes.
+
+    Raises:
+        ValueError: it is not a size; the text says what would be.
+    """
+    return int(_parse(text, _BYTES, "a size such as 64KiB or 1GiB"))
+
+
+def parse_seconds(text: str) -> float:
+    """Return a duration in seconds.
+
+    Raises:
+        ValueError: it is not a duration; the text says what would be.
+    """
+    return _parse(text, _SECONDS, "a duration such as 300ms or 1h")
+
+
+def _parse(text: str, units: dict[str, float], expected: str) -> float:
+    found = _QUANTITY.fullmatch(text)
+    unit = found and units.get(found[2].lower())
+    if not unit:
+        raise ValueError(f"{text!r} is not {expected}")
+    return float(found[1]) * unit
+
+
+def format_bytes(size: int) -> str:
+    """Return a size as a person reads it: `512 B`, `1.4 KiB`, `3.0 GiB`."""
+    if size < 1024:
+        return f"{size} B"
+    value = float(size)
+    for unit in ("KiB", "MiB", "GiB"):
+        value /= 1024
+        if value < 1024:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1024:.1f} TiB"

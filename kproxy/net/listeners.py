@@ -1,0 +1,81 @@
+"""Opening listeners: one for the bootstrap address, one for each broker."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Sequence
+
+import attrs
+import trio
+
+_BACKLOG = 1024
+
+SocketAddress = tuple[int, tuple]
+"""A socket's family and address, as getaddrinfo gives them."""
+
+
+class ListenError(Exception):
+    """A listener cannot be opened; the text says where, why, and what to do."""
+
+
+@attrs.frozen
+class Interface:
+    """The addresses on which every listener listens: those of the host given by --listen."""
+
+    host: str
+    addresses: Sequence[SocketAddress]
+
+    def open(self, port: int) -> list[trio.SocketListener]:
+        """Listen at `port` (0: any, the same for all addresses) without waiting for anything.
+
+        Raises:
+            ListenError: the port is taken, or is not for us.
+        """
+        listeners: list[trio.SocketListener] = []
+        try:
+            for family, address in self.addresses:
+                sock = _bound(family, (address[0], port, *address[2:]))
+                listeners.append(trio.SocketListener(trio.socket.from_stdlib_socket(sock)))
+                port = sock.getsockname()[1]
+        except OSError as error:
+            for listener in listeners:
+                listener.socket.close()
+            if error.errno == errno.EADDRINUSE:
+                why = "the port is taken; choose another with --listen"
+            else:
+                why = error.strerror or str(error)
+            raise ListenError(f"cannot listen on {self.host}:{port}: {why}") from error
+        return listeners
+
+
+def _bound(family: int, address: tuple) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def resolve(host: str) -> Interface:
+    """Find the addresses of the host on which to listen.
+
+    Raises:
+        ListenError: it does not resolve.
+    """
+    try:
+        found = await trio.socket.getaddrinfo(
+            host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise ListenError(
+            f"cannot listen on {host}: {error.strerror or error}; check --listen"
+        ) from error
+    return Interface(host, list({(family, address): None for family, _, _, _, address in found}))

@@ -1,0 +1,191 @@
+"""The recorder: takes entries from the pump, writes them from a worker thread.
+
+::
+
+    pump ─ put ─▶ backlog ── every 50 ms, or 256 KiB ──▶ Recording.write (in a thread)
+
+The byte path never waits for the disk. What cannot be kept, because the disk is too slow (the
+backlog is full) or refuses (it is full, or gone), is counted, said in the log once, and noted in
+the recording as soon as it can be written again. With `lossless` it is the other way round: the
+pump waits for room in the backlog, and a disk that refuses ends the proxy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import attrs
+import trio
+
+from kproxy.exchange.entries import Frame, Note
+
+FLUSH_SECONDS = 0.05
+FLUSH_BYTES = 256 << 10
+
+
+class Sink(Protocol):
+    """Where entries go: a recording."""
+
+    def write(self, entries: list[Frame | Note]) -> None:
+        """Write them all; raises OSError, having written none that is not whole."""
+        ...
+
+    def note_lost(
+        self, frames: int, data_bytes: int, reason: str, from_ns: int, until_ns: int
+    ) -> None:
+        """Write that entries are missing."""
+        ...
+
+
+@attrs.define(eq=False)
+class Loss:
+    """What could not be recorded since it was last noted."""
+
+    frames: int = 0
+    data_bytes: int = 0
+    reason: str = ""
+    from_ns: int = 0
+    until_ns: int = 0
+
+    def add(self, entries: list[Frame | Note], reason: str) -> None:
+        """Count these."""
+        for entry in entries:
+            if isinstance(entry, Frame):
+                self.frames += 1
+                self.data_bytes += sum(map(len, entry.pieces))
+                self.from_ns = self.from_ns or entry.received_ns
+                self.until_ns = entry.received_ns
+        self.reason = reason
+
+    def merge(self, newer: Loss) -> None:
+        """Count what another one has counted since."""
+        if newer.frames:
+            self.frames += newer.frames
+            self.data_bytes += newer.data_bytes
+            self.from_ns = self.from_ns or newer.from_ns
+            self.until_ns = newer.until_ns
+            self.reason = newer.reason
+
+
+class Recorder:
+    """Owns the backlog; `run` is its task."""
+
+    def __init__(
+        self,
+        sink: Sink | None,
+        log: Callable[[str], None],
+        watch: Callable[[list[Frame | Note]], None] | None = None,
+        lossless: bool = False,
+        backlog_bytes_max: int = 256 << 20,
+    ) -> None:
+        self._sink = sink
+        self._log = log
+        self._watch = watch
+        self._lossless = lossless
+        self._backlog_bytes_max = backlog_bytes_max
+        self._entries: list[Frame | Note] = []
+        self._bytes = 0
+        self._writing_bytes = 0
+        self._some = trio.Event()
+        self._much = trio.Event()
+        self._room = trio.Event()
+        self._loss = Loss()
+        self._said = ""
+        self.failure = ""
+        """Why `run` ended by itself."""
+        self.frames_recorded = 0
+        self.frames_lost = 0
+
+    @property
+    def congested(self) -> bool:
+        """Whether the pump should wait for `room` before it takes in more."""
+        return self._lossless and self._bytes + self._writing_bytes > self._backlog_bytes_max
+
+    def put(self, entries: list[Frame | Note]) -> None:
+        """Take entries; never waits."""
+        size = sum(
+            sum(map(len, entry.pieces)) + 160 if type(entry) is Frame else 400 for entry in entries
+        )
+        full = self._bytes + self._writing_bytes + size > self._backlog_bytes_max
+        if full and not self._lossless:
+            self._lose(entries, "the disk is too slow: the backlog is full")
+            return
+        self._entries += entries
+        self._bytes += size
+        self._some.set()
+        if self._bytes >= FLUSH_BYTES:
+            self._much.set()
+
+    async def room(self) -> None:
+        """Wait until the backlog has room again."""
+        while self.congested:
+            self._room = trio.Event()
+            await self._room.wait()
+
+    async def run(self) -> None:
+        """Write what comes, until cancelled, or until the disk refuses and nothing may be lost."""
+        while not self.failure:
+            await self._some.wait()
+            with trio.move_on_after(FLUSH_SECONDS):
+                await self._much.wait()
+            batch, loss = self._take()
+            try:
+                if self._sink is not None:
+                    await trio.to_thread.run_sync(self._write, batch, loss)
+            except OSError as error:
+                self._refused(batch, loss, error)
+            else:
+                self._written(batch)
+            self._writing_bytes = 0
+            self._room.set()
+
+    def finish(self) -> None:
+        """Write what is left, after `run` was cancelled."""
+        batch, loss = self._take()
+        try:
+            if self._sink is not None:
+                self._write(batch, loss)
+        except OSError as error:
+            self._refused(batch, loss, error)
+        else:
+            self._written(batch)
+
+    def _take(self) -> tuple[list[Frame | Note], Loss]:
+        batch, self._entries = self._entries, []
+        loss, self._loss = self._loss, Loss()
+        self._writing_bytes, self._bytes = self._bytes, 0
+        self._some, self._much = trio.Event(), trio.Event()
+        return batch, loss
+
+    def _written(self, batch: list[Frame | Note]) -> None:
+        self.frames_recorded += sum(1 for entry in batch if type(entry) is Frame)
+        if self._watch:
+            self._watch(batch)
+
+    def _refused(self, batch: list[Frame | Note], loss: Loss, error: OSError) -> None:
+        reason = f"cannot write the recording: {error.strerror or error}"
+        self._loss, newer = loss, self._loss
+        self._lose(batch, reason)
+        self._loss.merge(newer)
+        if self._lossless:
+            self.failure = reason
+        elif self._watch:
+            self._watch(batch)
+
+    def _write(self, batch: list[Frame | Note], loss: Loss) -> None:
+        if loss.frames:
+            self._sink.note_lost(
+                loss.frames, loss.data_bytes, loss.reason, loss.from_ns, loss.until_ns
+            )
+            loss.frames = 0
+        if batch:
+            self._sink.write(batch)
+
+    def _lose(self, entries: list[Frame | Note], reason: str) -> None:
+        if reason != self._said:
+            self._said = reason
+            self._log(f"{reason}; the proxy goes on and counts what it does not record")
+        before = self._loss.frames
+        self._loss.add(entries, reason)
+        self.frames_lost += self._loss.frames - before

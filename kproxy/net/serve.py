@@ -1,0 +1,186 @@
+"""Run the proxy: listeners, pump and recorder together, from the first byte to the last.
+
+::
+
+    resolve, listen, open the recording ─▶ ready(address) ─▶ pump ∥ recorder ∥ signals
+                                                              │ SIGINT, SIGTERM
+                                                              ▼
+                                        drain (5 s at most) ─▶ last flush ─▶ Summary
+
+A second signal ends it at once; even then the recording is completed.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from kproxy.exchange.entries import Frame, Note
+from kproxy.net import listeners
+from kproxy.net.pump import DIAL_SECONDS, Pump, why
+from kproxy.net.recorder import Recorder
+from kproxy.proxy.actions import Address
+from kproxy.proxy.cluster import Cluster, Settings
+from kproxy.recording.rotation import Recording
+
+DRAIN_SECONDS = 5.0
+_RETRY_SECONDS = 1.0
+
+
+class UnresolvedBootstrap(Exception):
+    """No bootstrap address resolves."""
+
+
+class AddressLeak(Exception):
+    """The test mode found an address that is not ours in a response."""
+
+
+class RecordingFailed(Exception):
+    """The recording cannot go on, and the user wants the proxy to end then."""
+
+
+@attrs.frozen
+class Options:
+    """What `kproxy run` is asked to do."""
+
+    settings: Settings
+    listen_host: str = "127.0.0.1"
+    recording: Callable[[], Recording] | None = None
+    """Opens the recording; None records nothing."""
+    lossless: bool = False
+    backlog_bytes_max: int = 256 << 20
+
+
+@attrs.frozen
+class Summary:
+    """What a run has done."""
+
+    frames_recorded: int
+    frames_lost: int
+    paths: Sequence[Path]
+
+
+def monotonic_clock() -> Callable[[], int]:
+    """Return a clock of nanoseconds since the Unix epoch that never runs backwards."""
+    base = time.time_ns() - time.monotonic_ns()
+    monotonic_ns = time.monotonic_ns
+    return lambda: base + monotonic_ns()
+
+
+async def serve(
+    options: Options,
+    ready: Callable[[str], None],
+    log: Callable[[str], None],
+    watch: Callable[[list[Frame | Note]], None] | None = None,
+    task_status: Any = trio.TASK_STATUS_IGNORED,
+) -> Summary:
+    """Run until a signal or until cancelled; say the bootstrap address through `ready`.
+
+    `watch` is given the entries as they pass. A task started with `nursery.start` gets the bootstrap
+    address as a pair.
+
+    Raises:
+        ListenError: the listen address cannot be used.
+        UnresolvedBootstrap: no bootstrap address resolves.
+        RecordingError, OSError: the recording cannot be created.
+        RecordingFailed: `lossless`, and the disk refuses.
+        AddressLeak: the test mode found a foreign address.
+    """
+    settings = options.settings
+    await _check_bootstrap(settings.bootstrap, log)
+    interface = await listeners.resolve(options.listen_host)
+    bootstrap = interface.open(settings.listen_port)
+    port = bootstrap[0].socket.getsockname()[1]
+    try:
+        recording = options.recording() if options.recording else None
+    except BaseException:
+        for listener in bootstrap:
+            listener.socket.close()
+        raise
+    recorder = Recorder(recording, log, watch, options.lossless, options.backlog_bytes_max)
+    pump = Pump(Cluster(settings), interface, recorder, monotonic_clock(), log)
+    host = settings.advertised_host or _reachable(options.listen_host)
+    try:
+        async with trio.open_nursery() as nursery:
+
+            async def until_done(run: Callable[..., Any], *args: Any) -> None:
+                await run(*args)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(until_done, pump.serve, bootstrap)
+            nursery.start_soon(until_done, recorder.run)
+            nursery.start_soon(_signals, pump, nursery.cancel_scope, log)
+            nursery.start_soon(_watch_bootstrap, settings.bootstrap, log)
+            ready(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            task_status.started((host, port))
+    finally:
+        recorder.finish()
+        if recording:
+            recording.close()
+    if pump.failure:
+        raise AddressLeak(pump.failure)
+    if recorder.failure:
+        raise RecordingFailed(recorder.failure)
+    paths = recording.paths if recording else []
+    return Summary(recorder.frames_recorded, recorder.frames_lost, paths)
+
+
+async def _signals(pump: Pump, scope: trio.CancelScope, log: Callable[[str], None]) -> None:
+    """Drain at the first signal, end at the second."""
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+        async with trio.open_nursery() as nursery:
+            async for _ in received:
+                if pump.draining:
+                    scope.cancel()
+                    return
+                log("stopping: answers that are due have 5 s; press Ctrl-C again to end at once")
+                nursery.start_soon(pump.drain, DRAIN_SECONDS)
+
+
+async def _check_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], None]) -> None:
+    """Resolve the bootstrap addresses, so that a typing mistake shows before a client does."""
+    unresolved = []
+    for host, port in bootstrap:
+        try:
+            await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+        except OSError as error:
+            unresolved.append(f"{host}: {(error.strerror or str(error)).lower()}")
+    if len(unresolved) == len(bootstrap):
+        raise UnresolvedBootstrap(
+            f"cannot resolve {'; '.join(unresolved)}; check --bootstrap for typing mistakes"
+        )
+    for text in unresolved:
+        log(f"cannot resolve {text}; going on with the other bootstrap addresses")
+
+
+async def _watch_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], None]) -> None:
+    """Say in one line that no broker answers, and in another one when one does."""
+    told = False
+    while True:
+        reasons = []
+        for host, port in bootstrap:
+            try:
+                with trio.fail_after(DIAL_SECONDS):
+                    stream = await trio.open_tcp_stream(host, port)
+            except (OSError, trio.TooSlowError) as error:
+                reasons.append(f"{host}:{port} {why(error)}")
+                continue
+            await trio.aclose_forcefully(stream)
+            if told:
+                log(f"{host}:{port} answers now")
+            return
+        if not told:
+            log(f"no broker yet: {', '.join(reasons)}; kproxy keeps trying")
+            told = True
+        await trio.sleep(_RETRY_SECONDS)
+
+
+def _reachable(host: str) -> str:
+    """A host that a client on this machine can connect to where we listen on all addresses."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)

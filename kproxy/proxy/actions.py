@@ -1,0 +1,90 @@
+"""What the machine can ask for: the whole vocabulary on one screen.
+
+The machine (`cluster.Cluster`) is fed events and answers with a list of actions, to be performed
+in order. Its events are its methods::
+
+    accepted · dialled · receive · closed · listening · wake
+          │
+          ▼
+    Dial · Send · Eof · Close · Listen · Record · Log · Fail
+
+Every action that concerns a connection names it, so an event on one connection may act on others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from kproxy.exchange.entries import Frame, Note, Side
+
+Address = tuple[str, int]
+"""Host and port."""
+
+
+@attrs.define(eq=False)
+class Dial:
+    """Connect to the broker at the first of these addresses that answers."""
+
+    connection: int
+    addresses: Sequence[Address]
+
+
+@attrs.define(eq=False)
+class Send:
+    """Send these bytes to one side; then note the time in `frames`, whose last bytes they hold."""
+
+    connection: int
+    side: Side
+    pieces: list[bytes]
+    frames: list[Frame]
+
+
+@attrs.define(eq=False)
+class Eof:
+    """Half-close: tell one side that nothing more will come, after all that was sent to it."""
+
+    connection: int
+    side: Side
+
+
+@attrs.define(eq=False)
+class Close:
+    """Forget the connection, and close both sides."""
+
+    connection: int
+    abrupt: bool
+    """Reset them at once, instead of closing them after what was sent before."""
+
+
+@attrs.define(eq=False)
+class Listen:
+    """Open a listener for a broker, at `port` if that is free (0: any), and report `listening`."""
+
+    node_id: int
+    port: int
+
+
+@attrs.define(eq=False)
+class Record:
+    """Hand these to the recording."""
+
+    entries: list[Frame | Note]
+
+
+@attrs.define(eq=False)
+class Log:
+    """Tell the operator, in one line."""
+
+    text: str
+
+
+@attrs.define(eq=False)
+class Fail:
+    """Stop the proxy: a promise was broken (only made in the test mode `check_addresses`)."""
+
+    text: str
+
+
+Action = Dial | Send | Eof | Close | Listen | Record | Log | Fail

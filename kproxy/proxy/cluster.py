@@ -1,0 +1,243 @@
+"""The proxy as one state machine: what all connections share, and the events that drive it.
+
+::
+
+    accepted · dialled · receive · closed · listening · wake
+          │
+          ▼
+    Cluster ── node id → broker address, our listener
+       ├── Connection
+       └── Connection …
+          │
+          ▼
+    [Dial, Send, Eof, Close, Listen, Record, Log, Fail]
+
+Invariants: it knows no socket, file, clock or chance; time (`now`, integer nanoseconds) and
+everything else come as arguments. Node ids and the cluster id are never changed, because clients
+tell a broker which node they believe it to be (KIP-1242); there is one listener per node id, at
+the same port after every restart, and no response names a node before its listener is open.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+
+from kproxy.exchange.entries import Side
+from kproxy.proxy import leak
+from kproxy.proxy.actions import Action, Address, Dial, Listen
+from kproxy.proxy.connection import Connection
+from kproxy.proxy.rewrite import BrokerAddress
+from kproxy.proxy.stream import Violation
+
+_PORT_MAX = 65_535
+_WAKE_NS = 1_000_000_000
+
+
+@attrs.frozen
+class Settings:
+    """What a user decides about the proxy."""
+
+    bootstrap: Sequence[Address]
+    """Broker addresses to begin with, tried in turn."""
+    listen_port: int = 0
+    """Port of the bootstrap listener; 0 for any. The listener of node n is at this + 1 + n."""
+    advertised_host: str | None = None
+    """The host written into responses; None for the one at which each client reached us."""
+    node_ports: Mapping[int, int] = attrs.field(factory=dict)
+    """Ports fixed by the user, by node id."""
+    idle_seconds: float = 600
+    """A connection on which nothing arrives for so long is closed, as Kafka does."""
+    nodes_max: int = 1000
+    """The most brokers that get a listener."""
+    check_addresses: bool = False
+    """The test mode: fail if a response carries an address that is not ours."""
+
+
+@attrs.define(eq=False)
+class Node:
+    """A broker: where it is, and where we listen for it."""
+
+    broker: Address
+    listening: Address | None = None
+
+
+class _Ours(Mapping[int, Address]):
+    """node id → the address that a client which reached us at `host` shall use."""
+
+    def __init__(self, nodes: dict[int, Node], host: str) -> None:
+        self._nodes = nodes
+        self._host = host
+
+    def __getitem__(self, node_id: int) -> Address:
+        listening = self._nodes[node_id].listening
+        if listening is None:
+            raise KeyError(node_id)
+        return self._host, listening[1]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(node_id for node_id, node in self._nodes.items() if node.listening)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class Cluster:
+    """The machine. Feed it events; perform, in order, the actions that it answers with."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._nodes: dict[int, Node] = {}
+        self._connections: dict[int, Connection] = {}
+        self._numbers = itertools.count(1)
+        self._asked: set[int] = set()
+        self._last_bootstrap = 0
+        self._next_idle_check: int | None = None
+
+    @property
+    def next_wake(self) -> int | None:
+        """When `wake` wants to be called, or None while nothing is open."""
+        return self._next_idle_check
+
+    @property
+    def busy(self) -> bool:
+        """Whether any request is still to be answered."""
+        return any(connection.pending for connection in self._connections.values())
+
+    def accepted(
+        self, number: int, node_id: int | None, client: str, reached: Address, now: int
+    ) -> list[Action]:
+        """A client connected to the listener of a node (None: bootstrap), reaching us at `reached`.
+
+        `number` names the connection from here on and is never used again.
+        """
+        host = self._settings.advertised_host or reached[0]
+        about = {
+            "node_id": node_id,
+            "client_address": client,
+            "listener": f"{reached[0]}:{reached[1]}",
+            "broker_address": None,
+        }
+        ours = _Ours(self._nodes, host)
+        check = None
+        if self._settings.check_addresses:
+            check = self._checker(ours, (host, reached[1] if node_id is None else 0))
+        self._connections[number] = Connection(
+            number, about, self._numbers, ours, self._learn, check, now
+        )
+        if self._next_idle_check is None:
+            self._next_idle_check = now + _WAKE_NS
+        return [Dial(number, self._addresses(node_id))]
+
+    def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
+        """The broker of a connection answered at this address."""
+        if broker in self._settings.bootstrap:
+            self._last_bootstrap = self._settings.bootstrap.index(broker)
+        connection = self._connections.get(number)
+        return connection.dialled(f"{broker[0]}:{broker[1]}", now) if connection else []
+
+    def not_dialled(self, number: int, reason: str, now: int) -> list[Action]:
+        """No address of the broker of a connection answered."""
+        connection = self._connections.get(number)
+        return self._after(connection, connection.not_dialled(reason, now)) if connection else []
+
+    def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
+        """Bytes arrived on a connection from one side."""
+        connection = self._connections.get(number)
+        if connection is None:
+            return []
+        actions = connection.receive(side, data, now)
+        if connection.responses.waiting or connection.over:
+            return self._after(connection, actions)
+        return actions
+
+    def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
+        """One side of a connection half-closed ("eof") or broke (another word for how)."""
+        connection = self._connections.get(number)
+        if connection is None:
+            return []
+        return self._after(connection, connection.closed(side, how, reason, now))
+
+    def listening(self, node_id: int, address: Address, now: int) -> list[Action]:
+        """The listener that a node asked for is open."""
+        self._nodes[node_id].listening = address
+        self._asked.discard(node_id)
+        actions: list[Action] = []
+        for connection in list(self._connections.values()):
+            waiting = connection.responses.waiting
+            if node_id in waiting:
+                waiting.discard(node_id)
+                if not waiting:
+                    actions += self._after(connection, connection.resume(now))
+        return actions
+
+    def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
+        """No listener could be opened for a node: the responses that name it cannot leave."""
+        self._asked.discard(node_id)
+        actions: list[Action] = []
+        for connection in list(self._connections.values()):
+            if node_id in connection.responses.waiting:
+                why = f"no listener for node {node_id}: {reason}"
+                actions += self._after(connection, connection.close("refused", why, now))
+        return actions
+
+    def wake(self, now: int) -> list[Action]:
+        """Time has passed: close what has been idle for too long."""
+        idle_ns = int(self._settings.idle_seconds * 1e9)
+        actions: list[Action] = []
+        for connection in list(self._connections.values()):
+            if now - connection.last_ns >= idle_ns:
+                why = f"nothing arrived for {self._settings.idle_seconds:g} s"
+                actions += self._after(connection, connection.close("idle", why, now))
+        self._next_idle_check = now + _WAKE_NS if self._connections else None
+        return actions
+
+    def stop(self, now: int) -> list[Action]:
+        """The proxy stops: close every connection."""
+        actions: list[Action] = []
+        for connection in list(self._connections.values()):
+            actions += self._after(connection, connection.close("stopped", "", now))
+        return actions
+
+    def _after(self, connection: Connection, actions: list[Action]) -> list[Action]:
+        if connection.over:
+            self._connections.pop(connection.number, None)
+            return actions
+        for node_id in sorted(connection.responses.waiting - self._asked):
+            self._asked.add(node_id)
+            actions.append(Listen(node_id, self._port(node_id)))
+        return actions
+
+    def _addresses(self, node_id: int | None) -> Sequence[Address]:
+        if node_id is not None:
+            return (self._nodes[node_id].broker,)
+        bootstrap = self._settings.bootstrap
+        return [*bootstrap[self._last_bootstrap :], *bootstrap[: self._last_bootstrap]]
+
+    def _port(self, node_id: int) -> int:
+        fixed = self._settings.node_ports.get(node_id)
+        if fixed is not None or self._settings.listen_port == 0:
+            return fixed or 0
+        port = self._settings.listen_port + 1 + node_id
+        return port if port <= _PORT_MAX else 0
+
+    def _learn(self, found: list[BrokerAddress]) -> set[int]:
+        """Take the addresses that a broker sent; return the node ids without a listener."""
+        for address in found:
+            node = self._nodes.get(address.node_id)
+            if node is None:
+                if len(self._nodes) >= self._settings.nodes_max:
+                    raise Violation(f"the broker names over {self._settings.nodes_max} brokers")
+                self._nodes[address.node_id] = Node((address.host, address.port))
+            else:
+                node.broker = (address.host, address.port)
+        return {a.node_id for a in found if self._nodes[a.node_id].listening is None}
+
+    def _checker(self, ours: Mapping[int, Address], bootstrap: Address):
+        def check(frame: bytes, api_key: int, api_version: int) -> None:
+            theirs = [node.broker for node in self._nodes.values()]
+            leak.check(frame, api_key, api_version, {*ours.values(), bootstrap}, theirs)
+
+        return check

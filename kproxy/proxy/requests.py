@@ -1,0 +1,263 @@
+"""Client bytes → request frames, all of which pass on at once as they came::
+
+    chunk ─▶ [tail of a header] + chunk ─▶ frame, frame, part of a frame ─▶ broker
+                                             │ complete
+                                             ▼
+                                     pending · recording
+
+Only a header that is not yet whole (less than 12 bytes) waits. After SaslHandshake v0 (KIP-43)
+frames are SASL tokens without a header, until one looks like a Kafka request again: nothing on the
+wire marks the end.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from kproxy.exchange import redact
+from kproxy.exchange.entries import (
+    FRAGMENT,
+    NO_API,
+    NO_RESPONSE,
+    OPAQUE,
+    RAW_SASL,
+    REDACTED,
+    Frame,
+    Side,
+)
+from kproxy.protocol import ProtocolError, codec, decode_request, is_known, schema
+from kproxy.proxy.stream import TOKEN_BYTES_MAX, Output, Partial, Violation, redact_frame
+from kproxy.proxy.traits import (
+    HANDSHAKE,
+    PRODUCE,
+    PRODUCE_KEY,
+    SECRET_REQUEST,
+    UNKNOWN,
+    traits,
+)
+
+REQUEST_BYTES_MAX = 100 << 20
+"""Kafka's socket.request.max.bytes."""
+
+_START = struct.Struct(">ihhi")
+_START_BYTES = 12
+_SIZE = struct.Struct(">i")
+
+_TOKENS_MIN = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
+"""How many tokens a client sends at least after SaslHandshake v0, by mechanism."""
+
+
+class RequestStream:
+    """The direction from the client to the broker."""
+
+    def __init__(self, connection: int, numbers: Iterator[int], pending: deque[Frame]) -> None:
+        self._connection = connection
+        self._numbers = numbers
+        self._pending = pending
+        self._tail = b""
+        self._partial: Partial | None = None
+        self._mechanism = ""
+        self.raw = False
+        """Whether frames are SASL tokens without headers."""
+        self._tokens_due = 0
+
+    def feed(self, data: bytes, now: int, out: Output) -> None:
+        """Take a chunk.
+
+        Raises:
+            Violation: these bytes are not Kafka's; what came before them is in `out`.
+        """
+        if self._tail:
+            data = self._tail + data
+            self._tail = b""
+        position = 0
+        end = len(data)
+        try:
+            if self._partial:
+                position = self._continue(data, now, out)
+            while position < end:
+                stop = self._frame(data, position, end, now, out)
+                if not stop:
+                    self._tail = data[position:]
+                    break
+                position = stop
+        except Violation:
+            out.pieces.append(data[:position])
+            raise
+        out.pieces.append(data[:position] if self._tail else data)
+
+    def finish(self, now: int, out: Output) -> None:
+        """The client sends no more: pass on and record what is incomplete."""
+        if self._partial:
+            self._partial.truncated(out)
+            self._partial = None
+        elif self._tail:
+            frame = self._make(NO_API, NO_API, 0, [self._tail], len(self._tail), now)
+            partial = Partial(frame, 0, secret=self.raw)
+            partial.truncated(out)
+            out.pieces.append(self._tail)
+            self._tail = b""
+
+    def start_tokens(self) -> None:
+        """The broker accepted SaslHandshake v0: what follows are tokens without headers."""
+        self.raw = True
+        self._tokens_due = _TOKENS_MIN.get(self._mechanism, 1)
+
+    def _frame(self, data: bytes, position: int, end: int, now: int, out: Output) -> int:
+        """Take the frame that starts at `position`: the offset behind it, or 0 to wait."""
+        if self.raw:
+            return self._token(data, position, end, now, out)
+        if end - position < _START_BYTES:
+            if end - position >= 4:
+                _check_size(data, position)
+            return 0
+        size, api_key, api_version, correlation_id = _START.unpack_from(data, position)
+        if not 8 <= size <= REQUEST_BYTES_MAX:
+            _check_size(data, position)
+        stop = position + 4 + size
+        if stop <= end:
+            frame = self._make(
+                api_key, api_version, correlation_id, [data[position:stop]], size + 4, now
+            )
+            self._complete(frame, out)
+            return stop
+        piece = data[position:end]
+        frame = self._make(api_key, api_version, correlation_id, [piece], size + 4, now)
+        secret = bool(traits(api_key, api_version) & SECRET_REQUEST)
+        self._partial = Partial(frame, stop - end, secret, len(piece))
+        return end
+
+    def _continue(self, data: bytes, now: int, out: Output) -> int:
+        partial = self._partial
+        stop = min(len(data), partial.left)
+        partial.frame.pieces.append(data[:stop])
+        if partial.will_cut(stop) and partial.frame.api_key == PRODUCE_KEY:
+            # The acks are near the front: read them before it is cut off for the recording.
+            _look_at_acks(partial.frame)
+        partial.add(stop, now, out)
+        if not partial.left:
+            self._partial = None
+            if partial.frame.flags & RAW_SASL:
+                self._complete_token(partial.frame, out)
+            else:
+                self._complete(partial.frame, out, partial)
+        return stop
+
+    def _make(self, api_key, api_version, correlation_id, pieces, frame_bytes, now) -> Frame:
+        return Frame(
+            Side.CLIENT,
+            self._connection,
+            next(self._numbers),
+            api_key,
+            api_version,
+            correlation_id,
+            now,
+            pieces,
+            frame_bytes,
+        )
+
+    def _complete(self, frame: Frame, out: Output, partial: Partial | None = None) -> None:
+        found = traits(frame.api_key, frame.api_version)
+        if found:
+            if found & UNKNOWN:
+                frame.flags |= OPAQUE
+            if found & PRODUCE:
+                _look_at_acks(frame)
+            if found & HANDSHAKE:
+                self._mechanism = _mechanism(frame.data)
+            if found & SECRET_REQUEST:
+                redact_frame(frame, partial)
+        if not frame.flags & NO_RESPONSE:
+            self._pending.append(frame)
+        out.frames.append(frame)
+        out.entries.append(frame)
+
+    # SASL tokens without a header
+
+    def _token(self, data: bytes, position: int, end: int, now: int, out: Output) -> int:
+        have = end - position
+        if have < 4:
+            return 0
+        (size,) = _SIZE.unpack_from(data, position)
+        if self._tokens_due <= 0 and size >= 8:
+            if have < _START_BYTES:
+                return 0
+            _, api_key, api_version, _ = _START.unpack_from(data, position)
+            if is_known(api_key, api_version):
+                self.raw = False
+                return self._frame(data, position, end, now, out)
+        if not 0 <= size <= TOKEN_BYTES_MAX:
+            raise Violation(f"a SASL token of {size} bytes (at most {TOKEN_BYTES_MAX} are legal)")
+        stop = position + 4 + size
+        frame = self._make(NO_API, NO_API, 0, [data[position : min(stop, end)]], size + 4, now)
+        frame.flags = RAW_SASL
+        if stop <= end:
+            self._complete_token(frame, out)
+            return stop
+        self._partial = Partial(frame, stop - end, True, end - position)
+        return end
+
+    def _complete_token(self, frame: Frame, out: Output) -> None:
+        self._tokens_due -= 1
+        frame.pieces = [redact.blank_token(frame.data)]
+        frame.flags |= REDACTED
+        self._pending.append(frame)
+        out.frames.append(frame)
+        out.entries.append(frame)
+
+
+def _look_at_acks(frame: Frame) -> None:
+    if not frame.flags & FRAGMENT and _acks(frame) == 0:
+        frame.flags |= NO_RESPONSE
+
+
+@functools.lru_cache(maxsize=64)
+def _peek_acks(api_version: int) -> Callable[[bytes, int], int]:
+    return codec.peek(schema.message(PRODUCE_KEY, schema.REQUEST), api_version, "acks")
+
+
+def _acks(frame: Frame) -> int | None:
+    """The acks of a Produce request of which at least the front is there; None if unknown."""
+    known = max(schema.message(PRODUCE_KEY, schema.REQUEST).versions)
+    version = min(frame.api_version, known)
+    for data in (bytes(frame.pieces[0]), frame.data):
+        try:
+            # A version newer than our table is read as the newest that is in it.
+            front = data[:6] + version.to_bytes(2) + data[8:] if frame.api_version > known else data
+            return _peek_acks(version)(front, codec.request_body(front))
+        except ProtocolError:
+            continue
+    return None
+
+
+def _mechanism(data: bytes) -> str:
+    try:
+        return decode_request(data).body.mechanism
+    except ProtocolError:
+        return ""
+
+
+def _check_size(data: bytes, position: int) -> None:
+    """Raise a Violation if no Kafka request starts here, naming the likely mistake."""
+    (size,) = _SIZE.unpack_from(data, position)
+    if 8 <= size <= REQUEST_BYTES_MAX:
+        return
+    start = data[position : position + 4]
+    if start[:2] == b"\x16\x03":
+        raise Violation(
+            "the client speaks TLS to a plaintext port: set security.protocol=PLAINTEXT"
+            " (or SASL_PLAINTEXT) in the client"
+        )
+    if start in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"PRI "):
+        raise Violation("the client speaks HTTP: this port speaks the Kafka protocol")
+    if size < 0:
+        raise Violation(f"a frame of {size} bytes: the client does not speak the Kafka protocol")
+    if size < 8:
+        raise Violation(f"a frame of {size} bytes is too small for a request header")
+    raise Violation(
+        f"a request of {size} bytes is over the limit of {REQUEST_BYTES_MAX}"
+        " (socket.request.max.bytes), or the client does not speak the Kafka protocol"
+    )

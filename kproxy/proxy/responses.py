@@ -1,0 +1,392 @@
+"""Broker bytes → response frames, paired with their requests, with our addresses in them::
+
+    chunk ─▶ frame ─▶ has addresses? ──no──────────────────────────▶ same bytes ─▶ client
+                        │ held back until it is whole                ▲
+                        ▼                                            │
+                      addresses ─▶ listeners open? ──▶ splices ──────┘
+
+A response that names a broker whose listener is not open yet waits for it, and what comes behind
+it on this connection waits too. A large response with its addresses behind the records (Fetch
+since v16) is passed on while it is walked; only its tail is held, and changed in place.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
+
+from kproxy.exchange import redact
+from kproxy.exchange.entries import (
+    EVENTS,
+    OPAQUE,
+    RAW_SASL,
+    REDACTED,
+    REWRITTEN,
+    UNANSWERED,
+    Frame,
+    Note,
+    Side,
+)
+from kproxy.protocol import ProtocolError, codec, schema
+from kproxy.proxy import rewrite
+from kproxy.proxy.actions import Address
+from kproxy.proxy.rewrite import AddressFields, BrokerAddress, Splice
+from kproxy.proxy.stream import TOKEN_BYTES_MAX, Output, Partial, Violation, redact_frame
+from kproxy.proxy.traits import (
+    ADDRESSES,
+    BEHIND_RECORDS,
+    HANDSHAKE,
+    SECRET_RESPONSE,
+    UNKNOWN,
+    traits,
+)
+
+HELD_BYTES_MAX = 100 << 20
+"""The largest response that is held back whole for its addresses."""
+
+STREAMED_BYTES_MIN = 256 << 10
+"""Responses with addresses behind their records are streamed from this size on."""
+
+_START = struct.Struct(">ii")
+_START_BYTES = 8
+_SIZE = struct.Struct(">i")
+
+Learn = Callable[[list[BrokerAddress]], set[int]]
+"""Takes the addresses that a broker sent; returns the node ids whose listener is not open yet."""
+
+
+Check = Callable[[bytes, int, int], None]
+"""Looks for foreign addresses in a response as it is sent on; the test mode."""
+
+
+class _Tail:
+    """The end of a response that streams past: found by walking along, then held back."""
+
+    def __init__(self, fields: AddressFields, walk: Generator, body: int) -> None:
+        self.fields = fields
+        self.pieces: list[bytes] = []
+        self.offset: int | None = None
+        """Where in the frame it starts, once that is known."""
+        self._walk = walk
+        self._body = body
+        self._seen = 0
+        next(walk)
+
+    def passes(self, piece: bytes) -> int:
+        """Take the next bytes of the frame; return how many of them may leave at once.
+
+        Raises:
+            ProtocolError: the body is not what its schema says.
+        """
+        start = self._seen
+        self._seen += len(piece)
+        if self.offset is None:
+            try:
+                self._walk.send(piece[max(0, self._body - start) :])
+                return len(piece)
+            except StopIteration as found:
+                self.offset = self._body + found.value
+        passed = max(0, min(len(piece), self.offset - start))
+        self.pieces.append(piece[passed:])
+        return passed
+
+
+class ResponseStream:
+    """The direction from the broker to the client."""
+
+    def __init__(
+        self,
+        connection: int,
+        pending: deque[Frame],
+        ours: Mapping[int, Address],
+        learn: Learn,
+        check: Check | None,
+    ) -> None:
+        self._connection = connection
+        self._pending = pending
+        self._ours = ours
+        self._learn = learn
+        self._check = check
+        self._rest = b""
+        self._partial: Partial | None = None
+        self._held: AddressFields | None = None
+        self._tail: _Tail | None = None
+        self._backlog: list[bytes] = []
+        self._parked: Frame | None = None
+        self.waiting: set[int] = set()
+        """Node ids whose listener must be open before anything more may leave."""
+        self.accepted_tokens = False
+        """Whether the broker has just accepted SaslHandshake v0."""
+
+    def feed(self, data: bytes, now: int, out: Output) -> None:
+        """Take a chunk.
+
+        Raises:
+            Violation: these bytes are not Kafka's; what came before them is in `out`.
+        """
+        if self.waiting:
+            self._backlog.append(data)
+            return
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        position = kept = 0
+        end = len(data)
+        try:
+            while position < end:
+                if self._partial is None and not self._start(data, position, end, now, out):
+                    self._rest = data[position:]
+                    break
+                partial = self._partial
+                if partial is None:
+                    position += out.frames[-1].frame_bytes
+                    continue
+                stop = min(end, position + partial.left)
+                passed = self._pass(partial, data[position:stop], now, out)
+                if position + passed < stop:
+                    out.pieces.append(data[kept : position + passed])
+                    kept = stop
+                position = stop
+                if not partial.left:
+                    self._finish_partial(partial, now, out)
+                    if self.waiting:
+                        self._backlog.append(data[position:])
+                        return
+        except Violation:
+            out.pieces.append(data[kept:position])
+            raise
+        if kept < position:
+            out.pieces.append(data[kept:position] if kept or position < end else data)
+
+    def resume(self, now: int, out: Output) -> None:
+        """The listeners waited for are open: let go what was parked, and what came behind it."""
+        frame, self._parked = self._parked, None
+        self._release(frame, now, out)
+        backlog, self._backlog = self._backlog, []
+        for data in backlog:
+            self.feed(data, now, out)
+
+    def finish(self, now: int, out: Output) -> None:
+        """The broker sends no more: record what is incomplete, and pass it on if it had begun."""
+        if self._partial:
+            self._partial.truncated(out)
+        elif self._rest:
+            out.pieces.append(self._rest)
+        self._partial, self._rest = None, b""
+
+    def _start(self, data: bytes, position: int, end: int, now: int, out: Output) -> bool:
+        """Begin the frame at `position`; False if its header is not whole yet.
+
+        A frame that is whole and that nothing wants goes straight to `out`; any other becomes
+        the partial one, with nothing of it taken.
+        """
+        have = end - position
+        if have < 4:
+            return False
+        (size,) = _SIZE.unpack_from(data, position)
+        if self._token_due(data, position, have):
+            return self._start_token(size, now)
+        if have < _START_BYTES or size < 4:
+            _check_start(data, position, size)
+            return False
+        _, correlation_id = _START.unpack_from(data, position)
+        request = self._pair(correlation_id, data, position, size)
+        found = traits(request.api_key, request.api_version)
+        stop = position + 4 + size
+        if stop <= end and not found and not self._check:
+            frame = _response(request, now, [data[position:stop]], size + 4)
+            out.frames.append(frame)
+            out.entries.append(frame)
+            return True
+        frame = _response(request, now, [], size + 4)
+        self._partial = Partial(frame, size + 4, bool(found & SECRET_RESPONSE))
+        if found & ADDRESSES:
+            self._hold(frame, found, data[position : min(stop, end)])
+        self._partial.whole = self._held is not None or self._check is not None
+        return True
+
+    def _hold(self, frame: Frame, found: int, front: bytes) -> None:
+        fields = rewrite.address_fields(frame.api_key, frame.api_version)
+        if found & BEHIND_RECORDS and frame.frame_bytes >= STREAMED_BYTES_MIN:
+            message = schema.message(frame.api_key, schema.RESPONSE)
+            try:
+                body = codec.response_body(front, frame.api_key, frame.api_version)
+            except ProtocolError:
+                pass  # the header is not whole: hold it all
+            else:
+                walk = codec.seek(message, frame.api_version, fields.field)
+                self._tail = _Tail(fields, walk, body)
+                return
+        if frame.frame_bytes > HELD_BYTES_MAX:
+            raise Violation(
+                f"a response of {frame.frame_bytes} bytes with broker addresses"
+                f" is over the limit of {HELD_BYTES_MAX}"
+            )
+        self._held = fields
+
+    def _pass(self, partial: Partial, piece: bytes, now: int, out: Output) -> int:
+        """Take a piece of the partial frame; return how much of its front may leave at once."""
+        partial.frame.pieces.append(piece)
+        partial.add(len(piece), now, out)
+        if self._held:
+            return 0
+        if self._tail:
+            try:
+                return self._tail.passes(piece)
+            except ProtocolError:
+                partial.frame.flags |= OPAQUE
+                self._tail = None
+        return len(piece)
+
+    def _finish_partial(self, partial: Partial, now: int, out: Output) -> None:
+        self._partial = None
+        frame = partial.frame
+        if frame.flags & RAW_SASL:
+            frame.pieces = [redact.blank_token(frame.data)]
+            frame.flags |= REDACTED
+        elif self._held or (self._tail and self._tail.offset is not None):
+            self._release(frame, now, out)
+            return
+        found = traits(frame.api_key, frame.api_version)
+        if found & UNKNOWN:
+            frame.flags |= OPAQUE
+        if found & HANDSHAKE and frame.data[8:10] == b"\0\0":
+            self.accepted_tokens = True
+        if self._check:
+            self._check(frame.data, frame.api_key, frame.api_version)
+        if found & SECRET_RESPONSE:
+            redact_frame(frame, partial)
+        self._tail = None
+        out.frames.append(frame)
+        out.entries.append(frame)
+
+    # Addresses
+
+    def _release(self, frame: Frame, now: int, out: Output) -> None:
+        """Let a held frame or tail go, with our addresses, or park it until they are known."""
+        try:
+            sent, changes = self._tail_replaced() if self._tail else self._replaced(frame)
+        except ProtocolError:
+            frame.flags |= OPAQUE
+            sent, changes = b"".join(self._tail.pieces) if self._tail else frame.data, []
+        if self.waiting:
+            self._parked = frame
+            return
+        if changes:
+            frame.flags |= REWRITTEN
+            out.entries.append(_rewritten(frame, changes, now))
+        if self._check:
+            whole = frame.data[: self._tail.offset] + sent if self._tail else sent
+            self._check(whole, frame.api_key, frame.api_version)
+        self._held = self._tail = None
+        out.pieces.append(sent)
+        out.frames.append(frame)
+        out.entries.append(frame)
+
+    def _replaced(self, frame: Frame) -> tuple[bytes, list[Splice]]:
+        data = frame.data
+        frame.pieces = [data]
+        body = codec.response_body(data, frame.api_key, frame.api_version)
+        found = rewrite.find(data, self._held, body)
+        self.waiting = self._learn([address for address in found if address.usable])
+        if self.waiting:
+            return b"", []
+        changes = rewrite.splices(found, self._ours, self._held)
+        return rewrite.apply(data, changes) if changes else data, changes
+
+    def _tail_replaced(self) -> tuple[bytes, list[Splice]]:
+        tail = b"".join(self._tail.pieces)
+        found = rewrite.find_in_tail(tail, self._tail.fields)
+        self.waiting = self._learn([address for address in found if address.usable])
+        if self.waiting:
+            return b"", []
+        sent = rewrite.replace_tail(tail, found, self._ours, self._tail.fields)
+        return sent, [(self._tail.offset, len(tail), sent)] if sent != tail else []
+
+    # Pairing
+
+    def _pair(self, correlation_id: int, data: bytes, position: int, size: int) -> Frame:
+        pending = self._pending
+        while pending:
+            request = pending.popleft()
+            if request.correlation_id == correlation_id and not request.flags & RAW_SASL:
+                return request
+            if request.flags & (RAW_SASL | OPAQUE):
+                continue  # may have gone without an answer: a last token, a future Produce
+            pending.appendleft(request)
+            _check_start(data, position, size)
+            raise Violation(
+                f"the broker answered correlation id {correlation_id}"
+                f" where {request.correlation_id} was due"
+            )
+        _check_start(data, position, size)
+        raise Violation(f"the broker answered correlation id {correlation_id}, which is not asked")
+
+    def _token_due(self, data: bytes, position: int, have: int) -> bool:
+        pending = self._pending
+        if not pending or not pending[0].flags & RAW_SASL:
+            return False
+        later = next((frame for frame in pending if not frame.flags & RAW_SASL), None)
+        if later is None or have < _START_BYTES:
+            return True
+        return _START.unpack_from(data, position)[1] != later.correlation_id
+
+    def _start_token(self, size: int, now: int) -> bool:
+        if not 0 <= size <= TOKEN_BYTES_MAX:
+            raise Violation(f"the broker sent a SASL token of {size} bytes")
+        frame = _response(self._pending.popleft(), now, [], size + 4)
+        frame.flags = RAW_SASL
+        self._partial = Partial(frame, size + 4, secret=True)
+        return True
+
+
+def unanswered(request: Frame, now: int) -> Frame:
+    """Return the entry that closes the exchange of a request that will not be answered."""
+    frame = _response(request, now, [], 0)
+    frame.flags = UNANSWERED
+    return frame
+
+
+def _response(request: Frame, now: int, pieces: list[bytes], frame_bytes: int) -> Frame:
+    return Frame(
+        Side.BROKER,
+        request.connection,
+        request.number,
+        request.api_key,
+        request.api_version,
+        request.correlation_id,
+        now,
+        pieces,
+        frame_bytes,
+        request_received_ns=request.received_ns,
+        request_sent_ns=request.sent_ns,
+        request_bytes=request.frame_bytes,
+    )
+
+
+def _rewritten(frame: Frame, changes: list[Splice], now: int) -> Note:
+    encoded = [[offset, size, base64.b64encode(new).decode()] for offset, size, new in changes]
+    body = {
+        "event": "rewritten",
+        "connection": frame.connection,
+        "number": frame.number,
+        "side": "broker",
+        "splices": encoded,
+    }
+    return Note(EVENTS, now, body)
+
+
+def _check_start(data: bytes, position: int, size: int) -> None:
+    """Raise a Violation if no Kafka response starts here, naming the likely mistake."""
+    start = data[position : position + 5]
+    if start[:2] == b"\x15\x03":
+        raise Violation(
+            "the broker answered with a TLS alert: this broker port speaks TLS,"
+            " and kproxy connects to it in plaintext; give --bootstrap a plaintext listener"
+        )
+    if start.startswith(b"HTTP/"):
+        raise Violation("the broker answered in HTTP: --bootstrap does not name a Kafka broker")
+    if size < 4 and len(data) - position >= 4:
+        raise Violation(f"the broker sent a frame of {size} bytes: it does not speak Kafka")

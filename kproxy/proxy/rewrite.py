@@ -1,0 +1,311 @@
+"""Broker addresses in responses: finding them, replacing them.
+
+Every struct of a client-facing response that has a node id, a host and a port is an address
+(Metadata, FindCoordinator, DescribeCluster and the NodeEndpoints of KIP-951); which those are is
+read from the schema, never from a list. Node ids, racks and the cluster id stay as they are::
+
+    frame ─▶ find ─▶ [BrokerAddress …] ─▶ replace(address of each node) ─▶ splices ─▶ frame
+
+A frame is never encoded again: a splice replaces the bytes of a host or a port and corrects the
+sizes around them. Where a frame has begun to leave before its addresses were seen (a Fetch of
+many megabytes, whose endpoints come after the records), `replace_tail` changes them without
+changing the length.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable, Iterator, Mapping
+
+import attrs
+
+from kproxy.protocol import ProtocolError, codec, schema
+from kproxy.proxy.actions import Address
+
+Splice = tuple[int, int, bytes]
+"""Offset and length of what is replaced, and what replaces it."""
+
+Locate = Callable[[bytes, int], tuple[list[tuple[int, int, int, int]], int]]
+
+_CLIENT_FACING = "broker"
+"""The listener, in Kafka's definitions, whose APIs clients use."""
+
+_NODE_ID_NAMES = ("node_id", "broker_id")
+_PADDING_TAGS = (2_097_151, 16_383, 127)
+"""Tag numbers that Kafka does not use, three, two and one byte long."""
+
+
+@attrs.frozen
+class AddressFields:
+    """Where one version of a response has addresses."""
+
+    locate: Locate
+    field: str
+    """The top-level field that holds them."""
+    tagged: bool
+    """Whether that field is a tagged one."""
+    compact: bool
+    """Whether strings have compact lengths."""
+    port_format: str
+    behind_records: bool
+    """Whether a field of unbounded size comes before the addresses."""
+    locate_tail: Locate
+    """Like `locate`, from the start of `field` (or of the tagged section that holds it) on."""
+    locate_list: Locate
+    """From there on too, but finds the whole of `field`."""
+
+
+@attrs.frozen
+class BrokerAddress:
+    """One address as the broker sent it, and where its bytes are."""
+
+    node_id: int
+    host: str
+    port: int
+    host_span: tuple[int, int]
+    port_span: tuple[int, int]
+    inside: tuple[int, int, int] | None
+    """The tagged field around it: start of its size, start and end of its content."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether a client could connect to it (an absent coordinator is -1, "", -1)."""
+        return self.node_id >= 0 and self.host != "" and self.port > 0
+
+
+@functools.lru_cache(maxsize=4096)
+def address_fields(api_key: int, api_version: int) -> AddressFields | None:
+    """Return where this response has broker addresses, or None if it has none."""
+    message = schema.message(api_key, schema.RESPONSE)
+    if message is None or api_version not in message.versions:
+        return None
+    if _CLIENT_FACING not in message.listeners:
+        return None
+    found = list(_address_structs(message.fields, api_version, ()))
+    if not found:
+        return None
+    top, path, node_id, port = found[0]
+    paths = tuple(".".join((*path, name)) for name in (node_id, "host", "port"))
+    tagged = top.tag is not None and api_version in top.tagged_versions
+    return AddressFields(
+        locate=codec.locate(message, api_version, paths),
+        field=top.name,
+        tagged=tagged,
+        compact=api_version in message.flexible_versions,
+        port_format=">H" if port.type == "uint16" else ">i",
+        behind_records=_has_records_before(message.fields, top, api_version, tagged),
+        locate_tail=codec.locate(message, api_version, paths, first=top.name),
+        locate_list=codec.locate(message, api_version, (top.name,), first=top.name),
+    )
+
+
+def _address_structs(fields, version: int, path: tuple[str, ...], top=None) -> Iterator[tuple]:
+    names = {field.name: field for field in fields if version in field.versions}
+    node_id = next((name for name in _NODE_ID_NAMES if name in names), None)
+    if node_id and "host" in names and "port" in names:
+        yield top or names["host"], path, node_id, names["port"]
+    for field in names.values():
+        if field.fields:
+            yield from _address_structs(
+                field.fields, version, (*path, field.name), top or field
+            )
+
+
+def _has_records_before(fields, top, version: int, tagged: bool) -> bool:
+    for field in fields:
+        if field.name == top.name and not tagged:
+            return False
+        if version in field.versions and _has_records(field, version):
+            return True
+    return False
+
+
+def _has_records(field, version: int) -> bool:
+    return field.type == "records" or any(
+        version in inner.versions and _has_records(inner, version) for inner in field.fields or ()
+    )
+
+
+def find(frame: bytes, fields: AddressFields, body: int) -> list[BrokerAddress]:
+    """Return the addresses in a response whose body starts at offset `body`.
+
+    Raises:
+        ProtocolError: the body is not what its schema says.
+    """
+    return _addresses(frame, fields.locate(frame, body)[0], fields)
+
+
+def _addresses(data: bytes, spans, fields: AddressFields) -> list[BrokerAddress]:
+    found = []
+    inside = None
+    node_id = host = port = None
+    for index, start, content, end in spans:
+        if index < 0:
+            inside = (start, content, end)
+            continue
+        if index == 0:
+            node_id = start
+        elif index == 1:
+            host = (start, content, end)
+        else:
+            port = (start, end)
+        if node_id is None or host is None or port is None:
+            continue
+        text = data[host[1] : host[2]].decode("utf-8", "surrogateescape")
+        (number,) = struct.unpack_from(">i", data, node_id)
+        (port_number,) = struct.unpack_from(fields.port_format, data, port[0])
+        around = inside if inside and port[0] < inside[2] else None
+        found.append(
+            BrokerAddress(number, text, port_number, (host[0], host[2]), port, around)
+        )
+        node_id = host = port = None
+    return found
+
+
+def splices(
+    found: list[BrokerAddress], ours: Mapping[int, Address], fields: AddressFields
+) -> list[Splice]:
+    """Return what to replace so that each usable address becomes `ours[node_id]`, in order."""
+    changes: list[Splice] = []
+    grown: dict[tuple[int, int, int], int] = {}
+    for address in found:
+        if not address.usable:
+            continue
+        host, port = ours[address.node_id]
+        new_host = _string(host, fields.compact)
+        start, end = address.host_span
+        changes.append((start, end - start, new_host))
+        start_port, end_port = address.port_span
+        new_port = struct.pack(fields.port_format, port)
+        changes.append((start_port, end_port - start_port, new_port))
+        if address.inside:
+            growth = len(new_host) - (end - start)
+            grown[address.inside] = grown.get(address.inside, 0) + growth
+    for (start, content, end), growth in grown.items():
+        changes.append((start, content - start, _uvarint(end - content + growth)))
+    return sorted(changes)
+
+
+def apply(frame: bytes, changes: list[Splice]) -> bytes:
+    """Return the frame with the splices applied and its size prefix corrected."""
+    body = b"".join(_pieces(frame, changes, 4))
+    return struct.pack(">i", len(body)) + body
+
+
+def _pieces(data: bytes, changes: list[Splice], position: int) -> Iterator[bytes]:
+    for offset, length, replacement in changes:
+        yield data[position:offset]
+        yield replacement
+        position = offset + length
+    yield data[position:]
+
+
+def find_in_tail(tail: bytes, fields: AddressFields) -> list[BrokerAddress]:
+    """Return the addresses in the end of a response, from `fields.field` on.
+
+    Raises:
+        ProtocolError: the tail is not what its schema says.
+    """
+    return _addresses(tail, fields.locate_tail(tail, 0)[0], fields)
+
+
+def replace_tail(
+    tail: bytes,
+    found: list[BrokerAddress],
+    ours: Mapping[int, Address],
+    fields: AddressFields,
+) -> bytes:
+    """Return the tail with our addresses in it, and exactly as long.
+
+    Where our addresses are shorter, an unknown tagged field fills the gap; where they are longer,
+    the list is left out, and the client asks for metadata instead of taking the hint (KIP-951
+    makes it optional).
+
+    Raises:
+        ProtocolError: the tail is not what its schema says.
+    """
+    changes = splices(found, ours, fields)
+    if not changes:
+        return tail
+    end = fields.locate_tail(tail, 0)[1]
+    replaced = b"".join(_pieces(tail[:end], changes, 0))
+    for candidate in (replaced, _without_list(tail[:end], fields)):
+        padded = _padded(candidate, fields, end)
+        if padded is not None:
+            return padded + tail[end:]
+    raise ProtocolError("no room to replace broker addresses in place", field=fields.field)
+
+
+def _without_list(tail: bytes, fields: AddressFields) -> bytes:
+    if not fields.tagged:
+        return b"\x01" + tail[_section_start(tail, fields) :]
+    return _tagged_section([(number, content) for number, content in _tags(tail, 0) if number])
+
+
+def _section_start(tail: bytes, fields: AddressFields) -> int:
+    """Offset of the message's tagged section in a tail that starts with the address list."""
+    return 0 if fields.tagged else fields.locate_list(tail, 0)[0][0][3]
+
+
+def _padded(tail: bytes, fields: AddressFields, length: int) -> bytes | None:
+    """Return the tail filled up to `length` by an unknown tagged field, or None if that fails."""
+    gap = length - len(tail)
+    if gap == 0:
+        return tail
+    section = _section_start(tail, fields)
+    tags = _tags(tail, section)
+    for number in _PADDING_TAGS:
+        if tags and tags[-1][0] >= number:
+            break
+        for size_bytes in range(1, 6):
+            content = gap - len(_uvarint(number)) - size_bytes
+            if content < 0 or len(_uvarint(content)) != size_bytes:
+                continue
+            padded = tail[:section] + _tagged_section([*tags, (number, bytes(content))])
+            if len(padded) == length:
+                return padded
+    return None
+
+
+def _tags(data: bytes, position: int) -> list[tuple[int, bytes]]:
+    count, position = _read_uvarint(data, position)
+    tags = []
+    for _ in range(count):
+        number, position = _read_uvarint(data, position)
+        size, position = _read_uvarint(data, position)
+        tags.append((number, data[position : position + size]))
+        position += size
+    return tags
+
+
+def _tagged_section(tags: list[tuple[int, bytes]]) -> bytes:
+    parts = [_uvarint(len(tags))]
+    for number, content in tags:
+        parts += (_uvarint(number), _uvarint(len(content)), content)
+    return b"".join(parts)
+
+
+def _string(text: str, compact: bool) -> bytes:
+    data = text.encode("utf-8", "surrogateescape")
+    return (_uvarint(len(data) + 1) if compact else struct.pack(">h", len(data))) + data
+
+
+def _uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_uvarint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
