@@ -194,7 +194,9 @@ def _run(options: argparse.Namespace) -> int:
         Options(
             settings,
             listen_host,
-            recording=path and _opener(path, rotate_bytes, rotate_seconds),
+            path,
+            rotate_bytes,
+            rotate_seconds,
             lossless=options.record_or_die,
         ),
         live=not options.quiet and sys.stdout.isatty(),
@@ -220,23 +222,6 @@ def _capture() -> Path:
 
     now = datetime.datetime.now(datetime.UTC)
     return _CAPTURES / f"{now:%Y%m%dT%H%M%S.%fZ}.mcap"
-
-
-def _opener(path: Path, rotate_bytes: int | None, rotate_seconds: float | None) -> Callable:
-    def open_recording():
-        from kproxy.protocol import schema
-        from kproxy.recording.rotation import Recording
-
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return Recording(
-            path,
-            schema_id=schema.schema_id(),
-            library_version=__version__,
-            rotate_bytes=rotate_bytes,
-            rotate_seconds=rotate_seconds,
-        )
-
-    return open_recording
 
 
 def _serve(serve_options, live: bool) -> int:

@@ -80,7 +80,8 @@ class Frame:
     @property
     def data(self) -> bytes:
         """The bytes in one piece."""
-        return self.pieces[0] if len(self.pieces) == 1 and type(self.pieces[0]) is bytes else b"".join(self.pieces)
+        pieces = self.pieces
+        return pieces[0] if len(pieces) == 1 and type(pieces[0]) is bytes else b"".join(pieces)
 
 
 CONNECTIONS = "connections"

@@ -21,10 +21,12 @@ from typing import Any
 import attrs
 import trio
 
+from kproxy import __version__
 from kproxy.exchange.entries import Frame, Note
 from kproxy.net import listeners
 from kproxy.net.pump import DIAL_SECONDS, Pump, why
 from kproxy.net.recorder import Recorder
+from kproxy.protocol import schema
 from kproxy.proxy.actions import Address
 from kproxy.proxy.cluster import Cluster, Settings
 from kproxy.recording.rotation import Recording
@@ -51,8 +53,10 @@ class Options:
 
     settings: Settings
     listen_host: str = "127.0.0.1"
-    recording: Callable[[], Recording] | None = None
-    """Opens the recording; None records nothing."""
+    record_path: Path | None = None
+    """Where the recording begins; None records nothing."""
+    rotate_bytes: int | None = 1 << 30
+    rotate_seconds: float | None = 3600.0
     lossless: bool = False
     backlog_bytes_max: int = 256 << 20
 
@@ -78,12 +82,11 @@ async def serve(
     ready: Callable[[str], None],
     log: Callable[[str], None],
     watch: Callable[[list[Frame | Note]], None] | None = None,
-    task_status: Any = trio.TASK_STATUS_IGNORED,
+    stop: trio.Event | None = None,
 ) -> Summary:
-    """Run until a signal or until cancelled; say the bootstrap address through `ready`.
+    """Run until a signal, or until `stop` is set; say the bootstrap address through `ready`.
 
-    `watch` is given the entries as they pass. A task started with `nursery.start` gets the bootstrap
-    address as a pair.
+    `watch` is given the entries as they pass.
 
     Raises:
         ListenError: the listen address cannot be used.
@@ -98,7 +101,7 @@ async def serve(
     bootstrap = interface.open(settings.listen_port)
     port = bootstrap[0].socket.getsockname()[1]
     try:
-        recording = options.recording() if options.recording else None
+        recording = _open_recording(options)
     except BaseException:
         for listener in bootstrap:
             listener.socket.close()
@@ -116,9 +119,10 @@ async def serve(
             nursery.start_soon(until_done, pump.serve, bootstrap)
             nursery.start_soon(until_done, recorder.run)
             nursery.start_soon(_signals, pump, nursery.cancel_scope, log)
+            if stop:
+                nursery.start_soon(_drain_when, stop, pump)
             nursery.start_soon(_watch_bootstrap, settings.bootstrap, log)
             ready(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-            task_status.started((host, port))
     finally:
         recorder.finish()
         if recording:
@@ -131,6 +135,19 @@ async def serve(
     return Summary(recorder.frames_recorded, recorder.frames_lost, paths)
 
 
+def _open_recording(options: Options) -> Recording | None:
+    if options.record_path is None:
+        return None
+    options.record_path.parent.mkdir(parents=True, exist_ok=True)
+    return Recording(
+        options.record_path,
+        schema_id=schema.schema_id(),
+        library_version=__version__,
+        rotate_bytes=options.rotate_bytes,
+        rotate_seconds=options.rotate_seconds,
+    )
+
+
 async def _signals(pump: Pump, scope: trio.CancelScope, log: Callable[[str], None]) -> None:
     """Drain at the first signal, end at the second."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
@@ -141,6 +158,11 @@ async def _signals(pump: Pump, scope: trio.CancelScope, log: Callable[[str], Non
                     return
                 log("stopping: answers that are due have 5 s; press Ctrl-C again to end at once")
                 nursery.start_soon(pump.drain, DRAIN_SECONDS)
+
+
+async def _drain_when(stop: trio.Event, pump: Pump) -> None:
+    await stop.wait()
+    await pump.drain(DRAIN_SECONDS)
 
 
 async def _check_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], None]) -> None:
