@@ -26,6 +26,7 @@ from pathlib import Path
 
 from kproxy.exchange.entries import Frame, Note
 from kproxy.recording.crc import combine
+from kproxy.recording.files import lock
 from kproxy.recording.format import (
     CHUNK,
     CHUNK_HEADS,
@@ -46,11 +47,6 @@ from kproxy.recording.format import (
 )
 from kproxy.recording.pack import Buffer, Packed, header_chunk, packed_chunks
 from kproxy.recording.summary import ChunkInfo, Contents
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None
 
 _BUFFERS_MAX = 1024  # of one pwritev: IOV_MAX on Linux and macOS
 _COMBINE_BYTES_MIN = 64 * 1024  # below, reading the bytes again is cheaper
@@ -99,6 +95,7 @@ class Writer:
         writer = cls.__new__(cls)
         writer._start(path, contents, "none")
         writer._fd = fd
+        os.ftruncate(fd, contents.size)
         return writer
 
     def _start(self, path: Path, contents: Contents, compression: str) -> None:
@@ -142,12 +139,14 @@ class Writer:
         for info, crc in done:
             contents.add(info, crc)
 
-    def write_table(self, rows: list[bytes], start_ns: int, end_ns: int) -> None:
-        """Append only the header chunk of a data chunk that lacks it (when resuming a file)."""
-        packed = Packed(rows=rows, start_ns=start_ns, end_ns=end_ns)
+    def write_table(self, rows: list[bytes], time_ns: int) -> None:
+        """Append only the header chunk of a data chunk that lacks it (when resuming a file).
+
+        Raises: OSError.
+        """
         buffers: list[Buffer] = []
         contents = self._contents
-        table = header_chunk(packed, contents.messages[HEADERS - 1])
+        table = header_chunk(Packed(rows=rows, end_ns=time_ns), contents.messages[HEADERS - 1])
         info, crc = self._chunk(table, contents.size, contents.crc, buffers)
         self._put(buffers, contents.size)
         contents.add(info, crc)
@@ -164,6 +163,12 @@ class Writer:
         try:
             self._put([self._contents.ending()], self._contents.size)
         finally:
+            os.close(self._fd)
+
+    def abandon(self) -> None:
+        """Close the file as it is, without a summary."""
+        if not self._closed:
+            self._closed = True
             os.close(self._fd)
 
     def _chunk(
@@ -225,26 +230,10 @@ class Writer:
             raise
 
 
-def lock(fd: int) -> bool:
-    """Mark an open file as being written, until its descriptor is closed or its process dies.
-
-    Returns whether it was free; also where locks are not to be had.
-    """
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass  # some network file systems have no locks
-    return True
-
-
 def _head(
     schema_id: str, start_ns: int, library_version: str, metadata: dict[str, str]
 ) -> tuple[bytes, Contents]:
-    """Return a file's bytes up to the first chunk, and the contents of a file that is only these."""
+    """Return a file's bytes up to the first chunk, and the contents of such a file."""
     library = LIBRARY_PREFIX + library_version
     before = b"".join(
         (

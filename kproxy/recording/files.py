@@ -1,0 +1,64 @@
+"""Recordings as files: opening them, and telling whether one is still being written.
+
+A writer holds an advisory lock on its file. The kernel drops it when the writer dies, however that
+happens, so that a torn file and one that is still growing can be told apart.
+"""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from kproxy.recording.format import RecordingError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
+
+
+def open_recording(path: Path) -> BinaryIO:
+    """Open a file for reading.
+
+    Raises: RecordingError, when it is not there, may not be read, or is not a regular file.
+    """
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise RecordingError(path, None, "is not a file")
+        return path.open("rb")
+    except FileNotFoundError:
+        raise RecordingError(path, None, "does not exist") from None
+    except OSError as error:
+        raise RecordingError(path, None, f"cannot be read: {error.strerror}") from None
+
+
+def being_written(file: BinaryIO) -> bool:
+    """Tell whether a living process is writing the file."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(file.fileno(), fcntl.LOCK_UN)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # some network file systems have no locks
+    return False
+
+
+def lock(fd: int) -> bool:
+    """Mark an open file as being written, until its descriptor is closed or its process dies.
+
+    Returns whether it was free; also where locks are not to be had.
+    """
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # some network file systems have no locks
+    return True

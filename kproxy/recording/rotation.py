@@ -1,0 +1,210 @@
+"""A recording of any length: one file after the other.
+
+    write(entries) ─▶ due? ─▶ next file: open connections, state ─▶ Writer
+
+Files are named `<stem>.mcap`, `<stem>-0002.mcap`, `<stem>-0003.mcap` …: a short recording has the
+name that was asked for, and a long one's files stand together in a listing. Readers go by the times
+and the recording's id that the files carry, never by name.
+
+Each file stands alone. It starts with a note per connection that is open, `{"event": "open", …}`
+with everything that earlier notes on CONNECTIONS said about that connection, and one
+`{"event": "state", …}` with everything that earlier notes of that event on EVENTS said (mappings
+are merged by key). So whoever learns something that later files need (a client id, the API
+versions, that a connection is authenticated, the name of a topic id) says it once in a note.
+Numbers of exchanges and connections go on.
+
+A file ends when a batch would begin behind `rotate_bytes` or `rotate_ns`, measured by the times of
+the entries: nothing here reads a clock. A file that cannot be begun is no reason to lose anything:
+the current one goes on, and the next batch tries again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kproxy.exchange.entries import CONNECTIONS, EVENTS, Frame, Note
+from kproxy.recording.writer import Writer
+
+ROTATE_BYTES = 1 << 30
+ROTATE_NS = 3600 * 1_000_000_000
+_PARTS_MAX = 1_000_000
+
+
+class Recording:
+    """A recording being written, in one file or several.
+
+    Parameters as of `Writer`; `rotate_bytes` and `rotate_ns` end a file, None never does. Calls may
+    come from any thread, one at a time.
+
+    Resource handling: holds a file descriptor until `close`.
+
+    Raises: as `Writer`.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        start_ns: int,
+        schema_id: str,
+        library_version: str,
+        compression: str = "adaptive",
+        metadata: dict[str, str] | None = None,
+        rotate_bytes: int | None = ROTATE_BYTES,
+        rotate_ns: int | None = ROTATE_NS,
+    ):
+        self.path = Path(path)
+        self.paths: list[Path] = []
+        """The files so far, the current one last."""
+        self.unfinished: list[Path] = []
+        """Files that were left without their summary (disk full …): readable all the same."""
+        self.problem: OSError | None = None
+        """Why the last attempt to begin a new file failed; None after one that did not."""
+        self._rotate_bytes = rotate_bytes
+        self._rotate_ns = rotate_ns
+        self._settings = {
+            "schema_id": schema_id,
+            "library_version": library_version,
+            "compression": compression,
+        }
+        self._metadata = {"recording": secrets.token_hex(8)} | (metadata or {})
+        self._open: dict[int, dict[str, Any]] = {}
+        self._state: dict[str, Any] = {}
+        self._part = 0
+        self._written_before = 0
+        self._writer = self._begin(self.path, start_ns)
+
+    @property
+    def bytes_written(self) -> int:
+        """The size of all its files so far."""
+        return self._written_before + self._writer.bytes_written
+
+    def write(self, entries: Sequence[Frame | Note]) -> None:
+        """Append entries, to a new file if the current one is due.
+
+        Raises: OSError, when they cannot be written: then none of them is in the recording.
+        """
+        if not entries:
+            return
+        first = entries[0]
+        time_ns = first.received_ns if isinstance(first, Frame) else first.time_ns
+        if self._due(time_ns):
+            self._rotate(time_ns)
+        try:
+            self._writer.write(entries)
+        finally:  # a connection is open even if the note about it is lost
+            for entry in entries:
+                if isinstance(entry, Note):
+                    self._remember(entry)
+
+    def lost(self, frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int) -> None:
+        """Say in the recording that something could not be recorded.
+
+        Raises: OSError, when not even that can be written.
+        """
+        body = {
+            "event": "lost",
+            "frames": frames,
+            "bytes": frame_bytes,
+            "reason": reason,
+            "from_ns": from_ns,
+            "until_ns": until_ns,
+        }
+        self.write([Note(EVENTS, until_ns, body)])
+
+    def close(self) -> None:
+        """Complete and close the current file. Closing twice does nothing.
+
+        Raises: OSError, when there is no room for the summary; the file is readable all the same.
+        """
+        self._writer.close()
+
+    def _due(self, time_ns: int) -> bool:
+        if self._rotate_bytes is not None and self._writer.bytes_written >= self._rotate_bytes:
+            return True
+        return self._rotate_ns is not None and time_ns - self._start_ns >= self._rotate_ns
+
+    def _begin(self, path: Path, start_ns: int) -> Writer:
+        """Create the next file.
+
+        Raises: OSError.
+        """
+        writer = Writer(
+            path,
+            start_ns=start_ns,
+            metadata=self._metadata | {"part": str(self._part + 1)},
+            **self._settings,
+        )
+        try:
+            writer.write(self._opening(start_ns))
+        except OSError:
+            writer.abandon()
+            path.unlink()
+            raise
+        self._part += 1
+        self._start_ns = start_ns
+        self.paths.append(path)
+        return writer
+
+    def _rotate(self, time_ns: int) -> None:
+        """Go on in a new file, if one can be begun."""
+        old = self._writer
+        try:
+            self._writer = self._begin(self._next_path(), max(time_ns, self._start_ns))
+        except OSError as error:
+            self.problem = error
+            return
+        self.problem = None
+        self._written_before += old.bytes_written
+        try:
+            old.close()
+        except OSError:
+            self.unfinished.append(old.path)
+
+    def _next_path(self) -> Path:
+        """Return the next name that is free; leftovers of other recordings may be in the way."""
+        for number in range(self._part + 1, _PARTS_MAX):
+            path = self.path.with_stem(f"{self.path.stem}-{number:04}")
+            if not path.exists():
+                return path
+        raise FileExistsError(f"no free name for a further part of {self.path}")
+
+    # ------------------------------------------------------------ what later files need
+
+    def _opening(self, time_ns: int) -> list[Note]:
+        """Return the notes with which a file starts."""
+        notes = [
+            Note(CONNECTIONS, time_ns, body | {"event": "open"}) for body in self._open.values()
+        ]
+        if self._state:
+            notes.append(Note(EVENTS, time_ns, {"event": "state", **self._state}))
+        return notes
+
+    def _remember(self, note: Note) -> None:
+        body = note.body
+        event = body.get("event")
+        if note.channel == EVENTS:
+            if event == "state":
+                _merge(self._state, body)
+            return
+        connection = body["connection"]
+        if event == "opened":
+            self._open[connection] = {"opened_ns": note.time_ns} | body
+        elif event == "closed":
+            self._open.pop(connection, None)
+        elif connection in self._open:
+            _merge(self._open[connection], body)
+
+
+def _merge(known: dict[str, Any], body: dict[str, Any]) -> None:
+    """Add what a note says to what is known, mappings key by key."""
+    for key, value in body.items():
+        if key == "event":
+            continue
+        if isinstance(value, dict):
+            known[key] = known.get(key, {}) | value
+        else:
+            known[key] = value

@@ -1,0 +1,502 @@
+"""Walks the records of one recording file, in order, and checks everything on the way.
+
+    file ─▶ head (Info) ─▶ Chunk, Chunk, … ─▶ DataEnd, summary, footer
+
+Three things can be wrong with a file, and they are kept apart:
+
+* it is **torn**: it stops before its end, because its writer was killed or still writes. What is
+  there is right; `Scan.torn` says where it stops.
+* it is **damaged**: bytes inside are not what was written. RecordingError.
+* it is not a recording. RecordingError.
+
+The bytes are not trusted: a length is compared with what remains of the file and with a limit
+before anything of that size is allocated, and decompression stops at the size that was declared.
+
+Files that kproxy wrote itself ("native": the library says so) have one legal layout (`format`), so
+that one flipped bit anywhere is noticed. Files that other MCAP tools wrote from recordings are read
+by the rules of MCAP: CRCs where they are given, unknown records skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import attrs
+
+from kproxy.recording.crc import combine
+from kproxy.recording.format import (
+    ATTACHMENT,
+    CHANNEL,
+    CHUNK,
+    CHUNK_BYTES_MAX,
+    CHUNK_FIXED,
+    DATA_END,
+    FOOTER,
+    FOOTER_BYTES,
+    FOOTER_FIELDS,
+    FORMAT_VERSION,
+    HEADER,
+    LIBRARY_PREFIX,
+    MAGIC,
+    MESSAGE,
+    METADATA,
+    PROFILE,
+    RECORD,
+    RECORD_BYTES_MAX,
+    SCHEMA,
+    TOPICS,
+    RecordingError,
+    take_map,
+    take_string,
+)
+from kproxy.recording.summary import Contents
+
+_BLOCK_BYTES = 1024 * 1024
+_COMPRESSION_NAME_BYTES_MAX = 32
+_COMBINE_BYTES_MIN = 64 * 1024
+_CHANNELS = {topic: channel for channel, topic in TOPICS.items()}
+_MAY_BE_LONG = (ATTACHMENT,)
+
+
+class _Torn(Exception):
+    """The file ends inside the record that is being read."""
+
+
+@attrs.define(eq=False)
+class Info:
+    """What the head of a recording says."""
+
+    path: Path
+    library: str = ""
+    native: bool = False
+    """Whether kproxy wrote it, and no other tool touched it since."""
+    format_version: int = 0
+    schema_id: str = ""
+    start_ns: int = 0
+    metadata: dict[str, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class Chunk:
+    """A verified chunk, or the chunk record of a single loose message."""
+
+    offset: int
+    """Of its record in the file."""
+    end: int
+    start_ns: int
+    end_ns: int
+    compression: str
+    compressed_bytes: int
+    uncompressed_bytes: int
+    records: bytes | None
+    """Uncompressed; None if it was not read."""
+
+
+@attrs.define(eq=False)
+class Scan:
+    """One pass over one open file.
+
+    `damaged`: what to do about a damaged chunk whose end is known: None raises, a function is told
+    and the chunk is left out. After `chunks` ended, `torn` is None for a complete file.
+    """
+
+    path: Path
+    file: BinaryIO
+    damaged: Callable[[RecordingError], None] | None = None
+    info: Info = attrs.field(init=False)
+    channels: dict[int, int] = attrs.field(factory=dict)
+    """The file's channel ids to those of `format`; channels of others are not in it."""
+    contents: Contents | None = None
+    """Native files: what the chunks so far hold; whoever reads the chunks adds them, and then the
+    summary is compared with it. None: the summary is not compared."""
+    rows_due: list[bytes] | None = None
+    """The rows of a data chunk whose header chunk was not read yet."""
+    torn: str | None = None
+    offset: int = 0
+    """Up to where the file was read and is right."""
+    crc: int = 0
+    _crc_known: bool = True
+
+    def __attrs_post_init__(self) -> None:
+        self.info = Info(self.path)
+
+    def chunks(self, skip: Callable[[int], bool] | None = None) -> Iterator[Chunk]:
+        """Yield the chunks; `skip(n)` says whether the n-th may be passed over unread.
+
+        Raises: RecordingError, for a file that is damaged or not a recording.
+        """
+        count = 0
+        try:
+            self._magic()
+            while True:
+                opcode, length = self._record()
+                if opcode == CHUNK:
+                    chunk = self._chunk(length, skip is not None and skip(count))
+                    count += 1
+                    if chunk is not None:
+                        yield chunk
+                elif opcode == MESSAGE and not self._native:
+                    yield self._loose(length)
+                elif opcode == DATA_END:
+                    self._data_end(length)
+                    return
+                elif opcode == FOOTER and not self._native:
+                    return  # legal without a data end, and nothing is left to check
+                else:
+                    self._other(opcode, length, count)
+        except _Torn as torn:
+            self._check_torn(str(torn))
+            self.torn = str(torn)
+
+    def again(self, skipped: Chunk) -> Chunk:
+        """Return a chunk that a pass skipped, with its records.
+
+        Raises: RecordingError.
+        """
+        self.file.seek(skipped.offset)
+        _, length = self._record()
+        return self._chunk(length, False) or skipped
+
+    @property
+    def _native(self) -> bool:
+        return self.info.native
+
+    def error(self, offset: int | None, what: str) -> RecordingError:
+        """Return the error that says that something is wrong at an offset of this file."""
+        return RecordingError(self.path, offset, what)
+
+    def damage(self, offset: int, what: str) -> RecordingError:
+        """Return the error that says that bytes of this file are not what was written."""
+        return self.error(offset, f"is damaged: {what}")
+
+    # ------------------------------------------------------------ bytes
+
+    def _size(self) -> int:
+        return os.fstat(self.file.fileno()).st_size
+
+    def _read(self, wanted: int, what: str) -> bytes:
+        """Read bytes of the current record.
+
+        Raises: _Torn, when the file has fewer.
+        """
+        data = self.file.read(wanted)
+        if len(data) < wanted:
+            raise _Torn(f"ends in the middle of {what}")
+        return data
+
+    def _pass(self, length: int, what: str) -> None:
+        """Read over bytes, for their CRC only."""
+        while length > 0:
+            data = self._read(min(length, _BLOCK_BYTES), what)
+            self.crc = zlib.crc32(data, self.crc)
+            length -= len(data)
+
+    def _content(self, length: int, what: str) -> bytes:
+        if length > RECORD_BYTES_MAX:
+            self._fits(length, what)
+            raise self.damage(self.offset, f"{what} of {length} bytes is longer than any that is")
+        data = self._read(length, what)
+        self.crc = zlib.crc32(data, self.crc)
+        return data
+
+    def _fits(self, length: int, what: str) -> None:
+        """Check that a record's content of that length is in the file, from here on.
+
+        Raises: _Torn.
+        """
+        if self.file.tell() + length > self._size():
+            raise _Torn(f"ends in the middle of {what}")
+
+    def _check_torn(self, what: str) -> None:
+        """Check that a record that runs past the end of the file means that the file is torn.
+
+        Raises: RecordingError, when the file has a proper end, so that a length must be wrong.
+        """
+        tail_bytes = FOOTER_BYTES + len(MAGIC)
+        size = self._size()
+        if size - self.offset < tail_bytes:
+            return
+        self.file.seek(size - tail_bytes)
+        tail = self.file.read(tail_bytes)
+        if tail.startswith(RECORD.pack(FOOTER, FOOTER_FIELDS.size)) and tail.endswith(MAGIC):
+            raise self.damage(self.offset, f"a record runs past the end of the file, which {what}")
+
+    # ------------------------------------------------------------ records
+
+    def _magic(self) -> None:
+        start = self.file.read(len(MAGIC))
+        if not start:
+            raise self.error(None, "is empty: nothing was recorded into it")
+        if not MAGIC.startswith(start):
+            raise self.error(0, "is not a recording: it does not begin as MCAP files do")
+        if len(start) < len(MAGIC):
+            raise _Torn("ends in its first bytes")
+        self.crc = zlib.crc32(start)
+        self.offset = len(MAGIC)
+
+    def _record(self) -> tuple[int, int]:
+        """Read the next record's opcode and length; `offset` is then where it starts."""
+        self.offset = self.file.tell()
+        head = self.file.read(RECORD.size)
+        if not head:
+            raise _Torn("has no end record")
+        if head[0] == 0:
+            self._zeros(head)
+        if len(head) < RECORD.size:
+            raise _Torn("ends in the middle of a record")
+        opcode, length = RECORD.unpack(head)
+        if opcode != DATA_END:  # which says the CRC of what is before it
+            self.crc = zlib.crc32(head, self.crc)
+        if not self.info.library and opcode != HEADER:
+            raise self.error(self.offset, "is not a recording: it has no MCAP header")
+        return opcode, length
+
+    def _zeros(self, head: bytes) -> None:
+        """Tell zeros at the end, as some file systems leave them after a power failure.
+
+        Raises: _Torn for these; RecordingError otherwise.
+        """
+        data = head
+        while data:
+            if data.strip(b"\0"):
+                raise self.damage(self.offset, "there is a record of no known kind")
+            data = self.file.read(_BLOCK_BYTES)
+        raise _Torn("ends in zeros")
+
+    def _other(self, opcode: int, length: int, chunks: int) -> None:
+        """Take a record of the data section that is neither chunk nor message."""
+        head = {
+            HEADER: self._header,
+            SCHEMA: None,
+            CHANNEL: self._channel,
+            METADATA: self._metadata,
+        }
+        in_head = opcode in head and not chunks and not (self._native and self.info.format_version)
+        if self._native and not in_head:
+            raise self.damage(self.offset, f"a record of kind {opcode} does not belong here")
+        take = head.get(opcode)
+        if take is None:
+            self._fits(length, "a record")
+            self._pass(length, "a record")
+            return
+        before = self.crc
+        content = self._content(length, "a record of its head")
+        try:
+            take(content, before)
+        except (ValueError, IndexError) as error:
+            raise self.damage(
+                self.offset, f"a record of its head does not decode: {error}"
+            ) from None
+
+    def _header(self, content: bytes, _: int) -> None:
+        profile, at = take_string(content, 0)
+        library, at = take_string(content, at)
+        if profile != PROFILE:
+            what = f"is an MCAP file, but not a Kafka recording: its profile is {profile[:40]!r}"
+            raise self.error(self.offset, what)
+        native = library.startswith(LIBRARY_PREFIX)
+        if native and at != len(content):
+            raise ValueError("it has bytes left over")
+        self.info = Info(self.path, library or "unknown", native)
+
+    def _channel(self, content: bytes, _: int) -> None:
+        number = int.from_bytes(content[:2], "little")
+        topic, at = take_string(content, 4)
+        _, at = take_string(content, at)
+        metadata, at = take_map(content, at)
+        if topic in _CHANNELS:
+            self.channels[number] = _CHANNELS[topic]
+            self._version(metadata)
+
+    def _metadata(self, content: bytes, before: int) -> None:
+        name, at = take_string(content, 0)
+        entries, at = take_map(content, at)
+        if name != PROFILE:
+            return
+        info = self.info
+        if info.native:
+            if f"{zlib.crc32(content[:-8], before):08x}" != entries.pop("head_crc32", ""):
+                raise ValueError("the checksum of the head does not match")
+            if at != len(content):
+                raise ValueError("it has bytes left over")
+        info.metadata = entries
+        info.start_ns = int(entries.get("start_ns", "0"))
+        self._version(entries)
+        info.format_version = int(entries.get("format_version", "0"))
+        if info.native:
+            length = RECORD.size + len(content)
+            self.contents = Contents(
+                info.schema_id, self.offset, length, self.offset + length, self.crc
+            )
+
+    def _version(self, entries: dict[str, str]) -> None:
+        """Take format_version and schema_id from a channel's or the file's metadata."""
+        version = int(entries.get("format_version", "0"))
+        if version > FORMAT_VERSION:
+            what = f"has format version {version}: read it with a newer kproxy"
+            raise self.error(self.offset, what)
+        self.info.schema_id = entries.get("schema_id", self.info.schema_id)
+        if not self.info.native:  # there, the version marks the end of the head
+            self.info.format_version = version
+
+    # ------------------------------------------------------------ chunks
+
+    def _chunk(self, length: int, skip: bool) -> Chunk | None:
+        """Read a chunk, or pass over it; None if it is damaged and left out."""
+        what = "a chunk"
+        if self._native and not self.info.format_version:
+            raise self.damage(self.offset, "its head is not complete")
+        if not self.channels:
+            raise self.error(
+                self.offset, "is not a recording: no Kafka channel comes before a chunk"
+            )
+        fixed = self._read(CHUNK_FIXED.size + 4, what)
+        start_ns, end_ns, size, crc = CHUNK_FIXED.unpack_from(fixed)
+        name_bytes = int.from_bytes(fixed[-4:], "little")
+        if name_bytes > _COMPRESSION_NAME_BYTES_MAX:
+            raise self.damage(self.offset, "the name of a chunk's compression is too long")
+        name = self._read(name_bytes + 8, what)
+        data_bytes = int.from_bytes(name[-8:], "little")
+        beyond = length - len(fixed) - len(name) - data_bytes
+        if beyond < 0 or (beyond and self._native):
+            raise self.damage(self.offset, "the lengths of a chunk contradict each other")
+        if data_bytes > CHUNK_BYTES_MAX or size > CHUNK_BYTES_MAX:
+            limit = (
+                f"kproxy reads {CHUNK_BYTES_MAX >> 20} MiB: rewrite the file with smaller chunks"
+            )
+            raise self.error(self.offset, f"a chunk has {max(data_bytes, size)} bytes, {limit}")
+        self._fits(data_bytes + beyond, what)
+        end = self.file.tell() + data_bytes + beyond
+        compression = name[:-8].decode("ascii", "replace")
+        records = None
+        if skip:
+            self.file.seek(end)
+            self._crc_known, self.contents = False, None
+        else:
+            self.crc = zlib.crc32(name, zlib.crc32(fixed, self.crc))
+            data = self._read(data_bytes, what)
+            try:
+                records = self._records(compression, data, size, crc)
+            except RecordingError as error:
+                if self.damaged is None:
+                    raise
+                self.damaged(error)
+                self.file.seek(end)
+                self._crc_known, self.contents = False, None
+                return None
+            self._pass(beyond, what)
+        return Chunk(self.offset, end, start_ns, end_ns, compression, data_bytes, size, records)
+
+    def _records(self, compression: str, data: bytes, size: int, crc: int) -> bytes:
+        """Decompress a chunk's records and check their CRC."""
+        if compression == "":
+            records = data
+        elif take := _DECOMPRESS.get(compression):
+            try:
+                records = take(data, size)
+            except ValueError as error:
+                raise self.damage(self.offset, f"a chunk does not decompress: {error}") from None
+        else:
+            what = f"a chunk is compressed with {compression!r}, which kproxy does not know"
+            raise self.damage(self.offset, what)
+        if len(records) != size:
+            raise self.damage(self.offset, f"a chunk has {len(records)} bytes instead of {size}")
+        known = zlib.crc32(records)
+        if known != crc and (crc or self._native):
+            raise self.damage(self.offset, "the checksum of a chunk does not match")
+        if compression == "" and len(data) >= _COMBINE_BYTES_MIN:
+            self.crc = combine(self.crc, known, len(data))
+        else:
+            self.crc = zlib.crc32(data, self.crc)
+        return records
+
+    def _loose(self, length: int) -> Chunk:
+        """Return a message outside of chunks as a chunk of its own."""
+        content = self._content(length, "a message")
+        records = RECORD.pack(MESSAGE, length) + content
+        log_ns = int.from_bytes(content[6:14], "little")
+        end = self.offset + len(records)
+        size = len(records)
+        return Chunk(self.offset, end, log_ns, log_ns, "", size, size, records)
+
+    # ------------------------------------------------------------ the end
+
+    def _data_end(self, length: int) -> None:
+        """Check everything from the DataEnd record on."""
+        if self._native and not self.info.format_version:
+            raise self.damage(self.offset, "its head is not complete")
+        if self.contents is not None:
+            self._native_end(length)
+        else:
+            self._foreign_end(length)
+
+    def _native_end(self, length: int) -> None:
+        """Compare the rest of the file with what it must be."""
+        expected = self.contents.ending()
+        head = RECORD.pack(DATA_END, length)
+        actual = head + self.file.read(len(expected) - len(head))
+        rest = self.file.read(1)
+        same = os.path.commonprefix([actual, expected])
+        self.offset += len(same)
+        if len(same) < len(actual):
+            raise self.damage(self.offset, "the summary at its end does not match what it holds")
+        if rest:
+            raise self.damage(self.offset, "there are bytes behind its end")
+        if len(actual) < len(expected):
+            raise _Torn("ends in the middle of its summary")
+
+    def _foreign_end(self, length: int) -> None:
+        """Check data_section_crc and summary_crc where they are given."""
+        data_crc = self.crc
+        start = self.file.tell() - RECORD.size
+        content = self._content(length, "its data end")
+        stored = int.from_bytes(content[:4], "little")
+        if stored and stored != data_crc and self._crc_known:
+            raise self.damage(start, "the checksum of its data does not match")
+        self.crc = 0
+        opcode = 0
+        while opcode != FOOTER:
+            before = self.crc
+            opcode, length = self._record()
+            self._fits(length, "its summary")
+            if opcode != FOOTER:
+                self._pass(length, "its summary")
+        content = self._content(length, "its footer")
+        stored = int.from_bytes(content[16:20], "little")
+        head = RECORD.pack(opcode, length) + content[:16]
+        if stored and stored != zlib.crc32(head, before):
+            raise self.damage(self.offset, "the checksum of its summary does not match")
+        if self._read(len(MAGIC), "its last bytes") != MAGIC:
+            raise self.damage(self.offset, "its last bytes are wrong")
+
+
+def _unzstd(data: bytes, size: int) -> bytes:
+    """Decompress one zstd frame to at most `size` bytes. Raises: ValueError."""
+    import zstandard
+
+    try:
+        declared = zstandard.frame_content_size(data)
+        if declared not in (-1, size):
+            raise ValueError(f"it holds {declared} bytes instead of {size}")
+        if not size:
+            return b""
+        return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from None
+
+
+def _unlz4(data: bytes, size: int) -> bytes:
+    """Decompress one LZ4 frame to at most `size` bytes. Raises: ValueError."""
+    import lz4.frame
+
+    try:
+        return lz4.frame.LZ4FrameDecompressor().decompress(data, max_length=size)
+    except (RuntimeError, EOFError) as error:
+        raise ValueError(str(error)) from None
+
+
+_DECOMPRESS = {"zstd": _unzstd, "lz4": _unlz4}
