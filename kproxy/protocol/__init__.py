@@ -1,0 +1,46 @@
+"""The Kafka wire format: bytes ↔ values. Knows no proxy, no file and no clock.
+
+The table of all messages is `messages.txt`; `schema` reads it, `codec` compiles it, `messages`
+makes classes of it. A frame is an int32 size and that many bytes, and always includes its size
+here.
+"""
+
+from __future__ import annotations
+
+from kproxy.protocol.codec import (
+    Request,
+    Response,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    is_known,
+    request_body,
+    request_header_version,
+    response_body,
+    response_header_version,
+)
+from kproxy.protocol.errors import ProtocolError, error_code, error_name, is_retriable
+from kproxy.protocol.plain import to_json
+from kproxy.protocol.schema import api_key, api_name
+
+__all__ = [
+    "ProtocolError",
+    "Request",
+    "Response",
+    "api_key",
+    "api_name",
+    "decode_request",
+    "decode_response",
+    "encode_request",
+    "encode_response",
+    "error_code",
+    "error_name",
+    "is_known",
+    "is_retriable",
+    "request_body",
+    "request_header_version",
+    "response_body",
+    "response_header_version",
+    "to_json",
+]

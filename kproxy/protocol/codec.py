@@ -1,0 +1,389 @@
+"""Frames ↔ messages, and the compiled functions behind them, each made when first needed.
+
+::
+
+    frame (size prefix, header, body) ──decode_request, decode_response──▶ Request, Response
+    Request, Response ──encode_request, encode_response──▶ the same frame, byte for byte
+
+    (message, version) ──▶ decoder   bytes → value
+                           encoder   value → bytes
+                           locate    bytes → where fields are, without building anything
+                           peek      bytes → one field near the front
+                           seek      bytes in chunks → where a field starts
+
+All five are compiled from one `schema.Layout`. Any bytes give a result or a `ProtocolError`;
+memory is bounded by the input. What the table does not know survives: unknown tags in
+`unknown_tags`, strings that are not UTF-8 as surrogate escapes, bytes behind the body in
+`trailing`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator
+from struct import Struct
+from typing import Any
+
+import attrs
+
+from kproxy.protocol import diagnose, schema
+from kproxy.protocol.compile_decode import compile_decode
+from kproxy.protocol.compile_encode import WRITE_ERRORS, compile_encode
+from kproxy.protocol.compile_walk import compile_locate, compile_peek, compile_seek
+from kproxy.protocol.errors import ProtocolError
+from kproxy.protocol.schema import REQUEST, RESPONSE, Layout, Message
+
+API_VERSIONS = 18
+CONTROLLED_SHUTDOWN = 7
+UNSUPPORTED_VERSION = 35
+
+SIZE_BYTES = 4
+"""The size prefix in front of every frame."""
+
+Decoder = Callable[[bytes, int], tuple[Any, int]]
+Encoder = Callable[[Any, Callable[[bytes], object]], None]
+Span = tuple[int, int, int, int]
+Locate = Callable[[bytes, int], tuple[list[Span], int]]
+
+_REQUEST_START = Struct(">ihh")
+_SIZE = Struct(">i")
+_ERROR = Struct(">h")
+
+
+@attrs.define
+class Request:
+    """A decoded request frame."""
+
+    header: Any
+    """`messages.RequestHeader`: api_key, api_version, correlation_id, client_id, unknown_tags."""
+    body: Any
+    """An object of the request's class in `messages`."""
+    trailing: bytes = b""
+    """What the frame holds behind the body."""
+
+
+@attrs.define
+class Response:
+    """A decoded response frame."""
+
+    header: Any
+    """`messages.ResponseHeader`: correlation_id, unknown_tags."""
+    body: Any
+    """An object of the response's class in `messages`."""
+    body_version: int
+    """The version that the body is in: the request's, but 0 where a broker answers an ApiVersions
+    request whose version it does not know (KIP-511)."""
+    trailing: bytes = b""
+    """What the frame holds behind the body."""
+
+
+# ── compiled functions ───────────────────────────────────────────────────────────────────────
+
+
+@functools.cache
+def layout(message: Message, version: int) -> Layout:
+    """The layout of one version; ValueError if the message does not have it."""
+    return schema.layout(message, version)
+
+
+@functools.cache
+def decoder(message: Message, version: int) -> Decoder:
+    """`f(data, pos) -> (value, pos)`: reads the message that starts at `pos`.
+
+    Raises:
+        ProtocolError: the bytes do not follow the definition.
+    """
+    found = layout(message, version)
+    return compile_decode(found, functools.partial(diagnose.refusal_of_bytes, found))
+
+
+@functools.cache
+def encoder(message: Message, version: int) -> Encoder:
+    """`f(value, append)`: appends the encoding, in pieces of bytes.
+
+    Fields that the version does not have are left out.
+
+    Raises:
+        ProtocolError: a value does not fit its field; what was appended is then of no use.
+    """
+    found = layout(message, version)
+    compiled = compile_encode(found)
+
+    def encode(value: Any, append: Callable[[bytes], object]) -> None:
+        try:
+            compiled(value, append)
+        except WRITE_ERRORS:
+            raise diagnose.refusal_of_value(found, value) from None
+
+    return encode
+
+
+@functools.cache
+def locate(
+    message: Message,
+    version: int,
+    paths: tuple[str, ...],
+    first: str | None = None,
+    whole: bool = True,
+) -> Locate:
+    """`f(data, pos) -> (spans, end)`: finds fields without decoding.
+
+    It is asked for broker addresses (node ids, hosts, ports, and the lists that hold them), for
+    secrets to blank out, and for no path at all, to find where a message ends.
+
+    Paths are dotted; arrays are implied: "topics.partitions.error_code". A path that a version
+    does not have gives no spans. Each span is (index of the path, start, content start, end), as
+    offsets into data, in byte order, an outer one before those inside it: start to end is the
+    field's whole encoding, the content comes behind the length or count (a fixed-width field has
+    content start == start, null has content start == end).
+
+    Around each tagged field that is or holds something found there is a span (-1, start, content
+    start, end), before those inside it: start to content start is the varint of its size, content
+    start to end what that counts.
+
+    The walk covers the whole message and refuses what the decoder refuses. With `whole=False` it
+    stops behind the last top-level field that holds a path; `end` is there. With `first`, `pos` is
+    where that top-level field starts (of a tagged one: where the tagged section starts).
+
+    Raises:
+        ValueError: no version of the message has such a path.
+        ProtocolError (from f): the bytes do not follow the definition.
+    """
+    for path in paths:
+        _check_path(message, path)
+    found = layout(message, version)
+    refuse = functools.partial(_refusal_from, found, first) if first else None
+    return compile_locate(
+        found,
+        paths,
+        first,
+        whole,
+        refuse or functools.partial(diagnose.refusal_of_bytes, found),
+    )
+
+
+def _refusal_from(found: Layout, first: str, data: bytes, start: int) -> ProtocolError:
+    names = [slot.name for slot in found.slots]
+    position = names.index(first) if first in names else len(names)
+    return diagnose.refusal_of_bytes(
+        attrs.evolve(found, slots=found.slots[position:]), data, start
+    )
+
+
+def _check_path(message: Message, path: str) -> None:
+    fields = message.fields
+    for name in path.split("."):
+        for field in fields:
+            if field.name == name:
+                fields = field.fields
+                break
+        else:
+            raise ValueError(f"{message.name} has no field {path!r}")
+
+
+@functools.cache
+def peek(message: Message, version: int, path: str) -> Callable[[bytes, int], Any]:
+    """`f(data, pos) -> value` of one untagged top-level field, reading nothing behind it.
+
+    Raises:
+        ValueError: the version has no such field.
+        ProtocolError (from f): with `truncated` true if more bytes could help.
+    """
+    found = layout(message, version)
+    return compile_peek(
+        found, path, functools.partial(diagnose.refusal_of_bytes, found, stop=path)
+    )
+
+
+@functools.cache
+def _seek(message: Message, version: int, field: str) -> Callable[[], Any]:
+    found = layout(message, version)
+
+    def refuse(offset: int, what: str, path: str | None = None) -> ProtocolError:
+        return ProtocolError(
+            what,
+            api_key=message.api_key,
+            api_version=version,
+            offset=offset,
+            field=path,
+            message=message.name,
+        )
+
+    return compile_seek(found, field, refuse)
+
+
+def seek(message: Message, version: int, field: str) -> Generator[None, bytes, int]:
+    """Find where a top-level field starts in a body that arrives in chunks.
+
+    Prime the generator with `next()`, then `send()` the body's bytes in order. When the walk has
+    reached the field (or, for a tagged one, the tagged section that ends the message) it returns,
+    as StopIteration.value, its offset from the body's first byte, which never lies behind the
+    bytes sent so far. Between chunks it keeps a few bytes only.
+
+    Raises:
+        ValueError: the version has no such field.
+        ProtocolError (from send): the bytes do not follow the definition.
+    """
+    made: Generator[None, bytes, int] = _seek(message, version, field)()
+    return made
+
+
+# ── headers ──────────────────────────────────────────────────────────────────────────────────
+
+
+def is_known(api_key: int, api_version: int) -> bool:
+    """Whether the table describes this version of this API."""
+    return (api_key, api_version) in _KNOWN
+
+
+_KNOWN = schema.known_versions()
+
+
+@functools.cache
+def request_header_version(api_key: int, api_version: int) -> int:
+    """The version of the header in front of a request; ProtocolError if the API is unknown."""
+    if api_key == CONTROLLED_SHUTDOWN and api_version == 0:
+        return 0
+    return 2 if api_version in _known(api_key, api_version, REQUEST).flexible_versions else 1
+
+
+@functools.cache
+def response_header_version(api_key: int, api_version: int) -> int:
+    """The version of the header in front of a response; ProtocolError if the API is unknown."""
+    if api_key == API_VERSIONS:
+        return 0  # so that clients can read it whatever version the broker has (KIP-511)
+    return 1 if api_version in _known(api_key, api_version, RESPONSE).flexible_versions else 0
+
+
+def _known(api_key: int, api_version: int, direction: str) -> Message:
+    message = schema.message(api_key, direction)
+    if message is None:
+        raise ProtocolError("unknown api key", api_key=api_key, api_version=api_version)
+    if api_version not in message.versions:
+        raise ProtocolError(
+            "unknown version", api_key=api_key, api_version=api_version, message=message.name
+        )
+    return message
+
+
+@functools.cache
+def _request_decoders(api_key: int, api_version: int) -> tuple[Decoder, Decoder]:
+    header_version = request_header_version(api_key, api_version)
+    body = _known(api_key, api_version, REQUEST)
+    return decoder(schema.named("RequestHeader"), header_version), decoder(body, api_version)
+
+
+@functools.cache
+def _response_decoders(api_key: int, api_version: int) -> tuple[Decoder, Decoder]:
+    header_version = response_header_version(api_key, api_version)
+    body = _known(api_key, api_version, RESPONSE)
+    return decoder(schema.named("ResponseHeader"), header_version), decoder(body, api_version)
+
+
+def _request_start(frame: bytes) -> tuple[int, int, int]:
+    if len(frame) < 8:
+        raise ProtocolError(
+            f"a request of {len(frame)} bytes has no header", offset=len(frame), truncated=True
+        )
+    return _REQUEST_START.unpack_from(frame)
+
+
+def request_body(frame: bytes) -> int:
+    """The offset of the body in a request frame, of which only the front need be there.
+
+    Raises:
+        ProtocolError: the API is unknown, or the header is cut short (`truncated`).
+    """
+    _, api_key, api_version = _request_start(frame)
+    header = schema.named("RequestHeader")
+    return locate(header, request_header_version(api_key, api_version), ())(frame, SIZE_BYTES)[1]
+
+
+def response_body(frame: bytes, api_key: int, api_version: int) -> int:
+    """The offset of the body in a response frame, of which only the front need be there.
+
+    Raises:
+        ProtocolError: the API is unknown, or the header is cut short (`truncated`).
+    """
+    header = schema.named("ResponseHeader")
+    return locate(header, response_header_version(api_key, api_version), ())(frame, SIZE_BYTES)[1]
+
+
+# ── frames ───────────────────────────────────────────────────────────────────────────────────
+
+
+def decode_request(frame: bytes) -> Request:
+    """Decode a whole request frame, size prefix included.
+
+    Raises:
+        ProtocolError: the API is unknown or the bytes do not follow its definition.
+    """
+    frame = bytes(frame)
+    size, api_key, api_version = _request_start(frame)
+    _check_size(frame, size)
+    decode_header, decode_body = _request_decoders(api_key, api_version)
+    header, position = decode_header(frame, SIZE_BYTES)
+    body, position = decode_body(frame, position)
+    return Request(header, body, frame[position:])
+
+
+def decode_response(frame: bytes, api_key: int, api_version: int) -> Response:
+    """Decode a whole response frame, size prefix included, to a request of that API and version.
+
+    Raises:
+        ProtocolError: the API is unknown or the bytes do not follow its definition.
+    """
+    frame = bytes(frame)
+    _check_size(frame, int.from_bytes(frame[:SIZE_BYTES], "big", signed=True))
+    decode_header, decode_body = _response_decoders(api_key, api_version)
+    header, position = decode_header(frame, SIZE_BYTES)
+    if api_key == API_VERSIONS and api_version > 0 and len(frame) >= position + 2:
+        (error,) = _ERROR.unpack_from(frame, position)
+        if error == UNSUPPORTED_VERSION:
+            api_version = 0
+            _, decode_body = _response_decoders(api_key, 0)
+    body, position = decode_body(frame, position)
+    return Response(header, body, api_version, frame[position:])
+
+
+def _check_size(frame: bytes, size: int) -> None:
+    if size != len(frame) - SIZE_BYTES:
+        raise ProtocolError(
+            f"the size prefix says {size} bytes, {len(frame) - SIZE_BYTES} follow", offset=0
+        )
+
+
+def encode_request(request: Request) -> bytes:
+    """Encode a request as a frame; what was decoded comes out byte for byte.
+
+    Raises:
+        ProtocolError: the API is unknown or a value does not fit its field.
+    """
+    header = request.header
+    body = _known(header.api_key, header.api_version, REQUEST)
+    header_version = request_header_version(header.api_key, header.api_version)
+    parts = [b""]
+    encoder(schema.named("RequestHeader"), header_version)(header, parts.append)
+    encoder(body, header.api_version)(request.body, parts.append)
+    return _frame(parts, request.trailing)
+
+
+def encode_response(response: Response, api_key: int) -> bytes:
+    """Encode a response as a frame; what was decoded comes out byte for byte.
+
+    Raises:
+        ProtocolError: the API is unknown or a value does not fit its field.
+    """
+    version = response.body_version
+    body = _known(api_key, version, RESPONSE)
+    parts = [b""]
+    header_version = response_header_version(api_key, version)
+    encoder(schema.named("ResponseHeader"), header_version)(response.header, parts.append)
+    encoder(body, version)(response.body, parts.append)
+    return _frame(parts, response.trailing)
+
+
+def _frame(parts: list[bytes], trailing: bytes) -> bytes:
+    parts.append(trailing)
+    parts[0] = _SIZE.pack(sum(map(len, parts)))
+    return b"".join(parts)

@@ -1,0 +1,464 @@
+"""Maintainer's tool: kafka-clients jars → `messages.txt`, `messages.pyi`.
+
+A new Kafka release is an hour's work:
+
+1. Get its jar: `mvn dependency:copy -Dartifact=org.apache.kafka:kafka-clients:4.5.0`.
+2. `python -m kproxy.protocol.generate kafka-clients-4.5.0.jar kafka-clients-3.9.2.jar`. It prints
+   what changes against the present table, verifies the merge and rewrites both files. With
+   `--check` it writes nothing and exits 1 if the files would change.
+3. Read the report for: new response fields that name a host and a port (the proxy rewrites those
+   by itself; look that the names are the usual ones), new fields that hold secrets (redaction),
+   renamed fields (recordings show the names of the table that reads them), new error codes (copy
+   them from the release's `Errors` into `errors.py`).
+4. Run the tests: the codec's own, and the oracle tests with the new jar's version in
+   `tests/protocol/`.
+
+The merge: for each (message, version) the newest jar that knows the version defines it. The table
+writes the chosen definitions of all versions as one field list; the tool expands the list again
+and refuses to write if any version differs from the release that it was chosen from.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from kproxy.protocol import generate_stub, schema
+from kproxy.protocol.schema import Field, Layout, Message, Versions
+
+HEAD = """\
+# Every message of Kafka, one line per field. Written by `python -m kproxy.protocol.generate`.
+# Source: the message definitions inside kafka-clients {sources}.
+#
+#   direction Name versions key <api key> flexible <versions> listeners <where it is answered>
+#     name type versions [nullable versions] [tag n versions] [default value] [key] [inflexible]
+#     [entity type]
+#
+# Indentation nests the fields of a struct below the first field of that struct's type.
+# "3+" is from 3 to the message's last version. After "tag": its number, and where it is tagged.
+"""
+
+RENAMED = {"request_api_key": "api_key", "request_api_version": "api_version"}
+"""Fields of RequestHeader that read better without "request"."""
+
+Release = dict[str, Message]
+
+
+# ── reading jars ─────────────────────────────────────────────────────────────────────────────
+
+
+def read_jar(path: Path) -> tuple[str, Release]:
+    """The release's version and its messages by name, without those that have no version left."""
+    with zipfile.ZipFile(path) as jar:
+        properties = jar.read("kafka/kafka-version.properties").decode()
+        found = re.search(r"^version=(.+)$", properties, re.MULTILINE)
+        if found is None:
+            raise SystemExit(f"{path}: no version in kafka/kafka-version.properties")
+        release: Release = {}
+        for name in jar.namelist():
+            if name.startswith("common/message/") and name.endswith(".json"):
+                message = read_definition(jar.read(name).decode())
+                if message is not None:
+                    release[message.name] = message
+    return found[1].strip(), release
+
+
+def read_definition(text: str) -> Message | None:
+    """One definition in Kafka's JSON with // comments; None if it has no (valid) versions."""
+    strings_or_comments = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*')
+    plain = strings_or_comments.sub(lambda found: found[1] or "", text)
+    definition, _ = json.JSONDecoder().raw_decode(plain.strip())
+    versions = schema.parse_versions(definition.get("validVersions", "none"))
+    if not versions:
+        return None
+    structs: dict[str, tuple[Field, ...]] = {}
+    for common in definition.get("commonStructs", ()):
+        structs[common["name"]] = _read_fields(common["fields"], versions, structs)
+    fields = _read_fields(definition["fields"], versions, structs)
+    return Message(
+        name=definition["name"],
+        api_key=definition.get("apiKey"),
+        direction=definition["type"],
+        versions=versions,
+        flexible_versions=schema.parse_versions(definition["flexibleVersions"], versions),
+        listeners=tuple(definition.get("listeners", ())),
+        fields=schema.nest(fields, structs),
+        structs={name: schema.nest(below, structs) for name, below in structs.items()},
+    )
+
+
+def snake_case(name: str) -> str:
+    """`IsrNodes` → `isr_nodes`, `V3AndBelowTopics` → `v3_and_below_topics`."""
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    return RENAMED.get(name, name)
+
+
+def _read_fields(
+    definitions: list[dict[str, Any]], limit: Versions, structs: dict[str, tuple[Field, ...]]
+) -> tuple[Field, ...]:
+    fields: list[Field] = []
+    for definition in definitions:
+        if "fields" in definition:
+            name = definition["type"].removeprefix("[]")
+            structs[name] = _read_fields(definition["fields"], limit, structs)
+        versions = schema.parse_versions(str(definition["versions"]), limit)
+        nullable = definition.get("nullableVersions", "none")
+        tagged = definition.get("taggedVersions", "none")
+        default = str(definition.get("default", "")).strip()
+        field = Field(
+            name=snake_case(definition["name"]),
+            type=definition["type"].strip(),
+            versions=versions,
+            nullable_versions=schema.parse_versions(nullable, versions),
+            tag=int(definition["tag"]) if "tag" in definition else None,
+            tagged_versions=schema.parse_versions(tagged, versions),
+            default=(default.lower() if default in ("True", "False") else default) or None,
+            entity=definition.get("entityType"),
+            map_key=definition.get("mapKey", False),
+            flexible=definition.get("flexibleVersions") != "none",
+        )
+        if versions:
+            fields.append(field)
+    return tuple(fields)
+
+
+# ── merging releases ─────────────────────────────────────────────────────────────────────────
+
+
+def merge(releases: list[tuple[str, Release]]) -> Release:
+    """One table of all releases, newest first; each version as its newest release defines it.
+
+    SystemExit if a version cannot be written into the common field list unchanged.
+    """
+    merged: Release = {}
+    identity: dict[tuple[int | None, str, str], str] = {}
+    for _, release in releases:
+        for message in release.values():
+            by_key = message.api_key is not None
+            key = (message.api_key, message.direction, "" if by_key else message.name)
+            name = identity.setdefault(key, message.name)
+            if name in merged:
+                merged[name] = _add_older(merged[name], message)
+            else:
+                merged[name] = message
+    verify(merged, releases)
+    return merged
+
+
+def chosen(
+    merged: Message, releases: list[tuple[str, Release]], version: int
+) -> tuple[str, Message]:
+    """The newest release that defines this version, and its definition."""
+    for release_version, release in releases:
+        for message in release.values():
+            same = (
+                (message.api_key, message.direction) == (merged.api_key, merged.direction)
+                if merged.api_key is not None
+                else message.name == merged.name
+            )
+            if same and version in message.versions:
+                return release_version, message
+    raise SystemExit(f"{merged.name} v{version} is in no release")
+
+
+def verify(merged: Release, releases: list[tuple[str, Release]]) -> None:
+    """Compare each version of the merged table with the release that it was chosen from."""
+    for message in merged.values():
+        for version in message.versions:
+            release_version, definition = chosen(message, releases, version)
+            if shape(schema.layout(message, version)) != shape(schema.layout(definition, version)):
+                raise SystemExit(
+                    f"{message.name} v{version}: the merged field list differs from "
+                    f"{release_version}'s definition"
+                )
+
+
+def shape(layout: Layout) -> tuple[Any, ...]:
+    """All that counts of one version: names, types, nullability, tags, defaults, nesting."""
+    return (
+        layout.flexible,
+        tuple(
+            (
+                slot.name,
+                slot.kind,
+                slot.is_array,
+                slot.nullable,
+                slot.flexible,
+                slot.tag,
+                slot.default,
+                shape(slot.struct) if slot.struct else None,
+            )
+            for slot in layout.slots + layout.tagged
+        ),
+    )
+
+
+def _add_older(newer: Message, older: Message) -> Message:
+    """Add the versions that only the older release has."""
+    only = tuple(version for version in older.versions if version not in newer.versions)
+    if not only:
+        return newer
+    structs = dict(newer.structs)
+    aliases: dict[str, str] = {}
+    fields = _add_fields(newer.fields, older.fields, only, older, structs, aliases)
+    return attrs.evolve(
+        newer,
+        versions=_union(newer.versions, only),
+        flexible_versions=_union(newer.flexible_versions, _cut(older.flexible_versions, only)),
+        fields=schema.nest(fields, structs),
+        structs={name: schema.nest(below, structs) for name, below in structs.items()},
+    )
+
+
+def _add_fields(
+    newer: tuple[Field, ...],
+    older: tuple[Field, ...],
+    only: Versions,
+    message: Message,
+    structs: dict[str, tuple[Field, ...]],
+    aliases: dict[str, str],
+) -> tuple[Field, ...]:
+    fields = list(newer)
+    position = 0
+    for field in older:
+        field = attrs.evolve(
+            field,
+            versions=_cut(field.versions, only),
+            nullable_versions=_cut(field.nullable_versions, only),
+            tagged_versions=_cut(field.tagged_versions, only),
+        )
+        if not field.versions:
+            continue
+        below = message.structs.get(field.element)
+        for index, other in enumerate(fields):
+            if other.name == field.name and _same_type(other, field):
+                fields[index] = attrs.evolve(
+                    other,
+                    versions=_union(other.versions, field.versions),
+                    nullable_versions=_union(other.nullable_versions, field.nullable_versions),
+                    tagged_versions=_union(other.tagged_versions, field.tagged_versions),
+                )
+                position = index + 1
+                name = other.element
+                break
+        else:
+            fields.insert(position, field)
+            position += 1
+            name = field.element
+        if below is not None and aliases.setdefault(field.element, name) == name:
+            above = structs.get(name, ())
+            structs[name] = _add_fields(above, below, only, message, structs, aliases)
+    return tuple(fields)
+
+
+def _same_type(one: Field, other: Field) -> bool:
+    struct = one.element not in schema.PRIMITIVES and other.element not in schema.PRIMITIVES
+    return one.is_array == other.is_array and (struct or one.element == other.element)
+
+
+def _union(one: Versions, other: Versions) -> Versions:
+    return tuple(sorted({*one, *other}))
+
+
+def _cut(versions: Versions, limit: Versions) -> Versions:
+    return tuple(version for version in versions if version in limit)
+
+
+# ── writing ──────────────────────────────────────────────────────────────────────────────────
+
+
+def write_versions(versions: Versions, limit: Versions = ()) -> str:
+    """The reverse of `schema.parse_versions`."""
+    ranges: list[list[int]] = []
+    for version in versions:
+        if ranges and ranges[-1][1] == version - 1:
+            ranges[-1][1] = version
+        else:
+            ranges.append([version, version])
+    parts = [
+        f"{low}+" if limit and high == limit[-1] else f"{low}" if low == high else f"{low}-{high}"
+        for low, high in ranges
+    ]
+    return ",".join(parts) or "none"
+
+
+def write_table(merged: Release, sources: str) -> str:
+    """The text of messages.txt: requests and responses by ApiKey, then headers, then data."""
+    blocks = [HEAD.format(sources=sources)]
+    for message in in_order(merged):
+        block = "\n".join([_head_line(message), *_field_lines(message)])
+        if schema.parse_message(block) != message:
+            raise SystemExit(f"{message.name}: reading the table back gives something else")
+        blocks.append(block + "\n")
+    return "\n".join(blocks)
+
+
+def in_order(merged: Release) -> list[Message]:
+    """Requests and responses by ApiKey, then headers, then data, by name."""
+    return sorted(
+        merged.values(),
+        key=lambda m: (m.direction == "data", m.api_key is None, m.api_key or 0, m.name),
+    )
+
+
+def _head_line(message: Message) -> str:
+    words = [message.direction, message.name, write_versions(message.versions)]
+    if message.api_key is not None:
+        words += ["key", str(message.api_key)]
+    words += ["flexible", write_versions(message.flexible_versions, message.versions)]
+    if message.listeners:
+        words += ["listeners", ",".join(message.listeners)]
+    return " ".join(words)
+
+
+def _field_lines(message: Message) -> Iterator[str]:
+    written: set[str] = set()
+
+    def lines(fields: tuple[Field, ...], indent: str) -> Iterator[str]:
+        for field in fields:
+            yield indent + _field_line(field, message.versions)
+            if field.element in message.structs and field.element not in written:
+                written.add(field.element)
+                yield from lines(message.structs[field.element], indent + "  ")
+
+    yield from lines(message.fields, "  ")
+
+
+def _field_line(field: Field, limit: Versions) -> str:
+    words = [field.name, field.type, write_versions(field.versions, limit)]
+    if field.nullable_versions:
+        words += ["nullable", write_versions(field.nullable_versions, limit)]
+    if field.tag is not None:
+        words += ["tag", str(field.tag), write_versions(field.tagged_versions, limit)]
+    if field.default is not None:
+        words += ["default", field.default]
+    if field.map_key:
+        words.append("key")
+    if not field.flexible:
+        words.append("inflexible")
+    if field.entity is not None:
+        words.append(field.entity)
+    return " ".join(words)
+
+
+# ── the report ───────────────────────────────────────────────────────────────────────────────
+
+
+def report(before: Release, after: Release) -> Iterator[str]:
+    """What changed from one table to another, readable, message by message."""
+    for name in [message.name for message in in_order({**before, **after})]:
+        if name not in after:
+            yield f"- {_title(before[name])} is gone"
+        elif name not in before:
+            yield f"+ {_title(after[name])}, versions {write_versions(after[name].versions)}"
+            yield from _changes((), after[name].fields, before.get(name), after[name], "    ")
+        else:
+            lines = list(_message_changes(before[name], after[name]))
+            if lines:
+                yield f"  {_title(after[name])}"
+                yield from lines
+
+
+def _title(message: Message) -> str:
+    return message.name if message.api_key is None else f"{message.name} (key {message.api_key})"
+
+
+def _message_changes(before: Message, after: Message) -> Iterator[str]:
+    for what in ("versions", "flexible_versions"):
+        old, new = write_versions(getattr(before, what)), write_versions(getattr(after, what))
+        if old != new:
+            yield f"    {what}: {old} → {new}"
+    if before.listeners != after.listeners:
+        yield f"    listeners: {','.join(before.listeners)} → {','.join(after.listeners)}"
+    yield from _changes(before.fields, after.fields, before, after, "    ")
+
+
+def _changes(
+    before: tuple[Field, ...],
+    after: tuple[Field, ...],
+    old: Message | None,
+    new: Message,
+    indent: str,
+) -> Iterator[str]:
+    old_fields = {field.name: field for field in before}
+    new_fields = {field.name: field for field in after}
+    for field in before:
+        if field.name not in new_fields:
+            yield f"{indent}- {_field_line(field, old.versions if old else ())}"
+    for field in after:
+        line = _field_line(field, new.versions)
+        was = old_fields.get(field.name)
+        if was is None:
+            yield f"{indent}+ {line}"
+        elif old is not None and _field_line(was, old.versions) != line:
+            yield f"{indent}~ {_field_line(was, old.versions)} → {line}"
+        below = list(
+            _changes(
+                old.structs.get(was.element, ()) if was is not None and old is not None else (),
+                new.structs.get(field.element, ()),
+                old,
+                new,
+                indent + "    ",
+            )
+        )
+        if below and was is not None and _field_line(was, new.versions) == line:
+            yield f"{indent}  {field.name}"
+        yield from below
+
+
+def read_table(text: str) -> Release:
+    """The messages of a table's text."""
+    blocks = [b for b in text.split("\n\n") if b.strip() and not b.startswith("#")]
+    return {message.name: message for message in map(schema.parse_message, blocks)}
+
+
+def generate(jars: list[Path]) -> tuple[Release, str, str]:
+    """The merged messages of these jars and the texts of messages.txt and messages.pyi."""
+    releases = sorted(map(read_jar, jars), key=lambda one: _number(one[0]), reverse=True)
+    merged = merge(releases)
+    table = write_table(merged, " and, for what it dropped, ".join(v for v, _ in releases))
+    return merged, table, generate_stub.write_stub(in_order(merged))
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Rewrite the table from jars and print what changed; 1 with --check if anything did."""
+    parser = argparse.ArgumentParser(prog="python -m kproxy.protocol.generate")
+    parser.add_argument("jars", nargs="+", type=Path, metavar="JAR", help="kafka-clients jars")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 on a change")
+    options = parser.parse_args(arguments)
+    merged, table, stub = generate(options.jars)
+    folder = Path(schema.__file__).parent
+    outputs = {folder / "messages.txt": table, folder / "messages.pyi": stub}
+    old = folder / "messages.txt"
+    before = read_table(old.read_text(encoding="utf-8")) if old.exists() else {}
+    for line in report(before, merged):
+        print(line)
+    stale = [
+        path
+        for path, text in outputs.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+    for path in stale if not options.check else []:
+        path.write_text(outputs[path], encoding="utf-8")
+        print(f"wrote {path}")
+    if not stale:
+        print("the table is up to date")
+    return 1 if options.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

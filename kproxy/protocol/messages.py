@@ -1,0 +1,84 @@
+"""A class per message of Kafka, over all its versions, made when it is first asked for.
+
+`messages.MetadataResponse` is an attrs class with every field of every version, each with the
+default of Kafka's definition; its structs are attributes of it under Kafka's names, such as
+`messages.MetadataResponse.MetadataResponseBroker`. Arguments are keyword-only. What a version does
+not have stays at its default when that version is decoded, and is left out when it is encoded.
+
+`unknown_tags` of every struct keeps what the table does not know, as (tag, bytes) pairs in wire
+order; so does a known tag that was sent although it has its default.
+
+Static types: `messages.pyi`, generated from the same table.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import attrs
+
+from kproxy.protocol import schema
+from kproxy.protocol.schema import Field
+
+
+@functools.cache
+def message_class(name: str) -> type:
+    """The class of a message, e.g. "MetadataResponse"; KeyError if there is none."""
+    message = schema.named(name)
+    classes: dict[str, type] = {}
+    structs = {
+        struct: _make(struct, f"{name}.{struct}", fields, classes)
+        for struct, fields in _inner_first(message.fields).items()
+    }
+    made = _make(name, name, message.fields, structs)
+    for struct, inner in structs.items():
+        setattr(made, struct, inner)
+    return made
+
+
+def _inner_first(fields: tuple[Field, ...]) -> dict[str, tuple[Field, ...]]:
+    found: dict[str, tuple[Field, ...]] = {}
+    for field in fields:
+        if field.fields and field.element not in found:
+            found |= _inner_first(field.fields)
+            found[field.element] = field.fields
+    return found
+
+
+def _make(
+    name: str, qualified: str, fields: tuple[Field, ...], structs: dict[str, type]
+) -> type:
+    body: dict[str, Any] = {
+        "__module__": __name__,
+        "__qualname__": qualified,
+        "__doc__": f"Kafka's {qualified}.",
+    }
+    for field in fields:
+        body[field.name] = _attribute(field, structs)
+    body["unknown_tags"] = attrs.field(default=())
+    made = attrs.define(type(name, (), body), kw_only=True)
+    structs[name] = made
+    return made
+
+
+def _attribute(field: Field, structs: dict[str, type]) -> Any:
+    default = schema.default_value(field)
+    if field.is_array and default is not None:
+        return attrs.field(factory=list)
+    if field.fields and field.default != "null":
+        return attrs.field(factory=structs[field.element])
+    return attrs.field(default=default)
+
+
+def __getattr__(name: str) -> type:
+    try:
+        made = message_class(name)
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    globals()[name] = made
+    return made
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *schema.message_names()]

@@ -1,0 +1,202 @@
+"""What compiled codecs call: the rarely taken turns of Kafka's wire format.
+
+Compiled functions inline what nearly every field needs (a one-byte length, a fixed-width number)
+and call in here for the rest: long varints, refusals, unknown tags. They read `data` without
+asking for its size: an index out of range, a short `unpack_from` or a position behind the end
+all mean that the data was cut short, so lengths allocate nothing before the bytes are there.
+
+`Malformed` never leaves the room: `diagnose` finds out what was wrong and raises `ProtocolError`.
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from struct import Struct
+from struct import error as StructError
+from typing import Any, Final, Literal, cast
+
+COLLECTION_ELEMENTS_MAX = 1_000_000
+"""As in Kafka's own readers."""
+TAGS_MAX = 10_000
+"""As in Kafka's own readers."""
+
+Tags = tuple[tuple[int, bytes], ...]
+
+
+class Malformed(Exception):
+    """The bytes do not follow the schema."""
+
+
+READ_ERRORS: Final = (IndexError, StructError, Malformed)
+"""What a compiled reader raises about bytes."""
+
+
+def varint(data: bytes, position: int, value: int) -> tuple[int, int]:
+    """The rest of an unsigned varint whose first byte, `value`, is above 127."""
+    value &= 127
+    shift = 7
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            break
+        shift += 7
+        if shift > 28:
+            raise Malformed
+    if value > 0xFFFFFFFF:
+        raise Malformed
+    return value, position
+
+
+def length(data: bytes, position: int, value: int) -> tuple[int, int]:
+    """A compact length that is long, or null where null is not allowed."""
+    if value == 0:
+        raise Malformed
+    return varint(data, position, value)
+
+
+def count(data: bytes, position: int, value: int) -> tuple[int, int]:
+    """A compact count that is long, or null where null is not allowed."""
+    if value == 0:
+        raise Malformed
+    return count_or_null(data, position, value)
+
+
+def count_or_null(data: bytes, position: int, value: int) -> tuple[int, int]:
+    """A compact count that is long."""
+    value, position = varint(data, position, value)
+    if value > COLLECTION_ELEMENTS_MAX + 1:
+        raise Malformed
+    return value, position
+
+
+def tags(data: bytes, position: int, value: int) -> tuple[Tags, int]:
+    """A section of tagged fields none of which is known; `value` is the first byte of its count."""
+    if value > 127:
+        value, position = varint(data, position, value)
+        if value > TAGS_MAX:
+            raise Malformed
+    found: list[tuple[int, bytes]] = []
+    for _ in range(value):
+        tag = data[position]
+        size = data[position + 1]
+        if tag > 127 or size > 127:
+            tag, position = varint(data, position + 1, tag) if tag > 127 else (tag, position + 1)
+            size = data[position]
+            position += 1
+            if size > 127:
+                size, position = varint(data, position, size)
+        else:
+            position += 2
+        end = position + size
+        found.append((tag, data[position:end]))
+        position = end
+    return tuple(found), position
+
+
+def skip_tags(data: bytes, position: int, value: int) -> int:
+    """Like `tags`, but only walks; returns the position behind the section."""
+    if value > 127:
+        value, position = varint(data, position, value)
+        if value > TAGS_MAX:
+            raise Malformed
+    for _ in range(value):
+        for _ in "tag", "size":
+            number = data[position]
+            position += 1
+            if number > 127:
+                number, position = varint(data, position, number)
+        position += number
+    return position
+
+
+ONE_BYTE: Final = tuple(bytes((n,)) for n in range(128))
+"""Unsigned varints below 128."""
+
+
+def write_varint(value: int) -> bytes:
+    """An unsigned varint."""
+    if value < 128:
+        return ONE_BYTE[value]
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def write_tags(known: list[tuple[int, bytes]], unknown: Tags) -> bytes:
+    """A section of tagged fields.
+
+    Unknown ones keep their order; among known ones all are written in ascending order, and a
+    field's own value wins over bytes that were kept for its tag.
+    """
+    found: Sequence[tuple[int, bytes]] = unknown
+    if known:
+        numbers = {tag for tag, _ in known}
+        found = sorted(
+            [*known, *(one for one in unknown if one[0] not in numbers)], key=lambda one: one[0]
+        )
+    parts = [write_varint(len(found))]
+    for tag, content in found:
+        if tag < 0:
+            raise ValueError(f"a tag cannot be {tag}")
+        parts += (write_varint(tag), write_varint(len(content)), content)
+    return b"".join(parts)
+
+
+_new_uuid = functools.partial(object.__new__, uuid.UUID)
+_set_int = cast("Any", uuid.UUID).int.__set__
+_set_safe = cast("Any", uuid.UUID).is_safe.__set__
+_UNKNOWN = uuid.SafeUUID.unknown
+_from_bytes: Callable[[bytes, Literal["big"]], int] = int.from_bytes
+
+
+def make_uuid(raw: bytes) -> uuid.UUID:
+    """A UUID of 16 bytes; skips `UUID.__init__`'s checks, which cost four times as much."""
+    made = _new_uuid()
+    _set_int(made, _from_bytes(raw, "big"))
+    _set_safe(made, _UNKNOWN)
+    return made
+
+
+@functools.cache
+def unpacker(form: str) -> Callable[..., tuple[Any, ...]]:
+    """`Struct.unpack_from` of a format without its byte order."""
+    return Struct(">" + form).unpack_from
+
+
+@functools.cache
+def packer(form: str) -> Callable[..., bytes]:
+    """`Struct.pack` of a format without its byte order."""
+    return Struct(">" + form).pack
+
+
+SHORT_ARRAY_ELEMENTS = 33
+"""Arrays shorter than this have ready-made structs."""
+
+
+@functools.cache
+def array_unpackers(code: str) -> tuple[Callable[..., tuple[Any, ...]], ...]:
+    """`unpack_from` for arrays of 0, 1, … elements of a struct code."""
+    return tuple(Struct(f">{n}{code}").unpack_from for n in range(SHORT_ARRAY_ELEMENTS))
+
+
+@functools.cache
+def array_packers(code: str) -> tuple[Callable[..., bytes], ...]:
+    """`pack` for arrays of 0, 1, … elements of a struct code."""
+    return tuple(Struct(f">{n}{code}").pack for n in range(SHORT_ARRAY_ELEMENTS))
+
+
+def unpack_array(code: str, elements: int, data: bytes, position: int) -> list[Any]:
+    """A long array of fixed-width elements."""
+    return [*Struct(f">{elements}{code}").unpack_from(data, position)]
+
+
+def pack_array(code: str, values: Iterable[Any], elements: int) -> bytes:
+    """A long array of fixed-width elements."""
+    return Struct(f">{elements}{code}").pack(*values)

@@ -1,0 +1,88 @@
+"""Hypothesis strategies for Kafka's messages, made from the same table as the codec.
+
+`bodies(message, version)` draws objects whose every field of that version is anything that the
+definition allows: null, empty, unicode, bytes that are not UTF-8, the ends of the number ranges,
+lengths that need long varints, unknown tags, defaults. Fields of other versions keep their
+defaults, as they do when bytes of that version are decoded.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from hypothesis import strategies as st
+
+from kproxy.protocol import messages, schema
+from kproxy.protocol.diagnose import RANGES
+from kproxy.protocol.schema import Layout, Message, Slot
+
+LONG = 130
+"""Longer than what a one-byte varint can say."""
+
+TEXT = st.one_of(
+    st.text(max_size=6),
+    st.sampled_from(["", "topic", "Grüße", "日本", "x" * LONG]),
+)
+TEXT_OF_ANY_BYTES = st.one_of(
+    TEXT, st.binary(max_size=4).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
+)
+BYTES = st.one_of(st.binary(max_size=6), st.just(b"\x80" * LONG))
+NUMBERS = {
+    kind: st.one_of(st.sampled_from([low, -1 if low else 1, 0, 1, high]), st.integers(low, high))
+    for kind, (low, high) in RANGES.items()
+}
+SCALARS: dict[str, st.SearchStrategy[Any]] = {
+    **NUMBERS,
+    "bool": st.booleans(),
+    "float64": st.floats(allow_nan=False),
+    "uuid": st.one_of(st.just(schema.NO_UUID), st.uuids()),
+    "bytes": BYTES,
+    "records": BYTES,
+}
+
+
+@functools.cache
+def bodies(
+    message: Message, version: int, any_bytes: bool = True, tags: bool = True
+) -> st.SearchStrategy[Any]:
+    """Objects of the message's class, in one version.
+
+    Without `any_bytes` strings are unicode; without `tags` there are no unknown tags.
+    """
+    text = TEXT_OF_ANY_BYTES if any_bytes else TEXT
+    return _struct(schema.layout(message, version), text, tags)
+
+
+def _struct(layout: Layout, text: st.SearchStrategy[str], tags: bool) -> st.SearchStrategy[Any]:
+    cls: Any = messages.message_class(layout.message.name)
+    if layout.path:
+        cls = getattr(cls, layout.name)
+    fields = {slot.name: _slot(slot, text, tags) for slot in layout.slots}
+    for slot in layout.tagged:
+        # Half of them absent: then they have their default.
+        default = getattr(cls(), slot.name)
+        fields[slot.name] = st.one_of(st.just(default), _slot(slot, text, tags))
+    if layout.flexible and tags:
+        known = {slot.tag for slot in layout.tagged}
+        numbers = st.sampled_from([n for n in (0, 1, 5, 127, 128, 20_000) if n not in known])
+        fields["unknown_tags"] = st.one_of(
+            st.just(()),
+            st.dictionaries(numbers, BYTES, max_size=2).map(lambda found: tuple(sorted(found.items()))),
+        )
+    return st.builds(cls, **fields)
+
+
+def _slot(slot: Slot, text: st.SearchStrategy[str], tags: bool) -> st.SearchStrategy[Any]:
+    if slot.struct:
+        one = _struct(slot.struct, text, tags)
+    elif slot.kind == "string":
+        one = text
+    else:
+        one = SCALARS[slot.kind]
+    if slot.is_array:
+        some = st.lists(one, max_size=2)
+        one = some if slot.struct else st.one_of(some, st.lists(one, min_size=40, max_size=LONG))
+        if slot.kind not in ("int32", "int16", "int64", "uuid"):
+            one = some
+    return st.one_of(st.none(), one) if slot.nullable else one
