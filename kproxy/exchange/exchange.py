@@ -1,0 +1,496 @@
+"""Exchanges: a request and its response, paired, timed and named.
+
+A recording is a stream of frames and notes; what a person reads, filters and exports is
+exchanges. `Pairing` is fed the one and gives the other, each exchange when it is complete::
+
+    Frame(request 17) ─┐
+    Note(rewritten 17) ├─▶ Pairing ─▶ Exchange(17)
+    Frame(response 17)─┘
+
+What completes an exchange: its response; the request itself if nobody answers it (Produce with
+acks=0); the entry that says that its connection ended first (UNANSWERED), or the "closed" note
+of the connection, which therefore comes after the connection's frames; the end of the stream.
+
+Invariants: pairing looks at headers only, so it costs the same for a Heartbeat and for a Fetch of
+100 MB; bodies are decoded when asked for, once. Memory is bounded by what is pending: open
+connections, unanswered requests, unfinished frames. A file that begins in the middle (rotation)
+or ends in the middle (kill -9) gives exchanges with one half missing, never an error.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+
+from kproxy import protocol
+from kproxy.exchange import facts
+from kproxy.exchange.entries import (
+    CONNECTIONS,
+    EVENTS,
+    FAULTED,
+    FRAGMENT,
+    INJECTED,
+    MORE,
+    NO_API,
+    NO_RESPONSE,
+    OPAQUE,
+    RAW_SASL,
+    REDACTED,
+    REWRITTEN,
+    TRUNCATED,
+    UNANSWERED,
+    Frame,
+    Note,
+    Side,
+)
+from kproxy.exchange.facts import Splices
+from kproxy.protocol import ProtocolError
+
+SASL_TOKEN = "SaslToken"
+"""The `api` of a frame that has no Kafka header (a token after SaslHandshake v0)."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LEFT_OUT = 1 << 16
+"""A flag that no recording has: the frame was too large to be kept (`Pairing`)."""
+_REWRITES_MAX = 4096
+"""How many "rewritten" notes may wait for their frames; only damaged files have more."""
+
+
+@attrs.define(eq=False)
+class _Pending:
+    """A request that waits for its response."""
+
+    frame: Frame
+    splices: Splices | None
+
+
+@attrs.define(eq=False)
+class _Connection:
+    """What the notes, and its first request, tell of a connection; and what is pending on it."""
+
+    client_address: str | None = None
+    node_id: int | None = None
+    client_id: str | None = None
+    pending: dict[int, _Pending] = attrs.field(factory=dict)
+    """By number, in the order in which they were asked."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class Exchange:
+    """A request and what became of it.
+
+    Its attributes are the keys of `kproxy show --json`, plus the frames. Bodies and all that is
+    read out of them (`errors`, `opaque`, `request`, `response`) are decoded at first use.
+    """
+
+    number: int
+    """Counts requests over the whole recording, from 1."""
+    connection: int
+    client_address: str | None
+    node_id: int | None
+    """The broker that the connection leads to; None on a bootstrap address."""
+    api_key: int | None
+    api_version: int | None
+    correlation_id: int | None
+    request_bytes: int | None
+    """Size of the request with its size prefix; None if unknown."""
+    response_bytes: int | None
+    """Size of the response with its size prefix; None if there is none."""
+    _row: Frame
+    """The frame that all of the above comes from: the request, or in its absence the response."""
+    _request: Frame | None
+    _response: Frame | None
+    _connection_client_id: str | None
+    _request_splices: Splices | None
+    _response_splices: Splices | None
+
+    def __repr__(self) -> str:
+        version = "" if self.api_version is None else f" v{self.api_version}"
+        api = f"{self.api or 'of no known API'}{version}"
+        return f"<Exchange {self.number} {api} on connection {self.connection}>"
+
+    # ---- what it was
+
+    @property
+    def api(self) -> str | None:
+        """The API's name in Kafka; None if not even the request's header arrived."""
+        if self._row.flags & RAW_SASL:
+            return SASL_TOKEN
+        return None if self.api_key is None else protocol.api_name(self.api_key)
+
+    @functools.cached_property
+    def client_id(self) -> str | None:
+        """As the request's header says, else as its connection's other requests do."""
+        if self._request is not None and not self._request.flags & RAW_SASL:
+            found, client_id = facts.client_id(self._request)
+            if found:
+                return client_id
+        return self._connection_client_id
+
+    # ---- when
+
+    @property
+    def time(self) -> datetime:
+        """When the request arrived, UTC."""
+        return _EPOCH + timedelta(microseconds=self._request_received_ns // 1000)
+
+    @property
+    def _request_received_ns(self) -> int:
+        row = self._row
+        if row.side is Side.CLIENT:
+            return row.received_ns
+        return row.request_received_ns or row.received_ns
+
+    @property
+    def _request_sent_ns(self) -> int:
+        # The response is the younger witness: its request may have been recorded before it left.
+        for frame in (self._response, self._row):
+            if frame is not None and frame.side is Side.BROKER and frame.request_sent_ns:
+                return frame.request_sent_ns
+        return self._request.sent_ns if self._request is not None else 0
+
+    @property
+    def broker_ms(self) -> float | None:
+        """From handing on the request's last byte to the arrival of the response's."""
+        response, sent_ns = self._response, self._request_sent_ns
+        if response is None or not sent_ns or response.flags & INJECTED:
+            return None
+        return _ms(response.received_ns - sent_ns)
+
+    @property
+    def proxy_ms(self) -> float | None:
+        """How long the proxy kept the request and the response; None if it still has one."""
+        sent_ns, response = self._request_sent_ns, self._response
+        if response is not None and response.flags & INJECTED and not sent_ns:
+            if not response.sent_ns:
+                return None
+            return _ms(response.sent_ns - self._request_received_ns)
+        if not sent_ns or (response is not None and not response.sent_ns):
+            return None
+        kept_ns = sent_ns - self._request_received_ns
+        if response is not None:
+            kept_ns += response.sent_ns - response.received_ns
+        return _ms(kept_ns)
+
+    # ---- what happened to it on the way
+
+    @property
+    def redacted(self) -> bool:
+        """Whether secrets were blanked out of it before it was recorded."""
+        return self._has(REDACTED)
+
+    @property
+    def injected(self) -> bool:
+        """Whether one of its frames was made by the proxy."""
+        return self._has(INJECTED)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether one of its frames stops in the middle."""
+        return self._has(TRUNCATED)
+
+    @property
+    def left_out(self) -> bool:
+        """Whether one of its frames was too large to be kept, so that its body is not known."""
+        return self._has(_LEFT_OUT)
+
+    @property
+    def one_way(self) -> bool:
+        """Whether the request is one that brokers do not answer (Produce with acks=0)."""
+        return self._has(NO_RESPONSE)
+
+    @property
+    def faults(self) -> list[int]:
+        """The ids of the fault rules that touched it."""
+        found = [frame.fault_id for frame in self._frames() if frame.flags & FAULTED]
+        return list(dict.fromkeys(found))
+
+    def _frames(self) -> Iterator[Frame]:
+        return (frame for frame in (self._request, self._response) if frame is not None)
+
+    def _has(self, flag: int) -> bool:
+        return any(frame.flags & flag for frame in self._frames())
+
+    # ---- the bytes
+
+    @functools.cached_property
+    def request_frame(self) -> bytes | None:
+        """The request as its client sent it, size prefix included."""
+        return None if self._request is None else self._request.data
+
+    @functools.cached_property
+    def response_frame(self) -> bytes | None:
+        """The response as its broker sent it (before addresses were rewritten)."""
+        return None if self._response is None else self._response.data
+
+    @property
+    def request_sent(self) -> bytes | None:
+        """The request as it was handed on; None if that is not known."""
+        return facts.sent(self._request, self.request_frame, self._request_splices)
+
+    @property
+    def response_sent(self) -> bytes | None:
+        """The response as it was handed on (addresses rewritten); None if that is not known."""
+        return facts.sent(self._response, self.response_frame, self._response_splices)
+
+    # ---- what they say
+
+    @property
+    def request(self) -> Any:
+        """The request's body as an attrs value; None if there is none or it is opaque."""
+        return None if self.request_message is None else self.request_message.body
+
+    @property
+    def response(self) -> Any:
+        """The response's body as an attrs value; None if there is none or it is opaque."""
+        return None if self.response_message is None else self.response_message.body
+
+    @property
+    def opaque(self) -> bool:
+        """Whether it has a body that could not be decoded (unknown API or version, malformed)."""
+        return (self.request_message is None and _has_body(self._request)) or (
+            self.response_message is None and _has_body(self._response)
+        )
+
+    @functools.cached_property
+    def errors(self) -> list[str]:
+        """Kafka's names of the errors in the response, each once, in order of appearance."""
+        if self.response is None or self.api_key is None:
+            return []
+        return facts.errors(self.api_key, self.response)
+
+    @functools.cached_property
+    def request_message(self) -> protocol.Request | None:
+        """The request, header and body; None if there is none or it is opaque."""
+        if not _decodable(self._request):
+            return None
+        try:
+            return protocol.decode_request(self.request_frame or b"")
+        except ProtocolError:
+            return None
+
+    @functools.cached_property
+    def response_message(self) -> protocol.Response | None:
+        """The response, header and body; None if there is none or it is opaque."""
+        if not _decodable(self._response) or self.api_key is None or self.api_version is None:
+            return None
+        try:
+            return protocol.decode_response(
+                self.response_frame or b"", self.api_key, self.api_version
+            )
+        except ProtocolError:
+            return None
+
+
+def pair(entries: Iterable[Frame | Note]) -> Iterator[Exchange]:
+    """Yield the exchanges of a stream of entries, each when it is complete."""
+    pairing = Pairing()
+    for entry in entries:
+        yield from pairing.feed(entry)
+    yield from pairing.finish()
+
+
+@attrs.define(eq=False)
+class Pairing:
+    """Pairs requests and responses as they come; `pair` is the same for a whole stream.
+
+    With `frame_bytes_max`, frames in pieces that are larger than that are not put together: their
+    exchanges have all but these frames' bytes.
+    """
+
+    _frame_bytes_max: int | None = None
+    _connections: dict[int, _Connection] = attrs.field(factory=dict, init=False)
+    _unfinished: dict[tuple[int, Side], Frame] = attrs.field(factory=dict, init=False)
+    _rewrites: dict[tuple[int, Side], Splices] = attrs.field(factory=dict, init=False)
+
+    def feed(self, entry: Frame | Note) -> Sequence[Exchange]:
+        """Take the next entry and return the exchanges that it completes."""
+        if isinstance(entry, Note):
+            return self._note(entry)
+        if entry.flags & UNANSWERED:
+            return self._unanswered(entry)
+        if entry.flags & FRAGMENT:
+            whole = self._assemble(entry)
+            if whole is None:
+                return ()
+            entry = whole
+        return self._request(entry) if entry.side is Side.CLIENT else self._response(entry)
+
+    def finish(self) -> Sequence[Exchange]:
+        """Return what is left when the stream ends: requests without a response.
+
+        What is fed afterwards is the beginning of another stream.
+        """
+        unfinished = {frame.connection for frame in self._unfinished.values()}
+        left = [each for number in unfinished for each in self._cut_off(number)]
+        for connection in self._connections.values():
+            left += self._give_up(connection)
+        self._connections.clear()
+        self._rewrites.clear()
+        return sorted(left, key=lambda exchange: exchange.number)
+
+    # ---- notes
+
+    def _note(self, note: Note) -> Sequence[Exchange]:
+        body = note.body
+        event = body.get("event")
+        if note.channel == EVENTS and event == "rewritten":
+            side = Side.CLIENT if body.get("side") == "client" else Side.BROKER
+            self._rewrites[_integer(body.get("number")), side] = body.get("splices") or ()
+            if len(self._rewrites) > _REWRITES_MAX:
+                del self._rewrites[next(iter(self._rewrites))]
+        elif note.channel == EVENTS and event == "recording":
+            # What follows is another recording, whose numbers begin anew.
+            return self.finish()
+        elif note.channel == CONNECTIONS and event == "closed":
+            return self._closed(_integer(body.get("connection")))
+        elif note.channel == CONNECTIONS:
+            self._learn(self._connection(_integer(body.get("connection"))), body)
+        return ()
+
+    def _learn(self, connection: _Connection, body: dict[str, Any]) -> None:
+        """Take what a note says of a connection; a later file repeats it ("open")."""
+        for name in ("client_address", "node_id", "client_id"):
+            if name in body:
+                setattr(connection, name, body[name])
+
+    def _closed(self, number: int) -> Sequence[Exchange]:
+        cut_off = self._cut_off(number)
+        connection = self._connections.pop(number, None)
+        return cut_off if connection is None else [*cut_off, *self._give_up(connection)]
+
+    def _connection(self, number: int) -> _Connection:
+        connection = self._connections.get(number)
+        if connection is None:
+            connection = self._connections[number] = _Connection()
+        return connection
+
+    def _cut_off(self, number: int) -> list[Exchange]:
+        """Make the best of a connection's unfinished frames: nothing more of them will come."""
+        exchanges: list[Exchange] = []
+        for key in [key for key, frame in self._unfinished.items() if frame.connection == number]:
+            frame = self._unfinished.pop(key)
+            # Half a request was made; half a response is none.
+            if frame.side is Side.CLIENT:
+                exchanges += self._request(attrs.evolve(frame, flags=frame.flags | TRUNCATED))
+        return exchanges
+
+    # ---- frames
+
+    def _assemble(self, piece: Frame) -> Frame | None:
+        """Return the frame that this piece completes, or None while pieces are missing."""
+        key = (piece.number, piece.side)
+        unfinished = self._unfinished.get(key)
+        if unfinished is None:
+            unfinished = self._unfinished[key] = attrs.evolve(piece, pieces=[])
+        unfinished.flags |= piece.flags
+        if self._frame_bytes_max is None or piece.frame_bytes <= self._frame_bytes_max:
+            unfinished.pieces.extend(piece.pieces)
+        else:
+            unfinished.flags |= _LEFT_OUT
+        if piece.flags & MORE:
+            return None
+        del self._unfinished[key]
+        flags = unfinished.flags & ~(FRAGMENT | MORE)
+        if not flags & _LEFT_OUT and sum(map(len, unfinished.pieces)) != piece.frame_bytes:
+            # Its first pieces are in a file that we were not given, or got lost.
+            flags |= TRUNCATED
+        return attrs.evolve(piece, pieces=unfinished.pieces, flags=flags)
+
+    def _request(self, frame: Frame) -> Sequence[Exchange]:
+        connection = self._connection(frame.connection)
+        if connection.client_id is None and not frame.flags & RAW_SASL:
+            connection.client_id = facts.client_id(frame)[1]
+        pending = _Pending(frame, self._splices(frame))
+        if frame.flags & NO_RESPONSE:
+            return (_exchange(connection, pending, None, None),)
+        # The same number again: another recording begins in the same stream.
+        twin = connection.pending.pop(frame.number, None)
+        connection.pending[frame.number] = pending
+        return () if twin is None else (_exchange(connection, twin, None, None),)
+
+    def _response(self, frame: Frame) -> Sequence[Exchange]:
+        connection = self._connection(frame.connection)
+        splices = self._splices(frame)
+        pending = connection.pending
+        if frame.number not in pending:
+            return (_exchange(connection, _Pending(frame, None), frame, splices),)
+        exchanges = []
+        while (first := next(iter(pending))) != frame.number:
+            # Brokers answer in order: what was asked before it will not be answered any more.
+            exchanges.append(_exchange(connection, pending.pop(first), None, None))
+        exchanges.append(_exchange(connection, pending.pop(first), frame, splices))
+        return exchanges
+
+    def _unanswered(self, frame: Frame) -> Sequence[Exchange]:
+        self._unfinished.pop((frame.number, Side.BROKER), None)
+        connection = self._connection(frame.connection)
+        pending = connection.pending.pop(frame.number, None)
+        if pending is None:
+            return (_exchange(connection, _Pending(frame, None), None, None),)
+        return (_exchange(connection, pending, None, None),)
+
+    def _splices(self, frame: Frame) -> Splices | None:
+        if not frame.flags & REWRITTEN:
+            return None
+        return self._rewrites.pop((frame.number, frame.side), None)
+
+    def _give_up(self, connection: _Connection) -> Sequence[Exchange]:
+        given_up = [_exchange(connection, each, None, None) for each in connection.pending.values()]
+        connection.pending.clear()
+        return given_up
+
+
+def _exchange(
+    connection: _Connection, asked: _Pending, response: Frame | None, splices: Splices | None
+) -> Exchange:
+    """Make an exchange of its halves.
+
+    Where the request is not in the stream, `asked` holds what came instead, from the broker.
+    """
+    row = asked.frame
+    request = row if row.side is Side.CLIENT else None
+    named = row.api_key != NO_API and not row.flags & RAW_SASL
+    request_bytes = row.frame_bytes if request is not None else row.request_bytes
+    return Exchange(
+        row.number,
+        row.connection,
+        connection.client_address,
+        connection.node_id,
+        row.api_key if named else None,
+        row.api_version if named else None,
+        row.correlation_id if named else None,
+        request_bytes or None,
+        None if response is None else response.frame_bytes,
+        row,
+        request,
+        response,
+        connection.client_id,
+        asked.splices,
+        splices,
+    )
+
+
+def _integer(value: object) -> int:
+    """The number in a note, or -1: notes of a foreign file may hold anything."""
+    return value if isinstance(value, int) else -1
+
+
+def _ms(duration_ns: int) -> float:
+    """Milliseconds, to the microsecond that recordings keep."""
+    return round(duration_ns / 1_000_000, 3)
+
+
+def _has_body(frame: Frame | None) -> bool:
+    return frame is not None and not frame.flags & (RAW_SASL | _LEFT_OUT)
+
+
+def _decodable(frame: Frame | None) -> bool:
+    if frame is None or not _has_body(frame) or frame.flags & TRUNCATED:
+        return False
+    # An opaque frame may be known to a newer kproxy, but not one that was blanked out whole.
+    return not (frame.flags & OPAQUE and frame.flags & REDACTED)

@@ -1,0 +1,105 @@
+"""What can be read out of one frame: its client id, its errors, the bytes that were sent on.
+
+Errors are found by the schema: every int16 field of a response whose name ends in `error_code`,
+at whatever depth; no API is special.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kproxy.exchange.entries import REWRITTEN, Frame
+from kproxy.protocol import error_name, schema
+
+Splices = Sequence[Sequence[Any]]
+"""[[offset in the frame as it came, length of what goes, base64 of what takes its place], …]"""
+
+_CONTROLLED_SHUTDOWN = 7
+_CLIENT_ID_END_MAX = 14 + 32767
+"""Where the longest client id ends."""
+
+
+def client_id(frame: Frame) -> tuple[bool, str | None]:
+    """Read the client id of a request's header: (whether it could be read, the client id).
+
+    All request headers have it at the same place, as a nullable string with a 2-byte length,
+    except ControlledShutdown v0 (a version 0 header).
+    """
+    if (frame.api_key, frame.api_version) == (_CONTROLLED_SHUTDOWN, 0):
+        return True, None
+    head = frame.pieces[0] if frame.pieces else b""
+    if len(frame.pieces) > 1 and len(head) < _CLIENT_ID_END_MAX:
+        head = frame.data
+    if len(head) < 14:
+        return False, None
+    length = int.from_bytes(head[12:14], "big", signed=True)
+    if length == -1:
+        return True, None
+    text = bytes(head[14 : 14 + length]) if length >= 0 else b""
+    if length < 0 or len(text) < length:
+        return False, None
+    return True, text.decode("utf-8", "surrogateescape")
+
+
+def sent(frame: Frame | None, data: bytes | None, splices: Splices | None) -> bytes | None:
+    """Return the bytes that were sent on for a frame whose bytes are `data`.
+
+    None if there is no frame, or if it was changed and the note that says how is lost.
+    """
+    if frame is None or data is None or not frame.flags & REWRITTEN:
+        return data
+    if splices is None:
+        return None
+    parts: list[bytes] = []
+    position = 0
+    try:
+        for offset, length, replacement in sorted(splices, key=lambda splice: splice[0]):
+            if offset < position or length < 0 or offset + length > len(data):
+                return None
+            parts += (data[position:offset], base64.b64decode(replacement, validate=True))
+            position = offset + length
+    except (TypeError, ValueError):
+        return None
+    sent = b"".join([*parts, data[position:]])
+    return (len(sent) - 4).to_bytes(4, "big", signed=True) + sent[4:]
+
+
+def errors(api_key: int, body: Any) -> list[str]:
+    """Return the names of the errors in a response's body, each once, in order of appearance."""
+    found: dict[int, None] = {}
+    _collect(body, _error_fields(api_key), found)
+    return [error_name(code) for code in found]
+
+
+@functools.cache
+def _error_fields(api_key: int) -> tuple[Any, ...]:
+    """The error codes of a response: ((name, None), (name of a struct or array, fields), …)."""
+    message = schema.message(api_key, schema.RESPONSE)
+    return () if message is None else _error_fields_among(message.fields)
+
+
+def _error_fields_among(fields: Iterable[schema.Field]) -> tuple[Any, ...]:
+    found: list[tuple[str, Any]] = []
+    for field in fields:
+        inner = _error_fields_among(field.fields)
+        if inner:
+            found.append((field.name, inner))
+        elif field.name.endswith("error_code") and field.type == "int16":
+            found.append((field.name, None))
+    return tuple(found)
+
+
+def _collect(value: Any, fields: tuple[Any, ...], found: dict[int, None]) -> None:
+    for name, inner in fields:
+        child = getattr(value, name)
+        if inner is None:
+            if child:
+                found[child] = None
+        elif type(child) is list:
+            for element in child:
+                _collect(element, inner, found)
+        elif child is not None:
+            _collect(child, inner, found)

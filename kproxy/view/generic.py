@@ -1,0 +1,79 @@
+"""Any message in words, from its definition: the fields that are set, in the definition's order.
+
+What has a name is named (groups, topics, resources), what has none is counted; fields that say
+nothing about the matter (throttling, error codes, deadlines) are left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproxy.protocol import schema
+from kproxy.view.wording import LISTED_MAX, count, joined, listed, shortened
+
+_FIELDS_MAX = 4
+_SKIPPED = frozenset({"throttle_time_ms", "timeout_ms", "error_code", "error_message"})
+_NAMED = ("topicName", "groupId", "transactionalId")
+
+
+def asked(body: Any, api_key: int | None) -> str:
+    """Describe the body of a request: `orders, payments, include_synonyms`."""
+    return _described(body, api_key, schema.REQUEST)
+
+
+def answered(body: Any, api_key: int | None) -> str:
+    """Describe the body of a response: `2 groups: checkout, billing`."""
+    return _described(body, api_key, schema.RESPONSE)
+
+
+def _described(body: Any, api_key: int | None, direction: str) -> str:
+    message = None if api_key is None else schema.message(api_key, direction)
+    if message is None:
+        return ""
+    words = []
+    for field in message.fields:
+        if field.name not in _SKIPPED:
+            words.append(_field(field, getattr(body, field.name)))
+    words = [word for word in words if word]
+    return joined(*words[:_FIELDS_MAX], "…" if len(words) > _FIELDS_MAX else "")
+
+
+def _field(field: schema.Field, value: Any) -> str:
+    if value == schema.default_value(field) or value is None:
+        return ""
+    if isinstance(value, list):
+        return _array(field, value)
+    if isinstance(value, bool):
+        return field.name if value else f"not {field.name}"
+    if isinstance(value, str):
+        named = field.entity in _NAMED or field.name == "name"
+        return shortened(value) if named else f"{field.name} {shortened(value)}"
+    if isinstance(value, int | float):
+        return f"{field.name} {value}"
+    return ""
+
+
+def _array(field: schema.Field, values: list[Any]) -> str:
+    if not values:
+        return ""
+    if isinstance(values[0], str):
+        return listed(values)
+    if isinstance(values[0], int):
+        return f"{field.name} {listed(map(str, values))}"
+    label = _label(field.fields)
+    noun = field.name.removesuffix("s").replace("_", " ")
+    if label is None:
+        return count(len(values), noun)
+    names = [str(name) for each in values if (name := getattr(each, label))]
+    if not names:
+        return count(len(values), noun)
+    return f"{count(len(values), noun)}: {listed(names, LISTED_MAX)}"
+
+
+def _label(fields: tuple[schema.Field, ...]) -> str | None:
+    """The field of a struct that a person would call it by."""
+    strings = [field for field in fields if field.type == "string" and field.name not in _SKIPPED]
+    for field in strings:
+        if field.entity in _NAMED or field.map_key:
+            return field.name
+    return strings[0].name if strings else None

@@ -1,0 +1,226 @@
+"""`kproxy show`: a recording as lines for people, or as JSON for programs.
+
+One line per exchange, the fixed part first, so that a narrow terminal cuts words and not numbers::
+
+    12:03:04.123 c3→n1   0.84 +0.05ms Produce v9       orders[0] 3 records, 812 B → offset 41
+    │            │  │    │    │       │                └ asked ─────────────────┘   └ answered
+    │            │  │    │    │       └ API and version
+    │            │  │    │    └ what the proxy added, in milliseconds
+    │            │  │    └ what the broker took, in milliseconds
+    │            │  └ node id of the broker; nothing on a bootstrap address
+    │            └ connection
+    └ arrival of the request, UTC
+
+After the arrow come errors first, then what the response says; nothing if it only says yes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from kproxy.exchange.entries import EVENTS, Frame, Note
+from kproxy.exchange.exchange import Exchange, pair
+from kproxy.exchange.units import format_bytes
+from kproxy.view.summary import Summary, summarise
+from kproxy.view.wording import Names, milliseconds, printable
+
+CONNECTION_WIDTH = 7
+_API_WIDTH = 18
+_WORDS_WIDTH_MIN = 20
+
+# Select Graphic Rendition of ECMA-48: the eight colours that every terminal has.
+_STYLES = {"dim": "2", "bold": "1", "error": "31;1", "mark": "35", "quiet": "33", "api": "36"}
+
+_MARKS = ("opaque", "redacted", "injected", "truncated")
+"""Attributes of an exchange that a line names where they are true."""
+
+Segment = tuple[str, str]
+"""A style, or "", and text."""
+
+
+def line(
+    exchange: Exchange, names: Names | None = None, colour: bool = False, width: int | None = None
+) -> str:
+    """Return an exchange as one line without its end.
+
+    `names` holds the topic names told so far and learns those that this exchange tells; `width`,
+    in columns, is where the line is cut (None: nowhere).
+    """
+    return worded(exchange, summarise(exchange, names or Names()), colour, width)
+
+
+def worded(exchange: Exchange, summary: Summary, colour: bool, width: int | None) -> str:
+    """Return the line of an exchange that has been summarised already."""
+    head = list(_head(exchange))
+    asked, answered = printable(summary.asked), list(_answered(exchange, summary))
+    if width is not None:
+        space = max(width - _length(head), _WORDS_WIDTH_MIN)
+        asked, answered = _cut(asked, answered, space)
+    tail = [("", asked)] if asked else []
+    if answered:
+        tail += [("dim", " → " if asked else "→ "), *answered]
+    return rendered([*head, *tail], colour)
+
+
+def wants_colour(out: TextIO) -> bool:
+    """Whether to colour what is written here: a terminal, whose user did not set NO_COLOR."""
+    return out.isatty() and not os.environ.get("NO_COLOR")
+
+
+def terminal_width(out: TextIO) -> int | None:
+    """The columns of a terminal; None if this is none."""
+    return shutil.get_terminal_size().columns if out.isatty() else None
+
+
+def show_lines(
+    paths: Sequence[Path | str],
+    out: TextIO,
+    colour: bool | None = None,
+    width: int | None = None,
+) -> None:
+    """Write a line per exchange of these recordings.
+
+    By default colours are used on a terminal, unless NO_COLOR is set, and lines are cut to its
+    width; files get whole lines. A torn file is read as far as it goes, and stderr says so.
+
+    Raises:
+        RecordingError: a path is not there, not a recording, or damaged.
+    """
+    colour = wants_colour(out) if colour is None else colour
+    width = terminal_width(out) if width is None else width
+    names = Names()
+    _write(paths, lambda exchange: line(exchange, names, colour, width), out)
+
+
+def show_json(paths: Sequence[Path | str], out: TextIO) -> None:
+    """Write a JSON object per exchange of these recordings, one per line.
+
+    Raises:
+        RecordingError: a path is not there, not a recording, or damaged.
+    """
+    from kproxy.view.jsonl import to_line
+
+    _write(paths, to_line, out)
+
+
+def _write(paths: Sequence[Path | str], as_line: Callable[[Exchange], str], out: TextIO) -> None:
+    notices: list[str] = []
+    try:
+        for exchange in pair(_noticing(paths, notices)):
+            out.write(as_line(exchange) + "\n")
+    except BrokenPipeError:
+        # Whoever read our output (`| head`) has seen enough. What is still in the buffer must go
+        # somewhere, or the interpreter complains about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+        return
+    finally:
+        # Also before an error is told, so that it comes last.
+        _flush(out)
+        for notice in notices:
+            print(printable(notice), file=sys.stderr)
+
+
+def _flush(out: TextIO) -> None:
+    try:
+        out.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+
+
+_NOTICES = {
+    "torn": "{path}: read up to byte {offset}: {what}",
+    "damaged": "{path}: left out what is damaged at byte {offset}: {what}",
+    "lost": "{frames} frames ({bytes} bytes) are not in the recording: {reason}",
+}
+"""What a reader of a recording must know of its own state, by event."""
+
+
+def _noticing(paths: Sequence[Path | str], notices: list[str]) -> Iterator[Frame | Note]:
+    """Yield the entries of recordings; collect what their notes say of the recordings."""
+    from kproxy.recording.reader import entries
+
+    for entry in entries(paths):
+        if type(entry) is Note and entry.channel == EVENTS:
+            notice = _NOTICES.get(str(entry.body.get("event")))
+            if notice is not None:
+                notices.append(f"kproxy show: {notice.format_map(_Given(entry.body))}")
+        yield entry
+
+
+class _Given(dict[str, Any]):
+    """The body of a note; what a foreign file leaves out is a question mark."""
+
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def _head(exchange: Exchange) -> Iterator[Segment]:
+    time = exchange.time
+    yield "dim", f"{time:%H:%M:%S}.{time.microsecond // 1000:03} "
+    node = "" if exchange.node_id is None else f"→n{exchange.node_id}"
+    yield "", f"c{exchange.connection}{node}".ljust(CONNECTION_WIDTH)
+    broker = milliseconds(exchange.broker_ms)
+    yield "", f" {broker:>5}"
+    proxy = milliseconds(exchange.proxy_ms)
+    yield "dim", f" {'+' + proxy:>5}ms "
+    version = "" if exchange.api_version is None else f" v{exchange.api_version}"
+    api = f"{exchange.api or 'half a header'}{version}"
+    yield "api", f"{api:<{_API_WIDTH}} "
+
+
+def _answered(exchange: Exchange, summary: Summary) -> Iterator[Segment]:
+    """What stands behind the arrow, separated by commas."""
+    given: list[Segment] = [("error", error) for error in exchange.errors]
+    if summary.answered:
+        given.append(("", printable(summary.answered)))
+    throttled_ms = getattr(exchange.response, "throttle_time_ms", 0)
+    if throttled_ms:
+        given.append(("quiet", f"throttled {throttled_ms} ms"))
+    if exchange.response_bytes is None:
+        given.append(("quiet", "not to be answered" if exchange.one_way else "never answered"))
+    if exchange.left_out:
+        largest = max(exchange.request_bytes or 0, exchange.response_bytes or 0)
+        given.append(("", f"{format_bytes(largest)}, not looked into"))
+    given += [("mark", mark) for mark in _MARKS if getattr(exchange, mark)]
+    given += [("mark", f"fault {fault}") for fault in exchange.faults]
+    for position, segment in enumerate(given):
+        if position:
+            yield "dim", ", "
+        yield segment
+
+
+def _cut(asked: str, answered: list[Segment], space: int) -> tuple[str, list[Segment]]:
+    """Cut words to the space that there is: first the request, then the end of the response."""
+    length = _length(answered)
+    kept = max(space - (length + 3 if length else 0), min(len(asked), space // 2))
+    asked = _cut_text(asked, kept)
+    left = space - (len(asked) + 3 if asked else 2)
+    cut: list[Segment] = []
+    for style, text in answered:
+        if left <= 0:
+            break
+        cut.append((style, _cut_text(text, left)))
+        left -= len(text)
+    return asked, cut
+
+
+def _cut_text(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def _length(segments: Iterable[Segment]) -> int:
+    return sum(len(text) for _, text in segments)
+
+
+def rendered(segments: Iterable[Segment], colour: bool) -> str:
+    """Return styled text for a terminal, or plain text."""
+    if not colour:
+        return "".join(text for _, text in segments).rstrip()
+    return "".join(
+        f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if style else text for style, text in segments
+    )

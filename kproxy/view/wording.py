@@ -1,0 +1,143 @@
+"""How `show` words things: sizes, durations, lists, topics with their partitions.
+
+Everything here makes short plain text out of values; colour and width are the business of
+`show`. Text that comes from the wire may be hostile: `printable` goes last over all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+from uuid import UUID
+
+import attrs
+
+from kproxy.protocol.plain import uuid_text
+
+LISTED_MAX = 3
+"""How many topics, groups, … a line names before it only counts them."""
+
+_PARTITIONS_LISTED_MAX = 4
+_ID_LENGTH_MAX = 20
+
+
+@attrs.define(eq=False)
+class Names:
+    """Topic ids and their names, as the responses that passed told them.
+
+    Only some responses hold both (Metadata 10+, CreateTopics 7+, DescribeTopicPartitions);
+    requests that use ids may come on other connections, so one of these serves a whole view.
+    """
+
+    _names: dict[UUID, str] = attrs.field(factory=dict, init=False)
+
+    def learn(self, topics: Iterable[Any]) -> None:
+        """Take what a response says of its topics: values with `name` and `topic_id`."""
+        for topic in topics:
+            if topic.name and topic.topic_id is not None and topic.topic_id.int:
+                self._names[topic.topic_id] = topic.name
+
+    def topic(self, value: Any) -> str:
+        """Return the name of a topic in any message, or the start of its id if nobody told."""
+        name = getattr(value, "name", None) or getattr(value, "topic", None)
+        if name:
+            return name
+        topic_id = getattr(value, "topic_id", None)
+        if topic_id is None or not topic_id.int:
+            return "?"
+        return self._names.get(topic_id) or f"id:{uuid_text(topic_id)[:8]}"
+
+
+Describe = Callable[[Any, Names], str]
+"""Puts a decoded body in words."""
+
+Words = dict[str, tuple[Describe | None, Describe | None]]
+"""API → how to word its request, its response; None leaves that to `generic`."""
+
+
+def milliseconds(duration_ms: float | None) -> str:
+    """Write a duration in milliseconds with about three digits: `0.84`, `12.3`, `503`, `–`."""
+    if duration_ms is None:
+        return "–"
+    if abs(duration_ms) < 9.995:
+        return f"{duration_ms:.2f}"
+    return f"{duration_ms:.1f}" if abs(duration_ms) < 99.95 else f"{duration_ms:.0f}"
+
+
+def count(number: int, noun: str) -> str:
+    """Write a number of things: `1 record`, `3 records`."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun[:-1]}ies" if noun.endswith("y") else f"{number} {noun}s"
+
+
+def listed(items: Iterable[str], listed_max: int = LISTED_MAX) -> str:
+    """Join the first few items: `a, b, c +4`."""
+    given = list(items)
+    text = ", ".join(given[:listed_max])
+    return text if len(given) <= listed_max else f"{text} +{len(given) - listed_max}"
+
+
+def joined(*parts: str) -> str:
+    """Join what is not empty with commas."""
+    return ", ".join(part for part in parts if part)
+
+
+def shortened(identifier: str | None) -> str:
+    """Cut a long machine-made id (of a member, say) to what tells it from others."""
+    if not identifier or len(identifier) <= _ID_LENGTH_MAX:
+        return identifier or ""
+    # Clients put their own name first and something random behind it: keep both ends.
+    return f"{identifier[: _ID_LENGTH_MAX - 7]}…{identifier[-6:]}"
+
+
+def partitions(topic: str, entries: Sequence[str]) -> str:
+    """Write a topic with its partitions: `orders[0,1]`, `orders[0@41,1@7,2@0,3@9 +2]`."""
+    text = ",".join(entries[:_PARTITIONS_LISTED_MAX])
+    if len(entries) > _PARTITIONS_LISTED_MAX:
+        text += f" +{len(entries) - _PARTITIONS_LISTED_MAX}"
+    return f"{topic}[{text}]"
+
+
+def at(partition: int, offset: int | str) -> str:
+    """Write a partition with an offset: `0@41`; a negative offset is none: `0@–`."""
+    return f"{partition}@{'–' if isinstance(offset, int) and offset < 0 else offset}"
+
+
+def by_topic(
+    topics: Iterable[Any] | None, names: Names, inner: str, entry: Callable[[Any], str]
+) -> str:
+    """List topics with their partitions (attribute `inner`), each worded by `entry`."""
+    return listed(
+        partitions(names.topic(topic), [entry(each) for each in getattr(topic, inner) or ()])
+        for topic in topics or ()
+    )
+
+
+def transaction(body: Any) -> str:
+    """Write the transactional id of a request that has one."""
+    name = getattr(body, "transactional_id", None)
+    return f"transaction {name}" if name else ""
+
+
+def nothing(body: Any, names: Names) -> str:
+    """Say nothing: a plain success, or a request that is its API's name."""
+    return ""
+
+
+def printable(text: str) -> str:
+    r"""Write what a terminal must not see (control characters, broken UTF-8) as `\x1b`."""
+    if text.isprintable():
+        return text
+    return "".join(_escaped(text))
+
+
+def _escaped(text: str) -> Iterator[str]:
+    for character in text:
+        if character.isprintable():
+            yield character
+        elif "\udc80" <= character <= "\udcff":
+            # A byte that is not UTF-8, as surrogateescape keeps it.
+            yield f"\\x{ord(character) - 0xDC00:02x}"
+        else:
+            yield character.encode("unicode_escape").decode("ascii")

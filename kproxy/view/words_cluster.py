@@ -1,0 +1,136 @@
+"""The cluster in words: brokers, topics, configs, and how a connection begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproxy.exchange.units import format_bytes
+from kproxy.view.wording import (
+    Names,
+    Words,
+    count,
+    joined,
+    listed,
+    nothing,
+)
+
+# ---- the cluster
+
+
+def _metadata(request: Any, names: Names) -> str:
+    if request.topics is None:
+        return "all topics"
+    return listed(names.topic(topic) for topic in request.topics) or "no topics"
+
+
+def _cluster(response: Any, names: Names) -> str:
+    brokers = listed((str(broker.node_id) for broker in response.brokers or ()), 5)
+    known = [topic for topic in response.topics or () if not topic.error_code]
+    topics = f"{names.topic(known[0])} " if len(known) == 1 else f"{count(len(known), 'topic')}, "
+    in_all = count(sum(len(topic.partitions or ()) for topic in known), "partition")
+    told = f"{topics}{in_all}" if len(known) != 1 else f"{topics}has {in_all}"
+    return joined(f"brokers {brokers}" if brokers else "no brokers", told if known else "")
+
+
+def _brokers(response: Any, names: Names) -> str:
+    brokers = listed((str(broker.broker_id) for broker in response.brokers or ()), 5)
+    return joined(f"brokers {brokers}" if brokers else "", f"controller {response.controller_id}")
+
+
+def _api_versions(request: Any, names: Names) -> str:
+    return f"{request.client_software_name} {request.client_software_version}".strip()
+
+
+def _apis(response: Any, names: Names) -> str:
+    keys = response.api_keys or ()
+    if response.error_code and len(keys) == 1:
+        return f"ApiVersions {keys[0].min_version} to {keys[0].max_version}"
+    return count(len(keys), "API")
+
+
+_COORDINATED = {0: "group", 1: "transaction", 2: "share"}
+
+
+def _find_coordinator(request: Any, names: Names) -> str:
+    keys = listed(request.coordinator_keys or [request.key])
+    return f"{_COORDINATED.get(request.key_type, f'type {request.key_type}')} {keys}"
+
+
+def _coordinator(response: Any, names: Names) -> str:
+    found = response.coordinators or [response]
+    nodes = [str(each.node_id) for each in found if not each.error_code]
+    return f"node{'s' * (len(nodes) > 1)} {listed(nodes)}" if nodes else ""
+
+
+# ---- administration
+
+
+def _create_topics(request: Any, names: Names) -> str:
+    def topic(each: Any) -> str:
+        given = each.num_partitions if each.num_partitions >= 0 else len(each.assignments or ())
+        return f"{each.name} ({count(given, 'partition') if given else 'default partitions'})"
+
+    return joined(
+        listed(topic(each) for each in request.topics or ()),
+        "only to validate" if request.validate_only else "",
+    )
+
+
+def _delete_topics(request: Any, names: Names) -> str:
+    return listed(request.topic_names or [names.topic(topic) for topic in request.topics or ()])
+
+
+def _create_partitions(request: Any, names: Names) -> str:
+    return listed(f"{topic.name} to {topic.count}" for topic in request.topics or ())
+
+
+_RESOURCES = {2: "topic", 4: "broker", 8: "broker logger", 16: "client metrics", 32: "group"}
+
+
+def _resource(each: Any) -> str:
+    kind = _RESOURCES.get(each.resource_type, f"type {each.resource_type}")
+    return f"{kind} {each.resource_name or 'default'}"
+
+
+def _resources(request: Any, names: Names) -> str:
+    return listed(_resource(each) for each in request.resources or ())
+
+
+def _alter_configs(request: Any, names: Names) -> str:
+    return listed(
+        f"{_resource(each)}: {listed(config.name for config in each.configs or ())}"
+        for each in request.resources or ()
+    )
+
+
+def _configs(response: Any, names: Names) -> str:
+    return count(sum(len(each.configs or ()) for each in response.results or ()), "config")
+
+
+# ---- SASL
+
+
+def _sasl_mechanisms(response: Any, names: Names) -> str:
+    return f"offers {listed(response.mechanisms or ())}" if response.error_code else ""
+
+
+def _sasl_token(body: Any, names: Names) -> str:
+    lifetime_ms = getattr(body, "session_lifetime_ms", 0)
+    token = f"token {format_bytes(len(body.auth_bytes or b''))}"
+    return joined(token, f"session {lifetime_ms / 1000:.0f} s" if lifetime_ms else "")
+
+
+WORDS: Words = {
+    "ApiVersions": (_api_versions, _apis),
+    "SaslHandshake": (lambda request, names: request.mechanism, _sasl_mechanisms),
+    "SaslAuthenticate": (_sasl_token, _sasl_token),
+    "Metadata": (_metadata, _cluster),
+    "DescribeCluster": (nothing, _brokers),
+    "FindCoordinator": (_find_coordinator, _coordinator),
+    "CreateTopics": (_create_topics, nothing),
+    "DeleteTopics": (_delete_topics, nothing),
+    "CreatePartitions": (_create_partitions, nothing),
+    "DescribeConfigs": (_resources, _configs),
+    "AlterConfigs": (_alter_configs, nothing),
+    "IncrementalAlterConfigs": (_alter_configs, nothing),
+}

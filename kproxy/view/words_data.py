@@ -1,0 +1,207 @@
+"""Produce, Fetch and their kin in words: what `summary` says of records and offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import attrs
+
+from kproxy.exchange.units import format_bytes
+from kproxy.protocol import ProtocolError, records
+from kproxy.view.wording import (
+    Names,
+    Words,
+    at,
+    by_topic,
+    count,
+    joined,
+    listed,
+    nothing,
+    partitions,
+    transaction,
+)
+
+# ---- records
+
+
+@attrs.define
+class _Tally:
+    """What some `records` fields hold, by the heads of their batches alone."""
+
+    fields: int = 0
+    size_bytes: int = 0
+    found: int = 0
+    uncounted: bool = False
+    """Whether there is more: compressed sets of the old formats do not tell."""
+    first: int = -1
+    last: int = -1
+    markers: dict[str, None] = attrs.field(factory=dict)
+    """Ends of transactions, which take up offsets but are no records: COMMIT, ABORT."""
+
+    def add(self, data: bytes) -> None:
+        """Count one field, as far as it can be read."""
+        self.fields += 1
+        self.size_bytes += len(data)
+        try:
+            batches = records.batches(data)
+        except ProtocolError:
+            self.uncounted = True
+            return
+        for batch in batches:
+            if self.first < 0:
+                self.first = batch.offset
+            self.last = batch.last_offset
+            if batch.control:
+                self._marker(batch)
+            else:
+                self.uncounted |= batch.record_count is None
+                self.found += batch.record_count or 0
+
+    def _marker(self, batch: records.Batch) -> None:
+        try:
+            self.markers.update((each.control_type or "", None) for each in batch.records)
+        except ProtocolError:
+            self.markers["unreadable marker"] = None
+
+    def __str__(self) -> str:
+        if self.found or not self.markers:
+            text = f"{self.found or ''}+ records" if self.uncounted else count(self.found, "record")
+        else:
+            text = ""
+        return joined(text, *self.markers)
+
+
+def _tally(sets: Iterable[bytes | None]) -> _Tally:
+    tally = _Tally()
+    for data in sets:
+        if data:
+            tally.add(data)
+    return tally
+
+
+def _received(tally: _Tally) -> str:
+    """Describe fetched records with their offsets: `3 records @41..43, 812 B`."""
+    where = ""
+    if tally.fields == 1 and tally.last >= 0:
+        only = tally.first == tally.last
+        where = f" @{tally.first}" if only else f" @{tally.first}..{tally.last}"
+    elif tally.fields > 1:
+        where = f" from {count(tally.fields, 'partition')}"
+    return f"{tally}{where}, {format_bytes(tally.size_bytes)}"
+
+
+# ---- producing and consuming
+
+
+def _index(partition: Any) -> str:
+    return str(partition if isinstance(partition, int) else partition.partition_index)
+
+
+def _all(topics: Iterable[Any] | None, inner: str) -> Iterator[Any]:
+    """All partitions of all topics."""
+    return (each for topic in topics or () for each in getattr(topic, inner) or ())
+
+
+def _produce(request: Any, names: Names) -> str:
+    where = by_topic(request.topic_data, names, "partition_data", lambda p: str(p.index))
+    tally = _tally(p.records for p in _all(request.topic_data, "partition_data"))
+    acks = "acks=all" if request.acks == -1 else f"acks={request.acks}"
+    return joined(f"{where} {tally}", format_bytes(tally.size_bytes), acks, transaction(request))
+
+
+def _produced(response: Any, names: Names) -> str:
+    offsets = [p.base_offset for p in _all(response.responses, "partition_responses")]
+    offsets = [str(offset) for offset in offsets if offset >= 0]
+    return f"offset{'s' * (len(offsets) > 1)} {listed(offsets)}" if offsets else ""
+
+
+def _fetch(request: Any, names: Names) -> str:
+    where = by_topic(request.topics, names, "partitions", lambda p: at(p.partition, p.fetch_offset))
+    if request.session_id:
+        ends = request.session_epoch == -1
+        session = f"session {request.session_id} {'ends' if ends else f'#{request.session_epoch}'}"
+        return joined(where, session)
+    return where
+
+
+def _fetched(response: Any, names: Names) -> str:
+    tally = _tally(p.records for p in _all(response.responses, "partitions"))
+    if not tally.fields:
+        return "empty"
+    # In an incremental session the request need not name what it asks for.
+    where = f"{_fetched_from(response, names)} " if response.session_id else ""
+    return where + _received(tally)
+
+
+def _fetched_from(response: Any, names: Names) -> str:
+    return listed(
+        partitions(names.topic(topic), indexes)
+        for topic in response.responses
+        if (indexes := [_index(each) for each in topic.partitions or () if each.records])
+    )
+
+
+def _share_fetch(request: Any, names: Names) -> str:
+    where = by_topic(request.topics, names, "partitions", _index)
+    return joined(f"group {request.group_id}", where, f"session #{request.share_session_epoch}")
+
+
+def _share_fetched(response: Any, names: Names) -> str:
+    found = list(_all(response.responses, "partitions"))
+    tally = _tally(partition.records for partition in found)
+    acquired = sum(
+        each.last_offset - each.first_offset + 1 for p in found for each in p.acquired_records or ()
+    )
+    return f"{_received(tally)}, {acquired} acquired" if tally.fields else "empty"
+
+
+_SPECIAL_OFFSETS = {
+    -1: "latest",
+    -2: "earliest",
+    -3: "max-timestamp",
+    -4: "earliest-local",
+    -5: "latest-tiered",
+    -6: "earliest-pending-upload",
+}
+
+
+def _list_offsets(request: Any, names: Names) -> str:
+    def entry(partition: Any) -> str:
+        wanted = partition.timestamp
+        return at(partition.partition_index, _SPECIAL_OFFSETS.get(wanted, f"time {wanted}"))
+
+    return by_topic(request.topics, names, "partitions", entry)
+
+
+def _offsets_listed(response: Any, names: Names) -> str:
+    def entry(partition: Any) -> str:
+        # Version 0 answers with several.
+        several = getattr(partition, "old_style_offsets", None)
+        return at(partition.partition_index, several[0] if several else partition.offset)
+
+    return by_topic(response.topics, names, "partitions", entry)
+
+
+def _leader_epochs(request: Any, names: Names) -> str:
+    return by_topic(
+        request.topics, names, "partitions", lambda p: f"{p.partition} epoch {p.leader_epoch}"
+    )
+
+
+def _epoch_ends(response: Any, names: Names) -> str:
+    return by_topic(response.topics, names, "partitions", lambda p: at(p.partition, p.end_offset))
+
+
+def _delete_records(request: Any, names: Names) -> str:
+    return by_topic(request.topics, names, "partitions", lambda p: at(p.partition_index, p.offset))
+
+
+WORDS: Words = {
+    "Produce": (_produce, _produced),
+    "Fetch": (_fetch, _fetched),
+    "ShareFetch": (_share_fetch, _share_fetched),
+    "ListOffsets": (_list_offsets, _offsets_listed),
+    "OffsetForLeaderEpoch": (_leader_epochs, _epoch_ends),
+    "DeleteRecords": (_delete_records, nothing),
+}

@@ -1,0 +1,197 @@
+"""Groups and transactions in words: members, assignments, commits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproxy.exchange.units import format_bytes
+from kproxy.protocol import ProtocolError, codec, schema
+from kproxy.view.wording import (
+    Names,
+    Words,
+    at,
+    by_topic,
+    count,
+    joined,
+    listed,
+    nothing,
+    partitions,
+    shortened,
+    transaction,
+)
+
+# ---- groups
+
+
+def _member(body: Any) -> str:
+    name = getattr(body, "group_instance_id", None) or getattr(body, "instance_id", None)
+    return name or shortened(body.member_id)
+
+
+def _join_group(request: Any, names: Names) -> str:
+    protocols = listed(protocol.name for protocol in request.protocols or ())
+    topics = ""
+    if request.protocol_type == "consumer" and request.protocols:
+        topics = listed(_subscribed(request.protocols[0].metadata))
+    member = _member(request) or "new member"
+    return joined(f"{request.group_id} {member}", f"wants {topics}" if topics else "", protocols)
+
+
+def _joined_group(response: Any, names: Names) -> str:
+    if response.error_code:
+        return ""
+    leads = response.leader == response.member_id
+    role = f"leader of {count(len(response.members or ()), 'member')}" if leads else "follower"
+    return joined(f"generation {response.generation_id}", role, response.protocol_name or "")
+
+
+def _sync_group(request: Any, names: Names) -> str:
+    assigns = count(len(request.assignments), "member") if request.assignments else ""
+    return joined(
+        f"{request.group_id} generation {request.generation_id}",
+        f"assigns {assigns}" if assigns else "",
+    )
+
+
+def _synced_group(response: Any, names: Names) -> str:
+    if response.protocol_type not in (None, "", "consumer"):
+        return f"assignment {format_bytes(len(response.assignment))}"
+    return "" if response.error_code else _assigned(response.assignment)
+
+
+def _subscribed(metadata: bytes | None) -> list[str]:
+    """The topics that a member of a consumer group wants, if it says so in Kafka's own way."""
+    subscription = _embedded("ConsumerProtocolSubscription", metadata)
+    return [] if subscription is None else subscription.topics
+
+
+def _assigned(assignment: bytes | None) -> str:
+    found = _embedded("ConsumerProtocolAssignment", assignment)
+    if found is None:
+        return f"assignment {format_bytes(len(assignment))}" if assignment else "nothing assigned"
+    topics = found.assigned_partitions
+    text = listed(partitions(each.topic, [str(p) for p in each.partitions]) for each in topics)
+    return text or "nothing assigned"
+
+
+def _embedded(name: str, data: bytes | None) -> Any:
+    """Decode what consumers embed in JoinGroup and SyncGroup; None if that is not what it is.
+
+    It is prefixed by its version; versions that we do not know are read as the newest that we do,
+    as ConsumerProtocol does, which they are made for.
+    """
+    message = schema.named(name)
+    version = min(int.from_bytes((data or b"")[:2], "big"), max(message.versions))
+    try:
+        return codec.decoder(message, version)(data or b"", 2)[0]
+    except ProtocolError:
+        return None
+
+
+def _heartbeat(request: Any, names: Names) -> str:
+    return joined(f"{request.group_id} generation {request.generation_id}", _member(request))
+
+
+def _leave_group(request: Any, names: Names) -> str:
+    members = request.members or [request]
+    return f"{request.group_id} {listed(_member(member) for member in members)}"
+
+
+_MEMBER_EPOCHS = {0: "joins", -1: "leaves", -2: "leaves for now"}
+
+
+def _group_heartbeat(request: Any, names: Names) -> str:
+    epoch = request.member_epoch
+    topics = listed(getattr(request, "subscribed_topic_names", None) or ())
+    return joined(
+        f"{request.group_id} {_member(request)}".strip(),
+        _MEMBER_EPOCHS.get(epoch, f"epoch {epoch}"),
+        f"wants {topics}" if topics else "",
+        getattr(request, "subscribed_topic_regex", None) or "",
+    )
+
+
+def _group_assigned(response: Any, names: Names) -> str:
+    if response.error_code or response.assignment is None:
+        return ""
+    where = by_topic(response.assignment.topic_partitions, names, "partitions", str)
+    return joined(f"epoch {response.member_epoch}", where or "nothing assigned")
+
+
+def _offset_commit(request: Any, names: Names) -> str:
+    where = by_topic(
+        request.topics, names, "partitions", lambda p: at(p.partition_index, p.committed_offset)
+    )
+    return joined(f"{request.group_id} {where}", transaction(request))
+
+
+def _offset_fetch(request: Any, names: Names) -> str:
+    def group(each: Any) -> str:
+        where = by_topic(each.topics, names, "partition_indexes", str)
+        return f"{each.group_id} {'all' if each.topics is None else where}"
+
+    return listed(group(each) for each in request.groups or [request])
+
+
+def _offsets_fetched(response: Any, names: Names) -> str:
+    found = [topic for group in response.groups or [response] for topic in group.topics or ()]
+    return by_topic(found, names, "partitions", lambda p: at(p.partition_index, p.committed_offset))
+
+
+def _described_groups(response: Any, names: Names) -> str:
+    return listed(
+        joined(f"{each.group_id} {each.group_state}", count(len(each.members or ()), "member"))
+        for each in response.groups or ()
+        if not each.error_code
+    )
+
+
+# ---- transactions
+
+
+def _init_producer_id(request: Any, names: Names) -> str:
+    return transaction(request) or "idempotent"
+
+
+def _producer_id(response: Any, names: Names) -> str:
+    if response.error_code or response.producer_id < 0:
+        return ""
+    return f"producer {response.producer_id} epoch {response.producer_epoch}"
+
+
+def _add_partitions(request: Any, names: Names) -> str:
+    if request.transactions:
+        return listed(
+            f"{each.transactional_id} {by_topic(each.topics, names, 'partitions', str)}"
+            for each in request.transactions
+        )
+    where = by_topic(request.v3_and_below_topics, names, "partitions", str)
+    return f"{request.v3_and_below_transactional_id} {where}"
+
+
+def _add_offsets(request: Any, names: Names) -> str:
+    return f"{request.transactional_id} group {request.group_id}"
+
+
+def _end_txn(request: Any, names: Names) -> str:
+    return f"{request.transactional_id} {'commit' if request.committed else 'abort'}"
+
+
+WORDS: Words = {
+    "JoinGroup": (_join_group, _joined_group),
+    "SyncGroup": (_sync_group, _synced_group),
+    "Heartbeat": (_heartbeat, nothing),
+    "LeaveGroup": (_leave_group, nothing),
+    "ConsumerGroupHeartbeat": (_group_heartbeat, _group_assigned),
+    "ShareGroupHeartbeat": (_group_heartbeat, _group_assigned),
+    "OffsetCommit": (_offset_commit, nothing),
+    "OffsetFetch": (_offset_fetch, _offsets_fetched),
+    "DescribeGroups": (None, _described_groups),
+    "ConsumerGroupDescribe": (None, _described_groups),
+    "ShareGroupDescribe": (None, _described_groups),
+    "InitProducerId": (_init_producer_id, _producer_id),
+    "AddPartitionsToTxn": (_add_partitions, nothing),
+    "AddOffsetsToTxn": (_add_offsets, nothing),
+    "TxnOffsetCommit": (_offset_commit, nothing),
+    "EndTxn": (_end_txn, _producer_id),
+}

@@ -1,0 +1,614 @@
+"""Entries in, exchanges out."""
+
+from __future__ import annotations
+
+import base64
+import gc
+import random
+import weakref
+from datetime import UTC, datetime
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproxy import protocol
+from kproxy.exchange import exchange as exchange_module
+from kproxy.exchange.entries import (
+    EVENTS,
+    FAULTED,
+    FRAGMENT,
+    INJECTED,
+    MORE,
+    NO_RESPONSE,
+    OPAQUE,
+    RAW_SASL,
+    REDACTED,
+    REWRITTEN,
+    TRUNCATED,
+    Note,
+    Side,
+)
+from kproxy.exchange.exchange import Pairing, pair
+from kproxy.protocol import messages
+from tests.exchange.making import (
+    MS,
+    START_NS,
+    answer,
+    closed,
+    fragments,
+    opened,
+    request,
+    response,
+    token,
+    unanswered,
+)
+
+HEARTBEAT = messages.HeartbeatRequest(group_id="checkout", generation_id=3, member_id="m-1")
+ALIVE = messages.HeartbeatResponse()
+
+
+def heartbeat(number: int = 1, connection: int = 1, **changes):
+    return request("Heartbeat", 4, HEARTBEAT, number, connection, **changes)
+
+
+def metadata_response(*topics: tuple[str, int, list[int]]):
+    Topic = messages.MetadataResponse.MetadataResponseTopic
+    Partition = messages.MetadataResponse.MetadataResponsePartition
+    return messages.MetadataResponse(
+        topics=[
+            Topic(
+                name=name,
+                error_code=code,
+                partitions=[
+                    Partition(partition_index=index, error_code=inner)
+                    for index, inner in enumerate(codes)
+                ],
+            )
+            for name, code, codes in topics
+        ]
+    )
+
+
+def test_a_response_completes_its_request():
+    asked = heartbeat()
+    answered = response(asked, ALIVE)
+    (exchange,) = pair([opened(node_id=2), asked, answered])
+    assert (exchange.number, exchange.connection) == (1, 1)
+    assert exchange.client_address == "127.0.0.1:5001"
+    assert exchange.node_id == 2
+    assert exchange.client_id == "app"
+    assert (exchange.api, exchange.api_key, exchange.api_version) == ("Heartbeat", 12, 4)
+    assert exchange.correlation_id == 101
+    assert exchange.request_bytes == len(asked.data) == len(exchange.request_frame)
+    assert exchange.response_bytes == len(answered.data) == len(exchange.response_frame)
+    assert exchange.request == HEARTBEAT
+    assert exchange.response == ALIVE
+    assert exchange.errors == exchange.faults == []
+    assert not (exchange.opaque or exchange.redacted or exchange.injected or exchange.truncated)
+
+
+def test_times():
+    asked = heartbeat(number=7)
+    (exchange,) = pair([asked, response(asked, ALIVE)])
+    assert exchange.time == datetime(2023, 11, 14, 22, 13, 20, 7000, tzinfo=UTC)
+    assert exchange.broker_ms == 2.0
+    assert exchange.proxy_ms == 0.08
+
+
+def test_the_response_knows_when_the_request_was_sent_even_if_that_was_recorded_before():
+    asked = heartbeat(sent_ns=0)
+    answered = response(asked, ALIVE)
+    answered.request_sent_ns = asked.received_ns + MS
+    answered.received_ns = asked.received_ns + 4 * MS
+    answered.sent_ns = answered.received_ns + MS
+    (exchange,) = pair([asked, answered])
+    assert exchange.broker_ms == 3.0
+    assert exchange.proxy_ms == 2.0
+
+
+def test_unknown_times_are_none():
+    asked = heartbeat(sent_ns=0)
+    (exchange,) = pair([asked, response(asked, ALIVE, request_sent_ns=0)])
+    assert exchange.broker_ms is None
+    assert exchange.proxy_ms is None
+    asked = heartbeat()
+    (exchange,) = pair([asked, response(asked, ALIVE, sent_ns=0)])
+    assert exchange.broker_ms == 2.0
+    assert exchange.proxy_ms is None
+
+
+def test_an_injected_response_took_no_time_at_the_broker():
+    asked = heartbeat(sent_ns=0)
+    answered = response(asked, ALIVE, request_sent_ns=0, flags=INJECTED)
+    answered.received_ns = asked.received_ns
+    answered.sent_ns = asked.received_ns + 5 * MS
+    (exchange,) = pair([asked, answered])
+    assert exchange.injected
+    assert exchange.broker_ms is None
+    assert exchange.proxy_ms == 5.0
+
+
+def test_pipelined_requests_pair_by_number():
+    asked = [heartbeat(number) for number in (1, 2, 3)]
+    answered = [response(each, ALIVE) for each in asked]
+    assert [each.number for each in pair([*asked, *answered])] == [1, 2, 3]
+
+
+def test_acks_0_is_complete_at_once():
+    body = messages.ProduceRequest(acks=0, timeout_ms=1000)
+    asked = request("Produce", 9, body, flags=NO_RESPONSE)
+    pairing = Pairing()
+    (exchange,) = pairing.feed(asked)
+    assert exchange.one_way
+    assert exchange.response is exchange.response_frame is exchange.response_bytes is None
+    assert exchange.broker_ms is None
+    assert exchange.proxy_ms == 0.05
+    assert pairing.finish() == []
+
+
+@pytest.mark.parametrize("ending", ["unanswered", "closed", "end of stream"])
+def test_never_answered(ending):
+    asked = heartbeat()
+    entries = [opened(), asked]
+    entries += {"unanswered": [unanswered(asked)], "closed": [closed()]}.get(ending, [])
+    (exchange,) = pair(entries)
+    assert exchange.request == HEARTBEAT
+    assert exchange.client_address == "127.0.0.1:5001"
+    assert exchange.response is exchange.response_frame is exchange.response_bytes is None
+    assert exchange.broker_ms is None
+    assert not exchange.opaque
+
+
+def test_unanswered_and_closed_give_one_exchange_each():
+    asked = [heartbeat(1), heartbeat(2)]
+    entries = [*asked, *map(unanswered, asked), closed()]
+    assert [each.number for each in pair(entries)] == [1, 2]
+
+
+def test_a_closed_connection_leaves_the_others_alone():
+    first, second = heartbeat(1, connection=1), heartbeat(2, connection=2)
+    exchanges = list(pair([first, second, closed(1), response(second, ALIVE)]))
+    assert [(each.number, each.response) for each in exchanges] == [(1, None), (2, ALIVE)]
+
+
+def test_what_is_passed_over_will_not_be_answered():
+    """Brokers answer in order, so a request whose successor is answered is given up."""
+    first, second = heartbeat(1), heartbeat(2)
+    pairing = Pairing()
+    assert [*pairing.feed(first), *pairing.feed(second)] == []
+    exchanges = pairing.feed(response(second, ALIVE))
+    assert [(each.number, each.response) for each in exchanges] == [(1, None), (2, ALIVE)]
+
+
+def test_a_response_whose_request_is_in_an_earlier_file():
+    asked = heartbeat(number=5)
+    (exchange,) = pair([opened(node_id=1, event="open"), response(asked, ALIVE)])
+    assert exchange.request is exchange.request_frame is None
+    assert (exchange.api, exchange.api_version, exchange.correlation_id) == ("Heartbeat", 4, 105)
+    assert exchange.response == ALIVE
+    assert exchange.request_bytes == len(asked.data)
+    assert exchange.time == datetime(2023, 11, 14, 22, 13, 20, 5000, tzinfo=UTC)
+    assert exchange.broker_ms == 2.0
+    assert exchange.proxy_ms == 0.08
+    assert exchange.client_address == "127.0.0.1:5001"
+    assert exchange.client_id is None
+    assert not exchange.opaque
+
+
+def test_the_end_of_a_request_that_is_in_an_earlier_file():
+    asked = heartbeat(number=5)
+    (exchange,) = pair([unanswered(asked)])
+    assert exchange.api == "Heartbeat"
+    assert exchange.request is exchange.response is exchange.response_bytes is None
+    assert exchange.request_bytes == len(asked.data)
+    assert not exchange.opaque
+
+
+def test_the_client_id_is_that_of_the_connection_where_the_request_is_not_there():
+    note = opened(event="open")
+    note.body["client_id"] = "checkout-service"
+    (exchange,) = pair([note, response(heartbeat(), ALIVE)])
+    assert exchange.client_id == "checkout-service"
+    asked = heartbeat(1)
+    handshake_token = token(2, b"*" * 20)
+    exchanges = list(pair([asked, response(asked, ALIVE), handshake_token]))
+    assert exchanges[1].client_id == "app"
+
+
+def test_the_next_file_of_a_recording_repeats_its_open_connections():
+    asked = heartbeat()
+    entries = [opened(), asked, opened(event="open"), response(asked, ALIVE)]
+    (exchange,) = pair(entries)
+    assert exchange.response == ALIVE
+
+
+def test_another_recording_in_the_same_stream_starts_counting_again():
+    asked = heartbeat(1)
+    exchanges = list(pair([opened(), asked, opened(), asked, response(asked, ALIVE)]))
+    assert [(each.number, each.response) for each in exchanges] == [(1, None), (1, ALIVE)]
+
+
+# ---- pieces
+
+
+@given(st.data())
+def test_frames_in_pieces_are_put_together(data):
+    asked = heartbeat(1)
+    answered = response(asked, ALIVE)
+    other = heartbeat(2, connection=2)
+    cuts = st.lists(st.integers(1, len(asked.data) - 1), max_size=4)
+    pieces = [
+        *fragments(asked, data.draw(cuts)),
+        *fragments(answered, data.draw(st.lists(st.integers(1, len(answered.data) - 1)))),
+    ]
+    at = data.draw(st.integers(0, len(pieces)))
+    entries = [*pieces[:at], *fragments(other, [9]), *pieces[at:], response(other, ALIVE)]
+    exchanges = {each.number: each for each in pair(entries)}
+    assert exchanges.keys() == {1, 2}
+    assert exchanges[1].request_frame == asked.data
+    assert exchanges[1].response_frame == answered.data
+    assert exchanges[1].client_id == "app"
+    assert exchanges[1].request == exchanges[2].request == HEARTBEAT
+    assert not exchanges[1].truncated
+
+
+def test_pieces_in_memory_are_one_frame():
+    asked = heartbeat()
+    data = asked.data
+    asked.pieces = [data[:3], memoryview(data)[3:13], data[13:]]
+    (exchange,) = pair([asked])
+    assert exchange.client_id == "app"
+    assert exchange.request == HEARTBEAT
+
+
+def test_pairing_leaves_the_entries_as_they_are():
+    pieces = fragments(heartbeat(), [5, 9])
+    before = [(list(piece.pieces), piece.flags) for piece in pieces]
+    list(pair(pieces))
+    assert [(piece.pieces, piece.flags) for piece in pieces] == before
+
+
+def test_a_request_whose_last_piece_is_missing_was_made_all_the_same():
+    first, _ = fragments(heartbeat(), [20])
+    for entries in ([first], [opened(), first, closed()]):
+        (exchange,) = pair(entries)
+        assert exchange.truncated
+        assert exchange.opaque
+        assert exchange.api == "Heartbeat"
+        assert exchange.request is None
+        assert len(exchange.request_frame) == 20
+        assert exchange.request_bytes == len(heartbeat().data)
+
+
+def test_a_response_whose_last_piece_is_missing_is_none():
+    asked = heartbeat()
+    first, _ = fragments(response(asked, ALIVE), [6])
+    (exchange,) = pair([asked, first])
+    assert exchange.response is exchange.response_bytes is None
+
+
+def test_a_response_whose_first_piece_is_in_an_earlier_file_is_truncated():
+    _, last = fragments(response(heartbeat(), ALIVE), [6])
+    (exchange,) = pair([last])
+    assert exchange.truncated
+    assert exchange.opaque
+    assert exchange.response is None
+    assert exchange.errors == []
+
+
+def test_a_truncated_request_waits_for_the_end_of_its_connection():
+    asked = heartbeat(1)
+    half = heartbeat(2, pieces=[heartbeat(2).data[:13]], flags=TRUNCATED | OPAQUE)
+    exchanges = list(pair([asked, half, response(asked, ALIVE), unanswered(half), closed()]))
+    assert [(each.number, each.truncated, each.opaque) for each in exchanges] == [
+        (1, False, False),
+        (2, True, True),
+    ]
+    assert exchanges[1].client_id == "app"
+
+
+def test_half_a_header_has_no_api():
+    half = heartbeat(pieces=[b"\0\0\0\x20\0"], flags=TRUNCATED, api_key=-1, api_version=-1)
+    (exchange,) = pair([half])
+    assert exchange.api is exchange.api_key is exchange.api_version is exchange.client_id is None
+    assert exchange.opaque
+    assert repr(exchange) == "<Exchange 1 of no known API on connection 1>"
+
+
+# ---- what was sent on
+
+
+def rewritten(number: int, splices: list[tuple[int, int, bytes]], side: str = "broker") -> Note:
+    encoded = [[offset, size, base64.b64encode(new).decode()] for offset, size, new in splices]
+    body = {"event": "rewritten", "number": number, "side": side, "splices": encoded}
+    return Note(EVENTS, START_NS, body)
+
+
+def test_what_was_sent_on_comes_back_from_the_note():
+    Broker = messages.MetadataResponse.MetadataResponseBroker
+    asked = request("Metadata", 9, messages.MetadataRequest(topics=None))
+    theirs = messages.MetadataResponse(brokers=[Broker(node_id=1, host="kafka-1", port=9092)])
+    ours = messages.MetadataResponse(brokers=[Broker(node_id=1, host="localhost", port=19093)])
+    answered, sent = response(asked, theirs, flags=REWRITTEN), response(asked, ours)
+    at = answered.data.index(b"kafka-1") - 1
+    splices = [
+        (at, 8, b"\x0alocalhost"),
+        (at + 8, 4, (19093).to_bytes(4, "big")),
+        (0, 4, sent.data[:4]),
+    ]
+    (exchange,) = pair([asked, rewritten(1, splices), answered])
+    assert exchange.response == theirs
+    assert exchange.response_frame == answered.data
+    assert exchange.response_sent == sent.data
+    assert exchange.request_sent == asked.data
+    # The size follows from the rest, whether or not the note has it.
+    (exchange,) = pair([asked, rewritten(1, splices[:2]), answered])
+    assert exchange.response_sent == sent.data
+
+
+def test_a_request_can_be_rewritten_too():
+    asked = heartbeat(flags=REWRITTEN)
+    (exchange,) = pair([rewritten(1, [(6, 2, b"\0\3")], "client"), asked])
+    assert exchange.request_sent == asked.data[:6] + b"\0\3" + asked.data[8:]
+    assert exchange.request == HEARTBEAT
+
+
+@pytest.mark.parametrize(
+    "splices",
+    [[[0, 1000, "AAAA"]], [[9, 2, "AAAA"], [10, 2, "AAAA"]], [[3, 1, "?"]], [["x"]], [None]],
+)
+def test_a_note_that_does_not_fit_its_frame_leaves_open_what_was_sent(splices):
+    asked = heartbeat()
+    note = rewritten(1, [])
+    note.body["splices"] = splices
+    (exchange,) = pair([asked, note, response(asked, ALIVE, flags=REWRITTEN)])
+    assert exchange.response_sent is None
+    assert exchange.response == ALIVE
+
+
+def test_a_lost_note_leaves_open_what_was_sent():
+    asked = heartbeat()
+    (exchange,) = pair([asked, response(asked, ALIVE, flags=REWRITTEN)])
+    assert exchange.response_sent is None
+
+
+# ---- what the bodies say
+
+
+def test_errors_are_named_once_in_order_of_appearance():
+    asked = request("Metadata", 9, messages.MetadataRequest())
+    body = metadata_response(("a", 0, [0, 5]), ("b", 3, []), ("c", 0, [6, 5, 0]))
+    (exchange,) = pair([asked, response(asked, body)])
+    assert exchange.errors == [
+        "LEADER_NOT_AVAILABLE",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "NOT_LEADER_OR_FOLLOWER",
+    ]
+
+
+def test_errors_of_fields_with_other_names_and_unknown_codes():
+    Result = messages.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+    Partition = messages.AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
+    asked = request("AddPartitionsToTxn", 3, messages.AddPartitionsToTxnRequest())
+    partitions = [Partition(partition_index=0, partition_error_code=code) for code in (53, 9999)]
+    body = messages.AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[Result(name="a", results_by_partition=partitions)]
+    )
+    (exchange,) = pair([asked, response(asked, body)])
+    assert exchange.errors == [
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "UNKNOWN_ERROR_CODE_9999",
+    ]
+
+
+def test_every_error_code_of_every_response_is_found():
+    """Whatever the API: an error put into any field is reported."""
+    from kproxy.protocol import schema
+
+    looked_at = 0
+    for key in range(95):
+        message = schema.message(key, schema.RESPONSE)
+        for path in _error_paths(message.fields) if message else ():
+            body = _with_error(getattr(messages, message.name), message.fields, path)
+            assert exchange_module.facts.errors(key, body) == ["UNKNOWN_SERVER_ERROR"], path
+            looked_at += 1
+    assert looked_at > 100
+
+
+def _error_paths(fields):
+    for field in fields:
+        if field.name.endswith("error_code"):
+            yield (field.name,)
+        for inner in _error_paths(field.fields):
+            yield (field.name, *inner)
+
+
+def _with_error(cls, fields, path):
+    """An instance that has an error at `path` and nowhere else."""
+    field = next(field for field in fields if field.name == path[0])
+    if len(path) == 1:
+        return cls(**{field.name: -1})
+    owner = getattr(messages, cls.__qualname__.split(".")[0])
+    inner = _with_error(getattr(owner, field.element), field.fields, path[1:])
+    return cls(**{field.name: [inner] if field.is_array else inner})
+
+
+def test_api_versions_that_a_broker_does_not_know_are_not_opaque():
+    body = messages.ApiVersionsRequest(
+        client_software_name="apache-kafka-java", client_software_version="4.4.0"
+    )
+    asked = request("ApiVersions", 5, body)
+    ApiVersion = messages.ApiVersionsResponse.ApiVersion
+    range_known = ApiVersion(api_key=18, min_version=0, max_version=4)
+    refusal = messages.ApiVersionsResponse(error_code=35, api_keys=[range_known])
+    (exchange,) = pair([asked, response(asked, refusal, body_version=0)])
+    assert exchange.errors == ["UNSUPPORTED_VERSION"]
+    assert exchange.response.api_keys == [range_known]
+    assert not exchange.opaque
+
+
+def test_unknown_apis_and_versions_are_opaque_and_keep_their_bytes():
+    for key, version, name in ((999, 3, "Api999"), (12, 77, "Heartbeat")):
+        data = heartbeat().data
+        data = data[:4] + key.to_bytes(2, "big") + version.to_bytes(2, "big") + data[8:]
+        asked = heartbeat(pieces=[data], api_key=key, api_version=version, flags=OPAQUE)
+        (exchange,) = pair([asked, answer(asked, b"\0\0\0\x04\0\0\0\x65")])
+        assert (exchange.api, exchange.api_version) == (name, version)
+        assert exchange.opaque
+        assert exchange.request is exchange.response is None
+        assert exchange.request_frame == data
+        assert exchange.client_id == "app"
+        assert exchange.errors == []
+
+
+def test_a_malformed_body_is_opaque():
+    asked = heartbeat()
+    (exchange,) = pair([asked, answer(asked, b"\0\0\0\x06\0\0\0\x65\0\0")])
+    assert exchange.request == HEARTBEAT
+    assert exchange.response is None
+    assert exchange.opaque
+
+
+def test_a_frame_that_was_blanked_out_whole_says_nothing():
+    """Zeros may well decode, but they are not what was sent."""
+    asked = heartbeat()
+    size = len(response(asked, ALIVE).data)
+    blank = answer(asked, response(asked, ALIVE).data[:8] + bytes(size - 8))
+    blank.flags = OPAQUE | REDACTED
+    (exchange,) = pair([asked, blank])
+    assert exchange.redacted
+    assert exchange.opaque
+
+
+def test_sasl_tokens_without_a_header():
+    asked = token(3, b"*" * 30)
+    answered = answer(asked, b"\0\0\0\0", flags=RAW_SASL | REDACTED)
+    (exchange,) = pair([asked, answered])
+    assert exchange.api == "SaslToken"
+    assert exchange.api_key is exchange.api_version is exchange.correlation_id is None
+    assert exchange.request is exchange.response is None
+    assert exchange.request_bytes == 34
+    assert exchange.response_bytes == 4
+    assert exchange.broker_ms == 2.0
+    assert exchange.redacted
+    assert not exchange.opaque
+
+
+def test_faults_are_named_by_their_rules():
+    asked = heartbeat(flags=FAULTED, fault_id=2)
+    for fault_id, expected in ((2, [2]), (7, [2, 7])):
+        answered = response(asked, ALIVE, flags=FAULTED, fault_id=fault_id)
+        (exchange,) = pair([asked, answered])
+        assert exchange.faults == expected
+
+
+def test_controlled_shutdown_0_has_no_client_id():
+    data = b"\0\0\0\x0c\0\7\0\0\0\0\0\x65\0\0\0\1"
+    asked = heartbeat(pieces=[data], frame_bytes=16, api_key=7, api_version=0)
+    (exchange,) = pair([asked])
+    assert exchange.api == "ControlledShutdown"
+    assert exchange.client_id is None
+    assert exchange.request.broker_id == 1
+
+
+@pytest.mark.parametrize("length", [b"\xff\xff", b"\x80\x00", b"\x7f\xff"])
+def test_a_client_id_that_is_not_there(length):
+    data = heartbeat().data
+    asked = heartbeat(pieces=[data[:12] + length + data[14:]])
+    (exchange,) = pair([asked])
+    assert exchange.client_id is None
+
+
+# ---- what it costs
+
+
+def test_pairing_decodes_nothing(monkeypatch):
+    asked = heartbeat()
+    entries = [opened(), asked, response(asked, ALIVE)]
+
+    def refuse(*arguments):
+        raise AssertionError("decoded, and nobody asked")
+
+    monkeypatch.setattr(protocol, "decode_request", refuse)
+    monkeypatch.setattr(protocol, "decode_response", refuse)
+    (exchange,) = pair(entries)
+    assert exchange.api == "Heartbeat"
+    assert exchange.client_id == "app"
+    assert exchange.broker_ms == 2.0
+
+
+def test_bodies_are_decoded_once():
+    asked = heartbeat()
+    (exchange,) = pair([asked, response(asked, ALIVE)])
+    assert exchange.request is exchange.request
+    assert exchange.response is exchange.response
+    assert exchange.request_frame is exchange.request_frame
+
+
+def test_nothing_is_kept_of_what_is_complete():
+    pairing = Pairing()
+    kept = []
+    for number in range(1, 200):
+        connection = number % 7
+        pairing.feed(opened(connection))
+        asked = heartbeat(number, connection)
+        answered = response(asked, ALIVE, flags=REWRITTEN)
+        for entry in (*fragments(asked, [7]), rewritten(number, []), *fragments(answered, [6])):
+            kept.append(weakref.ref(entry))
+            pairing.feed(entry)
+        pairing.feed(closed(connection))
+    del asked, answered, entry
+    gc.collect()
+    assert [each for each in kept if each() is not None] == []
+    assert not any(attrs.astuple(pairing, recurse=False))
+
+
+def test_notes_without_frames_do_not_pile_up():
+    pairing = Pairing()
+    for number in range(10_000):
+        pairing.feed(rewritten(number, []))
+    assert len(pairing._rewrites) <= 4096
+
+
+@pytest.mark.parametrize("body", [{}, {"event": "opened"}, {"event": "closed", "connection": []}])
+def test_foreign_notes_do_no_harm(body):
+    asked = heartbeat()
+    for channel in ("connections", EVENTS):
+        (exchange,) = pair([Note(channel, 0, body), asked, response(asked, ALIVE)])
+        assert exchange.response == ALIVE
+    (exchange,) = pair([Note(EVENTS, 0, {"event": "rewritten"}), asked])
+    assert exchange.request == HEARTBEAT
+
+
+@given(st.integers(0, 2**32), st.integers(1, 30))
+def test_any_traffic_gives_every_exchange_once(seed, count):
+    """Connections, endings, pieces at random: each number comes out once, bytes as they went in."""
+    chance = random.Random(seed)
+    asked = {n: heartbeat(n, connection=chance.randint(1, 4)) for n in range(1, count + 1)}
+    fates = {n: chance.choice(["answered", "unanswered", "left"]) for n in asked}
+    entries = []
+    waiting: dict[int, list[int]] = {}
+    for number, frame in asked.items():
+        entries += fragments(frame, [8]) if chance.random() < 0.3 else [frame]
+        waiting.setdefault(frame.connection, []).append(number)
+        while waiting[frame.connection] and chance.random() < 0.6:
+            due = waiting[frame.connection].pop(0)
+            if fates[due] == "answered":
+                entries.append(response(asked[due], ALIVE))
+            elif fates[due] == "unanswered":
+                entries.append(unanswered(asked[due]))
+            else:
+                fates[due] = "left"
+    exchanges = list(pair(entries))
+    assert sorted(each.number for each in exchanges) == list(asked)
+    answered = {entry.number for entry in entries if entry.side is Side.BROKER and entry.pieces}
+    for each in exchanges:
+        assert each.request_frame == asked[each.number].data
+        assert (each.response is not None) == (each.number in answered)
+
+
+def test_flags_of_pieces_do_not_show():
+    (exchange,) = pair(fragments(heartbeat(), [9]))
+    assert not exchange._row.flags & (FRAGMENT | MORE)
