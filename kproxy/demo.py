@@ -12,6 +12,7 @@ some Metadata with one byte too many; kproxy passes that on and records it as it
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
@@ -29,7 +30,7 @@ _BROKERS = 3
 _TOPIC = "orders"
 _RECORDS = 12
 _WAIT_SECONDS = 12.0
-_QUIET = {"log_level": 3}
+_QUIET = {"log_level": 0}
 
 
 def run(path: Path, out: TextIO) -> int:
@@ -40,11 +41,12 @@ def run(path: Path, out: TextIO) -> int:
     )
     brokers = owner.list_topics(timeout=_WAIT_SECONDS).brokers.values()
     bootstrap = [(broker.host, broker.port) for broker in brokers]
+    code = 1
     try:
-        return trio.run(_demo, bootstrap, path, out)
-    except (ListenError, RecordingError, OSError) as error:
-        print(f"kproxy demo: {error}", file=out)
-        return 1
+        code = trio.run(_demo, bootstrap, path, out)
+    except* (ListenError, RecordingError, OSError) as errors:
+        print(f"kproxy demo: {errors.exceptions[0]}", file=sys.stderr)
+    return code
 
 
 async def _demo(bootstrap: list[tuple[str, int]], path: Path, out: TextIO) -> int:

@@ -31,10 +31,10 @@ class Sink(Protocol):
         """Write them all; raises OSError, having written none that is not whole."""
         ...
 
-    def note_lost(
-        self, frames: int, data_bytes: int, reason: str, from_ns: int, until_ns: int
+    def lost(
+        self, frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int
     ) -> None:
-        """Write that entries are missing."""
+        """Write that entries are missing; raises OSError."""
         ...
 
 
@@ -43,7 +43,7 @@ class Loss:
     """What could not be recorded since it was last noted."""
 
     frames: int = 0
-    data_bytes: int = 0
+    frame_bytes: int = 0
     reason: str = ""
     from_ns: int = 0
     until_ns: int = 0
@@ -53,7 +53,7 @@ class Loss:
         for entry in entries:
             if isinstance(entry, Frame):
                 self.frames += 1
-                self.data_bytes += sum(map(len, entry.pieces))
+                self.frame_bytes += sum(map(len, entry.pieces))
                 self.from_ns = self.from_ns or entry.received_ns
                 self.until_ns = entry.received_ns
         self.reason = reason
@@ -62,7 +62,7 @@ class Loss:
         """Count what another one has counted since."""
         if newer.frames:
             self.frames += newer.frames
-            self.data_bytes += newer.data_bytes
+            self.frame_bytes += newer.frame_bytes
             self.from_ns = self.from_ns or newer.from_ns
             self.until_ns = newer.until_ns
             self.reason = newer.reason
@@ -160,8 +160,18 @@ class Recorder:
 
     def _written(self, batch: list[Frame | Note]) -> None:
         self.frames_recorded += sum(1 for entry in batch if type(entry) is Frame)
-        if self._watch:
+        self._show(batch)
+
+    def _show(self, batch: list[Frame | Note]) -> None:
+        """Let whoever looks on look on; a mistake there must not cost the recording."""
+        if self._watch is None:
+            return
+        try:
             self._watch(batch)
+        except Exception as error:
+            self._watch = None
+            what = f"{type(error).__name__}: {error}".splitlines()[0]
+            self._log(f"the display stops, by a defect in kproxy, please report it: {what}")
 
     def _refused(self, batch: list[Frame | Note], loss: Loss, error: OSError) -> None:
         reason = f"cannot write the recording: {error.strerror or error}"
@@ -170,13 +180,13 @@ class Recorder:
         self._loss.merge(newer)
         if self._lossless:
             self.failure = reason
-        elif self._watch:
-            self._watch(batch)
+        else:
+            self._show(batch)
 
     def _write(self, batch: list[Frame | Note], loss: Loss) -> None:
         if loss.frames:
-            self._sink.note_lost(
-                loss.frames, loss.data_bytes, loss.reason, loss.from_ns, loss.until_ns
+            self._sink.lost(
+                loss.frames, loss.frame_bytes, loss.reason, loss.from_ns, loss.until_ns
             )
             loss.frames = 0
         if batch:

@@ -100,14 +100,15 @@ async def serve(
     interface = await listeners.resolve(options.listen_host)
     bootstrap = interface.open(settings.listen_port)
     port = bootstrap[0].socket.getsockname()[1]
+    clock = monotonic_clock()
     try:
-        recording = _open_recording(options)
+        recording = _open_recording(options, clock())
     except BaseException:
         for listener in bootstrap:
             listener.socket.close()
         raise
     recorder = Recorder(recording, log, watch, options.lossless, options.backlog_bytes_max)
-    pump = Pump(Cluster(settings), interface, recorder, monotonic_clock(), log)
+    pump = Pump(Cluster(settings), interface, recorder, clock, log)
     host = settings.advertised_host or _reachable(options.listen_host)
     try:
         async with trio.open_nursery() as nursery:
@@ -119,14 +120,14 @@ async def serve(
             nursery.start_soon(until_done, pump.serve, bootstrap)
             nursery.start_soon(until_done, recorder.run)
             nursery.start_soon(_signals, pump, nursery.cancel_scope, log)
-            if stop:
+            if stop is not None:
                 nursery.start_soon(_drain_when, stop, pump)
             nursery.start_soon(_watch_bootstrap, settings.bootstrap, log)
             ready(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     finally:
         recorder.finish()
         if recording:
-            recording.close()
+            _close(recording, log)
     if pump.failure:
         raise AddressLeak(pump.failure)
     if recorder.failure:
@@ -135,17 +136,25 @@ async def serve(
     return Summary(recorder.frames_recorded, recorder.frames_lost, paths)
 
 
-def _open_recording(options: Options) -> Recording | None:
+def _open_recording(options: Options, start_ns: int) -> Recording | None:
     if options.record_path is None:
         return None
     options.record_path.parent.mkdir(parents=True, exist_ok=True)
     return Recording(
         options.record_path,
+        start_ns=start_ns,
         schema_id=schema.schema_id(),
         library_version=__version__,
         rotate_bytes=options.rotate_bytes,
-        rotate_seconds=options.rotate_seconds,
+        rotate_ns=options.rotate_seconds and int(options.rotate_seconds * 1e9),
     )
+
+
+def _close(recording: Recording, log: Callable[[str], None]) -> None:
+    try:
+        recording.close()
+    except OSError as error:
+        log(f"cannot complete the recording ({error.strerror}); kproxy recover does that later")
 
 
 async def _signals(pump: Pump, scope: trio.CancelScope, log: Callable[[str], None]) -> None:

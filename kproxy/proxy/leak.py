@@ -58,7 +58,9 @@ def _addresses(value) -> Iterator[Address]:
             yield from _addresses(item)
     elif attrs.has(type(value)):
         host, port = getattr(value, "host", None), getattr(value, "port", None)
-        if isinstance(host, str) and isinstance(port, int):
+        node_id = getattr(value, "node_id", getattr(value, "broker_id", 0))
+        # An absent node is -1, whatever stands beside it: nobody connects to that.
+        if isinstance(host, str) and isinstance(port, int) and node_id >= 0:
             yield host, port
         for field in attrs.fields(type(value)):
             yield from _addresses(getattr(value, field.name))

@@ -77,10 +77,11 @@ class BrokerAddress:
 @functools.lru_cache(maxsize=4096)
 def address_fields(api_key: int, api_version: int) -> AddressFields | None:
     """Return where this response has broker addresses, or None if it has none."""
+    request = schema.message(api_key, schema.REQUEST)
     message = schema.message(api_key, schema.RESPONSE)
-    if message is None or api_version not in message.versions:
+    if request is None or message is None or api_version not in message.versions:
         return None
-    if _CLIENT_FACING not in message.listeners:
+    if _CLIENT_FACING not in request.listeners:
         return None
     found = list(_address_structs(message.fields, api_version, ()))
     if not found:

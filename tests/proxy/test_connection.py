@@ -1,0 +1,427 @@
+"""Requests and responses through the machine: bytes in, actions out."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kproxy.exchange.entries import (
+    MORE,
+    NO_RESPONSE,
+    OPAQUE,
+    RAW_SASL,
+    REDACTED,
+    TRUNCATED,
+    UNANSWERED,
+    Side,
+)
+from kproxy.protocol import api_key, decode_request, decode_response, messages
+from kproxy.proxy.cluster import Settings
+from tests.proxy.playing import BROKER, Player, metadata, request, response
+
+PRODUCE, METADATA, HEARTBEAT = 0, 3, 12
+
+
+def heartbeat(correlation_id: int) -> bytes:
+    return request(HEARTBEAT, 4, messages.HeartbeatRequest(group_id="g"), correlation_id)
+
+
+def heartbeat_answer(correlation_id: int, error_code: int = 0) -> bytes:
+    body = messages.HeartbeatResponse(error_code=error_code)
+    return response(HEARTBEAT, 4, body, correlation_id)
+
+
+def produce(acks: int, version: int = 9, correlation_id: int = 1, size: int = 100) -> bytes:
+    kind = messages.ProduceRequest
+    partition = kind.PartitionProduceData(index=0, records=b"r" * size)
+    topic = kind.TopicProduceData(name="orders", partition_data=[partition])
+    body = kind(transactional_id=None, acks=acks, timeout_ms=1000, topic_data=[topic])
+    return request(PRODUCE, version, body, correlation_id)
+
+
+def ask_metadata(correlation_id: int, version: int = 9) -> bytes:
+    return request(METADATA, version, messages.MetadataRequest(topics=None), correlation_id)
+
+
+def session(splits_client: list[bytes], splits_broker: list[bytes]) -> Player:
+    """Everything from the client first, then everything from the broker, chunk by chunk."""
+    player = Player()
+    player.connect()
+    for chunk in splits_client:
+        player.client(chunk)
+    for chunk in splits_broker:
+        player.broker(chunk)
+    return player
+
+
+CLIENT_BYTES = heartbeat(7) + produce(0) + ask_metadata(-3) + produce(-1, correlation_id=9)
+METADATA_ANSWER = response(METADATA, 9, metadata((1, "b1", 9092), (2, "b2", 9092)), -3)
+BROKER_BYTES = (
+    heartbeat_answer(7)
+    + METADATA_ANSWER
+    + response(PRODUCE, 9, messages.ProduceResponse(responses=[]), 9)
+)
+
+
+def summary(player: Player) -> list[tuple]:
+    return [
+        (frame.side, frame.number, frame.api_key, frame.api_version, frame.flags, frame.data)
+        for frame in player.frames()
+    ]
+
+
+WHOLE = session([CLIENT_BYTES], [BROKER_BYTES])
+
+
+def test_requests_leave_as_they_came() -> None:
+    assert WHOLE.to_broker() == CLIENT_BYTES
+
+
+def test_metadata_names_our_listeners_and_nothing_else_changes() -> None:
+    start = len(heartbeat_answer(7))
+    sent = WHOLE.to_client()
+    size = struct.unpack_from(">i", sent, start)[0] + 4
+    body = decode_response(sent[start : start + size], METADATA, 9).body
+    assert [(b.node_id, b.host, b.port) for b in body.brokers] == [
+        (1, "127.0.0.1", 19094),
+        (2, "127.0.0.1", 19095),
+    ]
+    before = decode_response(METADATA_ANSWER, METADATA, 9).body
+    body.brokers, before.brokers = [], []
+    assert body == before
+    assert sent[:start] == heartbeat_answer(7)
+    assert sent[start + size :] == BROKER_BYTES[-len(sent[start + size :]) :]
+
+
+def test_the_recording_has_the_bytes_as_their_sender_sent_them() -> None:
+    assert b"".join(frame.data for frame in WHOLE.frames(Side.CLIENT)) == CLIENT_BYTES
+    assert b"".join(frame.data for frame in WHOLE.frames(Side.BROKER)) == BROKER_BYTES
+
+
+def test_responses_carry_the_number_and_the_times_of_their_request() -> None:
+    requests = {frame.number: frame for frame in WHOLE.frames(Side.CLIENT)}
+    for answer in WHOLE.frames(Side.BROKER):
+        asked = requests[answer.number]
+        assert answer.api_key == asked.api_key
+        assert answer.correlation_id == asked.correlation_id
+        assert answer.request_received_ns == asked.received_ns < asked.sent_ns
+        assert answer.request_sent_ns == asked.sent_ns < answer.received_ns < answer.sent_ns
+        assert answer.request_bytes == asked.frame_bytes
+
+
+def test_produce_without_acks_awaits_no_response() -> None:
+    flags = [frame.flags for frame in WHOLE.frames(Side.CLIENT)]
+    assert flags == [0, NO_RESPONSE, 0, 0]
+    assert [frame.number for frame in WHOLE.frames(Side.BROKER)] == [1, 3, 4]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 11, 12, 13])
+def test_any_chunking_gives_the_same(size: int) -> None:
+    def chunks(data: bytes) -> list[bytes]:
+        return [data[i : i + size] for i in range(0, len(data), size)]
+
+    player = session(chunks(CLIENT_BYTES), chunks(BROKER_BYTES))
+    assert player.to_broker() == WHOLE.to_broker()
+    assert player.to_client() == WHOLE.to_client()
+    assert summary(player) == summary(WHOLE)
+
+
+@given(st.lists(st.integers(0, len(CLIENT_BYTES))), st.lists(st.integers(0, len(BROKER_BYTES))))
+@settings(max_examples=60)
+def test_any_split_gives_the_same(client_cuts: list[int], broker_cuts: list[int]) -> None:
+    def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+        edges = sorted({0, len(data), *cuts})
+        return [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+
+    player = session(pieces(CLIENT_BYTES, client_cuts), pieces(BROKER_BYTES, broker_cuts))
+    assert player.to_broker() == WHOLE.to_broker()
+    assert player.to_client() == WHOLE.to_client()
+    assert summary(player) == summary(WHOLE)
+
+
+def test_a_large_frame_leaves_before_it_is_whole_and_is_recorded_in_pieces() -> None:
+    frame = produce(0, size=3_000_000)
+    player = Player()
+    player.connect()
+    for start in range(0, len(frame), 65_536):
+        player.client(frame[start : start + 65_536])
+        assert len(player.to_broker()) == min(start + 65_536, len(frame))
+    recorded = player.frames(Side.CLIENT)
+    assert len(recorded) > 2
+    assert b"".join(piece.data for piece in recorded) == frame
+    assert [bool(piece.flags & MORE) for piece in recorded] == [True] * (len(recorded) - 1) + [False]
+    assert recorded[-1].flags & NO_RESPONSE
+
+
+@pytest.mark.parametrize("version", [0, 2, 3, 8, 9, 13])
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_acks_are_read_in_every_version(version: int, acks: int) -> None:
+    player = Player()
+    player.connect()
+    player.client(produce(acks, version))
+    assert bool(player.frames()[0].flags & NO_RESPONSE) == (acks == 0)
+
+
+def test_a_produce_newer_than_our_table_keeps_the_pairing_either_way() -> None:
+    future = bytearray(produce(0, 13))
+    future[6:8] = (99).to_bytes(2)
+    player = Player()
+    player.connect()
+    player.client(bytes(future) + heartbeat(2))
+    player.broker(heartbeat_answer(2))
+    assert player.to_client() == heartbeat_answer(2)
+    assert player.frames()[0].flags & OPAQUE
+
+
+def test_unknown_apis_and_versions_pass_and_are_recorded_opaque() -> None:
+    asked = struct.pack(">ihhi", 11, 999, 3, 5) + b"abc"
+    answer = struct.pack(">ii", 7, 5) + b"xyz"
+    player = Player()
+    player.connect()
+    player.client(asked)
+    player.broker(answer)
+    assert (player.to_broker(), player.to_client()) == (asked, answer)
+    assert [frame.flags & OPAQUE for frame in player.frames()] == [OPAQUE, OPAQUE]
+    assert [frame.api_key for frame in player.frames()] == [999, 999]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (bytes.fromhex("16030100c8010000c40303"), "TLS"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP"),
+        (b"\x7f\xff\xff\xff" + bytes(20), "limit"),
+        (b"\xff\xff\xff\xff" + bytes(20), "-1 bytes"),
+        (b"hello, is this a mail server?\r\n", "Kafka protocol"),
+        (bytes(12), "too small"),
+    ],
+)
+def test_what_is_not_kafka_ends_that_connection_with_a_reason(data: bytes, words: str) -> None:
+    player = Player()
+    player.connect(1)
+    player.connect(2)
+    player.client(heartbeat(1) + data, 1)
+    player.client(heartbeat(1), 2)
+    assert player.closed == {1: False}
+    assert words in player.logs[0] and "\n" not in player.logs[0]
+    assert player.to_broker(1) == heartbeat(1), "what came before it was Kafka's and went on"
+    assert player.to_broker(2) == heartbeat(1)
+    assert player.notes("closed")[0].body["reason"] in player.logs[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (bytes.fromhex("15030300020250"), "TLS"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP"),
+        (heartbeat_answer(2), "correlation id 2"),
+        (b"\xff\xff\xff\xff1234", "-1 bytes"),
+    ],
+)
+def test_a_broker_that_breaks_the_protocol_ends_that_connection(data: bytes, words: str) -> None:
+    player = Player()
+    player.connect()
+    player.client(heartbeat(1))
+    player.broker(data)
+    assert 1 in player.closed
+    assert words in player.logs[0]
+    assert player.to_client() == b""
+
+
+def test_a_response_that_nobody_asked_for_ends_the_connection() -> None:
+    player = Player()
+    player.connect()
+    player.broker(heartbeat_answer(1))
+    assert 1 in player.closed and "not asked" in player.logs[0]
+
+
+def test_a_half_close_waits_for_the_answers_that_are_due() -> None:
+    player = Player()
+    player.connect()
+    player.client(heartbeat(1))
+    player.perform(player.cluster.closed(1, Side.CLIENT, "eof", "", player.tick()))
+    assert player.eofs == []
+    player.broker(heartbeat_answer(1))
+    assert player.eofs == [(1, Side.BROKER)]
+    player.perform(player.cluster.closed(1, Side.BROKER, "eof", "", player.tick()))
+    assert player.closed == {1: False}
+
+
+def test_the_brokers_half_close_is_passed_on_and_open_requests_are_closed_in_the_recording() -> None:
+    player = Player()
+    player.connect()
+    player.client(heartbeat(1))
+    player.perform(player.cluster.closed(1, Side.BROKER, "eof", "", player.tick()))
+    assert player.eofs == [(1, Side.CLIENT)]
+    player.perform(player.cluster.closed(1, Side.CLIENT, "eof", "", player.tick()))
+    assert player.frames()[-1].flags & UNANSWERED
+    assert player.frames()[-1].number == 1
+    assert player.notes("closed")
+
+
+def test_a_reset_is_passed_on() -> None:
+    player = Player()
+    player.connect()
+    player.perform(player.cluster.closed(1, Side.CLIENT, "reset", "reset by the peer", player.tick()))
+    assert player.closed == {1: True}
+
+
+def test_a_request_cut_off_is_passed_on_and_recorded_as_far_as_it_came() -> None:
+    frame = produce(1)
+    player = Player()
+    player.connect()
+    player.client(frame[:50])
+    player.perform(player.cluster.closed(1, Side.CLIENT, "eof", "", player.tick()))
+    assert player.to_broker() == frame[:50]
+    assert player.frames()[0].data == frame[:50]
+    assert player.frames()[0].flags & TRUNCATED
+
+
+def test_a_listener_is_open_before_the_response_that_names_its_broker_leaves() -> None:
+    player = Player(hold_listeners=True)
+    player.connect()
+    player.client(ask_metadata(1) + heartbeat(2))
+    answer = response(METADATA, 9, metadata((1, "b1", 9092), (5, "b5", 9092)), 1)
+    player.broker(answer + heartbeat_answer(2))
+    assert player.to_client() == b""
+    assert player.listened == {1: 19094, 5: 19098}, "listen port + 1 + node id"
+    player.open(1)
+    assert player.to_client() == b""
+    player.open(5)
+    assert player.to_client().endswith(heartbeat_answer(2))
+    assert b"b5" not in player.to_client()
+
+
+def test_a_broker_is_dialled_at_the_address_it_was_last_given() -> None:
+    player = Player()
+    player.connect(1)
+    player.client(ask_metadata(1) + ask_metadata(2))
+    player.broker(response(METADATA, 9, metadata((1, "old", 9092)), 1))
+    player.connect(2, node_id=1)
+    assert player.dialled[-1].addresses == (("old", 9092),)
+    player.broker(response(METADATA, 9, metadata((1, "new", 9093)), 2), 1)
+    player.connect(3, node_id=1)
+    assert player.dialled[-1].addresses == (("new", 9093),)
+    assert player.listened == {1: 19094}, "one listener for one node, whatever its address"
+
+
+def test_bootstrap_addresses_are_tried_in_turn_from_the_last_that_answered() -> None:
+    player = Player(Settings([("a", 1), ("b", 2), ("c", 3)]))
+    player.connect(1)
+    assert player.dialled[0].addresses == [("a", 1), ("b", 2), ("c", 3)]
+    player.perform(player.cluster.accepted(2, None, "x:1", ("127.0.0.1", 1), player.tick()))
+    player.perform(player.cluster.dialled(2, ("b", 2), player.tick()))
+    player.connect(3)
+    assert player.dialled[-1].addresses == [("b", 2), ("c", 3), ("a", 1)]
+
+
+def test_a_client_is_given_the_host_at_which_it_reached_us() -> None:
+    player = Player()
+    player.perform(player.cluster.accepted(1, None, "x:1", ("192.0.2.7", 19092), player.tick()))
+    player.perform(player.cluster.dialled(1, BROKER, player.tick()))
+    player.client(ask_metadata(1))
+    player.broker(response(METADATA, 9, metadata((1, "b1", 9092)), 1))
+    body = decode_response(player.to_client(), METADATA, 9).body
+    assert body.brokers[0].host == "192.0.2.7"
+
+
+def test_the_advertised_host_wins() -> None:
+    player = Player(Settings([BROKER], 19092, advertised_host="kproxy.test", node_ports={1: 7}))
+    player.connect()
+    player.client(ask_metadata(1))
+    player.broker(response(METADATA, 9, metadata((1, "b1", 9092)), 1))
+    body = decode_response(player.to_client(), METADATA, 9).body
+    assert (body.brokers[0].host, body.brokers[0].port) == ("kproxy.test", 7)
+
+
+def test_silence_ends_a_connection() -> None:
+    player = Player(Settings([BROKER], idle_seconds=600))
+    player.connect()
+    player.now += 599 * 10**9
+    player.perform(player.cluster.wake(player.now))
+    assert not player.closed
+    player.now += 2 * 10**9
+    player.perform(player.cluster.wake(player.now))
+    assert 1 in player.closed and "600 s" in player.logs[0]
+    assert player.cluster.next_wake is None or player.cluster.next_wake > player.now
+
+
+# SASL tokens without headers (SaslHandshake v0)
+
+
+def handshake(mechanism: str) -> bytes:
+    body = messages.SaslHandshakeRequest(mechanism=mechanism)
+    return request(api_key("SaslHandshake"), 0, body, 1)
+
+
+def handshake_answer(error_code: int = 0) -> bytes:
+    body = messages.SaslHandshakeResponse(error_code=error_code, mechanisms=["PLAIN"])
+    return response(api_key("SaslHandshake"), 0, body, 1)
+
+
+def token(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_tokens_without_headers_pass_and_never_reach_the_recording(size: int) -> None:
+    player = Player()
+    player.connect()
+
+    def send(to, data: bytes) -> None:
+        for start in range(0, len(data), size):
+            to(data[start : start + size])
+
+    send(player.client, handshake("SCRAM-SHA-256"))
+    send(player.broker, handshake_answer())
+    for _ in range(2):
+        send(player.client, token(b"n,,n=user,r=secret-nonce"))
+        send(player.broker, token(b"r=secret,s=salt,i=4096"))
+    send(player.client, heartbeat(2))
+    send(player.broker, heartbeat_answer(2))
+    assert player.to_broker().endswith(token(b"n,,n=user,r=secret-nonce") + heartbeat(2))
+    assert player.to_client().endswith(token(b"r=secret,s=salt,i=4096") + heartbeat_answer(2))
+    recorded = player.frames()
+    assert b"secret" not in b"".join(frame.data for frame in recorded)
+    tokens = [frame for frame in recorded if frame.flags & RAW_SASL]
+    assert len(tokens) == 4 and all(frame.flags & REDACTED for frame in tokens)
+    assert [frame.number for frame in recorded] == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
+def test_an_empty_token_answers_plain() -> None:
+    player = Player()
+    player.connect()
+    player.client(handshake("PLAIN"))
+    player.broker(handshake_answer())
+    player.client(token(b"\0user\0password"))
+    player.broker(token(b""))
+    player.client(heartbeat(2))
+    player.broker(heartbeat_answer(2))
+    assert not player.closed
+    assert player.to_client().endswith(heartbeat_answer(2))
+
+
+def test_a_last_token_that_is_never_answered_does_not_break_the_pairing() -> None:
+    player = Player()
+    player.connect()
+    player.client(handshake("GSSAPI"))
+    player.broker(handshake_answer())
+    player.client(token(b"\x60\x82ticket"))
+    player.broker(token(b"challenge"))
+    player.client(token(b"\x60\x82last"))
+    player.client(heartbeat(2))
+    player.broker(heartbeat_answer(2))
+    assert not player.closed
+    assert player.frames()[-1].api_key == HEARTBEAT
+
+
+def test_a_refused_handshake_is_followed_by_requests() -> None:
+    player = Player()
+    player.connect()
+    player.client(handshake("PLAIN"))
+    player.broker(handshake_answer(error_code=33))
+    player.client(heartbeat(2))
+    assert decode_request(player.frames()[-1].data).body.group_id == "g"
