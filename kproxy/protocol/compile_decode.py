@@ -41,7 +41,7 @@ class Batch:
     def add(self, target: str, code: str, after: str = "") -> None:
         """Read one more value into `target`; then run the line `after`."""
         self.targets.append(target)
-        self.codes += "?" if code == "?" else code
+        self.codes += code
         if after:
             self.after.append(after)
 
@@ -166,14 +166,14 @@ def _write_known_tags(source: Source, layout: Layout, target: str) -> None:
 
 def is_default(source: Source, slot: Slot, value: str) -> str:
     """An expression: whether `value` is what an absent tag stands for."""
-    if slot.default is None and slot.struct and not slot.is_array and slot.field.default != "null":
-        cls = messages.message_class(slot.struct.message.name)
-        default = source.value("d", getattr(cls, slot.struct.name)())
-        return f"{value} == {default}"
+    if slot.struct and not slot.is_array and slot.field.default != "null":
+        # Field by field: most structs differ from their default in the first one.
+        tests = [is_default(source, below, f"{value}.{below.name}") for below in slot.struct.slots]
+        return " and ".join([*tests, f"not {value}.unknown_tags"])
     if slot.default is None:
         return f"{value} is None"
-    if slot.default == []:
-        return f"{value} == []"
+    if isinstance(slot.default, int | str | list):
+        return f"{value} == {slot.default!r}"
     return f"{value} == {source.value('d', slot.default)}"
 
 

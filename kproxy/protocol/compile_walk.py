@@ -231,7 +231,8 @@ def _walk_elements(walker: Walker, slot: Slot, path: str) -> None:
         return
     if stride is not None and not walker.chunked:
         # The last byte of each element is the number of its tags: all zero, all the same size.
-        with source.block(f"if data[p + {stride - 1} : p + n * {stride} : {stride}].count(0) == n:"):
+        last_bytes = f"data[p + {stride - 1} : p + n * {stride} : {stride}]"
+        with source.block(f"if {last_bytes}.count(0) == n:"):
             source(f"p += n * {stride}")
         opening = "else:"
     else:

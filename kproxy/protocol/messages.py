@@ -53,13 +53,45 @@ def _make(
         "__module__": __name__,
         "__qualname__": qualified,
         "__doc__": f"Kafka's {qualified}.",
+        "__init__": _init,
+        "__eq__": _equal,
+        "__repr__": _repr,
     }
     for field in fields:
         body[field.name] = _attribute(field, structs)
     body["unknown_tags"] = attrs.field(default=())
-    made = attrs.define(type(name, (), body), kw_only=True)
+    # Methods of its own for each class would cost most of the first use of a message: the codec
+    # does not call them, so one that loops over the fields serves all classes.
+    made = attrs.define(type(name, (), body), kw_only=True, init=False, eq=False, repr=False)
     structs[name] = made
     return made
+
+
+def _init(self: Any, **values: Any) -> None:
+    for field in self.__attrs_attrs__:
+        if field.name in values:
+            value = values.pop(field.name)
+        else:
+            default = field.default
+            value = default.factory() if isinstance(default, _FACTORY) else default
+        setattr(self, field.name, value)
+    if values:
+        raise TypeError(f"{type(self).__qualname__} has no field {next(iter(values))!r}")
+
+
+_FACTORY: Any = attrs.Factory
+
+
+def _equal(self: Any, other: object) -> bool:
+    if other.__class__ is not self.__class__:
+        return NotImplemented
+    names = [field.name for field in self.__attrs_attrs__]
+    return all(getattr(self, name) == getattr(other, name) for name in names)
+
+
+def _repr(self: Any) -> str:
+    fields = (f"{field.name}={getattr(self, field.name)!r}" for field in self.__attrs_attrs__)
+    return f"{type(self).__qualname__}({', '.join(fields)})"
 
 
 def _attribute(field: Field, structs: dict[str, type]) -> Any:

@@ -61,9 +61,9 @@ def _struct_writer(layout: Layout) -> Callable[[Any], dict[str, Any]]:
         for name, convert in converters:
             field = getattr(value, name)
             plain[name] = field if convert is None or field is None else convert(field)
-        unknown = {str(tag): _bytes_text(raw) for tag, raw in value.unknown_tags if tag not in known}
+        unknown = [(tag, raw) for tag, raw in value.unknown_tags if tag not in known]
         if unknown:
-            plain["unknown_tags"] = unknown
+            plain["unknown_tags"] = {str(tag): _bytes_text(raw) for tag, raw in unknown}
         return plain
 
     return write
