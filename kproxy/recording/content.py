@@ -123,7 +123,7 @@ class Content:
             chunk.compression,
             chunk.compressed_bytes,
             chunk.uncompressed_bytes,
-            tuple(self._counts),
+            (self._counts[0], self._counts[1], self._counts[2], self._counts[3]),
         )
 
     def _wrong(self, what: str) -> RecordingError:

@@ -253,7 +253,7 @@ _EVENT = _NOTE | {"title": "what happened beside the frames"}
 
 _SCHEMAS = {
     FRAMES: ("kproxy.Frame", "kproxy", _ROW_TEXT + "frame bytes\n"),
-    HEADERS: ("kproxy.Headers", "kproxy", "any number of rows:\n" + _ROW_TEXT),
+    HEADERS: ("kproxy.Headers", "kproxy", "rows of kproxy.Frame, without the bytes\n"),
     CONNECTIONS: ("kproxy.Connection", "jsonschema", json.dumps(_CONNECTION)),
     EVENTS: ("kproxy.Event", "jsonschema", json.dumps(_EVENT)),
 }

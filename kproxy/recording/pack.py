@@ -86,7 +86,7 @@ def _fill(
     start_ns, end_ns = 1 << 64, 0
     rest = None
     for entry in entries:
-        if type(entry) is Frame:
+        if isinstance(entry, Frame):
             pieces = entry.pieces
             size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
             if size > PIECE_BYTES_MAX:

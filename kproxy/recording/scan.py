@@ -27,9 +27,9 @@ from typing import BinaryIO
 
 import attrs
 
+from kproxy.recording.compression import decompress
 from kproxy.recording.crc import combine
 from kproxy.recording.format import (
-    ATTACHMENT,
     CHANNEL,
     CHUNK,
     CHUNK_BYTES_MAX,
@@ -59,7 +59,8 @@ _BLOCK_BYTES = 1024 * 1024
 _COMPRESSION_NAME_BYTES_MAX = 32
 _COMBINE_BYTES_MIN = 64 * 1024
 _CHANNELS = {topic: channel for channel, topic in TOPICS.items()}
-_MAY_BE_LONG = (ATTACHMENT,)
+_HEAD_LAYOUTS = {HEADER: (0, 2), SCHEMA: (2, 3), CHANNEL: (4, 3), METADATA: (0, 2)}
+"""Of the records of a head: bytes of fixed size, then how many fields with a u32 length."""
 
 
 class _Torn(Exception):
@@ -269,41 +270,48 @@ class Scan:
 
     def _other(self, opcode: int, length: int, chunks: int) -> None:
         """Take a record of the data section that is neither chunk nor message."""
-        head = {
-            HEADER: self._header,
-            SCHEMA: None,
-            CHANNEL: self._channel,
-            METADATA: self._metadata,
-        }
-        in_head = opcode in head and not chunks and not (self._native and self.info.format_version)
+        in_head = opcode in _HEAD_LAYOUTS and not chunks and not self.info.format_version
         if self._native and not in_head:
             raise self.damage(self.offset, f"a record of kind {opcode} does not belong here")
-        take = head.get(opcode)
-        if take is None:
-            self._fits(length, "a record")
-            self._pass(length, "a record")
-            return
+        take = {HEADER: self._header, CHANNEL: self._channel, METADATA: self._metadata}.get(opcode)
         before = self.crc
-        content = self._content(length, "a record of its head")
         try:
-            take(content, before)
+            if take is None:
+                self._pass(length, "a record")
+            else:
+                take(self._content(length, "a record of its head"), before)
+        except _Torn:
+            self._check_length(opcode, length)
+            raise
         except (ValueError, IndexError) as error:
-            raise self.damage(
-                self.offset, f"a record of its head does not decode: {error}"
-            ) from None
+            what = f"a record of its head does not decode: {error}"
+            raise self.damage(self.offset, what) from None
 
-    def _header(self, content: bytes, _: int) -> None:
+    def _check_length(self, opcode: int, length: int) -> None:
+        """Compare the length of a record that runs past the end of the file with its fields.
+
+        Raises: RecordingError, when it ends earlier by their account: then the file is not torn.
+        """
+        end, fields = _HEAD_LAYOUTS.get(opcode, (0, 0))
+        self.file.seek(self.offset + RECORD.size)
+        content = self.file.read(RECORD_BYTES_MAX)
+        for _ in range(fields):
+            if end + 4 > len(content):
+                return
+            end += 4 + int.from_bytes(content[end : end + 4], "little")
+        if end != length and fields:
+            raise self.damage(self.offset, "the lengths of its head contradict each other")
+
+    def _header(self, content: bytes, before: int) -> None:
         profile, at = take_string(content, 0)
         library, at = take_string(content, at)
         if profile != PROFILE:
             what = f"is an MCAP file, but not a Kafka recording: its profile is {profile[:40]!r}"
             raise self.error(self.offset, what)
         native = library.startswith(LIBRARY_PREFIX)
-        if native and at != len(content):
-            raise ValueError("it has bytes left over")
         self.info = Info(self.path, library or "unknown", native)
 
-    def _channel(self, content: bytes, _: int) -> None:
+    def _channel(self, content: bytes, before: int) -> None:
         number = int.from_bytes(content[:2], "little")
         topic, at = take_string(content, 4)
         _, at = take_string(content, at)
@@ -321,8 +329,6 @@ class Scan:
         if info.native:
             if f"{zlib.crc32(content[:-8], before):08x}" != entries.pop("head_crc32", ""):
                 raise ValueError("the checksum of the head does not match")
-            if at != len(content):
-                raise ValueError("it has bytes left over")
         info.metadata = entries
         info.start_ns = int(entries.get("start_ns", "0"))
         self._version(entries)
@@ -393,18 +399,10 @@ class Scan:
 
     def _records(self, compression: str, data: bytes, size: int, crc: int) -> bytes:
         """Decompress a chunk's records and check their CRC."""
-        if compression == "":
-            records = data
-        elif take := _DECOMPRESS.get(compression):
-            try:
-                records = take(data, size)
-            except ValueError as error:
-                raise self.damage(self.offset, f"a chunk does not decompress: {error}") from None
-        else:
-            what = f"a chunk is compressed with {compression!r}, which kproxy does not know"
-            raise self.damage(self.offset, what)
-        if len(records) != size:
-            raise self.damage(self.offset, f"a chunk has {len(records)} bytes instead of {size}")
+        try:
+            records = decompress(compression, data, size)
+        except ValueError as error:
+            raise self.damage(self.offset, f"a chunk does not decompress: {error}") from None
         known = zlib.crc32(records)
         if known != crc and (crc or self._native):
             raise self.damage(self.offset, "the checksum of a chunk does not match")
@@ -430,20 +428,19 @@ class Scan:
         if self._native and not self.info.format_version:
             raise self.damage(self.offset, "its head is not complete")
         if self.contents is not None:
-            self._native_end(length)
+            self._native_end(length, self.contents.ending())
         else:
             self._foreign_end(length)
 
-    def _native_end(self, length: int) -> None:
+    def _native_end(self, length: int, expected: bytes) -> None:
         """Compare the rest of the file with what it must be."""
-        expected = self.contents.ending()
         head = RECORD.pack(DATA_END, length)
         actual = head + self.file.read(len(expected) - len(head))
         rest = self.file.read(1)
-        same = os.path.commonprefix([actual, expected])
-        self.offset += len(same)
-        if len(same) < len(actual):
+        if not expected.startswith(actual):
+            self.offset += len(os.path.commonprefix([actual, expected]))
             raise self.damage(self.offset, "the summary at its end does not match what it holds")
+        self.offset += len(actual)
         if rest:
             raise self.damage(self.offset, "there are bytes behind its end")
         if len(actual) < len(expected):
@@ -457,7 +454,7 @@ class Scan:
         stored = int.from_bytes(content[:4], "little")
         if stored and stored != data_crc and self._crc_known:
             raise self.damage(start, "the checksum of its data does not match")
-        self.crc = 0
+        self.crc = before = 0
         opcode = 0
         while opcode != FOOTER:
             before = self.crc
@@ -472,31 +469,3 @@ class Scan:
             raise self.damage(self.offset, "the checksum of its summary does not match")
         if self._read(len(MAGIC), "its last bytes") != MAGIC:
             raise self.damage(self.offset, "its last bytes are wrong")
-
-
-def _unzstd(data: bytes, size: int) -> bytes:
-    """Decompress one zstd frame to at most `size` bytes. Raises: ValueError."""
-    import zstandard
-
-    try:
-        declared = zstandard.frame_content_size(data)
-        if declared not in (-1, size):
-            raise ValueError(f"it holds {declared} bytes instead of {size}")
-        if not size:
-            return b""
-        return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
-    except zstandard.ZstdError as error:
-        raise ValueError(str(error)) from None
-
-
-def _unlz4(data: bytes, size: int) -> bytes:
-    """Decompress one LZ4 frame to at most `size` bytes. Raises: ValueError."""
-    import lz4.frame
-
-    try:
-        return lz4.frame.LZ4FrameDecompressor().decompress(data, max_length=size)
-    except (RuntimeError, EOFError) as error:
-        raise ValueError(str(error)) from None
-
-
-_DECOMPRESS = {"zstd": _unzstd, "lz4": _unlz4}

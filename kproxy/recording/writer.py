@@ -186,7 +186,7 @@ class Writer:
             if len(compressed) < packed.size:
                 compression, parts, compressed_bytes = "zstd", [compressed], len(compressed)
         layout = CHUNK_HEADS[compression]
-        fields = [
+        head = layout.pack(
             CHUNK,
             layout.size - RECORD.size + compressed_bytes,
             packed.start_ns,
@@ -194,10 +194,9 @@ class Writer:
             packed.size,
             records_crc,
             len(compression),
-        ]
-        if compression:
-            fields.append(compression.encode())
-        head = layout.pack(*fields, compressed_bytes)
+            *([compression.encode()] if compression else []),
+            compressed_bytes,
+        )
         buffers.append(head)
         buffers += parts
         crc = zlib.crc32(head, crc)
