@@ -1,0 +1,188 @@
+"""Secrets are blanked out, frames stay valid, and nothing else changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.exchange.entries import Side
+from kproxy.exchange.redact import blank, is_sensitive, redact
+from kproxy.protocol import (
+    Request,
+    Response,
+    api_key,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    messages,
+    schema,
+)
+
+SECRET = "s3cr3t-Pässword"
+
+
+def request(api: str, version: int, **fields) -> bytes:
+    body = getattr(messages, f"{api}Request")(**fields)
+    header = messages.RequestHeader(
+        api_key=api_key(api), api_version=version, correlation_id=7, client_id="app"
+    )
+    return encode_request(Request(header, body))
+
+
+def response(api: str, version: int, **fields) -> bytes:
+    body = getattr(messages, f"{api}Response")(**fields)
+    header = messages.ResponseHeader(correlation_id=7)
+    return encode_response(Response(header, body, version), api_key(api))
+
+
+def versions(api: str) -> tuple[int, ...]:
+    return schema.message(api_key(api), schema.REQUEST).versions
+
+
+def config(kind, name: str, value: str | None):
+    return kind(name=name, value=value)
+
+
+def secret_frames(api: str, version: int) -> list[tuple[Side, bytes]]:
+    """Frames of an API and version that hold SECRET wherever a secret can be."""
+    m = messages
+    raw = SECRET.encode()
+    client, broker = Side.CLIENT, Side.BROKER
+    match api:
+        case "SaslAuthenticate":
+            return [
+                (client, request(api, version, auth_bytes=raw)),
+                (broker, response(api, version, auth_bytes=raw, error_message=SECRET)),
+            ]
+        case "CreateDelegationToken":
+            return [(broker, response(api, version, token_id=SECRET, hmac=raw))]
+        case "RenewDelegationToken" | "ExpireDelegationToken":
+            return [(client, request(api, version, hmac=raw))]
+        case "DescribeDelegationToken":
+            token = m.DescribeDelegationTokenResponse.DescribedDelegationToken(
+                token_id=SECRET, hmac=raw
+            )
+            return [(broker, response(api, version, tokens=[token]))]
+        case "AlterUserScramCredentials":
+            upsertion = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+                name="user", salt=raw, salted_password=raw
+            )
+            return [(client, request(api, version, upsertions=[upsertion]))]
+        case "Envelope":
+            return [
+                (client, request(api, version, request_data=raw)),
+                (broker, response(api, version, response_data=raw)),
+            ]
+        case "AlterConfigs" | "IncrementalAlterConfigs":
+            kind = getattr(m, f"{api}Request")
+            entry = kind.AlterableConfig if api == "IncrementalAlterConfigs" else kind.AlterableConfig
+            resource_kind = kind.AlterConfigsResource
+            configs = [
+                entry(name="cleanup.policy", value="compact"),
+                entry(name="listener.name.ext.ssl.keystore.password", value=SECRET),
+                entry(name="retention.ms", value=None),
+                entry(name="sasl.jaas.config", value=SECRET),
+            ]
+            return [(client, request(api, version, resources=[resource_kind(configs=configs)]))]
+        case "CreateTopics":
+            kind = m.CreateTopicsRequest
+            topic = kind.CreatableTopic(
+                name="t",
+                configs=[
+                    kind.CreatableTopicConfig(name="confluent.secret", value=SECRET),
+                    kind.CreatableTopicConfig(name="segment.bytes", value="1"),
+                ],
+            )
+            return [(client, request(api, version, topics=[topic]))]
+        case "DescribeConfigs":
+            kind = m.DescribeConfigsResponse
+            synonym = kind.DescribeConfigsSynonym(name="ssl.key.password", value=SECRET)
+            configs = [
+                kind.DescribeConfigsResourceResult(
+                    name="ssl.key.password",
+                    value=SECRET,
+                    synonyms=[synonym],
+                ),
+                kind.DescribeConfigsResourceResult(name="min.insync.replicas", value="2"),
+            ]
+            result = kind.DescribeConfigsResult(configs=configs)
+            return [(broker, response(api, version, results=[result]))]
+    raise AssertionError(api)
+
+
+APIS = [
+    "SaslAuthenticate",
+    "CreateDelegationToken",
+    "RenewDelegationToken",
+    "ExpireDelegationToken",
+    "DescribeDelegationToken",
+    "AlterUserScramCredentials",
+    "Envelope",
+    "AlterConfigs",
+    "IncrementalAlterConfigs",
+    "CreateTopics",
+    "DescribeConfigs",
+]
+
+
+def decoded(side: Side, frame: bytes, key: int, version: int):
+    if side is Side.CLIENT:
+        return decode_request(frame)
+    return decode_response(frame, key, version)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_no_version_keeps_a_secret_and_every_frame_stays_valid(api: str) -> None:
+    for version in versions(api):
+        for side, frame in secret_frames(api, version):
+            assert SECRET.encode() in frame, "the test must hold what it looks for"
+            redacted = redact(frame, side, api_key(api), version)
+            assert is_sensitive(api_key(api), side)
+            assert SECRET.encode() not in redacted
+            assert len(redacted) == len(frame)
+            assert decoded(side, redacted, api_key(api), version)
+            unstarred = bytes(
+                b if a == ord("*") else a for a, b in zip(redacted, frame, strict=True)
+            )
+            assert unstarred == frame, "only stars replace bytes"
+
+
+def test_what_is_no_secret_stays() -> None:
+    (side, frame), *_ = secret_frames("AlterConfigs", 2)
+    body = decode_request(redact(frame, side, api_key("AlterConfigs"), 2)).body
+    values = {c.name: c.value for c in body.resources[0].configs}
+    assert values["cleanup.policy"] == "compact"
+    assert values["retention.ms"] is None
+    assert set(values["sasl.jaas.config"]) == {"*"}
+
+
+def test_a_frame_without_secrets_is_left_alone() -> None:
+    kind = messages.CreateTopicsRequest
+    topic = kind.CreatableTopic(
+        name="t", configs=[kind.CreatableTopicConfig(name="retention.ms", value="1")]
+    )
+    frame = request("CreateTopics", 7, topics=[topic])
+    assert redact(frame, Side.CLIENT, api_key("CreateTopics"), 7) is None
+
+
+@pytest.mark.parametrize("name", ["sasl.login.class", "ssl.endpoint.identification.algorithm"])
+def test_configs_that_only_concern_security_are_no_secrets(name: str) -> None:
+    kind = messages.AlterConfigsRequest
+    entry = kind.AlterableConfig(name=name, value="visible")
+    frame = request("AlterConfigs", 1, resources=[kind.AlterConfigsResource(configs=[entry])])
+    assert redact(frame, Side.CLIENT, api_key("AlterConfigs"), 1) is None
+
+
+def test_what_cannot_be_walked_is_blanked_whole() -> None:
+    frame = request("SaslAuthenticate", 2, auth_bytes=SECRET.encode())
+    future = frame[:6] + (99).to_bytes(2) + frame[8:]
+    broken = frame[:-3]
+    for data, version in ((future, 99), (broken, 2)):
+        redacted = redact(data, Side.CLIENT, api_key("SaslAuthenticate"), version)
+        assert redacted == data[:12] + bytes(len(data) - 12)
+
+
+def test_blanking_keeps_the_fixed_part_of_the_header() -> None:
+    assert blank(b"0123456789abXYZ", Side.CLIENT) == b"0123456789ab\0\0\0"
+    assert blank(b"01234567XYZ", Side.BROKER) == b"01234567\0\0\0"
+    assert blank(b"0123", Side.CLIENT) == b"0123"
