@@ -1,0 +1,237 @@
+"""Real sockets through the pump: what arrives is what was sent, and trouble stays where it is."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+import trio
+
+from kproxy.exchange.entries import Frame, Note, Side
+from kproxy.protocol import messages
+from kproxy.recording.reader import entries
+from tests.net.proxied import proxied, receive_exactly
+from tests.proxy.playing import request, response
+
+HEARTBEAT = 12
+
+
+def ask(correlation_id: int) -> bytes:
+    return request(HEARTBEAT, 4, messages.HeartbeatRequest(group_id="g"), correlation_id)
+
+
+def answer(correlation_id: int) -> bytes:
+    return response(HEARTBEAT, 4, messages.HeartbeatResponse(), correlation_id)
+
+
+async def answering(stream: trio.SocketStream) -> None:
+    """A broker that answers every Heartbeat, until the client ends."""
+    async with stream:
+        while True:
+            header = await receive_exactly(stream, 12)
+            size, _, _, correlation_id = struct.unpack(">ihhi", header)
+            await receive_exactly(stream, size - 8)
+            await stream.send_all(answer(correlation_id))
+
+
+async def test_bytes_pass_both_ways_and_are_recorded(tmp_path) -> None:
+    path = tmp_path / "r.mcap"
+    async with proxied(answering, path) as proxy:
+        async with await proxy.connect() as client:
+            for number in range(50):
+                await client.send_all(ask(number))
+                got = await receive_exactly(client, len(answer(number)))
+                assert got == answer(number)
+    frames = [entry for entry in entries(path) if isinstance(entry, Frame)]
+    asked = [frame.data for frame in frames if frame.side is Side.CLIENT]
+    assert asked == [ask(number) for number in range(50)]
+    answered = [frame for frame in frames if frame.side is Side.BROKER]
+    assert [frame.data for frame in answered] == [answer(number) for number in range(50)]
+    for frame in answered:
+        times = (
+            frame.request_received_ns,
+            frame.request_sent_ns,
+            frame.received_ns,
+            frame.sent_ns,
+        )
+        assert list(times) == sorted(times) and times[0] > 0
+    assert proxy.summary.frames_recorded == 100
+    assert proxy.summary.frames_lost == 0
+
+
+async def test_a_client_that_never_reads_holds_up_nobody_else() -> None:
+    """Backpressure reaches the broker's end of that one connection, and no other."""
+    blocked = trio.Event()
+
+    async def flooding(stream: trio.SocketStream) -> None:
+        async with stream:
+            header = await receive_exactly(stream, 12)
+            size, _, _, correlation_id = struct.unpack(">ihhi", header)
+            await receive_exactly(stream, size - 8)
+            if correlation_id == 1:
+                await stream.send_all(answer(1))
+                return
+            big = struct.pack(">ii", 64 << 20, correlation_id)
+            await stream.send_all(big)
+            sent = 0
+            while True:
+                with trio.move_on_after(0.5) as scope:
+                    await stream.send_all(bytes(1 << 16))
+                if scope.cancelled_caught:
+                    break
+                sent += 1 << 16
+            assert sent < 60 << 20, "the flood must have been stopped"
+            blocked.set()
+            await trio.sleep_forever()
+
+    async with proxied(flooding) as proxy:
+        silent = await proxy.connect()
+        await silent.send_all(ask(2))
+        await blocked.wait()
+        async with await proxy.connect() as other:
+            await other.send_all(ask(1))
+            assert await receive_exactly(other, len(answer(1))) == answer(1)
+        await trio.aclose_forcefully(silent)
+
+
+async def test_a_half_close_reaches_the_broker_after_the_answers() -> None:
+    order = []
+
+    async def broker(stream: trio.SocketStream) -> None:
+        async with stream:
+            await receive_exactly(stream, len(ask(1)))
+            order.append("asked")
+            await stream.send_all(answer(1))
+            assert await stream.receive_some() == b""
+            order.append("end")
+
+    async with proxied(broker) as proxy:
+        async with await proxy.connect() as client:
+            await client.send_all(ask(1))
+            await client.send_eof()
+            assert await receive_exactly(client, len(answer(1))) == answer(1)
+            assert await client.receive_some() == b""
+    assert order == ["asked", "end"]
+
+
+async def test_the_brokers_end_reaches_the_client() -> None:
+    async def broker(stream: trio.SocketStream) -> None:
+        await receive_exactly(stream, len(ask(1)))
+        await stream.aclose()
+
+    async with proxied(broker) as proxy:
+        async with await proxy.connect() as client:
+            await client.send_all(ask(1))
+            assert await client.receive_some() == b""
+
+
+async def test_a_reset_reaches_the_other_side() -> None:
+    seen = trio.Event()
+
+    async def broker(stream: trio.SocketStream) -> None:
+        await receive_exactly(stream, len(ask(1)))
+        seen.set()
+        with pytest.raises(trio.BrokenResourceError):
+            while await stream.receive_some():
+                pass
+        reset.set()
+
+    reset = trio.Event()
+    async with proxied(broker) as proxy:
+        client = await proxy.connect()
+        await client.send_all(ask(1))
+        await seen.wait()
+        linger = struct.pack("ii", 1, 0)
+        client.socket.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, linger)
+        client.socket.close()
+        await reset.wait()
+
+
+async def test_a_broker_that_is_down_ends_the_connection_and_is_said() -> None:
+    async with proxied(None) as proxy:
+        async with await proxy.connect() as client:
+            assert await client.receive_some() == b""
+    assert any("refuses connections" in line for line in proxy.logs)
+    closed = [e for e in proxy.entries if isinstance(e, Note) and e.body["event"] == "closed"]
+    assert "refuses connections" in closed[0].body["reason"]
+
+
+async def test_stopping_waits_for_the_answer_that_is_due(tmp_path) -> None:
+    asked = trio.Event()
+    go = trio.Event()
+
+    async def slow(stream: trio.SocketStream) -> None:
+        async with stream:
+            await receive_exactly(stream, len(ask(1)))
+            asked.set()
+            await go.wait()
+            await stream.send_all(answer(1))
+            await stream.receive_some()
+
+    path = tmp_path / "r.mcap"
+    async with proxied(slow, path) as proxy:
+        client = await proxy.connect()
+        await client.send_all(ask(1))
+        await asked.wait()
+        proxy.stop.set()
+        go.set()
+        assert await receive_exactly(client, len(answer(1))) == answer(1)
+        assert await client.receive_some() == b""
+        await client.aclose()
+    recorded = [e.data for e in entries(path) if isinstance(e, Frame)]
+    assert recorded == [ask(1), answer(1)]
+
+
+async def test_every_connection_is_opened_and_closed_in_the_recording(tmp_path) -> None:
+    path = tmp_path / "r.mcap"
+    async with proxied(answering, path) as proxy:
+        for _ in range(3):
+            async with await proxy.connect() as client:
+                await client.send_all(ask(1))
+                await receive_exactly(client, len(answer(1)))
+    notes = [e.body for e in entries(path) if isinstance(e, Note)]
+    for number in (1, 2, 3):
+        mine = [body for body in notes if body.get("connection") == number]
+        assert [body["event"] for body in mine] == ["opened", "closed"]
+        assert mine[0]["client_address"].startswith("127.0.0.1:")
+        assert mine[0]["node_id"] is None
+        assert mine[0]["broker_address"].startswith("127.0.0.1:")
+
+
+async def test_bytes_one_at_a_time_hold_up_nobody() -> None:
+    async with proxied(answering) as proxy:
+        slow = await proxy.connect()
+        for byte in ask(1)[:-1]:
+            await slow.send_all(bytes([byte]))
+        async with await proxy.connect() as other:
+            await other.send_all(ask(2))
+            assert await receive_exactly(other, len(answer(2))) == answer(2)
+        await slow.send_all(ask(1)[-1:])
+        assert await receive_exactly(slow, len(answer(1))) == answer(1)
+        await slow.aclose()
+
+
+async def test_a_large_exchange_passes_whole(tmp_path) -> None:
+    kind = messages.ProduceRequest
+    records = bytes(range(256)) * 40_000
+    topic = kind.TopicProduceData(
+        name="t", partition_data=[kind.PartitionProduceData(index=0, records=records)]
+    )
+    asked = request(0, 9, kind(acks=1, timeout_ms=1, topic_data=[topic]), 1)
+    answered = response(0, 9, messages.ProduceResponse(responses=[]), 1)
+    got = []
+
+    async def broker(stream: trio.SocketStream) -> None:
+        async with stream:
+            got.append(await receive_exactly(stream, len(asked)))
+            await stream.send_all(answered)
+            await stream.receive_some()
+
+    path = tmp_path / "r.mcap"
+    async with proxied(broker, path) as proxy:
+        async with await proxy.connect() as client:
+            await client.send_all(asked)
+            assert await receive_exactly(client, len(answered)) == answered
+    assert got == [asked]
+    recorded = [e for e in entries(path) if isinstance(e, Frame)]
+    assert b"".join(e.data for e in recorded if e.side is Side.CLIENT) == asked

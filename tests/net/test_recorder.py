@@ -1,0 +1,128 @@
+"""The recorder keeps what it can, counts what it cannot, and says so."""
+
+from __future__ import annotations
+
+import trio
+
+from kproxy.exchange.entries import Frame, Side
+from kproxy.net.recorder import Recorder
+
+
+def frame(number: int, size: int = 100) -> Frame:
+    return Frame(Side.CLIENT, 1, number, 12, 4, number, number, [bytes(size)], size)
+
+
+class Disk:
+    """A recording that can refuse, and that can be slow."""
+
+    def __init__(self) -> None:
+        self.written: list[int] = []
+        self.noted: list[tuple] = []
+        self.error: OSError | None = None
+
+    def write(self, entries) -> None:
+        if self.error:
+            raise self.error
+        self.written += [entry.number for entry in entries]
+
+    def lost(self, *what) -> None:
+        if self.error:
+            raise self.error
+        self.noted.append(what)
+
+
+async def running(recorder: Recorder, nursery: trio.Nursery) -> None:
+    nursery.start_soon(recorder.run)
+
+
+async def until(condition) -> None:
+    with trio.fail_after(10):
+        while not condition():
+            await trio.sleep(0.01)
+
+
+async def test_what_comes_is_written_in_order_soon() -> None:
+    disk, logs = Disk(), []
+    recorder = Recorder(disk, logs.append)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(recorder.run)
+        recorder.put([frame(1), frame(2)])
+        await until(lambda: disk.written == [1, 2])
+        recorder.put([frame(3)])
+        await until(lambda: disk.written == [1, 2, 3])
+        nursery.cancel_scope.cancel()
+    assert recorder.frames_recorded == 3 and not logs
+
+
+async def test_what_is_left_is_written_at_the_end() -> None:
+    disk = Disk()
+    recorder = Recorder(disk, print)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(recorder.run)
+        recorder.put([frame(1)])
+        nursery.cancel_scope.cancel()
+    recorder.finish()
+    assert disk.written == [1]
+
+
+async def test_a_full_disk_is_said_once_counted_and_noted_when_there_is_room() -> None:
+    disk, logs = Disk(), []
+    disk.error = OSError(28, "No space left on device")
+    recorder = Recorder(disk, logs.append)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(recorder.run)
+        recorder.put([frame(1), frame(2)])
+        await until(lambda: recorder.frames_lost == 2)
+        recorder.put([frame(3)])
+        await until(lambda: recorder.frames_lost == 3)
+        disk.error = None
+        recorder.put([frame(4)])
+        await until(lambda: disk.written == [4])
+        nursery.cancel_scope.cancel()
+    assert len(logs) == 1 and "No space left on device" in logs[0]
+    assert disk.noted == [(3, 300, "cannot write the recording: No space left on device", 1, 3)]
+    assert (recorder.frames_recorded, recorder.frames_lost) == (1, 3)
+
+
+async def test_lossless_ends_on_a_full_disk() -> None:
+    disk = Disk()
+    disk.error = OSError(28, "No space left on device")
+    recorder = Recorder(disk, lambda _: None, lossless=True)
+    recorder.put([frame(1)])
+    with trio.fail_after(10):
+        await recorder.run()
+    assert "No space left on device" in recorder.failure
+
+
+def test_a_disk_that_is_too_slow_costs_frames_and_not_memory() -> None:
+    logs: list[str] = []
+    recorder = Recorder(Disk(), logs.append, backlog_bytes_max=1000)
+    for number in range(100):
+        recorder.put([frame(number)])
+    assert recorder.frames_lost > 90
+    assert len(logs) == 1 and "too slow" in logs[0]
+    assert not recorder.congested
+
+
+def test_lossless_asks_the_pump_to_wait_instead() -> None:
+    recorder = Recorder(Disk(), print, lossless=True, backlog_bytes_max=1000)
+    for number in range(10):
+        recorder.put([frame(number)])
+    assert recorder.congested and recorder.frames_lost == 0
+
+
+async def test_an_onlooker_that_fails_does_not_cost_the_recording() -> None:
+    disk, logs = Disk(), []
+
+    def watch(_) -> None:
+        raise ZeroDivisionError("oh")
+
+    recorder = Recorder(disk, logs.append, watch)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(recorder.run)
+        recorder.put([frame(1)])
+        await until(lambda: logs)
+        recorder.put([frame(2)])
+        await until(lambda: disk.written == [1, 2])
+        nursery.cancel_scope.cancel()
+    assert len(logs) == 1 and "ZeroDivisionError" in logs[0]
