@@ -1,0 +1,414 @@
+"""One record batch (magic 2), or one message of the message sets before (magic 0 and 1).
+
+    offset      0        8       12      16     17
+    magic 2     baseOff  length  epoch   magic  crc32c attributes … count │ records, compressed as one
+    magic 0, 1  offset   length  crc32   magic  attributes [timestamp] key value
+                                                                           └ or, of a wrapper message,
+                                                                             a compressed message set
+
+    bytes ──entries──▶ where they are ──read_batch──▶ Batch (header only) ──.records──▶ Record …
+
+Every entry becomes a `Batch`; a message of magic 0 or 1 is a batch of one record, a wrapper message
+of all that is in it. The facts are Kafka's: DefaultRecordBatch, DefaultRecord, LegacyRecord,
+AbstractLegacyRecordBatch, ControlRecordType; KIP-32 (magic 1), KIP-98 (magic 2).
+
+Invariants:
+
+* Any bytes give values or a `ProtocolError`; its offset counts from the start of the field.
+* Headers are read at once, records when asked for, so a batch whose records cannot be read can
+  still be listed. A wrong checksum is a property of the batch (`crc_ok`), not an error.
+* Memory is bounded by the input: counts are held against the bytes that are there before anything
+  is made. What is compressed is bounded by `Allowance` as well.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import islice
+
+import attrs
+
+from kproxy.protocol.compression import Allowance, codec_name, decompress
+from kproxy.protocol.errors import ProtocolError
+
+BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
+"""Magic 2: base offset, length, leader epoch, magic, crc, attributes, last offset delta, base and
+max timestamp, producer id and epoch, base sequence, record count; 61 bytes."""
+ENTRY_OVERHEAD = 12
+"""What stands before that which the length counts: offset and length."""
+
+NO_TIMESTAMP = -1
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+CONTROL_TYPES = (
+    "ABORT",
+    "COMMIT",
+    "LEADER_CHANGE",
+    "SNAPSHOT_HEADER",
+    "SNAPSHOT_FOOTER",
+    "KRAFT_VERSION",
+    "KRAFT_VOTERS",
+)
+"""Control records by the type in their key (ControlRecordType)."""
+
+MESSAGE_HEADERS = (struct.Struct(">qiIbb"), struct.Struct(">qiIbbq"))
+"""Magic 0 and 1: offset, length, crc, magic, attributes, in magic 1 the timestamp."""
+_LENGTH_MIN = (14, 22, 49)
+"""The least length by magic, as in ByteBufferLogInputStream."""
+_RECORD_BYTES_MIN = 7
+"""Length, attributes, two deltas, null key, null value, no headers: one byte each."""
+
+
+@attrs.frozen
+class Record:
+    """One record, at the offset and time that a consumer sees."""
+
+    offset: int
+    timestamp: int
+    """Milliseconds since 1970; −1 where there is none (magic 0)."""
+    key: bytes | None = None
+    value: bytes | None = None
+    """None is a tombstone."""
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    """In order, names may repeat; bytes that are not UTF-8 are kept as surrogates."""
+    control_type: str | None = None
+    """Of a record in a control batch: one of CONTROL_TYPES, or "UNKNOWN_<n>"."""
+    crc_ok: bool = True
+    """False: this message of a message set has a checksum of its own, and it is wrong."""
+
+
+@attrs.frozen
+class Batch:
+    """One entry of a `records` field: its header as it is on the wire; records on demand.
+
+    What magic 0 and 1 do not have holds Kafka's "none" value, −1.
+    """
+
+    raw: bytes = attrs.field(repr=False)
+    """The whole entry, header included."""
+    position: int
+    """Where it starts in the field."""
+    offset: int
+    """The first eight bytes: the base offset; of a wrapper message the offset of the last."""
+    magic: int
+    crc: int
+    """As the header says."""
+    attributes: int
+    partition_leader_epoch: int = -1
+    last_offset_delta: int = 0
+    """More than the count of records less one after compaction."""
+    base_timestamp: int = NO_TIMESTAMP
+    """With `delete_horizon`: the time at which the broker may drop the tombstones (KIP-534)."""
+    max_timestamp: int = NO_TIMESTAMP
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    record_count: int | None = 1
+    """As the header says, unchecked; None for a wrapper message, which does not say."""
+
+    @property
+    def compression(self) -> str:
+        """The codec: "none", "gzip", "snappy", "lz4", "zstd", or "unknown-5" to "unknown-7"."""
+        return codec_name(self.attributes)
+
+    @property
+    def timestamp_type(self) -> str:
+        """Kafka's name: "CreateTime", "LogAppendTime", and for magic 0 "NoTimestampType"."""
+        if self.magic == 0:
+            return "NoTimestampType"
+        return "LogAppendTime" if self.attributes & LOG_APPEND_TIME else "CreateTime"
+
+    @property
+    def transactional(self) -> bool:
+        """Whether the batch is part of a transaction (KIP-98)."""
+        return self.magic == 2 and bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def control(self) -> bool:
+        """Whether its records are markers that no application sees (KIP-98)."""
+        return self.magic == 2 and bool(self.attributes & CONTROL)
+
+    @property
+    def delete_horizon(self) -> bool:
+        """Whether `base_timestamp` is a delete horizon (KIP-534)."""
+        return self.magic == 2 and bool(self.attributes & DELETE_HORIZON)
+
+    @property
+    def wrapper(self) -> bool:
+        """Whether this is a message of magic 0 or 1 that holds a compressed message set."""
+        return self.magic < 2 and bool(self.attributes & 7)
+
+    @cached_property
+    def crc_computed(self) -> int:
+        """The checksum of the bytes that are there: CRC-32C for magic 2, else CRC-32."""
+        if self.magic < 2:
+            return zlib.crc32(memoryview(self.raw)[16:])
+        from crc32c import crc32c
+
+        return crc32c(memoryview(self.raw)[21:])
+
+    @property
+    def crc_ok(self) -> bool:
+        """Whether the checksum in the header (`crc`) is that of the bytes (`crc_computed`)."""
+        return self.crc == self.crc_computed
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of the first record; of a wrapper message only known by decompressing.
+
+        Raises:
+            ProtocolError: as for `records`, of a wrapper message.
+        """
+        return self.records[0].offset if self.wrapper else self.offset
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset that this batch takes up."""
+        return self.offset + self.last_offset_delta
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """The records, decompressed and read on first use.
+
+        Raises:
+            ProtocolError: they cannot be read, or go beyond what `Allowance` grants by default.
+        """
+        return read_records(self, Allowance())
+
+
+def entries(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Walk the entries of `data`: start, end, magic. End quietly at one that is cut off."""
+    position = 0
+    total = len(data)
+    while total - position >= ENTRY_OVERHEAD:
+        length = int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
+        if length < _LENGTH_MIN[0]:
+            raise ProtocolError(f"batch length {length}", offset=position + 8, field="records")
+        if total - position <= 16:
+            return
+        magic = data[position + 16]
+        if magic > 2:
+            raise ProtocolError(f"unknown magic {magic}", offset=position + 16, field="records")
+        if length < _LENGTH_MIN[magic]:
+            raise ProtocolError(
+                f"batch length {length} for magic {magic}", offset=position + 8, field="records"
+            )
+        end = position + ENTRY_OVERHEAD + length
+        if end > total:
+            return
+        yield position, end, magic
+        position = end
+
+
+def read_header(data: bytes, start: int, end: int, magic: int) -> Batch:
+    raw = data[start:end]
+    if magic == 2:
+        head = BATCH_HEADER.unpack_from(raw)
+        offset, _, epoch, _, crc, attributes, *rest = head
+        return Batch(raw, start, offset, 2, crc, attributes, epoch, *rest)
+    offset, _, crc, _, attributes, *timestamp = MESSAGE_HEADERS[magic].unpack_from(raw)
+    time = timestamp[0] if timestamp else NO_TIMESTAMP
+    return Batch(
+        raw,
+        start,
+        offset,
+        magic,
+        crc,
+        attributes,
+        base_timestamp=time,
+        max_timestamp=time,
+        record_count=None if attributes & 7 else 1,
+    )
+
+
+def read_records(batch: Batch, allowance: Allowance) -> list[Record]:
+    """Decompress and read the records of `batch`, taking what that costs from `allowance`.
+
+    Raises:
+        ProtocolError: the bytes are malformed, or the allowance does not suffice.
+    """
+    try:
+        if batch.wrapper:
+            return _read_wrapper(batch, allowance)
+        if batch.magic < 2:
+            return [_message(batch, batch.offset, batch.base_timestamp)]
+        return _read_batch(batch, allowance)
+    except ProtocolError as error:
+        what = error.what
+    except IndexError:
+        what = "the records end in the middle of one"
+    raise ProtocolError(what, offset=batch.position, field="records")
+
+
+def _read_wrapper(wrapper: Batch, allowance: Allowance) -> list[Record]:
+    """Read the message set inside a wrapper message; wrappers in wrappers are refused.
+
+    Offsets inside are absolute in magic 0 and count from the first in magic 1, where the wrapper
+    has that of the last (KIP-31); producers may leave the wrapper's at 0.
+    """
+    value = _message_content(wrapper)[1]
+    if value is None:
+        raise ProtocolError("a wrapper message without a value")
+    data = decompress(
+        wrapper.compression, value, allowance, lz4_checksum_ignored=wrapper.magic == 0
+    )
+    spans = list(islice(entries(data), allowance.records_left + 1))
+    allowance.take_records(len(spans))
+    for start, _, magic in spans:
+        codec = codec_name(data[start + 17])
+        if magic != wrapper.magic or codec != "none":
+            raise ProtocolError(
+                f"a message of magic {magic}, codec {codec}, inside a wrapper of magic "
+                f"{wrapper.magic}"
+            )
+    if not spans or spans[-1][1] != len(data):
+        raise ProtocolError("a wrapper message whose content does not end with a whole message")
+    base = 0
+    if wrapper.magic == 1 and wrapper.offset:
+        last = spans[-1][0]
+        base = wrapper.offset - int.from_bytes(data[last : last + 8], "big", signed=True)
+        if base < 0:
+            raise ProtocolError(f"a wrapper message of offset {wrapper.offset}, {-base} too low")
+    appended = wrapper.timestamp_type == "LogAppendTime"
+    records: list[Record] = []
+    for start, end, magic in spans:
+        inner = read_header(data, start, end, magic)
+        time = wrapper.base_timestamp if appended else inner.base_timestamp
+        records.append(_message(inner, base + inner.offset, time))
+    return records
+
+
+def _message(message: Batch, offset: int, timestamp: int) -> Record:
+    key, value = _message_content(message)
+    return Record(offset, timestamp, key, value, crc_ok=message.crc_ok)
+
+
+def _message_content(message: Batch) -> tuple[bytes | None, bytes | None]:
+    """Read key and value of a message of magic 0 or 1."""
+    raw = message.raw
+    position = MESSAGE_HEADERS[message.magic].size
+    fields: list[bytes | None] = []
+    for name in ("key", "value"):
+        start = position + 4
+        length = int.from_bytes(raw[position:start], "big", signed=True)
+        position = start + max(0, length)
+        if start > len(raw) or position > len(raw):
+            raise ProtocolError(f"the {name} of a message is longer than the message")
+        fields.append(None if length < 0 else raw[start:position])
+    if position != len(raw):
+        raise ProtocolError(f"{len(raw) - position} bytes after a message")
+    return fields[0], fields[1]
+
+
+def _read_batch(batch: Batch, allowance: Allowance) -> list[Record]:
+    """Read the records of a batch of magic 2."""
+    data = batch.raw[BATCH_HEADER.size :]
+    if batch.attributes & 7:
+        data = decompress(batch.compression, data, allowance)
+    count = batch.record_count or 0
+    if not 0 <= count <= len(data) // _RECORD_BYTES_MIN:
+        raise ProtocolError(f"a batch of {count} records with {len(data)} bytes")
+    if batch.attributes & 7:
+        allowance.take_records(count)
+    records: list[Record] = []
+    position = 0
+    for _ in range(count):
+        record, position = _record(batch, data, position)
+        records.append(record)
+    if position != len(data):
+        raise ProtocolError(f"{len(data) - position} bytes after the last record")
+    return records
+
+
+def _record(batch: Batch, data: bytes, position: int) -> tuple[Record, int]:
+    """Read the record of magic 2 that starts at `position` of the decompressed `data`."""
+    length, position = _varint(data, position)
+    end = position + length
+    if length < _RECORD_BYTES_MIN - 1 or end > len(data):
+        raise ProtocolError(f"record length {length}")
+    # One byte of attributes, all unused so far.
+    time_delta, position = _varint(data, position + 1, 10)
+    offset_delta, position = _varint(data, position)
+    key, position = _bytes(data, position, end)
+    value, position = _bytes(data, position, end)
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    if data[position]:
+        headers, position = _headers(data, position, end)
+    else:
+        position += 1
+    if position != end:
+        raise ProtocolError(
+            f"a record of {length} bytes whose fields take {length + position - end}"
+        )
+    attributes = batch.attributes
+    record = Record(
+        batch.offset + offset_delta,
+        batch.max_timestamp if attributes & LOG_APPEND_TIME else batch.base_timestamp + time_delta,
+        key,
+        value,
+        headers,
+        _control_type(key) if attributes & CONTROL else None,
+    )
+    return record, end
+
+
+def _headers(
+    data: bytes, position: int, end: int
+) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    count, position = _varint(data, position)
+    if not 0 <= count <= (end - position) // 2:
+        raise ProtocolError(f"a record of {count} headers with {end - position} bytes for them")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        key, position = _bytes(data, position, end)
+        if key is None:
+            raise ProtocolError("a record header without a name")
+        value, position = _bytes(data, position, end)
+        headers.append((key.decode("utf-8", "surrogateescape"), value))
+    return tuple(headers), position
+
+
+def _bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    """Read a varint length, any negative one being null as in Kafka, and so many bytes."""
+    length = data[position]
+    if length < 0x80 and not length & 1:  # the usual case, without a call
+        start = position + 1
+        length >>= 1
+    else:
+        length, start = _varint(data, position)
+        if length < 0:
+            return None, start
+    position = start + length
+    if position > end:
+        raise ProtocolError(f"{length} bytes in a record that has {max(0, end - start)} left")
+    return data[start:position], position
+
+
+def _varint(data: bytes, position: int, bytes_max: int = 5) -> tuple[int, int]:
+    """Read a zig-zag varint of 32 bits, or with `bytes_max=10` of 64."""
+    byte = data[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    value = shift = 0
+    for at in range(position, position + bytes_max):
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            value &= 0xFFFFFFFF if bytes_max == 5 else 0xFFFFFFFFFFFFFFFF
+            return (value >> 1) ^ -(value & 1), at + 1
+        shift += 7
+    raise ProtocolError(f"a varint of more than {bytes_max} bytes")
+
+
+def _control_type(key: bytes | None) -> str:
+    """Name a control record by its key: int16 version, int16 type."""
+    if key is None or len(key) < 4:
+        return "UNKNOWN"
+    code = int.from_bytes(key[2:4], "big", signed=True)
+    return CONTROL_TYPES[code] if 0 <= code < len(CONTROL_TYPES) else f"UNKNOWN_{code}"

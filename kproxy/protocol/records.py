@@ -1,0 +1,371 @@
+"""The content of a `records` field: record batches and message sets, read and written.
+
+    bytes ──batches──▶ Batch … ──.records──▶ Record …       ──to_json──▶ plain values
+      └────summary───▶ how many, from where to where, without decompressing
+    Record … ──encode_batch──▶ bytes (magic 2)      ──encode_message_set──▶ bytes (magic 0 and 1)
+
+The layout and how one batch is read stand in `record_batch`. The last batch of a field may be cut
+off by the broker; that is quiet, and counted (`Batches.bytes_left`). Nothing here decompresses
+before it is asked for records, and nothing decompresses without a bound.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from binascii import b2a_base64
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from kproxy.protocol.compression import (
+    CODECS,
+    DECOMPRESSED_BYTES_MAX,
+    RECORDS_MAX,
+    Allowance,
+    codec_name,
+    compress,
+)
+from kproxy.protocol.errors import ProtocolError
+from kproxy.protocol.record_batch import (
+    BATCH_HEADER,
+    CONTROL,
+    CONTROL_TYPES,
+    ENTRY_OVERHEAD,
+    LOG_APPEND_TIME,
+    MESSAGE_HEADERS,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    Batch,
+    Record,
+    entries,
+    read_header,
+    read_records,
+)
+
+_UNCHECKED_HEADER = struct.Struct(">qiibI")
+_CHECKED_HEADER = struct.Struct(">hiqqqhii")
+"""BATCH_HEADER in two: up to the checksum, and what the checksum covers."""
+_SUMMARY_OFFSETS = struct.Struct(">hi")
+"""Attributes and last offset delta, at byte 21 of a batch."""
+_JSON_RATIO = 64
+
+
+class Batches(list[Batch]):
+    """The batches of one `records` field."""
+
+    bytes_left: int = 0
+    """Bytes at the end that do not make a whole batch: brokers cut the last one off."""
+
+
+class Summary(NamedTuple):
+    """What the headers of a `records` field tell."""
+
+    batches: int
+    records: int | None
+    """None when a wrapper message of magic 0 or 1 keeps its count inside."""
+    first_offset: int | None
+    """None when there is nothing, or a wrapper message comes first: it tells its last offset."""
+    last_offset: int | None
+    magic: int | None
+    """Of the first batch."""
+    compression: str
+    """"none", a codec, or "mixed"."""
+
+
+def batches(data: bytes) -> Batches:
+    """Read the headers of all whole batches in `data`, the content of a `records` field.
+
+    A last batch that is cut off is left out; `bytes_left` of the result says how long it is.
+
+    Raises:
+        ProtocolError: an entry has an impossible length or an unknown magic byte.
+    """
+    data = bytes(data)
+    found = Batches()
+    end = 0
+    for start, end, magic in entries(data):
+        found.append(read_header(data, start, end, magic))
+    found.bytes_left = len(data) - end
+    return found
+
+
+def to_json(batches: Batch | Iterable[Batch]) -> Any:
+    """Give a batch, or a list of batches, as plain values: bytes as base64, no NaN, no bytes.
+
+    A batch whose records cannot be read has `"records": null`, the reason under `"error"` and its
+    bytes after the header under `"payload"`. One whose checksum is wrong has `"crc"` and
+    `"crc_computed"` beside `"crc_ok": false`. All batches of one call share one allowance for
+    decompression: 128 MiB, or 64 times their size if that is more.
+    """
+    if isinstance(batches, Batch):
+        return _batch_json(batches, Allowance())
+    batches = list(batches)
+    size = sum(len(batch.raw) for batch in batches)
+    allowance = Allowance(
+        max(DECOMPRESSED_BYTES_MAX, _JSON_RATIO * size), max(RECORDS_MAX, size // 4)
+    )
+    return [_batch_json(batch, allowance) for batch in batches]
+
+
+def summary(data: bytes) -> Summary:
+    """Count batches and records in `data` by their headers alone; stop at what is not a batch.
+
+    Takes time by the number of batches, decompresses nothing, checks no checksum, never raises.
+    """
+    count = records = 0
+    first: int | None = None
+    last: int | None = None
+    first_magic: int | None = None
+    codecs = 0
+    known = True
+    try:
+        for start, _, magic in entries(data):
+            offset = int.from_bytes(data[start : start + 8], "big", signed=True)
+            if magic == 2:
+                attributes, delta = _SUMMARY_OFFSETS.unpack_from(data, start + 21)
+                records += max(0, int.from_bytes(data[start + 57 : start + 61], "big", signed=True))
+            else:
+                attributes, delta = data[start + 17], 0
+                records += 1
+                known = known and not attributes & 7
+            if not count:
+                first_magic = magic
+                first = offset if magic == 2 or not attributes & 7 else None
+            last = offset + delta
+            codecs |= 1 << (attributes & 7)
+            count += 1
+    except ProtocolError:
+        pass
+    compression = "mixed" if codecs & codecs - 1 else codec_name(max(codecs, 1).bit_length() - 1)
+    return Summary(count, records if known else None, first, last, first_magic, compression)
+
+
+def _batch_json(batch: Batch, allowance: Allowance) -> dict[str, Any]:
+    records: list[Record] | None = None
+    trouble: dict[str, Any] = {}
+    try:
+        records = read_records(batch, allowance)
+    except ProtocolError as error:
+        header = MESSAGE_HEADERS[batch.magic] if batch.magic < 2 else BATCH_HEADER
+        trouble = {"error": str(error), "payload": _base64(batch.raw[header.size :])}
+    if not batch.crc_ok:
+        trouble |= {"crc": batch.crc, "crc_computed": batch.crc_computed}
+    return {
+        "base_offset": records[0].offset if batch.wrapper and records else batch.offset,
+        "magic": batch.magic,
+        "compression": batch.compression,
+        "partition_leader_epoch": batch.partition_leader_epoch,
+        "crc_ok": batch.crc_ok,
+        "timestamp_type": batch.timestamp_type,
+        "transactional": batch.transactional,
+        "control": batch.control,
+        "base_timestamp": batch.base_timestamp,
+        "max_timestamp": batch.max_timestamp,
+        "producer_id": batch.producer_id,
+        "producer_epoch": batch.producer_epoch,
+        "base_sequence": batch.base_sequence,
+        "records": None if records is None else [_record_json(record) for record in records],
+        **trouble,
+    }
+
+
+def _record_json(record: Record) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _base64(record.key),
+        "value": _base64(record.value),
+        "headers": [{"key": key, "value": _base64(value)} for key, value in record.headers],
+    }
+    if record.control_type is not None:
+        plain["control_type"] = record.control_type
+    if not record.crc_ok:
+        plain["crc_ok"] = False
+    return plain
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else b2a_base64(data, newline=False).decode("ascii")
+
+
+def encode_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: int | None = None,
+    compression: str = "none",
+    log_append_time: int | None = None,
+    max_timestamp: int | None = None,
+    last_offset: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    partition_leader_epoch: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytes:
+    """Write `records` as one batch of magic 2, with its checksum.
+
+    Offsets of records are absolute, as `Record` has them; `base_offset` and `last_offset` are those
+    of the first and last record unless given (compaction leaves them outside). `log_append_time`
+    (milliseconds) makes the batch one that the broker stamped: what records say of time is then
+    lost. Without records: an empty batch, as compaction leaves it.
+
+    Raises:
+        ValueError: an unknown codec, or a number that does not fit its field.
+    """
+    from crc32c import crc32c
+
+    records = list(records)
+    if base_offset is None:
+        base_offset = records[0].offset if records else 0
+    if last_offset is None:
+        last_offset = records[-1].offset if records else base_offset
+    times = [record.timestamp for record in records] or [NO_TIMESTAMP]
+    if log_append_time is not None:
+        max_timestamp = log_append_time
+    elif max_timestamp is None:
+        max_timestamp = max(times)
+    attributes = _codec_bits(compression)
+    attributes |= LOG_APPEND_TIME if log_append_time is not None else 0
+    attributes |= TRANSACTIONAL if transactional else 0
+    attributes |= CONTROL if control else 0
+    body = bytearray()
+    for record in records:
+        _put_record(body, record, base_offset, times[0])
+    payload = compress(compression, bytes(body))
+    fields = (last_offset - base_offset, times[0], max_timestamp)
+    producer = (producer_id, producer_epoch, base_sequence, len(records))
+    try:
+        checked = _CHECKED_HEADER.pack(attributes, *fields, *producer) + payload
+        length = BATCH_HEADER.size - ENTRY_OVERHEAD + len(payload)
+        unchecked = (base_offset, length, partition_leader_epoch, 2, crc32c(checked))
+        return _UNCHECKED_HEADER.pack(*unchecked) + checked
+    except struct.error as error:
+        raise ValueError(f"a record batch cannot hold this: {error}") from None
+
+
+def encode_message_set(
+    records: Iterable[Record],
+    *,
+    magic: int,
+    compression: str = "none",
+    log_append_time: int | None = None,
+) -> bytes:
+    """Write `records` as a message set of `magic` 0 or 1; compressed, as one wrapper message.
+
+    Headers, and in magic 0 timestamps, have no place there and are lost.
+
+    Raises:
+        ValueError: an unknown codec or magic, or a number that does not fit its field.
+    """
+    if magic not in (0, 1):
+        raise ValueError(f"message sets are of magic 0 and 1, not {magic}")
+    records = list(records)
+    codec = _codec_bits(compression)
+    stamp = LOG_APPEND_TIME if log_append_time is not None and magic else 0
+    plain = bytearray()
+    for record in records:
+        # Inside a wrapper of magic 1 offsets count from the first message (KIP-31).
+        relative = magic == 1 and codec
+        offset = record.offset - records[0].offset if relative else record.offset
+        time = record.timestamp if log_append_time is None else log_append_time
+        plain += _message_bytes(offset, magic, stamp, time, record.key, record.value)
+    if not codec or not records:
+        return bytes(plain)
+    times = [record.timestamp for record in records]
+    value = compress(compression, bytes(plain), lz4_checksum_broken=magic == 0)
+    time = max(times) if log_append_time is None else log_append_time
+    return _message_bytes(records[-1].offset, magic, codec | stamp, time, None, value)
+
+
+def rebase(data: bytes, base_offset: int, *, partition_leader_epoch: int = -1) -> bytes:
+    """Move the batches of magic 2 in `data` to `base_offset` and on, as a broker appends them.
+
+    Offset and leader epoch are outside the checksum, so nothing else changes, also of what is
+    compressed or damaged.
+
+    Raises:
+        ProtocolError: `data` is not whole batches of magic 2.
+    """
+    out = bytearray(data)
+    whole = 0
+    for start, end, magic in entries(data):
+        if magic != 2:
+            raise ProtocolError(
+                f"messages of magic {magic} cannot be moved", offset=start, field="records"
+            )
+        _, delta = _SUMMARY_OFFSETS.unpack_from(data, start + 21)
+        if delta < 0:
+            raise ProtocolError(f"last offset delta {delta}", offset=start + 23, field="records")
+        out[start : start + 8] = base_offset.to_bytes(8, "big", signed=True)
+        out[start + 12 : start + 16] = partition_leader_epoch.to_bytes(4, "big", signed=True)
+        base_offset += delta + 1
+        whole = end
+    if whole != len(data):
+        raise ProtocolError(
+            f"{len(data) - whole} bytes are no whole batch", offset=whole, field="records"
+        )
+    return bytes(out)
+
+
+def end_transaction_marker(
+    offset: int, timestamp: int, *, commit: bool, coordinator_epoch: int
+) -> Record:
+    """Make the record that ends a transaction, for `encode_batch(…, control=True)` (KIP-98)."""
+    key = struct.pack(">hh", 0, int(commit))
+    value = struct.pack(">hi", 0, coordinator_epoch)
+    return Record(offset, timestamp, key, value, control_type=CONTROL_TYPES[int(commit)])
+
+
+def _codec_bits(compression: str) -> int:
+    if compression not in CODECS:
+        raise ValueError(f"no such codec: {compression} (there are {', '.join(CODECS)})")
+    return CODECS.index(compression)
+
+
+def _put_record(out: bytearray, record: Record, base_offset: int, base_timestamp: int) -> None:
+    body = bytearray(1)
+    _put_varint(body, record.timestamp - base_timestamp)
+    _put_varint(body, record.offset - base_offset)
+    _put_bytes(body, record.key)
+    _put_bytes(body, record.value)
+    _put_varint(body, len(record.headers))
+    for key, value in record.headers:
+        _put_bytes(body, key.encode("utf-8", "surrogateescape"))
+        _put_bytes(body, value)
+    _put_varint(out, len(body))
+    out += body
+
+
+def _put_bytes(out: bytearray, data: bytes | None) -> None:
+    _put_varint(out, -1 if data is None else len(data))
+    out += data or b""
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    """Write a zig-zag varint of up to 64 bits."""
+    value = (value << 1 ^ value >> 63) & 0xFFFFFFFFFFFFFFFF
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _message_bytes(
+    offset: int,
+    magic: int,
+    attributes: int,
+    timestamp: int,
+    key: bytes | None,
+    value: bytes | None,
+) -> bytes:
+    """Write one message of magic 0 or 1, with its checksum."""
+    try:
+        checked = bytearray(struct.pack(">bbq", magic, attributes, timestamp if magic else 0))
+        del checked[10 if magic else 2 :]
+        for data in (key, value):
+            checked += struct.pack(">i", -1 if data is None else len(data))
+            checked += data or b""
+        return struct.pack(">qiI", offset, len(checked) + 4, zlib.crc32(checked)) + checked
+    except struct.error as error:
+        raise ValueError(f"a message cannot hold this: {error}") from None
