@@ -45,7 +45,9 @@ def fetched(command: list[str], what: str, folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         lines = (done.stdout + done.stderr).strip().splitlines()
-        reason = next((line for line in lines if "ERR" in line), lines[-1] if lines else "no output")
+        reason = next(
+            (line for line in lines if "ERR" in line), lines[-1] if lines else "no output"
+        )
         missing(f"{what} could not be fetched: {reason.strip()}")
 
 

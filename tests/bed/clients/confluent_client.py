@@ -126,7 +126,9 @@ def administer(bootstrap: str, work: dict) -> dict:
     calls("describe_cluster", lambda: wait(client.describe_cluster()))
     names = confluent_kafka.TopicCollection([topic])
     calls("describe_topics", lambda: wait(client.describe_topics(names)))
-    calls("create_partitions", lambda: wait(client.create_partitions([admin.NewPartitions(topic, 3)])))
+    calls(
+        "create_partitions", lambda: wait(client.create_partitions([admin.NewPartitions(topic, 3)]))
+    )
     calls("describe_configs", lambda: wait(client.describe_configs([of_topic])))
     _alter(calls, client, topic)
     latest = {first: admin.OffsetSpec.latest()}
@@ -140,7 +142,9 @@ def administer(bootstrap: str, work: dict) -> dict:
     calls("alter_offsets", lambda: wait(client.alter_consumer_group_offsets([moved])))
     calls("delete_groups", lambda: wait(client.delete_consumer_groups([group_id])))
     _secure(calls, client, topic)
-    calls("elect_leaders", lambda: wait(client.elect_leaders(confluent_kafka.ElectionType.PREFERRED)))
+    calls(
+        "elect_leaders", lambda: wait(client.elect_leaders(confluent_kafka.ElectionType.PREFERRED))
+    )
     calls("delete_topics", lambda: wait(client.delete_topics([topic])))
     return {"calls": calls.results}
 

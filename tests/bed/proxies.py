@@ -1,0 +1,88 @@
+"""`kproxy run` as a user runs it: a process, its first line, its log, its recording.
+
+::
+
+    with running(broker.address, folder) as proxy:
+        … clients use proxy.bootstrap …
+    proxy.recording, proxy.log
+
+The process is ended with SIGINT, as Ctrl-C would, and must then end well: exit code 0, nothing of
+a traceback in its log. With `--check-addresses` (always on here) a response with a foreign address
+ends it with an error, so that ending well also says that there was none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from tests.bed.waiting import until
+
+KPROXY = str(Path(sys.executable).with_name("kproxy"))
+
+
+@attrs.define(eq=False)
+class Proxy:
+    """A running `kproxy run`, or one that has ended."""
+
+    process: subprocess.Popen
+    bootstrap: str
+    """What it says clients should connect to."""
+    recording: Path
+    log_path: Path
+
+    @property
+    def port(self) -> int:
+        """The port of its bootstrap listener, on 127.0.0.1."""
+        return int(self.bootstrap.rpartition(":")[2])
+
+    @property
+    def log(self) -> str:
+        """What it has written on stderr so far."""
+        return self.log_path.read_text()
+
+    def says(self, pattern: str) -> str:
+        """Wait until a line of the log matches, and return it."""
+
+        def find() -> str | None:
+            return next((line for line in self.log.splitlines() if re.search(pattern, line)), None)
+
+        return str(until(find, f"the log says {pattern!r}"))
+
+    def stop(self) -> None:
+        """End it as Ctrl-C does; AssertionError when it does not end well."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        code = self.process.wait(timeout=20)
+        assert code == 0, f"kproxy run ended with {code}: {self.log}"
+        assert "Traceback" not in self.log, self.log
+
+
+@contextlib.contextmanager
+def running(bootstrap: str, folder: Path, *options: str) -> Iterator[Proxy]:
+    """Run kproxy before the cluster at `bootstrap`, recording into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    recording, log_path = folder / "recording.mcap", folder / "kproxy.log"
+    to = ["--bootstrap", bootstrap, "--listen", "127.0.0.1:0", "--record", str(recording)]
+    with log_path.open("w") as log:
+        command = [KPROXY, "run", *to, "--check-addresses", *options]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    assert process.stdout
+    try:
+        first = process.stdout.readline().strip()
+        assert first, f"kproxy run ended at once: {log_path.read_text()}"
+        proxy = Proxy(process, first, recording, log_path)
+        yield proxy
+        proxy.stop()
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        process.stdout.close()

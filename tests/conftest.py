@@ -1,0 +1,67 @@
+"""What all tests share: hypothesis profiles, and the brokers of the test bed.
+
+Profiles: `dev` (the default) is quick and always tries the same examples; `exhaustive` takes its
+time: `pytest --hypothesis-profile=exhaustive`.
+
+Brokers live for the whole session and start when the first test asks for them. Names are never
+shared between tests (`prefix`), so one broker serves them all.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from tests.bed import brokers, kafka, mock_cluster
+
+hypothesis.settings.register_profile("dev", max_examples=50, derandomize=True, deadline=None)
+hypothesis.settings.register_profile("exhaustive", max_examples=5000, deadline=None)
+hypothesis.settings.load_profile("dev")
+
+
+@pytest.fixture
+def prefix() -> str:
+    """A prefix for topics and groups that no other test of any session uses."""
+    return f"t{os.urandom(4).hex()}"
+
+
+@pytest.fixture(scope="session")
+def bed_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the session's brokers keep their data; removed at the end, it gets big."""
+    folder = tmp_path_factory.mktemp("brokers")
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def kafka_431(bed_folder: Path) -> Iterator[kafka.Kafka]:
+    """A Kafka 4.3.1 broker; do not stop it."""
+    with kafka.running("4.3.1", bed_folder / "4.3.1") as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def kafka_392(bed_folder: Path) -> Iterator[kafka.Kafka]:
+    """A Kafka 3.9.2 broker; do not stop it."""
+    with kafka.running("3.9.2", bed_folder / "3.9.2") as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def mock_brokers() -> Iterator[str]:
+    """The bootstrap addresses of a mock cluster of three brokers."""
+    with mock_cluster.running() as addresses:
+        yield addresses
+
+
+@pytest.fixture(scope="session")
+def any_broker(request: pytest.FixtureRequest) -> Iterator[brokers.Found]:
+    """Whatever broker this machine has, the most real first: see `brokers`."""
+    fixture = request.getfixturevalue
+    with brokers.found(lambda: fixture("kafka_431"), lambda: fixture("mock_brokers")) as broker:
+        yield broker

@@ -1,0 +1,132 @@
+"""Every client works through kproxy unchanged, and the recording has all that it did.
+
+One test per pair of client and broker: the client's program does its whole job through
+`kproxy run`; then its own account of it is judged, and the recording.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy.exchange.exchange import Exchange
+from kproxy.view import jsonl
+from tests.bed import brokers, programs, proxies, recorded
+from tests.bed.clients.job import COMPRESSIONS, KEPT, records
+from tests.bed.programs import CLIENTS, Client
+
+pytestmark = pytest.mark.broker
+
+# What librdkafka's mock cluster answers with malformed bytes: the error to an ApiVersions version
+# that it does not know lacks a field, and LeaveGroup 3+ lacks the members.
+MOCK_MALFORMED = {"ApiVersions": 3, "LeaveGroup": 3}
+
+# Admin calls that one broker can only refuse.
+REFUSED = {"alterReplicaLogDirs": "LogDirNotFound", "unregisterBroker": "BrokerIdNotRegistered"}
+
+_MARKS = {"java": pytest.mark.java, "kafkajs": pytest.mark.node}
+
+PAIRS = [
+    pytest.param(client, broker, id=f"{client.name}-{broker}", marks=_MARKS.get(family, ()))
+    for client in CLIENTS
+    for family in [client.name.partition("-")[0]]
+    for broker in client.steps
+]
+
+
+@pytest.fixture
+def address(request: pytest.FixtureRequest, broker: str) -> str:
+    """The bootstrap addresses of the broker that a test is parametrized with."""
+    if broker == "mock":
+        return request.getfixturevalue("mock_brokers")
+    return request.getfixturevalue(f"kafka_{broker.replace('.', '')}").address
+
+
+@pytest.mark.parametrize(("client", "broker"), PAIRS)
+def test_a_client_works_unchanged_and_all_of_it_is_recorded(
+    client: Client, broker: str, address: str, prefix: str, tmp_path: Path
+) -> None:
+    steps = client.steps[broker]
+    with proxies.running(address, tmp_path) as proxy:
+        results = programs.work(client, proxy.bootstrap, prefix, steps)
+    judge_work(results, aborts_are_hidden=broker != "mock")
+
+    malformed = MOCK_MALFORMED if broker == "mock" else {}
+    found = recorded.exchanges(proxy.recording, malformed)
+    judge_recording(found, steps, prefix)
+
+
+def judge_work(results: dict[str, Any], aborts_are_hidden: bool = True) -> None:
+    """What a client says of its work is what every client must be able to say."""
+    expected = sorted(json.dumps(each) for kind in COMPRESSIONS for each in records(kind))
+    if "produce" in results:
+        assert results["produce"]["produced"] == len(expected)
+    for step in ("group", "group848"):
+        if step in results:
+            assert sorted(map(json.dumps, results[step]["records"])) == expected
+            assert results[step]["committed"] == len(expected)
+    if "transactions" in results:
+        dropped = [] if aborts_are_hidden else ["dropped"]
+        assert results["transactions"]["values"] == [*KEPT[:2], *dropped, KEPT[2]]
+    for name, outcome in results.get("admin", {}).get("calls", {}).items():
+        assert outcome == "ok" or outcome.startswith(REFUSED.get(name, "ok")), (name, outcome)
+
+
+def judge_recording(found: list[Exchange], steps: tuple[str, ...], prefix: str) -> None:
+    """A recording of those steps has their exchanges, and the very records."""
+    count = recorded.count(found)
+    produced = list(produced_batches(found, f"{prefix}-records"))
+    assert {batch["compression"] for batch in produced} == set(COMPRESSIONS)
+    # as sets: clients produce again what a broker refuses for a moment (a leader not yet known)
+    expected = {each[:2] for kind in COMPRESSIONS for each in records(kind)}
+    sent = [each for batch in produced for each in batch["records"]]
+    assert {(text(each["key"]), text(each["value"])) for each in sent} == expected
+    assert all(batch["crc_ok"] for batch in produced)
+
+    assert count["Produce"] >= len(COMPRESSIONS)
+    assert count["Fetch"] >= 1 and count["OffsetCommit"] >= 1
+    assert count["JoinGroup"] >= 1 and count["SyncGroup"] >= 1
+    if "group848" in steps:
+        assert count["ConsumerGroupHeartbeat"] >= 2  # joining and leaving
+    if "transactions" in steps:
+        assert count["EndTxn"] == 3 and count["TxnOffsetCommit"] >= 1
+    if "admin" in steps:
+        assert count["CreateTopics"] == 1 and count["DeleteTopics"] == 1
+    assert len(found) < 400, "far more exchanges than the client had reason to make"
+
+
+def produced_batches(found: list[Exchange], topic: str) -> Iterator[dict[str, Any]]:
+    """The record batches that were produced to a topic, as `show --json` has them.
+
+    Produce 13+ names topics by id, which the test does not know: there it takes all of them but
+    the transactional ones.
+    """
+    for each in found:
+        if each.api != "Produce":
+            continue
+        for data in jsonl.to_json(each)["request"]["topic_data"]:
+            if data.get("name", topic) == topic:
+                for partition in data["partition_data"]:
+                    for batch in partition["records"]:
+                        if not batch["transactional"]:
+                            yield batch
+
+
+def text(encoded: str | None) -> str | None:
+    """What base64 of a key or value says."""
+    return None if encoded is None else base64.b64decode(encoded).decode()
+
+
+def test_whatever_broker_there_is_can_be_recorded(
+    any_broker: brokers.Found, prefix: str, tmp_path: Path
+) -> None:
+    client = programs.named("confluent-kafka")
+    with proxies.running(any_broker.address, tmp_path) as proxy:
+        results = programs.work(client, proxy.bootstrap, prefix, ("produce", "group"))
+    judge_work(results)
+    recorded.exchanges(proxy.recording, MOCK_MALFORMED if any_broker.kind == "mock" else {})
