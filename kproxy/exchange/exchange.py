@@ -259,8 +259,10 @@ class Exchange:
     @functools.cached_property
     def errors(self) -> list[str]:
         """Kafka's names of the errors in the response, each once, in order of appearance."""
-        if self.response is None or self.api_key is None:
+        if self.api_key is None or self.response_frame is None:
             return []
+        if self.response is None:
+            return facts.errors_of_opaque(self.api_key, self.response_frame)
         return facts.errors(self.api_key, self.response)
 
     @functools.cached_property

@@ -1,7 +1,7 @@
 """What can be read out of one frame: its client id, its errors, the bytes that were sent on.
 
 Errors are found by the schema: every int16 field of a response whose name ends in `error_code`,
-at whatever depth; no API is special.
+at whatever depth.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kproxy.exchange.entries import REWRITTEN, Frame
-from kproxy.protocol import error_name, schema
+from kproxy.protocol import codec, error_name, schema
 
 Splices = Sequence[Sequence[Any]]
 """[[offset in the frame as it came, length of what goes, base64 of what takes its place], …]"""
 
-_CONTROLLED_SHUTDOWN = 7
+_UNSUPPORTED_VERSION = codec.UNSUPPORTED_VERSION.to_bytes(2, "big")
 _CLIENT_ID_END_MAX = 14 + 32767
 """Where the longest client id ends."""
 
@@ -28,7 +28,7 @@ def client_id(frame: Frame) -> tuple[bool, str | None]:
     All request headers have it at the same place, as a nullable string with a 2-byte length,
     except ControlledShutdown v0 (a version 0 header).
     """
-    if (frame.api_key, frame.api_version) == (_CONTROLLED_SHUTDOWN, 0):
+    if (frame.api_key, frame.api_version) == (codec.CONTROLLED_SHUTDOWN, 0):
         return True, None
     head = frame.pieces[0] if frame.pieces else b""
     if len(frame.pieces) > 1 and len(head) < _CLIENT_ID_END_MAX:
@@ -72,6 +72,17 @@ def errors(api_key: int, body: Any) -> list[str]:
     found: dict[int, None] = {}
     _collect(body, _error_fields(api_key), found)
     return [error_name(code) for code in found]
+
+
+def errors_of_opaque(api_key: int, frame: bytes) -> list[str]:
+    """Return what is certain of a response that cannot be decoded: an ApiVersions refusal.
+
+    Whatever comes behind it, a body that starts with error 35 says that the broker does not know
+    the version of the request (KIP-511); librdkafka's mock cluster goes on with garbage.
+    """
+    if api_key == codec.API_VERSIONS and frame[8:10] == _UNSUPPORTED_VERSION:
+        return [error_name(codec.UNSUPPORTED_VERSION)]
+    return []
 
 
 @functools.cache

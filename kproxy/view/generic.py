@@ -6,7 +6,9 @@ nothing about the matter (throttling, error codes, deadlines) are left out.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 from kproxy.protocol import schema
 from kproxy.view.wording import LISTED_MAX, count, joined, listed, shortened
@@ -18,29 +20,35 @@ _NAMED = ("topicName", "groupId", "transactionalId")
 
 def asked(body: Any, api_key: int | None) -> str:
     """Describe the body of a request: `orders, payments, include_synonyms`."""
-    return _described(body, api_key, schema.REQUEST)
+    fields = _set_fields(body, api_key, schema.REQUEST)
+    return _worded([_field(field, value) for field, value in fields])
 
 
 def answered(body: Any, api_key: int | None) -> str:
-    """Describe the body of a response: `2 groups: checkout, billing`."""
-    return _described(body, api_key, schema.RESPONSE)
+    """Describe the body of a response, by what it lists: `2 groups: checkout, billing`."""
+    fields = _set_fields(body, api_key, schema.RESPONSE)
+    lists = [(field, value) for field, value in fields if isinstance(value, list)]
+    # Numbers mean little to who does not know the field.
+    return _worded([_array(*each) for each in lists if not isinstance(each[1][0], int)])
 
 
-def _described(body: Any, api_key: int | None, direction: str) -> str:
+def _set_fields(
+    body: Any, api_key: int | None, direction: str
+) -> Iterator[tuple[schema.Field, Any]]:
+    """The top-level fields that have another value than their default."""
     message = None if api_key is None else schema.message(api_key, direction)
-    if message is None:
-        return ""
-    words = []
-    for field in message.fields:
-        if field.name not in _SKIPPED:
-            words.append(_field(field, getattr(body, field.name)))
+    for field in () if message is None else message.fields:
+        value = getattr(body, field.name)
+        if field.name not in _SKIPPED and value not in (None, [], schema.default_value(field)):
+            yield field, value
+
+
+def _worded(words: list[str]) -> str:
     words = [word for word in words if word]
     return joined(*words[:_FIELDS_MAX], "…" if len(words) > _FIELDS_MAX else "")
 
 
 def _field(field: schema.Field, value: Any) -> str:
-    if value == schema.default_value(field) or value is None:
-        return ""
     if isinstance(value, list):
         return _array(field, value)
     if isinstance(value, bool):
@@ -54,12 +62,12 @@ def _field(field: schema.Field, value: Any) -> str:
 
 
 def _array(field: schema.Field, values: list[Any]) -> str:
-    if not values:
-        return ""
     if isinstance(values[0], str):
         return listed(values)
     if isinstance(values[0], int):
         return f"{field.name} {listed(map(str, values))}"
+    if isinstance(values[0], bytes | UUID):
+        return count(len(values), field.name.removesuffix("s"))
     label = _label(field.fields)
     noun = field.name.removesuffix("s").replace("_", " ")
     if label is None:

@@ -30,7 +30,10 @@ from kproxy.view.summary import Summary, summarise
 from kproxy.view.wording import Names, milliseconds, printable
 
 CONNECTION_WIDTH = 7
+_NARROW = 100
+"""Terminals with fewer columns get shorter times."""
 _API_WIDTH = 18
+_API_WIDTH_NARROW = 12
 _WORDS_WIDTH_MIN = 20
 
 # Select Graphic Rendition of ECMA-48: the eight colours that every terminal has.
@@ -56,7 +59,7 @@ def line(
 
 def worded(exchange: Exchange, summary: Summary, colour: bool, width: int | None) -> str:
     """Return the line of an exchange that has been summarised already."""
-    head = list(_head(exchange))
+    head = list(_head(exchange, width is not None and width < _NARROW))
     asked, answered = printable(summary.asked), list(_answered(exchange, summary))
     if width is not None:
         space = max(width - _length(head), _WORDS_WIDTH_MIN)
@@ -159,18 +162,18 @@ class _Given(dict[str, Any]):
         return "?"
 
 
-def _head(exchange: Exchange) -> Iterator[Segment]:
+def _head(exchange: Exchange, narrow: bool) -> Iterator[Segment]:
     time = exchange.time
-    yield "dim", f"{time:%H:%M:%S}.{time.microsecond // 1000:03} "
+    fraction = "" if narrow else f".{time.microsecond // 1000:03}"
+    yield "dim", f"{time:%H:%M:%S}{fraction} "
     node = "" if exchange.node_id is None else f"→n{exchange.node_id}"
     yield "", f"c{exchange.connection}{node}".ljust(CONNECTION_WIDTH)
-    broker = milliseconds(exchange.broker_ms)
-    yield "", f" {broker:>5}"
-    proxy = milliseconds(exchange.proxy_ms)
-    yield "dim", f" {'+' + proxy:>5}ms "
+    yield "", f" {milliseconds(exchange.broker_ms):>5}"
+    proxy = f"+{milliseconds(exchange.proxy_ms)}"
+    yield "dim", f" {proxy:>5}{'' if narrow else 'ms'} "
     version = "" if exchange.api_version is None else f" v{exchange.api_version}"
     api = f"{exchange.api or 'half a header'}{version}"
-    yield "api", f"{api:<{_API_WIDTH}} "
+    yield "api", f"{api:<{_API_WIDTH_NARROW if narrow else _API_WIDTH}} "
 
 
 def _answered(exchange: Exchange, summary: Summary) -> Iterator[Segment]:

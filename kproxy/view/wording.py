@@ -105,12 +105,23 @@ def at(partition: int, offset: int | str) -> str:
 
 
 def by_topic(
-    topics: Iterable[Any] | None, names: Names, inner: str, entry: Callable[[Any], str]
+    topics: Iterable[Any] | None,
+    names: Names,
+    inner: str,
+    entry: Callable[[Any], str],
+    named: bool = True,
 ) -> str:
-    """List topics with their partitions (attribute `inner`), each worded by `entry`."""
+    """List topics with their partitions (attribute `inner`), each worded by `entry`.
+
+    With `named` false, a single topic goes without its name: the request has it.
+    """
+    topics = list(topics or ())
     return listed(
-        partitions(names.topic(topic), [entry(each) for each in getattr(topic, inner) or ()])
-        for topic in topics or ()
+        partitions(
+            names.topic(topic) if named or len(topics) > 1 else "",
+            [entry(each) for each in getattr(topic, inner) or ()],
+        )
+        for topic in topics
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from kproxy.exchange.units import format_bytes
@@ -14,27 +15,37 @@ from kproxy.view.wording import (
     nothing,
 )
 
+_NODES_LISTED_MAX = 6
+
 # ---- the cluster
 
 
 def _metadata(request: Any, names: Names) -> str:
     if request.topics is None:
         return "all topics"
-    return listed(names.topic(topic) for topic in request.topics) or "no topics"
+    # An empty list means none, but all in version 0: the response makes it clear.
+    return listed(names.topic(topic) for topic in request.topics)
 
 
 def _cluster(response: Any, names: Names) -> str:
-    brokers = listed((str(broker.node_id) for broker in response.brokers or ()), 5)
     known = [topic for topic in response.topics or () if not topic.error_code]
-    topics = f"{names.topic(known[0])} " if len(known) == 1 else f"{count(len(known), 'topic')}, "
     in_all = count(sum(len(topic.partitions or ()) for topic in known), "partition")
-    told = f"{topics}{in_all}" if len(known) != 1 else f"{topics}has {in_all}"
-    return joined(f"brokers {brokers}" if brokers else "no brokers", told if known else "")
+    # One topic is named by the request.
+    told = joined(count(len(known), "topic") if len(known) > 1 else "", in_all if known else "")
+    return joined(told, _nodes(broker.node_id for broker in response.brokers or ()))
 
 
 def _brokers(response: Any, names: Names) -> str:
-    brokers = listed((str(broker.broker_id) for broker in response.brokers or ()), 5)
-    return joined(f"brokers {brokers}" if brokers else "", f"controller {response.controller_id}")
+    nodes = _nodes(broker.broker_id for broker in response.brokers or ())
+    return joined(nodes, f"controller {response.controller_id}")
+
+
+def _nodes(node_ids: Iterable[int]) -> str:
+    ids = [str(node_id) for node_id in node_ids]
+    if not ids:
+        return "no brokers"
+    more = f" +{len(ids) - _NODES_LISTED_MAX}" if len(ids) > _NODES_LISTED_MAX else ""
+    return f"broker{'s' * (len(ids) > 1)} {','.join(ids[:_NODES_LISTED_MAX])}{more}"
 
 
 def _api_versions(request: Any, names: Names) -> str:

@@ -22,6 +22,8 @@ from kproxy.view.wording import (
     transaction,
 )
 
+_MARKER_BYTES_MAX = 1024
+
 # ---- records
 
 
@@ -56,19 +58,23 @@ class _Tally:
                 self._marker(batch)
             else:
                 self.uncounted |= batch.record_count is None
-                self.found += batch.record_count or 0
+                self.found += max(batch.record_count or 0, 0)
 
     def _marker(self, batch: records.Batch) -> None:
+        # A real marker is tiny; what is made to look like one is not worth decompressing.
+        if batch.compression != "none" or len(batch.raw) > _MARKER_BYTES_MAX:
+            self.markers["marker"] = None
+            return
         try:
-            self.markers.update((each.control_type or "", None) for each in batch.records)
+            self.markers.update((each.control_type or "marker", None) for each in batch.records)
         except ProtocolError:
-            self.markers["unreadable marker"] = None
+            self.markers["marker"] = None
 
     def __str__(self) -> str:
-        if self.found or not self.markers:
-            text = f"{self.found or ''}+ records" if self.uncounted else count(self.found, "record")
+        if self.uncounted:
+            text = f"{self.found}+ records" if self.found else "records"
         else:
-            text = ""
+            text = count(self.found, "record") if self.found or not self.markers else ""
         return joined(text, *self.markers)
 
 
@@ -180,7 +186,7 @@ def _offsets_listed(response: Any, names: Names) -> str:
         several = getattr(partition, "old_style_offsets", None)
         return at(partition.partition_index, several[0] if several else partition.offset)
 
-    return by_topic(response.topics, names, "partitions", entry)
+    return by_topic(response.topics, names, "partitions", entry, named=False)
 
 
 def _leader_epochs(request: Any, names: Names) -> str:
@@ -190,7 +196,9 @@ def _leader_epochs(request: Any, names: Names) -> str:
 
 
 def _epoch_ends(response: Any, names: Names) -> str:
-    return by_topic(response.topics, names, "partitions", lambda p: at(p.partition, p.end_offset))
+    return by_topic(
+        response.topics, names, "partitions", lambda p: at(p.partition, p.end_offset), named=False
+    )
 
 
 def _delete_records(request: Any, names: Names) -> str:

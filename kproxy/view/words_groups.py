@@ -135,6 +135,7 @@ def _offset_fetch(request: Any, names: Names) -> str:
 
 def _offsets_fetched(response: Any, names: Names) -> str:
     found = [topic for group in response.groups or [response] for topic in group.topics or ()]
+    # A request for all partitions names none of them.
     return by_topic(found, names, "partitions", lambda p: at(p.partition_index, p.committed_offset))
 
 
