@@ -16,6 +16,7 @@ from kproxy.exchange.entries import CONNECTIONS as CONNECTIONS_NAME
 from kproxy.exchange.entries import EVENTS as EVENTS_NAME
 from kproxy.exchange.entries import MORE, Frame, Note, Side
 from kproxy.recording.format import (
+    CHANNEL,
     CONNECTIONS,
     FRAME_HEAD,
     FRAMES,
@@ -91,6 +92,8 @@ class Content:
                     yield entry
             elif self.scan.info.native:
                 raise self._wrong(f"has a record of kind {opcode}")
+            elif opcode == CHANNEL:
+                self._channel(data[at + RECORD.size : after])
             at = after
 
     def only_table(self) -> bytes:
@@ -128,6 +131,12 @@ class Content:
 
     def _wrong(self, what: str) -> RecordingError:
         return self.scan.damage(self.chunk.offset, f"a chunk {what}")
+
+    def _channel(self, content: bytes) -> None:
+        try:
+            self.scan.channel(content)
+        except ValueError as error:
+            raise self._wrong(f"has a channel that does not decode: {error}") from None
 
     def _message(self, data: bytes, at: int, end: int) -> Frame | Note | None:
         """Return the entry that a message record holds; None on other channels."""

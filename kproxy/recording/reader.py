@@ -143,9 +143,10 @@ def info(path: Path | str) -> Info:
     path = Path(path)
     with open_recording(path) as file:
         scan = Scan(path, file)
-        first = next(scan.chunks(skip=lambda _: True), None)
-        if first is not None and not scan.info.start_ns:  # another tool dropped the metadata
-            scan.info.start_ns = first.start_ns
+        first = next(scan.chunks(skip=lambda _: scan.info.native), None)
+        if first is not None and not scan.info.native:  # other tools may drop the metadata
+            next(Content(scan, first).entries(), None)
+            scan.info.start_ns = scan.info.start_ns or first.start_ns
         return scan.info
 
 

@@ -273,7 +273,7 @@ class Scan:
         in_head = opcode in _HEAD_LAYOUTS and not chunks and not self.info.format_version
         if self._native and not in_head:
             raise self.damage(self.offset, f"a record of kind {opcode} does not belong here")
-        take = {HEADER: self._header, CHANNEL: self._channel, METADATA: self._metadata}.get(opcode)
+        take = {HEADER: self._header, CHANNEL: self.channel, METADATA: self._metadata}.get(opcode)
         before = self.crc
         try:
             if take is None:
@@ -311,7 +311,11 @@ class Scan:
         native = library.startswith(LIBRARY_PREFIX)
         self.info = Info(self.path, library or "unknown", native)
 
-    def _channel(self, content: bytes, before: int) -> None:
+    def channel(self, content: bytes, before: int = 0) -> None:
+        """Take a Channel record; other tools put them into chunks.
+
+        Raises: ValueError, when it does not decode.
+        """
         number = int.from_bytes(content[:2], "little")
         topic, at = take_string(content, 4)
         _, at = take_string(content, at)
@@ -356,10 +360,6 @@ class Scan:
         what = "a chunk"
         if self._native and not self.info.format_version:
             raise self.damage(self.offset, "its head is not complete")
-        if not self.channels:
-            raise self.error(
-                self.offset, "is not a recording: no Kafka channel comes before a chunk"
-            )
         fixed = self._read(CHUNK_FIXED.size + 4, what)
         start_ns, end_ns, size, crc = CHUNK_FIXED.unpack_from(fixed)
         name_bytes = int.from_bytes(fixed[-4:], "little")

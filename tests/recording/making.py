@@ -1,0 +1,230 @@
+"""Entries and files for the tests of recordings."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import hypothesis
+import mcap.reader
+import mcap.records
+import mcap.writer
+from hypothesis import strategies as st
+from mcap.stream_reader import StreamReader
+
+from kproxy.exchange.entries import CONNECTIONS, EVENTS, FRAGMENT, MORE, Frame, Note, Side
+from kproxy.recording import Writer
+
+START_NS = 1_790_000_000_000_000_000
+SETTINGS = {"start_ns": START_NS, "schema_id": "5eed5eed", "library_version": "0.1.0"}
+
+
+def exhaustive() -> bool:
+    """Whether the tests were asked to take their time (`--hypothesis-profile=exhaustive`)."""
+    return hypothesis.settings.default.max_examples >= 1000
+
+
+def request(number: int, data: bytes, **more: Any) -> Frame:
+    """A request frame, received `number` ms after the start and sent on 30 µs later."""
+    received_ns = START_NS + number * 1_000_000
+    frame = Frame(
+        Side.CLIENT, 3, number, 0, 11, number - 5, received_ns, [data], len(data), 0,
+        received_ns + 30_000,
+    )  # fmt: skip
+    return attrs.evolve(frame, **more)
+
+
+def response(number: int, data: bytes, **more: Any) -> Frame:
+    """The response to `request(number, …)`, 400 µs after it."""
+    asked_ns = START_NS + number * 1_000_000
+    frame = Frame(
+        Side.BROKER, 3, number, 0, 11, number - 5, asked_ns + 400_000, [data], len(data), 0,
+        asked_ns + 450_000, asked_ns, asked_ns + 30_000, 200, 0, 0,
+    )  # fmt: skip
+    return attrs.evolve(frame, **more)
+
+
+def opened(connection: int = 3, time_ns: int = START_NS, **more: Any) -> Note:
+    """The note that a connection was opened."""
+    return Note(CONNECTIONS, time_ns, {"event": "opened", "connection": connection, **more})
+
+
+def event(name: str, time_ns: int = START_NS, **more: Any) -> Note:
+    """A note on EVENTS."""
+    return Note(EVENTS, time_ns, {"event": name, **more})
+
+
+def conversation() -> list[list[Frame | Note]]:
+    """Three batches with everything that a small file can hold."""
+    return [
+        [opened(client_address="127.0.0.1:5000"), request(1, b"\0\0\0\4abcd"), request(2, b"x" * 90)],
+        [response(1, b"\0\0\0\2ok"), event("rewritten", START_NS + 1, number=1)],
+        [
+            response(2, b"", pieces=[], frame_bytes=0, flags=32, sent_ns=0),
+            request(3, b"first", flags=FRAGMENT | MORE, frame_bytes=9),
+            request(3, b"last", flags=FRAGMENT, frame_bytes=9),
+            Note(CONNECTIONS, START_NS + 9_000_000, {"event": "closed", "connection": 3}),
+        ],
+    ]  # fmt: skip
+
+
+def write(path: Path, batches: Iterable[Sequence[Frame | Note]], **settings: Any) -> Path:
+    """Write a complete recording; return its path."""
+    writer = Writer(path, **(SETTINGS | settings))
+    for batch in batches:
+        writer.write(batch)
+    writer.close()
+    return path
+
+
+def plain(entry: Frame | Note) -> tuple[Any, ...]:
+    """An entry as a value that compares: the data joined, times as the format keeps them."""
+    if isinstance(entry, Note):
+        return (entry.channel, entry.time_ns, entry.body)
+    frame = attrs.evolve(
+        entry,
+        pieces=[],
+        sent_ns=_kept(entry.received_ns, entry.sent_ns),
+        request_sent_ns=_kept(entry.request_received_ns, entry.request_sent_ns),
+    )
+    return (*attrs.astuple(frame), entry.data)
+
+
+def _kept(received_ns: int, sent_ns: int) -> int:
+    """When a frame was sent, as a delay in whole µs keeps it."""
+    return received_ns + (sent_ns - received_ns) // 1000 * 1000 if sent_ns else 0
+
+
+def plains(entries: Iterable[Frame | Note]) -> list[tuple[Any, ...]]:
+    """`plain` of each, neighbouring pieces of one frame joined."""
+    joined: list[tuple[Any, ...]] = []
+    flags_at = [field.name for field in attrs.fields(Frame)].index("flags")
+    more = False
+    for entry in entries:
+        value = plain(entry)
+        if isinstance(entry, Frame) and more:
+            before = joined.pop()
+            value = (
+                *before[:flags_at],
+                value[flags_at],
+                *before[flags_at + 1 : -1],
+                before[-1] + value[-1],
+            )
+        more = isinstance(entry, Frame) and bool(entry.flags & MORE)
+        joined.append(value)
+    return joined
+
+
+# ---------------------------------------------------------------- arbitrary entries
+
+
+def _frames() -> st.SearchStrategy[Frame]:
+    def make(
+        numbers: tuple[int, ...],
+        times: tuple[int, ...],
+        pieces: list[bytes],
+        side: Side,
+        flags: int,
+    ) -> Frame:
+        size, request_bytes, number, connection, correlation, key, version, error, fault = numbers
+        received, sent, asked, asked_sent = times
+        return Frame(
+            side, connection, number, key, version, correlation, received, list(pieces),
+            size, flags, received + sent if sent else 0, asked, asked + asked_sent if asked_sent else 0,
+            request_bytes, error, fault,
+        )  # fmt: skip
+
+    u32 = st.integers(0, 2**32 - 1)
+    i16 = st.integers(-(2**15), 2**15 - 1)
+    u16 = st.integers(0, 2**16 - 1)
+    i32 = st.integers(-(2**31), 2**31 - 1)
+    time = st.integers(1, 2**62)
+    delay = st.one_of(st.just(0), st.integers(1, 4_000_000_000_000))
+    numbers = st.tuples(u32, u32, st.integers(0, 2**64 - 1), u32, i32, i16, i16, i16, u16)
+    pieces = st.lists(st.one_of(st.binary(max_size=300), st.just(b"j" * 20_000)), max_size=3)
+    flags = st.integers(0, 2047).map(lambda flags: flags & ~(FRAGMENT | MORE))
+    return st.builds(
+        make, numbers, st.tuples(time, delay, time, delay), pieces, st.sampled_from(Side), flags
+    )
+
+
+def _notes() -> st.SearchStrategy[Note]:
+    text = st.text(max_size=10)
+    values = st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(), text),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3), st.dictionaries(text, inner, max_size=3)
+        ),
+        max_leaves=6,
+    )
+    bodies = st.dictionaries(text, values, max_size=4)
+    return st.builds(Note, st.sampled_from([CONNECTIONS, EVENTS]), st.integers(0, 2**62), bodies)
+
+
+batches_of_entries = st.lists(st.lists(st.one_of(_frames(), _notes()), max_size=6), max_size=4)
+"""Batches of arbitrary entries."""
+
+
+# ---------------------------------------------------------------- the oracle
+
+
+def oracle(path: Path) -> list[mcap.records.McapRecord]:
+    """Every record of a file, chunks taken apart, read by the mcap package with CRC validation."""
+    with path.open("rb") as file:
+        return list(StreamReader(file, validate_crcs=True).records)
+
+
+def oracle_messages(path: Path, topic: str) -> list[bytes]:
+    """The data of a topic's messages, found through the summary and the chunk index."""
+    with path.open("rb") as file:
+        reader = mcap.reader.SeekingReader(file, validate_crcs=True)
+        messages = reader.iter_messages(topics=[topic], log_time_order=False)
+        return [message.data for _, _, message in messages]
+
+
+def oracle_accepts(data: bytes) -> bool:
+    """Whether the mcap package reads these bytes as a file, reading front to back."""
+    try:
+        for _ in StreamReader(io.BytesIO(data), validate_crcs=True).records:
+            pass
+    except Exception:  # whatever it makes of nonsense
+        return False
+    return True
+
+
+def rewrite(source: Path, target: Path, *, metadata: bool = True, **options: Any) -> Path:
+    """Copy a recording as other MCAP tools do: other chunks, ids and indexes, same messages."""
+    with source.open("rb") as file, target.open("wb") as out:
+        writer = mcap.writer.Writer(out, **options)
+        writer.start(profile="kproxy", library="some tool 1.0; kproxy 0.1.0")
+        channels: dict[int, int] = {}
+        writer.register_schema("padding", "", b"")
+        for record in StreamReader(file).records:
+            if isinstance(record, mcap.records.DataEnd):
+                break
+            if isinstance(record, mcap.records.Metadata) and metadata:
+                writer.add_metadata(record.name, record.metadata)
+            if isinstance(record, mcap.records.Channel):
+                writer.register_channel("/other", "json", 0)
+                channels[record.id] = writer.register_channel(
+                    record.topic, record.message_encoding, 0, record.metadata
+                )
+            if isinstance(record, mcap.records.Message):
+                writer.add_message(
+                    channels[record.channel_id], record.log_time, record.data, record.publish_time
+                )
+        writer.finish()
+    return target
+
+
+def flips(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The bytes with one bit flipped: a bit of every byte (all of them when exhaustive)."""
+    for offset in range(len(data)):
+        for bit in range(8) if exhaustive() else [(offset * 5 + data[offset]) % 8]:
+            flipped = bytearray(data)
+            flipped[offset] ^= 1 << bit
+            yield offset, bytes(flipped)

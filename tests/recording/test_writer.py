@@ -1,0 +1,248 @@
+"""What the writer leaves on disk, as the mcap package sees it, and what it does when it cannot."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+from pathlib import Path
+
+import mcap.records
+import pytest
+from hypothesis import given
+
+from kproxy.exchange.entries import FRAGMENT, MORE
+from kproxy.recording import Writer, entries, verify
+from tests.recording.making import (
+    SETTINGS,
+    START_NS,
+    batches_of_entries,
+    conversation,
+    event,
+    oracle,
+    oracle_accepts,
+    oracle_messages,
+    plains,
+    request,
+    response,
+    write,
+)
+
+
+@pytest.mark.parametrize("compression", ["adaptive", "none"])
+def test_the_mcap_package_reads_every_message(tmp_path: Path, compression: str) -> None:
+    path = write(tmp_path / "a.mcap", conversation(), compression=compression)
+    frames = oracle_messages(path, "/kafka/frames")
+    assert [frame[64:] for frame in frames] == [
+        b"\0\0\0\4abcd", b"x" * 90, b"\0\0\0\2ok", b"", b"first", b"last",
+    ]  # fmt: skip
+    assert len(oracle_messages(path, "/kafka/connections")) == 2
+    assert oracle_messages(path, "/kafka/events") == [b'{"event":"rewritten","number":1}']
+    whole = [frame[:64] for frame in frames if not frame[60] & MORE]
+    assert b"".join(oracle_messages(path, "/kafka/headers")) == b"".join(whole)
+
+
+def test_the_summary_counts_what_is_there(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.mcap", conversation())
+    records = oracle(path)
+    (statistics,) = [r for r in records if isinstance(r, mcap.records.Statistics)]
+    assert statistics.message_count == 9 + 3
+    assert statistics.channel_message_counts == {1: 6, 2: 3, 3: 2, 4: 1}
+    assert statistics.chunk_count == 6
+    assert statistics.message_start_time == START_NS
+    assert statistics.message_end_time == START_NS + 9_000_000
+    data = path.read_bytes()
+    for index in [r for r in records if isinstance(r, mcap.records.ChunkIndex)]:
+        assert data[index.chunk_start_offset] == 0x06
+        assert data[index.chunk_start_offset + index.chunk_length] in (0x06, 0x0F)
+    for offset in [r for r in records if isinstance(r, mcap.records.SummaryOffset)]:
+        assert data[offset.group_start] == offset.group_opcode
+    (index,) = [r for r in records if isinstance(r, mcap.records.MetadataIndex)]
+    assert data[index.offset] == 0x0C
+
+
+def test_a_file_without_entries_is_a_recording(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.mcap", [[], []])
+    assert oracle(path)
+    assert list(entries(path)) == []
+
+
+def test_the_head_says_what_is_needed_to_decode(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.mcap", [], metadata={"command": "kproxy run"})
+    (metadata,) = [r for r in oracle(path) if isinstance(r, mcap.records.Metadata)]
+    assert metadata.name == "kproxy"
+    assert metadata.metadata["format_version"] == "1"
+    assert metadata.metadata["schema_id"] == "5eed5eed"
+    assert metadata.metadata["start_ns"] == str(START_NS)
+    assert metadata.metadata["command"] == "kproxy run"
+
+
+@given(batches=batches_of_entries)
+def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, batches: list) -> None:
+    path = write(tmp_path_factory.mktemp("any") / "a.mcap", batches)
+    flat = [entry for batch in batches for entry in batch]
+    assert plains(entries(path)) == plains(flat)
+    assert oracle_accepts(path.read_bytes())
+    verify(path)
+
+
+def test_a_frame_of_several_mib_is_stored_in_pieces(tmp_path: Path) -> None:
+    data = random.Random(1).randbytes(2_500_000)
+    big = request(1, data, pieces=[data[:70_000], memoryview(data)[70_000:]])
+    path = write(tmp_path / "a.mcap", [[request(0, b"before"), big, response(1, b"after")]])
+    _, first, second, third, _ = pieces = list(entries(path))
+    assert [len(piece.data) for piece in pieces] == [6, 1 << 20, 1 << 20, 2_500_000 - (2 << 20), 5]
+    assert first.flags == second.flags == FRAGMENT | MORE
+    assert third.flags == FRAGMENT
+    assert first.frame_bytes == third.frame_bytes == 2_500_000
+    assert first.data + second.data + third.data == data
+
+
+def test_a_piece_that_is_too_big_keeps_saying_that_more_follow(tmp_path: Path) -> None:
+    big = request(1, b"a" * 1_500_000, flags=FRAGMENT | MORE)
+    path = write(tmp_path / "a.mcap", [[big]])
+    assert [piece.flags for piece in entries(path)] == [FRAGMENT | MORE] * 2
+
+
+def test_a_long_batch_becomes_several_chunks(tmp_path: Path) -> None:
+    batch = [request(number, b"y" * 1000) for number in range(2000)]
+    path = write(tmp_path / "a.mcap", [batch])
+    assert plains(entries(path)) == plains(batch)
+    sizes = [r.uncompressed_size for r in oracle(path) if isinstance(r, mcap.records.ChunkIndex)]
+    assert max(sizes) < 256 * 1024 + 1095
+    assert len(sizes) == 18
+
+
+def test_small_frames_are_compressed_and_batches_are_not(tmp_path: Path) -> None:
+    small = [request(number, b'{"some": "json"}' * 20) for number in range(100)]
+    big = [request(200, b'{"some": "json"}' * 2000)]
+    path = write(tmp_path / "a.mcap", [small, big, small + big + big])
+    index = [r for r in oracle(path) if isinstance(r, mcap.records.ChunkIndex)]
+    assert [chunk.compression for chunk in index[::2]] == ["zstd", "", ""]
+    assert path.stat().st_size < write(
+        tmp_path / "b.mcap", [small, big, small + big], compression="none"
+    ).stat().st_size  # fmt: skip
+
+
+def test_values_that_a_row_cannot_hold_are_brought_to_its_limits(tmp_path: Path) -> None:
+    odd = request(
+        1,
+        b"z",
+        frame_bytes=1 << 33,
+        request_bytes=1 << 40,
+        sent_ns=START_NS - 50_000_000,
+        request_received_ns=START_NS,
+        request_sent_ns=START_NS + 10**13,
+    )
+    (read,) = entries(write(tmp_path / "a.mcap", [[odd]]))
+    assert read.frame_bytes == read.request_bytes == 0xFFFFFFFF
+    assert read.sent_ns == read.received_ns
+    assert read.request_sent_ns == START_NS + 0xFFFFFFFE * 1000
+
+
+def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    path.write_bytes(b"precious")
+    with pytest.raises(FileExistsError):
+        Writer(path, **SETTINGS)
+    assert path.read_bytes() == b"precious"
+
+
+def test_settings_that_make_no_sense_leave_no_file(tmp_path: Path) -> None:
+    for wrong in ({"compression": "gzip"}, {"metadata": {"schema_id": "x"}}):
+        with pytest.raises(ValueError):
+            Writer(tmp_path / "a.mcap", **SETTINGS, **wrong)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_writer_takes_nothing(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "a.mcap", **SETTINGS)
+    writer.close()
+    writer.close()
+    with pytest.raises(ValueError):
+        writer.write([request(1, b"late")])
+
+
+# ---------------------------------------------------------------- the disk
+
+
+class Disk:
+    """Stands in for the disk: the n-th write, and the `failures - 1` after it, fail half-way."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failing: int, failures: int):
+        self.calls = 0
+        self._failing = range(failing, failing + failures)
+        self._pwritev = os.pwritev
+        monkeypatch.setattr(os, "pwritev", self.pwritev)
+        monkeypatch.setattr(os, "pwrite", self.pwrite)
+
+    def pwritev(self, fd: int, buffers: list[bytes], offset: int) -> int:
+        self.calls += 1
+        if self.calls not in self._failing:
+            return self._pwritev(fd, buffers, offset)
+        data = b"".join(buffers)
+        return self._pwritev(fd, [data[: max(1, len(data) * 2 // 3)]], offset)
+
+    def pwrite(self, fd: int, data: memoryview, offset: int) -> int:
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("failures", [1, 2, 100])
+@pytest.mark.parametrize("failing", range(1, 9))
+def test_a_write_that_fails_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int, failures: int
+) -> None:
+    disk = Disk(monkeypatch, failing, failures)
+    batches = [[event("batch", START_NS + n), request(n, bytes([n]) * 500)] for n in range(6)]
+    written = []
+    path = tmp_path / "a.mcap"
+    try:
+        writer = Writer(path, **SETTINGS, compression="none")
+    except OSError:
+        assert failing == 1 and not path.exists()
+        return
+    for batch in batches:
+        size = writer.bytes_written
+        try:
+            writer.write(batch)
+        except OSError:
+            assert writer.bytes_written == path.stat().st_size == size
+        else:
+            written += batch
+    closing = 8  # the head, six batches, and then the end
+    if closing in range(failing, failing + failures):
+        with pytest.raises(OSError):
+            writer.close()
+        *read, torn = entries(path)
+        assert torn.body["event"] == "torn"
+    else:
+        writer.close()
+        read = list(entries(path))
+        verify(path)
+        assert oracle_accepts(path.read_bytes())
+    assert plains(read) == plains(written)
+    assert disk.calls == closing
+
+
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    writer = Writer(path, **SETTINGS)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    written = []
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+        for number in range(20):
+            batch = [request(number, random.Random(number).randbytes(7000))]
+            try:
+                writer.write(batch)
+            except OSError:
+                assert path.stat().st_size == writer.bytes_written <= 50_000
+            else:
+                written += batch
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert 4 < len(written) < 8
+    writer.write([event("after")])
+    writer.close()
+    verify(path)
+    assert plains(entries(path)) == plains([*written, event("after")])
