@@ -1,12 +1,13 @@
 """One record batch (magic 2), or one message of the message sets before (magic 0 and 1).
 
     offset      0        8       12      16     17
-    magic 2     baseOff  length  epoch   magic  crc32c attributes … count │ records, compressed as one
+    magic 2     baseOff  length  epoch   magic  crc32c attributes … count │ records
     magic 0, 1  offset   length  crc32   magic  attributes [timestamp] key value
-                                                                           └ or, of a wrapper message,
-                                                                             a compressed message set
 
-    bytes ──entries──▶ where they are ──read_batch──▶ Batch (header only) ──.records──▶ Record …
+    The records of magic 2 are compressed as one, after the header. In magic 0 and 1 a message
+    wraps others: the value of a "wrapper message" is a compressed message set.
+
+    bytes ──entries──▶ where they are ──read_header──▶ Batch ──.records──▶ Record …
 
 Every entry becomes a `Batch`; a message of magic 0 or 1 is a batch of one record, a wrapper message
 of all that is in it. The facts are Kafka's: DefaultRecordBatch, DefaultRecord, LegacyRecord,
@@ -183,7 +184,11 @@ class Batch:
 
 
 def entries(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Walk the entries of `data`: start, end, magic. End quietly at one that is cut off."""
+    """Walk the entries of `data`: start, end, magic. End quietly at one that is cut off.
+
+    Raises:
+        ProtocolError: a length that no entry can have, or an unknown magic byte.
+    """
     position = 0
     total = len(data)
     while total - position >= ENTRY_OVERHEAD:
@@ -207,6 +212,7 @@ def entries(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def read_header(data: bytes, start: int, end: int, magic: int) -> Batch:
+    """Read the header of an entry that `entries` has found in `data`; this cannot fail."""
     raw = data[start:end]
     if magic == 2:
         head = BATCH_HEADER.unpack_from(raw)

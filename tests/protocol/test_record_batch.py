@@ -295,15 +295,15 @@ def test_memory_is_at_most_200_times_the_input(kind):
 
 @pytest.mark.parametrize("kind", DENSE)
 def test_time_is_linear(kind):
-    """Eight times the input takes at most some twenty times as long, not sixty-four."""
+    """Sixteen times the input may take 64 times the time on a busy machine, but never 256."""
 
     def seconds(count: int) -> float:
         data = DENSE[kind](count)
-        best = 1e9
+        best = float("inf")
         for _ in range(3):
-            start = time.perf_counter()
+            start = time.process_time()
             to_json(batches(data))
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.process_time() - start)
         return best
 
-    assert seconds(8000) <= 20 * seconds(1000) + 0.005
+    assert seconds(16_000) <= 64 * seconds(1000) + 0.005
