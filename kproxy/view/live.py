@@ -4,13 +4,15 @@
 
     recorder ─ batches of entries ─▶ Live ─ lines ─▶ a thread that writes ─▶ terminal
 
-Nothing here may hold up the proxy: pairing costs little, no more than `LINES_MAX` lines are made
-of one batch, and a terminal that is stopped or slow loses lines, which are counted.
+Nothing here may hold up the proxy: pairing costs little, no more exchanges are looked into than a
+person could follow (`PER_SECOND_MAX`, after a burst of `BURST_MAX`), and a terminal that is stopped
+or slow loses lines. What is not shown is counted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 from collections.abc import Iterable
@@ -25,8 +27,8 @@ from kproxy.view import show
 from kproxy.view.summary import Summary, learn, summarise
 from kproxy.view.wording import Names, joined
 
-LINES_MAX = 100
-"""Lines per batch; a batch is what passed in 50 ms, and nobody reads faster."""
+BURST_MAX = 200
+PER_SECOND_MAX = 200
 
 FRAME_BYTES_MAX = 4 << 20
 """Larger frames are not kept to be looked into."""
@@ -49,6 +51,8 @@ class Live:
         self._width = width
         self._pairing = Pairing(FRAME_BYTES_MAX)
         self._folding = Folding(show.wants_colour(out) if colour is None else colour, width)
+        self._allowance = float(BURST_MAX)
+        self._time_ns = 0
         self._blocks: queue.Queue[str | None] = queue.Queue(_BLOCKS_WAITING_MAX)
         self._dropped = 0
         self._thread: threading.Thread | None = None
@@ -60,7 +64,7 @@ class Live:
         unseen = 0
         for entry in entries:
             for exchange in self._pairing.feed(entry):
-                if len(lines) < LINES_MAX:
+                if self._allowed(entry):
                     lines += self._folding.feed(exchange)
                 else:
                     self._folding.skip(exchange)
@@ -69,28 +73,40 @@ class Live:
             lines.append(f"… and {unseen} more")
         self._put(lines)
 
+    def _allowed(self, entry: Frame | Note) -> bool:
+        """Whether there is time to look at one more exchange, by the time of its last entry."""
+        time_ns = entry.time_ns if isinstance(entry, Note) else entry.received_ns
+        passed_seconds = max(0, time_ns - self._time_ns) / 1e9
+        self._time_ns = max(time_ns, self._time_ns)
+        self._allowance = min(BURST_MAX, self._allowance + passed_seconds * PER_SECOND_MAX)
+        if self._allowance < 1:
+            return False
+        self._allowance -= 1
+        return True
+
     def finish(self) -> None:
         """Show what is left, wait a moment until it is written, and end."""
         lines = self._folding.flush()
         for exchange in self._pairing.finish():
             lines += self._folding.feed(exchange)
-        self._put([*lines, *self._folding.flush()])
+        self._put([*lines, *self._folding.flush()], _FINISH_SECONDS)
         if self._thread is not None:
             with contextlib.suppress(queue.Full):
                 self._blocks.put(None, timeout=_FINISH_SECONDS)
                 self._thread.join(_FINISH_SECONDS)
             self._thread = None
 
-    def _put(self, lines: list[str]) -> None:
-        if not lines:
+    def _put(self, lines: list[str], wait_seconds: float = 0) -> None:
+        """Hand lines to the thread, if it has room for them within this time."""
+        text = [f"… {self._dropped} lines not shown: the terminal is too slow"][: self._dropped]
+        text += lines
+        if not text:
             return
-        if self._dropped:
-            lines = [f"… {self._dropped} lines not shown: the terminal is too slow", *lines]
         try:
-            self._blocks.put_nowait("\n".join(lines) + "\n")
+            self._blocks.put("\n".join(text) + "\n", wait_seconds > 0, wait_seconds or None)
             self._dropped = 0
         except queue.Full:
-            self._dropped += len(lines) - bool(self._dropped)
+            self._dropped += len(lines)
         if self._thread is None:
             self._thread = threading.Thread(target=self._write, name="kproxy-live", daemon=True)
             self._thread.start()
@@ -99,8 +115,18 @@ class Live:
         while (block := self._blocks.get()) is not None:
             # A terminal that has gone is no reason to stop the proxy.
             with contextlib.suppress(OSError, ValueError):
-                self._out.write(block)
-                self._out.flush()
+                self._write_block(block)
+
+    def _write_block(self, block: str) -> None:
+        try:
+            descriptor = self._out.fileno()
+        except OSError:
+            self._out.write(block)
+            return
+        # Past the stream's buffer, whose lock would be held at exit if the terminal is stopped.
+        data = block.encode(self._out.encoding or "utf-8", "backslashreplace")
+        while data:
+            data = data[os.write(descriptor, data) :]
 
 
 @attrs.define(eq=False)

@@ -16,6 +16,7 @@ After the arrow come errors first, then what the response says; nothing if it on
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
@@ -112,6 +113,9 @@ def show_json(paths: Sequence[Path | str], out: TextIO) -> None:
 
 
 def _write(paths: Sequence[Path | str], as_line: Callable[[Exchange], str], out: TextIO) -> None:
+    if isinstance(out, io.TextIOWrapper):
+        # Not every terminal has arrows; none is a reason to stop.
+        out.reconfigure(errors="backslashreplace")
     notices: list[str] = []
     try:
         for exchange in pair(_noticing(paths, notices)):

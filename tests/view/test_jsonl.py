@@ -11,7 +11,7 @@ from kproxy.protocol import messages, schema
 from kproxy.view.jsonl import to_json, to_line
 from tests.exchange.making import answer, opened, request, response, token, unanswered
 from tests.view.batches import TIMESTAMP, batch
-from tests.view.test_summary import fetch_request, fetch_response, produce_request
+from tests.view.bodies import fetch_request, fetch_response, produce_request
 
 KEYS = [
     "number",

@@ -1,0 +1,178 @@
+"""What is read out of single frames: client ids, errors, the bytes that were sent on."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.exchange import facts
+from kproxy.exchange.entries import REWRITTEN
+from kproxy.exchange.exchange import pair
+from kproxy.protocol import messages, schema
+from tests.exchange.making import answer, request, response, rewritten
+
+HEARTBEAT = messages.HeartbeatRequest(group_id="checkout", generation_id=3, member_id="m-1")
+ALIVE = messages.HeartbeatResponse()
+
+
+def heartbeat(number: int = 1, connection: int = 1, **changes):
+    return request("Heartbeat", 4, HEARTBEAT, number, connection, **changes)
+
+
+# ---- client ids
+
+
+def test_controlled_shutdown_0_has_no_client_id():
+    data = b"\0\0\0\x0c\0\7\0\0\0\0\0\x65\0\0\0\1"
+    asked = heartbeat(pieces=[data], frame_bytes=16, api_key=7, api_version=0)
+    (exchange,) = pair([asked])
+    assert exchange.api == "ControlledShutdown"
+    assert exchange.client_id is None
+    assert exchange.request.broker_id == 1
+
+
+@pytest.mark.parametrize("length", [b"\xff\xff", b"\x80\x00", b"\x7f\xff"])
+def test_a_client_id_that_is_not_there(length):
+    data = heartbeat().data
+    asked = heartbeat(pieces=[data[:12] + length + data[14:]])
+    (exchange,) = pair([asked])
+    assert exchange.client_id is None
+
+
+# ---- what was sent on
+
+
+def test_what_was_sent_on_comes_back_from_the_note():
+    Broker = messages.MetadataResponse.MetadataResponseBroker
+    asked = request("Metadata", 9, messages.MetadataRequest(topics=None))
+    theirs = messages.MetadataResponse(brokers=[Broker(node_id=1, host="kafka-1", port=9092)])
+    ours = messages.MetadataResponse(brokers=[Broker(node_id=1, host="localhost", port=19093)])
+    answered, sent = response(asked, theirs, flags=REWRITTEN), response(asked, ours)
+    at = answered.data.index(b"kafka-1") - 1
+    splices = [
+        (at, 8, b"\x0alocalhost"),
+        (at + 8, 4, (19093).to_bytes(4, "big")),
+        (0, 4, sent.data[:4]),
+    ]
+    (exchange,) = pair([asked, rewritten(1, splices), answered])
+    assert exchange.response == theirs
+    assert exchange.response_frame == answered.data
+    assert exchange.response_sent == sent.data
+    assert exchange.request_sent == asked.data
+    # The size follows from the rest, whether or not the note has it.
+    (exchange,) = pair([asked, rewritten(1, splices[:2]), answered])
+    assert exchange.response_sent == sent.data
+
+
+def test_a_request_can_be_rewritten_too():
+    asked = heartbeat(flags=REWRITTEN)
+    (exchange,) = pair([rewritten(1, [(6, 2, b"\0\3")], "client"), asked])
+    assert exchange.request_sent == asked.data[:6] + b"\0\3" + asked.data[8:]
+    assert exchange.request == HEARTBEAT
+
+
+@pytest.mark.parametrize(
+    "splices",
+    [[[0, 1000, "AAAA"]], [[9, 2, "AAAA"], [10, 2, "AAAA"]], [[3, 1, "?"]], [["x"]], [None]],
+)
+def test_a_note_that_does_not_fit_its_frame_leaves_open_what_was_sent(splices):
+    asked = heartbeat()
+    note = rewritten(1, [])
+    note.body["splices"] = splices
+    (exchange,) = pair([asked, note, response(asked, ALIVE, flags=REWRITTEN)])
+    assert exchange.response_sent is None
+    assert exchange.response == ALIVE
+
+
+def test_a_lost_note_leaves_open_what_was_sent():
+    asked = heartbeat()
+    (exchange,) = pair([asked, response(asked, ALIVE, flags=REWRITTEN)])
+    assert exchange.response_sent is None
+
+
+# ---- errors
+
+
+def metadata_response(*topics: tuple[str, int, list[int]]):
+    Topic = messages.MetadataResponse.MetadataResponseTopic
+    Partition = messages.MetadataResponse.MetadataResponsePartition
+    return messages.MetadataResponse(
+        topics=[
+            Topic(
+                name=name,
+                error_code=code,
+                partitions=[
+                    Partition(partition_index=index, error_code=inner)
+                    for index, inner in enumerate(codes)
+                ],
+            )
+            for name, code, codes in topics
+        ]
+    )
+
+
+def test_errors_are_named_once_in_order_of_appearance():
+    asked = request("Metadata", 9, messages.MetadataRequest())
+    body = metadata_response(("a", 0, [0, 5]), ("b", 3, []), ("c", 0, [6, 5, 0]))
+    (exchange,) = pair([asked, response(asked, body)])
+    assert exchange.errors == [
+        "LEADER_NOT_AVAILABLE",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "NOT_LEADER_OR_FOLLOWER",
+    ]
+
+
+def test_errors_of_fields_with_other_names_and_unknown_codes():
+    Result = messages.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+    Partition = messages.AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
+    asked = request("AddPartitionsToTxn", 3, messages.AddPartitionsToTxnRequest())
+    partitions = [Partition(partition_index=0, partition_error_code=code) for code in (53, 9999)]
+    body = messages.AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[Result(name="a", results_by_partition=partitions)]
+    )
+    (exchange,) = pair([asked, response(asked, body)])
+    assert exchange.errors == [
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "UNKNOWN_ERROR_CODE_9999",
+    ]
+
+
+def test_every_error_code_of_every_response_is_found():
+    """Whatever the API: an error put into any field is reported."""
+    looked_at = 0
+    for key in range(95):
+        message = schema.message(key, schema.RESPONSE)
+        for path in _error_paths(message.fields) if message else ():
+            body = _with_error(getattr(messages, message.name), message.fields, path)
+            assert facts.errors(key, body) == ["UNKNOWN_SERVER_ERROR"], path
+            looked_at += 1
+    assert looked_at > 100
+
+
+def _error_paths(fields):
+    for field in fields:
+        if field.name.endswith("error_code"):
+            yield (field.name,)
+        for inner in _error_paths(field.fields):
+            yield (field.name, *inner)
+
+
+def _with_error(cls, fields, path):
+    """An instance that has an error at `path` and nowhere else."""
+    field = next(field for field in fields if field.name == path[0])
+    if len(path) == 1:
+        return cls(**{field.name: -1})
+    owner = getattr(messages, cls.__qualname__.split(".")[0])
+    inner = _with_error(getattr(owner, field.element), field.fields, path[1:])
+    return cls(**{field.name: [inner] if field.is_array else inner})
+
+
+def test_a_refusal_is_certain_whatever_follows_it():
+    """librdkafka's mock cluster sends something that is no version of ApiVersions."""
+    asked = request("ApiVersions", 3, messages.ApiVersionsRequest())
+    frame = bytes.fromhex("000000110000006500230100120000000200000000")
+    (exchange,) = pair([asked, answer(asked, frame)])
+    assert exchange.opaque
+    assert exchange.errors == ["UNSUPPORTED_VERSION"]
+    asked = request("Heartbeat", 0, HEARTBEAT)
+    (exchange,) = pair([asked, answer(asked, frame[:10])])
+    assert exchange.errors == []

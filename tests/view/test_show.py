@@ -1,0 +1,322 @@
+"""`kproxy show`: lines, on files and on terminals."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+
+import attrs
+import pytest
+
+from kproxy.exchange.entries import (
+    EVENTS,
+    FAULTED,
+    INJECTED,
+    NO_RESPONSE,
+    OPAQUE,
+    REDACTED,
+    TRUNCATED,
+    Note,
+)
+from kproxy.exchange.exchange import Pairing, pair
+from kproxy.protocol import messages
+from kproxy.recording import Recording, RecordingError
+from kproxy.view.show import line, show_json, show_lines
+from tests.exchange.making import START_NS, answer, closed, fragments, opened, request, response
+from tests.view.batches import batch
+from tests.view.bodies import fetch_request, fetch_response, produce_request, produce_response
+
+HEARTBEAT = messages.HeartbeatRequest(group_id="checkout", generation_id=3, member_id="m-1")
+
+
+def heartbeat(number: int = 1, **changes):
+    return request("Heartbeat", 4, HEARTBEAT, number, **changes)
+
+
+def shown(*entries, **options) -> str:
+    (exchange,) = pair(entries)
+    return line(exchange, **options)
+
+
+def produced():
+    asked = request("Produce", 9, produce_request({0: batch(3)}))
+    return opened(node_id=2), asked, response(asked, produce_response({0: 41}))
+
+
+def test_a_line():
+    size = len(batch(3))
+    assert shown(*produced()) == (
+        "22:13:20.001 c1→n2    2.00 +0.08ms Produce v9         "
+        f"orders[0] 3 records, {size} B, acks=all → offset 41"
+    )
+
+
+def test_a_line_of_a_bootstrap_connection_and_a_plain_yes():
+    asked = heartbeat()
+    assert shown(opened(), asked, response(asked, messages.HeartbeatResponse())) == (
+        "22:13:20.001 c1       2.00 +0.08ms Heartbeat v4       checkout generation 3, m-1"
+    )
+
+
+def test_errors_come_first_behind_the_arrow():
+    asked = request("Produce", 9, produce_request({0: batch(1), 1: batch(1)}))
+    P = messages.ProduceResponse
+    partitions = [
+        P.PartitionProduceResponse(index=0, base_offset=41),
+        P.PartitionProduceResponse(index=1, base_offset=-1, error_code=6),
+    ]
+    topics = [P.TopicProduceResponse(name="orders", partition_responses=partitions)]
+    answered = response(asked, P(responses=topics, throttle_time_ms=120))
+    assert shown(asked, answered).endswith(
+        "acks=all → NOT_LEADER_OR_FOLLOWER, offset 41, throttled 120 ms"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flag", "mark"),
+    [(REDACTED, "redacted"), (INJECTED, "injected"), (TRUNCATED, "opaque, truncated")],
+)
+def test_marks(flag, mark):
+    asked = heartbeat()
+    answered = response(asked, messages.HeartbeatResponse(), flags=flag)
+    assert shown(asked, answered).endswith(f"m-1 → {mark}")
+
+
+def test_an_unknown_api():
+    data = heartbeat().data
+    data = data[:4] + b"\x03\xe7\0\3" + data[8:]
+    asked = heartbeat(api_key=999, api_version=3, pieces=[data], flags=OPAQUE)
+    assert shown(asked, answer(asked, b"\0\0\0\4\0\0\0\x65")).endswith(
+        "ms Api999 v3          → opaque"
+    )
+
+
+def test_half_a_header():
+    asked = heartbeat(api_key=-1, api_version=-1, pieces=[b"\0\0\0\x20\0"], flags=TRUNCATED)
+    assert shown(asked).endswith("half a header      → never answered, opaque, truncated")
+
+
+def test_faults():
+    asked = heartbeat(flags=FAULTED, fault_id=3)
+    answered = response(asked, messages.HeartbeatResponse())
+    assert shown(asked, answered).endswith("m-1 → fault 3")
+
+
+def test_no_answer_and_none_wanted():
+    assert shown(heartbeat()).endswith("m-1 → never answered")
+    asked = request("Produce", 9, produce_request({0: batch(1)}), flags=NO_RESPONSE)
+    assert shown(asked).endswith(" → not to be answered")
+
+
+def test_frames_too_large_to_keep_are_told_by_their_size():
+    asked = heartbeat()
+    big = attrs.evolve(answer(asked, b"\0" * 40), frame_bytes=50 << 20)
+    pairing = Pairing(frame_bytes_max=1 << 20)
+    pairing.feed(asked)
+    first, last = fragments(big, [20])
+    assert pairing.feed(first) == ()
+    (exchange,) = pairing.feed(last)
+    assert line(exchange).endswith("m-1 → 50.0 MiB, not looked into")
+    assert not exchange.opaque
+
+
+def test_hostile_names_cannot_move_the_cursor():
+    body = messages.HeartbeatRequest(group_id="\x1b[2J\n", member_id="\udcff")
+    text = shown(request("Heartbeat", 4, body))
+    assert text.isprintable()
+    assert r"\x1b[2J\n generation 0, \xff" in text
+
+
+# ---- terminals
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def test_colours_change_nothing_but_colours():
+    asked = heartbeat()
+    failed = response(asked, messages.HeartbeatResponse(error_code=27))
+    coloured = shown(asked, failed, colour=True)
+    assert "\x1b[31;1mREBALANCE_IN_PROGRESS\x1b[0m" in coloured
+    assert plain(coloured) == shown(asked, failed)
+    # Every colour is switched off again.
+    assert coloured.count("\x1b[0m") * 2 == coloured.count("\x1b[")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 99, 100, 120, 200])
+@pytest.mark.parametrize("colour", [False, True])
+def test_lines_are_cut_to_the_terminal(width, colour):
+    asked = request("Produce", 9, produce_request({0: batch(1)}, topic="t" * 200))
+    text = plain(shown(asked, response(asked, produce_response({0: 41})), width=width))
+    assert len(text) == max(width, 62)
+    assert " → offset" in text
+    assert "…" in text
+    assert text.endswith(" → offset 41") or width < 80
+    assert "Produce v9" in text
+
+
+def test_a_long_answer_leaves_room_for_the_question():
+    groups = [messages.ListGroupsResponse.ListedGroup(group_id="g" * 90)]
+    asked = request("ListGroups", 4, messages.ListGroupsRequest(states_filter=["Stable"]))
+    text = shown(asked, response(asked, messages.ListGroupsResponse(groups=groups)), width=100)
+    assert len(text) == 100
+    assert "Stable → 1 group: ggg" in text
+    assert text.endswith("g…")
+
+
+def test_what_fits_is_not_cut():
+    whole = shown(*produced())
+    assert shown(*produced(), width=len(whole)) == whole
+    assert shown(*produced(), width=len(whole) - 1) != whole
+
+
+def test_a_narrow_terminal_gets_shorter_times():
+    assert shown(*produced(), width=99).startswith("22:13:20 c1→n2    2.00 +0.08 Produce v9   ord")
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colours_and_width_on_a_terminal_only(recorded, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out = Terminal()
+    show_lines([recorded], out)
+    assert "\x1b[" in out.getvalue()
+    assert max(map(len, plain(out.getvalue()).splitlines())) <= 70
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = Terminal()
+    show_lines([recorded], out)
+    assert "\x1b[" not in out.getvalue()
+    out = io.StringIO()
+    show_lines([recorded], out)
+    assert "\x1b[" not in out.getvalue()
+    assert max(map(len, out.getvalue().splitlines())) > 70
+
+
+# ---- recordings
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """A recording of a Produce, a Fetch and a request that is never answered."""
+    path = tmp_path / "some.mcap"
+    record(path)
+    return path
+
+
+def record(path, notes=()) -> None:
+    fetched = request("Fetch", 11, fetch_request({0: 41}), number=2)
+    entries = [
+        *produced(),
+        fetched,
+        response(fetched, fetch_response({0: batch(3, offset=41)})),
+        *notes,
+        heartbeat(3),
+        closed(),
+    ]
+    recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
+    recording.write(entries)
+    recording.close()
+
+
+def test_show_lines(recorded, capsys):
+    out = io.StringIO()
+    show_lines([recorded], out)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 3
+    assert lines[0].endswith("→ offset 41")
+    assert "orders[0@41] → 3 records @41..43" in lines[1]
+    assert lines[2].endswith("→ never answered")
+    assert capsys.readouterr().err == ""
+
+
+def test_show_json(recorded):
+    out = io.StringIO()
+    show_json([recorded], out)
+    found = [json.loads(text) for text in out.getvalue().splitlines()]
+    assert [(each["number"], each["api"]) for each in found] == [
+        (1, "Produce"),
+        (2, "Fetch"),
+        (3, "Heartbeat"),
+    ]
+    assert found[0]["client_address"] == "127.0.0.1:5001"
+    assert found[2]["response"] is None
+
+
+def test_topic_names_are_known_across_connections(tmp_path):
+    """Fetches by id are named by Metadata of another connection."""
+    from tests.view.bodies import ORDERS, by_id
+
+    T = messages.MetadataResponse.MetadataResponseTopic
+    asked = request("Metadata", 12, messages.MetadataRequest(topics=None), 1, connection=1)
+    told = messages.MetadataResponse(topics=[T(name="orders", topic_id=ORDERS)])
+    path = tmp_path / "ids.mcap"
+    recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
+    recording.write(
+        [asked, response(asked, told), request("Fetch", 13, by_id({0: 5}), 2, connection=2)]
+    )
+    recording.close()
+    out = io.StringIO()
+    show_lines([path], out)
+    assert "orders[0@5]" in out.getvalue().splitlines()[1]
+
+
+def test_a_torn_file_is_shown_as_far_as_it_goes(recorded, capsys):
+    whole = recorded.read_bytes()
+    torn = recorded.with_name("torn.mcap")
+    torn.write_bytes(whole[:-100])
+    out = io.StringIO()
+    show_lines([torn], out)
+    assert len(out.getvalue().splitlines()) == 3
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"kproxy show: {torn}: read up to byte ")
+    assert "kproxy recover" in said
+
+
+def test_what_was_lost_while_recording_is_told(tmp_path, capsys):
+    body = {"event": "lost", "frames": 12, "bytes": 3000, "reason": "the disk is full"}
+    path = tmp_path / "lost.mcap"
+    record(path, [Note(EVENTS, START_NS, body)])
+    show_json([path], io.StringIO())
+    assert capsys.readouterr().err == (
+        "kproxy show: 12 frames (3000 bytes) are not in the recording: the disk is full\n"
+    )
+
+
+def test_a_file_that_is_no_recording(tmp_path):
+    path = tmp_path / "other.mcap"
+    path.write_bytes(b"GIF89a")
+    with pytest.raises(RecordingError):
+        show_lines([path], io.StringIO())
+
+
+@pytest.mark.parametrize("function", ["show_lines", "show_json"])
+def test_a_reader_that_has_seen_enough_is_no_error(recorded, function):
+    """`kproxy show FILE | head -1` ends quietly, whenever the pipe breaks."""
+    program = (
+        "import sys; from kproxy.view import show;"
+        f"show.{function}([{str(recorded)!r}] * 1, sys.stdout); sys.exit(7)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 7
+
+
+def test_a_terminal_without_arrows(recorded):
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="ascii")
+    show_lines([recorded], out)
+    assert rb"\u2192 offset 41" in raw.getvalue()
