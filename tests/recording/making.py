@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-import os
+import struct
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from mcap.stream_reader import StreamReader
 
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, FRAGMENT, MORE, Frame, Note, Side
 from kproxy.recording import Writer
+from kproxy.recording.format import CHUNK, MESSAGE, record, string
 
 START_NS = 1_790_000_000_000_000_000
 SETTINGS = {"start_ns": START_NS, "schema_id": "5eed5eed", "library_version": "0.1.0"}
@@ -61,7 +63,11 @@ def event(name: str, time_ns: int = START_NS, **more: Any) -> Note:
 def conversation() -> list[list[Frame | Note]]:
     """Three batches with everything that a small file can hold."""
     return [
-        [opened(client_address="127.0.0.1:5000"), request(1, b"\0\0\0\4abcd"), request(2, b"x" * 90)],
+        [
+            opened(client_address="127.0.0.1:5000"),
+            request(1, b"\0\0\0\4abcd"),
+            request(2, b"x" * 90),
+        ],
         [response(1, b"\0\0\0\2ok"), event("rewritten", START_NS + 1, number=1)],
         [
             response(2, b"", pieces=[], frame_bytes=0, flags=32, sent_ns=0),
@@ -134,7 +140,8 @@ def _frames() -> st.SearchStrategy[Frame]:
         received, sent, asked, asked_sent = times
         return Frame(
             side, connection, number, key, version, correlation, received, list(pieces),
-            size, flags, received + sent if sent else 0, asked, asked + asked_sent if asked_sent else 0,
+            size, flags, received + sent if sent else 0,
+            asked, asked + asked_sent if asked_sent else 0,
             request_bytes, error, fault,
         )  # fmt: skip
 
@@ -228,3 +235,40 @@ def flips(data: bytes) -> Iterator[tuple[int, bytes]]:
             flipped = bytearray(data)
             flipped[offset] ^= 1 << bit
             yield offset, bytes(flipped)
+
+
+def portable(entry: Frame | Note) -> dict[str, Any]:
+    """An entry as JSON, field by field."""
+    if isinstance(entry, Note):
+        return {"channel": entry.channel, "time_ns": entry.time_ns, "body": entry.body}
+    fields = attrs.asdict(entry, filter=lambda field, _: field.name != "pieces")
+    return {**fields, "side": int(entry.side), "data": entry.data.hex()}
+
+
+def message(channel: int, data: bytes, log_ns: int = START_NS) -> bytes:
+    """A message record."""
+    content = struct.pack("<HIQQ", channel, 0, log_ns, log_ns) + data
+    return record(MESSAGE, content)
+
+
+def forged(
+    path: Path,
+    *chunks: bytes,
+    native: bool = True,
+    compression: str = "",
+    size: int | None = None,
+) -> Path:
+    """A torn file with these chunks' records, whatever they are, and the right checksums."""
+    good = write(path.with_suffix(".good"), [])
+    data = good.read_bytes()
+    good.unlink()
+    data = data[: data.rindex(b"\x0f\x04\0\0\0\0\0\0\0")]
+    if not native:
+        data = data.replace(b"kproxy 0.1.0", b"not-kproxy 1")
+    for records in chunks:
+        uncompressed = len(records) if size is None else size
+        fields = struct.pack("<QQQI", START_NS, START_NS, uncompressed, zlib.crc32(records))
+        content = fields + string(compression) + len(records).to_bytes(8, "little") + records
+        data += record(CHUNK, content)
+    path.write_bytes(data)
+    return path

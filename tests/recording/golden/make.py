@@ -1,0 +1,39 @@
+"""Made the golden files of format version 1, once: `python -m tests.recording.golden.make`.
+
+A new format version gets new files beside the old ones, which stay for ever. Files that exist are
+never overwritten.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from mcap.writer import CompressionType
+
+from kproxy.recording import entries
+from tests.recording.making import conversation, portable, rewrite, write
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    """Make the files that are not there."""
+    for name, compression in (("stored", "none"), ("zstd", "adaptive"), ("torn", "none")):
+        path = HERE / f"v1-{name}.mcap"
+        if not path.exists():
+            write(path, conversation(), compression=compression, metadata={"command": "test"})
+            if name == "torn":
+                os.truncate(path, path.read_bytes().rindex(b"\x0f\x04\0\0\0\0\0\0\0") - 30)
+    path = HERE / "v1-rewritten-lz4.mcap"
+    if not path.exists():
+        rewrite(HERE / "v1-stored.mcap", path, compression=CompressionType.LZ4, chunk_size=200)
+    path = HERE / "v1.json"
+    if not path.exists():
+        values = [portable(entry) for entry in entries(HERE / "v1-stored.mcap")]
+        path.write_text("[\n" + ",\n".join(map(json.dumps, values)) + "\n]\n")
+
+
+if __name__ == "__main__":
+    main()

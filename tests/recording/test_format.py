@@ -1,0 +1,99 @@
+"""The format is frozen: files of every released version are read as on the day they were made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import mcap.records
+import pytest
+
+from kproxy.recording import RecordingError, entries, info, rows, verify
+from kproxy.recording.format import (
+    FRAME_HEAD,
+    MESSAGE_HEAD,
+    ROW,
+    ROW_FIELDS,
+    string,
+    string_map,
+    take_map,
+    take_string,
+)
+from tests.recording.making import conversation, oracle, portable, write
+
+GOLDEN = Path(__file__).parent / "golden"
+EXPECTED = json.loads((GOLDEN / "v1.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["stored", "zstd", "rewritten-lz4"])
+def test_golden_files_are_read_as_ever(name: str) -> None:
+    path = GOLDEN / f"v1-{name}.mcap"
+    assert [portable(entry) for entry in entries(path)] == EXPECTED
+    verify(path)
+    head = info(path)
+    assert (head.format_version, head.schema_id) == (1, "5eed5eed")
+    assert head.metadata["command"] == "test"
+    assert b"".join(rows(path)) == b"".join(rows(GOLDEN / "v1-stored.mcap"))
+
+
+def test_the_golden_torn_file_is_read_as_ever() -> None:
+    *read, torn = entries(GOLDEN / "v1-torn.mcap")
+    assert [portable(entry) for entry in read] == EXPECTED
+    assert torn.body["what"].startswith("ends in the middle of a chunk")
+
+
+def test_the_writer_still_writes_version_1_byte_for_byte(tmp_path: Path) -> None:
+    settings = {"compression": "none", "metadata": {"command": "test"}}
+    path = write(tmp_path / "a.mcap", conversation(), **settings)
+    assert path.read_bytes() == (GOLDEN / "v1-stored.mcap").read_bytes()
+
+
+def test_a_row_has_64_bytes_without_gaps() -> None:
+    sizes = {"<u8": 8, "<u4": 4, "<i4": 4, "<i2": 2, "<u2": 2, "u1": 1}
+    assert sum(sizes[kind] for _, kind in ROW_FIELDS) == ROW.size == 64
+    assert FRAME_HEAD.size == MESSAGE_HEAD.size + 64 == 95
+
+
+def test_notes_follow_the_schemas_in_the_file() -> None:
+    path = GOLDEN / "v1-stored.mcap"
+    schemas = {}
+    channels = {}
+    checked = 0
+    for record in oracle(path):
+        if isinstance(record, mcap.records.Schema):
+            schemas[record.id] = record
+        elif isinstance(record, mcap.records.Channel):
+            channels[record.id] = record
+        elif isinstance(record, mcap.records.Message):
+            channel = channels[record.channel_id]
+            schema = schemas[channel.schema_id]
+            if schema.encoding == "jsonschema":
+                assert channel.message_encoding == "json"
+                jsonschema.validate(json.loads(record.data), json.loads(schema.data))
+                checked += 1
+    assert checked == 3
+    assert schemas[1].data.decode().splitlines()[0] == "received_ns <u8"
+
+
+@pytest.mark.parametrize("data", [b"", b"\3\0\0", b"\3\0\0\0ab", b"\2\0\0\0\xff\xfe"])
+def test_a_cut_string_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        take_string(data, 0)
+
+
+def test_maps_survive_and_cut_ones_are_refused() -> None:
+    data = string_map({"a": "1", "ü": ""})
+    assert take_map(b"x" + data, 1) == ({"a": "1", "ü": ""}, len(data) + 1)
+    for end in range(len(data)):
+        with pytest.raises(ValueError):
+            take_map(data[:end], 0)
+    with pytest.raises(ValueError, match="last entry"):
+        take_map(b"\6\0\0\0" + string("a") + string("b"), 0)
+
+
+def test_an_error_is_one_line_with_path_and_offset() -> None:
+    error = RecordingError("a.mcap", 12, "is damaged: so it is")
+    assert str(error) == "a.mcap: is damaged: so it is (at byte 12)"
+    assert (error.path, error.offset) == (Path("a.mcap"), 12)
+    assert str(RecordingError("a.mcap", None, "is empty")) == "a.mcap: is empty"

@@ -1,0 +1,217 @@
+"""Recordings in several files, each of which stands alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy.exchange.entries import CONNECTIONS, EVENTS, Frame, Note
+from kproxy.recording import Recording, entries, info, recordings, verify
+from tests.recording.making import SETTINGS, START_NS, event, opened, plains, request
+
+SECOND = 1_000_000_000
+
+
+def recording(folder: Path, **more: Any) -> Recording:
+    """A recording into `folder/run.mcap`."""
+    return Recording(folder / "run.mcap", **(SETTINGS | more))
+
+
+def at(seconds: float, number: int = 1, size: int = 100) -> Frame:
+    """A request some seconds after the start."""
+    received_ns = START_NS + int(seconds * SECOND)
+    return request(number, b"q" * size, received_ns=received_ns, sent_ns=received_ns + 1000)
+
+
+def bodies(path: Path) -> list[dict[str, Any]]:
+    """What the notes of one file say."""
+    return [entry.body for entry in entries(path) if isinstance(entry, Note)]
+
+
+def test_a_file_ends_by_time(tmp_path: Path) -> None:
+    run = recording(tmp_path, rotate_ns=60 * SECOND)
+    for seconds in (1, 59.9, 60, 119, 121, 600):
+        run.write([at(seconds)])
+    run.close()
+    assert [path.name for path in run.paths] == [
+        "run.mcap", "run-0002.mcap", "run-0003.mcap", "run-0004.mcap",
+    ]  # fmt: skip
+    assert [len(list(entries(path))) for path in run.paths] == [2, 2, 1, 1]
+    for path in run.paths:
+        verify(path)
+
+
+def test_a_file_ends_by_size(tmp_path: Path) -> None:
+    run = recording(tmp_path, rotate_bytes=50_000, compression="none")
+    for number in range(10):
+        run.write([at(0, number, 20_000)])
+    run.close()
+    assert [len(list(entries(path))) for path in run.paths] == [3, 3, 3, 1]
+    assert run.bytes_written < sum(path.stat().st_size for path in run.paths)
+
+
+def test_without_limits_there_is_one_file(tmp_path: Path) -> None:
+    run = recording(tmp_path, rotate_bytes=None, rotate_ns=None)
+    for hour in range(50):
+        run.write([at(hour * 3600)])
+    run.write([])
+    run.close()
+    run.close()
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_all_files_read_as_one_recording(tmp_path: Path) -> None:
+    run = recording(tmp_path, rotate_ns=SECOND)
+    written = [at(number / 2, number) for number in range(20)]
+    for frame in written:
+        run.write([frame])
+    run.close()
+    assert len(run.paths) == 10
+    assert recordings(tmp_path) == run.paths
+    assert plains(entries(tmp_path)) == plains(written)
+    parts = [info(path).metadata for path in run.paths]
+    assert len({part["recording"] for part in parts}) == 1
+    assert [part["part"] for part in parts] == [str(number) for number in range(1, 11)]
+
+
+def test_files_of_the_same_instant_are_read_in_order(tmp_path: Path) -> None:
+    run = recording(tmp_path, rotate_bytes=1)
+    for number in range(12):
+        run.write([at(0, number)])
+    run.close()
+    assert [entry.number for entry in entries(tmp_path)] == list(range(12))
+
+
+def test_each_file_repeats_what_is_open(tmp_path: Path) -> None:
+    run = recording(tmp_path, rotate_ns=10 * SECOND)
+    run.write([opened(1, client_address="10.0.0.1:1"), opened(2), at(1)])
+    run.write([Note(CONNECTIONS, START_NS, {"event": "client", "connection": 1, "client_id": "a"})])
+    run.write(
+        [Note(CONNECTIONS, START_NS, {"event": "sasl", "connection": 1, "sasl": {"m": "PLAIN"}})]
+    )
+    run.write([Note(CONNECTIONS, START_NS, {"event": "closed", "connection": 2})])
+    run.write([Note(CONNECTIONS, START_NS, {"event": "client", "connection": 2, "client_id": "b"})])
+    run.write([at(11), opened(3, START_NS + 11 * SECOND)])
+    run.write([at(22)])
+    run.close()
+    open_1 = {
+        "event": "open",
+        "connection": 1,
+        "opened_ns": START_NS,
+        "client_address": "10.0.0.1:1",
+        "client_id": "a",
+        "sasl": {"m": "PLAIN"},
+    }
+    second, third = (bodies(path) for path in run.paths[1:])
+    assert second == [open_1, {"event": "opened", "connection": 3}]
+    assert third == [
+        open_1,
+        {"event": "open", "connection": 3, "opened_ns": START_NS + 11 * SECOND},
+    ]
+    assert next(entries(run.paths[1])).time_ns == START_NS + 11 * SECOND
+
+
+def test_each_file_repeats_the_state(tmp_path: Path) -> None:
+    run = recording(tmp_path, rotate_ns=10 * SECOND)
+    run.write([event("state", topics={"x": "orders"}, cluster="c1")])
+    run.write([event("state", topics={"y": "users"}), event("other", topics={})])
+    run.write([at(11)])
+    run.close()
+    assert bodies(run.paths[1]) == [
+        {"event": "state", "topics": {"x": "orders", "y": "users"}, "cluster": "c1"}
+    ]
+
+
+def test_what_was_lost_is_noted(tmp_path: Path) -> None:
+    run = recording(tmp_path)
+    run.lost(7, 7000, "disk full", START_NS, START_NS + SECOND)
+    run.close()
+    (note,) = entries(run.path)
+    assert (note.channel, note.time_ns) == (EVENTS, START_NS + SECOND)
+    assert note.body == {
+        "event": "lost",
+        "frames": 7,
+        "bytes": 7000,
+        "reason": "disk full",
+        "from_ns": START_NS,
+        "until_ns": START_NS + SECOND,
+    }
+
+
+def test_names_that_are_taken_are_passed_over(tmp_path: Path) -> None:
+    leftover = tmp_path / "run-0002.mcap"
+    leftover.write_bytes(b"older")
+    run = recording(tmp_path, rotate_ns=SECOND)
+    run.write([at(2)])
+    run.close()
+    assert [path.name for path in run.paths] == ["run.mcap", "run-0003.mcap"]
+    assert leftover.read_bytes() == b"older"
+
+
+def test_a_file_that_cannot_be_begun_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recording(tmp_path, rotate_ns=SECOND)
+    run.write([opened(1)])
+    with monkeypatch.context() as patched:
+
+        def refuse(*_: object) -> int:
+            raise OSError(24, "Too many open files")
+
+        patched.setattr(os, "open", refuse)
+        run.write([at(2, 1)])
+        assert run.problem is not None and run.problem.strerror == "Too many open files"
+    run.write([at(3, 2)])
+    assert run.problem is None
+    run.close()
+    assert [len(list(entries(path))) for path in run.paths] == [2, 2]
+
+
+@pytest.mark.parametrize("failing", range(1, 5))
+def test_a_disk_that_fails_while_rotating(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """Writes of the second batch: new head, its opening notes, the old end, the batch."""
+    run = recording(tmp_path, rotate_ns=SECOND)
+    run.write([opened(1)])
+    pwritev, calls = os.pwritev, 0
+
+    def put(fd: int, buffers: list[bytes], offset: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == failing:
+            raise OSError(28, "No space left on device")
+        return pwritev(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "pwritev", put)
+    if failing == 4:
+        with pytest.raises(OSError):
+            run.write([at(2, 1)])
+    else:
+        run.write([at(2, 1)])
+    run.write([at(4, 2)])
+    run.close()
+    assert run.unfinished == ([run.paths[0]] if failing == 3 else [])
+    frames = [entry.number for entry in entries(tmp_path) if isinstance(entry, Frame)]
+    assert frames == ([2] if failing == 4 else [1, 2])
+    assert sorted(run.paths) == sorted(tmp_path.iterdir())
+
+
+def test_a_connection_is_open_even_if_its_note_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recording(tmp_path, rotate_ns=10 * SECOND)
+    with monkeypatch.context() as patched:
+
+        def full(*_: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        patched.setattr(os, "pwritev", full)
+        with pytest.raises(OSError):
+            run.write([opened(5)])
+    run.write([at(11)])
+    run.close()
+    assert [body["connection"] for body in bodies(run.paths[1])] == [5]
