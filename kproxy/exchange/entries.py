@@ -13,6 +13,7 @@ clock that never runs backwards within one process.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -34,7 +35,7 @@ MORE = 16  # a piece that others follow
 UNANSWERED = 32  # no frame: closes the exchange of a request whose connection ended first
 NO_RESPONSE = 64  # a request that the broker does not answer (Produce with acks=0)
 RAW_SASL = 128  # a SASL token without a Kafka header (after SaslHandshake v0)
-REWRITTEN = 256  # what was sent on differs: the "rewritten" note of this number says where
+REWRITTEN = 256  # what was sent on differs: its splices say where
 TRUNCATED = 512  # its sender stopped in the middle of it
 FAULTED = 1024  # a fault rule touched it
 
@@ -43,6 +44,19 @@ NO_API = -1
 
 ERROR_NOT_LOOKED = -32768
 """The error_code of a frame whose body nobody looked into."""
+
+
+Splice = tuple[int, int, bytes]
+"""Offset and length of what is replaced, and what replaces it."""
+
+
+def spliced(data: bytes, splices: Sequence[Splice], start: int = 0) -> Iterator[bytes]:
+    """Give the pieces of `data`, from offset `start` on, with the splices applied."""
+    for offset, length, replacement in splices:
+        yield data[start:offset]
+        yield replacement
+        start = offset + length
+    yield data[start:]
 
 
 @attrs.define(eq=False)
@@ -76,10 +90,21 @@ class Frame:
     error_code: int = ERROR_NOT_LOOKED
     fault_id: int = 0
     """The fault rule that touched it; 0 is none."""
+    splices: Sequence[Splice] = ()
+    """Of a REWRITTEN frame: what was replaced before it was sent on, in order of offset; the size
+    prefix followed."""
+
+    @property
+    def sent(self) -> bytes:
+        """The bytes as they were sent on."""
+        if not self.splices:
+            return self.data
+        body = b"".join(spliced(self.data, self.splices, 4))
+        return len(body).to_bytes(4) + body
 
     @property
     def data(self) -> bytes:
-        """The bytes in one piece."""
+        """The bytes as they came, in one piece."""
         pieces = self.pieces
         return pieces[0] if len(pieces) == 1 and type(pieces[0]) is bytes else b"".join(pieces)
 
@@ -93,7 +118,7 @@ class Note:
     """Something that happened beside the frames; its body is one JSON object.
 
     `CONNECTIONS` bodies have `event` ("opened", "closed") and `connection`; `EVENTS` bodies have
-    `event` ("rewritten", "lost", …).
+    `event` ("lost", …).
     """
 
     channel: str
@@ -101,5 +126,3 @@ class Note:
     time_ns: int
     body: dict[str, Any]
 
-
-type_of_entry = Frame | Note

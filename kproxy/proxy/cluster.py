@@ -21,7 +21,7 @@ the same port after every restart, and no response names a node before its liste
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -29,8 +29,7 @@ from kproxy.exchange.entries import Side
 from kproxy.proxy import leak
 from kproxy.proxy.actions import Action, Address, Dial, Listen
 from kproxy.proxy.connection import Connection
-from kproxy.proxy.rewrite import BrokerAddress
-from kproxy.proxy.stream import Violation
+from kproxy.proxy.nodes import Nodes
 
 _PORT_MAX = 65_535
 _WAKE_NS = 1_000_000_000
@@ -56,40 +55,12 @@ class Settings:
     """The test mode: fail if a response carries an address that is not ours."""
 
 
-@attrs.define(eq=False)
-class Node:
-    """A broker: where it is, and where we listen for it."""
-
-    broker: Address
-    listening: Address | None = None
-
-
-class _Ours(Mapping[int, Address]):
-    """node id → the address that a client which reached us at `host` shall use."""
-
-    def __init__(self, nodes: dict[int, Node], host: str) -> None:
-        self._nodes = nodes
-        self._host = host
-
-    def __getitem__(self, node_id: int) -> Address:
-        listening = self._nodes[node_id].listening
-        if listening is None:
-            raise KeyError(node_id)
-        return self._host, listening[1]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(node_id for node_id, node in self._nodes.items() if node.listening)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
 class Cluster:
     """The machine. Feed it events; perform, in order, the actions that it answers with."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._nodes: dict[int, Node] = {}
+        self._nodes = Nodes(settings.nodes_max)
         self._connections: dict[int, Connection] = {}
         self._numbers = itertools.count(1)
         self._asked: set[int] = set()
@@ -120,12 +91,12 @@ class Cluster:
             "listener": f"{reached[0]}:{reached[1]}",
             "broker_address": None,
         }
-        ours = _Ours(self._nodes, host)
+        ours = self._nodes.ours(host)
         check = None
         if self._settings.check_addresses:
             check = self._checker(ours, (host, reached[1] if node_id is None else 0))
         self._connections[number] = Connection(
-            number, about, self._numbers, ours, self._learn, check, now
+            number, about, self._numbers, self._nodes, ours, check, now
         )
         if self._next_idle_check is None:
             self._next_idle_check = now + _WAKE_NS
@@ -162,7 +133,7 @@ class Cluster:
 
     def listening(self, node_id: int, address: Address, now: int) -> list[Action]:
         """The listener that a node asked for is open."""
-        self._nodes[node_id].listening = address
+        self._nodes.listening(node_id, address)
         self._asked.discard(node_id)
         actions: list[Action] = []
         for connection in list(self._connections.values()):
@@ -212,7 +183,7 @@ class Cluster:
 
     def _addresses(self, node_id: int | None) -> Sequence[Address]:
         if node_id is not None:
-            return (self._nodes[node_id].broker,)
+            return (self._nodes.by_id[node_id].broker,)
         bootstrap = self._settings.bootstrap
         return [*bootstrap[self._last_bootstrap :], *bootstrap[: self._last_bootstrap]]
 
@@ -223,21 +194,9 @@ class Cluster:
         port = self._settings.listen_port + 1 + node_id
         return port if port <= _PORT_MAX else 0
 
-    def _learn(self, found: list[BrokerAddress]) -> set[int]:
-        """Take the addresses that a broker sent; return the node ids without a listener."""
-        for address in found:
-            node = self._nodes.get(address.node_id)
-            if node is None:
-                if len(self._nodes) >= self._settings.nodes_max:
-                    raise Violation(f"the broker names over {self._settings.nodes_max} brokers")
-                self._nodes[address.node_id] = Node((address.host, address.port))
-            else:
-                node.broker = (address.host, address.port)
-        return {a.node_id for a in found if self._nodes[a.node_id].listening is None}
-
     def _checker(self, ours: Mapping[int, Address], bootstrap: Address):
         def check(frame: bytes, api_key: int, api_version: int) -> None:
-            theirs = [node.broker for node in self._nodes.values()]
+            theirs = [node.broker for node in self._nodes.by_id.values()]
             leak.check(frame, api_key, api_version, {*ours.values(), bootstrap}, theirs)
 
         return check

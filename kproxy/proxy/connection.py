@@ -23,8 +23,9 @@ from typing import Any
 from kproxy.exchange.entries import CONNECTIONS, Frame, Note, Side
 from kproxy.proxy.actions import Action, Address, Close, Eof, Fail, Log, Record, Send
 from kproxy.proxy.leak import Leak
+from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.requests import RequestStream
-from kproxy.proxy.responses import Check, Learn, ResponseStream, unanswered
+from kproxy.proxy.responses import Check, ResponseStream, unanswered
 from kproxy.proxy.stream import Output, Violation
 
 
@@ -36,8 +37,8 @@ class Connection:
         number: int,
         about: dict[str, Any],
         numbers: Iterator[int],
+        nodes: Nodes,
         ours: Mapping[int, Address],
-        learn: Learn,
         check: Check | None,
         now: int,
     ) -> None:
@@ -45,7 +46,7 @@ class Connection:
         self.about = about
         """What the recording says of it: node id, client address, listener, broker address."""
         self.pending: deque[Frame] = deque()
-        self.responses = ResponseStream(number, self.pending, ours, learn, check)
+        self.responses = ResponseStream(self.pending, nodes, ours, check)
         self._requests = RequestStream(number, numbers, self.pending)
         self._opened_ns = now
         self.last_ns = now

@@ -34,6 +34,7 @@ from kproxy.proxy.traits import (
     HANDSHAKE,
     PRODUCE,
     PRODUCE_KEY,
+    REQUEST_TRAITS,
     SECRET_REQUEST,
     UNKNOWN,
     traits,
@@ -44,6 +45,7 @@ REQUEST_BYTES_MAX = 100 << 20
 
 _START = struct.Struct(">ihhi")
 _START_BYTES = 12
+_CLIENT = Side.CLIENT
 _SIZE = struct.Struct(">i")
 
 _TOKENS_MIN = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
@@ -78,6 +80,8 @@ class RequestStream:
         try:
             if self._partial:
                 position = self._continue(data, now, out)
+            if not self.raw:
+                position = self._whole_frames(data, position, end, now, out)
             while position < end:
                 stop = self._frame(data, position, end, now, out)
                 if not stop:
@@ -88,6 +92,35 @@ class RequestStream:
             out.pieces.append(data[:position])
             raise
         out.pieces.append(data[:position] if self._tail else data)
+
+    def _whole_frames(self, data: bytes, position: int, end: int, now: int, out: Output) -> int:
+        """Take the frames that are whole: the hot path. Returns the offset behind them."""
+        frames, entries, pending = out.frames, out.entries, self._pending
+        connection, numbers, unpack = self._connection, self._numbers, _START.unpack_from
+        while end - position >= _START_BYTES:
+            size, api_key, api_version, correlation_id = unpack(data, position)
+            stop = position + 4 + size
+            if stop > end or not 8 <= size <= REQUEST_BYTES_MAX:
+                break
+            frame = Frame(
+                _CLIENT,
+                connection,
+                next(numbers),
+                api_key,
+                api_version,
+                correlation_id,
+                now,
+                [data[position:stop]],
+                size + 4,
+            )
+            if traits(api_key, api_version) & REQUEST_TRAITS:
+                self._complete(frame, out)
+            else:
+                pending.append(frame)
+                frames.append(frame)
+                entries.append(frame)
+            position = stop
+        return position
 
     def finish(self, now: int, out: Output) -> None:
         """The client sends no more: pass on and record what is incomplete."""
@@ -119,11 +152,7 @@ class RequestStream:
             _check_size(data, position)
         stop = position + 4 + size
         if stop <= end:
-            frame = self._make(
-                api_key, api_version, correlation_id, [data[position:stop]], size + 4, now
-            )
-            self._complete(frame, out)
-            return stop
+            return self._whole_frames(data, position, end, now, out)
         piece = data[position:end]
         frame = self._make(api_key, api_version, correlation_id, [piece], size + 4, now)
         secret = bool(traits(api_key, api_version) & SECRET_REQUEST)
@@ -215,19 +244,33 @@ def _look_at_acks(frame: Frame) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def _peek_acks(api_version: int) -> Callable[[bytes, int], int]:
-    return codec.peek(schema.message(PRODUCE_KEY, schema.REQUEST), api_version, "acks")
+def _peek_acks(api_version: int) -> tuple[Callable[[bytes, int], int], bool]:
+    """Returns what reads the acks from a body on, and whether the header has tagged fields."""
+    message = schema.message(PRODUCE_KEY, schema.REQUEST)
+    return codec.peek(message, api_version, "acks"), api_version in message.flexible_versions
+
+
+@functools.cache
+def _produce_newest() -> int:
+    return max(schema.message(PRODUCE_KEY, schema.REQUEST).versions)
 
 
 def _acks(frame: Frame) -> int | None:
     """The acks of a Produce request of which at least the front is there; None if unknown."""
-    known = max(schema.message(PRODUCE_KEY, schema.REQUEST).versions)
-    version = min(frame.api_version, known)
-    for data in (bytes(frame.pieces[0]), frame.data):
+    # A version newer than our table is read as the newest that is in it.
+    version = min(frame.api_version, _produce_newest())
+    for data in (frame.pieces[0], frame.data):
+        if version != frame.api_version:
+            data = data[:6] + version.to_bytes(2) + data[8:]
         try:
-            # A version newer than our table is read as the newest that is in it.
-            front = data[:6] + version.to_bytes(2) + data[8:] if frame.api_version > known else data
-            return _peek_acks(version)(front, codec.request_body(front))
+            peek, flexible = _peek_acks(version)
+            # The client id, and an empty list of tagged fields: where nearly every body begins.
+            body = 14 + int.from_bytes(data[12:14])
+            if flexible:
+                body = body + 1 if data[body : body + 1] == b"\0" else codec.request_body(data)
+            elif body > 14 + 32_767:
+                body = codec.request_body(data)
+            return peek(data, body)
         except ProtocolError:
             continue
     return None

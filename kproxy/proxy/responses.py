@@ -12,32 +12,33 @@ since v16) is passed on while it is walked; only its tail is held, and changed i
 
 from __future__ import annotations
 
-import base64
 import struct
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+
+import attrs
 
 from kproxy.exchange import redact
 from kproxy.exchange.entries import (
-    EVENTS,
     OPAQUE,
     RAW_SASL,
     REDACTED,
     REWRITTEN,
     UNANSWERED,
     Frame,
-    Note,
     Side,
 )
 from kproxy.protocol import ProtocolError, codec, schema
 from kproxy.proxy import rewrite
 from kproxy.proxy.actions import Address
-from kproxy.proxy.rewrite import AddressFields, BrokerAddress, Splice
+from kproxy.proxy.nodes import Nodes
+from kproxy.proxy.rewrite import AddressFields, Splice
 from kproxy.proxy.stream import TOKEN_BYTES_MAX, Output, Partial, Violation, redact_frame
 from kproxy.proxy.traits import (
     ADDRESSES,
     BEHIND_RECORDS,
     HANDSHAKE,
+    RESPONSE_TRAITS,
     SECRET_RESPONSE,
     UNKNOWN,
     traits,
@@ -51,10 +52,9 @@ STREAMED_BYTES_MIN = 256 << 10
 
 _START = struct.Struct(">ii")
 _START_BYTES = 8
+_BROKER = Side.BROKER
+_REMEMBERED_BYTES_MAX = 16 << 10
 _SIZE = struct.Struct(">i")
-
-Learn = Callable[[list[BrokerAddress]], set[int]]
-"""Takes the addresses that a broker sent; returns the node ids whose listener is not open yet."""
 
 
 Check = Callable[[bytes, int, int], None]
@@ -93,21 +93,40 @@ class _Tail:
         return passed
 
 
+@attrs.frozen
+class _Rewritten:
+    """A response and what became of it. Brokers repeat themselves: one asked for its metadata again
+    and again mostly answers the same but for the correlation id."""
+
+    fields: AddressFields
+    generation: int
+    came: bytes
+    """All behind the correlation id."""
+    sent: bytes
+    changes: Sequence[Splice]
+
+    def same(self, data: bytes, fields: AddressFields, generation: int) -> bool:
+        """Whether a response is this one again, and its addresses would become the same."""
+        return generation == self.generation and fields is self.fields and data[8:] == self.came
+
+    def again(self, data: bytes) -> tuple[bytes, Sequence[Splice]]:
+        """What that response becomes."""
+        return self.sent[:4] + data[4:8] + self.sent[8:], self.changes
+
+
 class ResponseStream:
     """The direction from the broker to the client."""
 
     def __init__(
         self,
-        connection: int,
         pending: deque[Frame],
+        nodes: Nodes,
         ours: Mapping[int, Address],
-        learn: Learn,
         check: Check | None,
     ) -> None:
-        self._connection = connection
         self._pending = pending
+        self._nodes = nodes
         self._ours = ours
-        self._learn = learn
         self._check = check
         self._rest = b""
         self._partial: Partial | None = None
@@ -115,6 +134,7 @@ class ResponseStream:
         self._tail: _Tail | None = None
         self._backlog: list[bytes] = []
         self._parked: Frame | None = None
+        self._last: _Rewritten | None = None
         self.waiting: set[int] = set()
         """Node ids whose listener must be open before anything more may leave."""
         self.accepted_tokens = False
@@ -136,13 +156,14 @@ class ResponseStream:
         end = len(data)
         try:
             while position < end:
-                if self._partial is None and not self._start(data, position, end, now, out):
-                    self._rest = data[position:]
-                    break
+                if self._partial is None:
+                    position = self._whole_frames(data, position, end, now, out)
+                    if position == end:
+                        break
+                    if not self._start(data, position, end, now):
+                        self._rest = data[position:]
+                        break
                 partial = self._partial
-                if partial is None:
-                    position += out.frames[-1].frame_bytes
-                    continue
                 stop = min(end, position + partial.left)
                 passed = self._pass(partial, data[position:stop], now, out)
                 if position + passed < stop:
@@ -160,6 +181,44 @@ class ResponseStream:
         if kept < position:
             out.pieces.append(data[kept:position] if kept or position < end else data)
 
+    def _whole_frames(self, data: bytes, position: int, end: int, now: int, out: Output) -> int:
+        """Take the frames that are whole, due and unremarkable: the hot path.
+
+        Returns the offset behind them.
+        """
+        pending, unpack = self._pending, _START.unpack_from
+        frames, entries = out.frames, out.entries
+        wanted = ~0 if self._check else RESPONSE_TRAITS
+        while pending and end - position >= _START_BYTES:
+            size, correlation_id = unpack(data, position)
+            stop = position + 4 + size
+            request = pending[0]
+            if stop > end or size < 4 or request.correlation_id != correlation_id:
+                break
+            if traits(request.api_key, request.api_version) & wanted or request.flags & RAW_SASL:
+                break
+            pending.popleft()
+            frame = Frame(
+                _BROKER,
+                request.connection,
+                request.number,
+                request.api_key,
+                request.api_version,
+                correlation_id,
+                now,
+                [data[position:stop]],
+                size + 4,
+                0,
+                0,
+                request.received_ns,
+                request.sent_ns,
+                request.frame_bytes,
+            )
+            frames.append(frame)
+            entries.append(frame)
+            position = stop
+        return position
+
     def resume(self, now: int, out: Output) -> None:
         """The listeners waited for are open: let go what was parked, and what came behind it."""
         frame, self._parked = self._parked, None
@@ -176,12 +235,8 @@ class ResponseStream:
             out.pieces.append(self._rest)
         self._partial, self._rest = None, b""
 
-    def _start(self, data: bytes, position: int, end: int, now: int, out: Output) -> bool:
-        """Begin the frame at `position`; False if its header is not whole yet.
-
-        A frame that is whole and that nothing wants goes straight to `out`; any other becomes
-        the partial one, with nothing of it taken.
-        """
+    def _start(self, data: bytes, position: int, end: int, now: int) -> bool:
+        """Begin the frame at `position`, taking nothing of it; False if its header is not whole."""
         have = end - position
         if have < 4:
             return False
@@ -194,16 +249,10 @@ class ResponseStream:
         _, correlation_id = _START.unpack_from(data, position)
         request = self._pair(correlation_id, data, position, size)
         found = traits(request.api_key, request.api_version)
-        stop = position + 4 + size
-        if stop <= end and not found and not self._check:
-            frame = _response(request, now, [data[position:stop]], size + 4)
-            out.frames.append(frame)
-            out.entries.append(frame)
-            return True
         frame = _response(request, now, [], size + 4)
         self._partial = Partial(frame, size + 4, bool(found & SECRET_RESPONSE))
         if found & ADDRESSES:
-            self._hold(frame, found, data[position : min(stop, end)])
+            self._hold(frame, found, data[position : min(position + 4 + size, end)])
         self._partial.whole = self._held is not None or self._check is not None
         return True
 
@@ -270,13 +319,13 @@ class ResponseStream:
             sent, changes = self._tail_replaced() if self._tail else self._replaced(frame)
         except ProtocolError:
             frame.flags |= OPAQUE
-            sent, changes = b"".join(self._tail.pieces) if self._tail else frame.data, []
+            sent, changes = b"".join(self._tail.pieces) if self._tail else frame.data, ()
         if self.waiting:
             self._parked = frame
             return
         if changes:
             frame.flags |= REWRITTEN
-            out.entries.append(_rewritten(frame, changes, now))
+            frame.splices = changes
         if self._check:
             whole = frame.data[: self._tail.offset] + sent if self._tail else sent
             self._check(whole, frame.api_key, frame.api_version)
@@ -285,25 +334,32 @@ class ResponseStream:
         out.frames.append(frame)
         out.entries.append(frame)
 
-    def _replaced(self, frame: Frame) -> tuple[bytes, list[Splice]]:
-        data = frame.data
+    def _replaced(self, frame: Frame) -> tuple[bytes, Sequence[Splice]]:
+        data, fields, last = frame.data, self._held, self._last
         frame.pieces = [data]
-        body = codec.response_body(data, frame.api_key, frame.api_version)
-        found = rewrite.find(data, self._held, body)
-        self.waiting = self._learn([address for address in found if address.usable])
-        if self.waiting:
-            return b"", []
-        changes = rewrite.splices(found, self._ours, self._held)
-        return rewrite.apply(data, changes) if changes else data, changes
+        if last and last.same(data, fields, self._nodes.generation):
+            return last.again(data)
+        body = fields.body
+        if fields.compact and data[body - 1 : body] != b"\0":
+            body = codec.response_body(data, frame.api_key, frame.api_version)
+        found = rewrite.find(data, fields, body)
+        self.waiting = self._nodes.learn(found) if found else set()
+        changes = rewrite.splices(found, self._ours, fields) if found and not self.waiting else ()
+        if not changes:
+            return data, ()
+        sent = rewrite.apply(data, changes)
+        if len(data) <= _REMEMBERED_BYTES_MAX:
+            self._last = _Rewritten(fields, self._nodes.generation, data[8:], sent, changes)
+        return sent, changes
 
-    def _tail_replaced(self) -> tuple[bytes, list[Splice]]:
+    def _tail_replaced(self) -> tuple[bytes, Sequence[Splice]]:
         tail = b"".join(self._tail.pieces)
         found = rewrite.find_in_tail(tail, self._tail.fields)
-        self.waiting = self._learn([address for address in found if address.usable])
+        self.waiting = self._nodes.learn(found)
         if self.waiting:
-            return b"", []
+            return b"", ()
         sent = rewrite.replace_tail(tail, found, self._ours, self._tail.fields)
-        return sent, [(self._tail.offset, len(tail), sent)] if sent != tail else []
+        return sent, [(self._tail.offset, len(tail), sent)] if sent != tail else ()
 
     # Pairing
 
@@ -364,18 +420,6 @@ def _response(request: Frame, now: int, pieces: list[bytes], frame_bytes: int) -
         request_sent_ns=request.sent_ns,
         request_bytes=request.frame_bytes,
     )
-
-
-def _rewritten(frame: Frame, changes: list[Splice], now: int) -> Note:
-    encoded = [[offset, size, base64.b64encode(new).decode()] for offset, size, new in changes]
-    body = {
-        "event": "rewritten",
-        "connection": frame.connection,
-        "number": frame.number,
-        "side": "broker",
-        "splices": encoded,
-    }
-    return Note(EVENTS, now, body)
 
 
 def _check_start(data: bytes, position: int, size: int) -> None:

@@ -20,11 +20,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import attrs
 
+from kproxy.exchange.entries import Splice, spliced
 from kproxy.protocol import ProtocolError, codec, schema
 from kproxy.proxy.actions import Address
-
-Splice = tuple[int, int, bytes]
-"""Offset and length of what is replaced, and what replaces it."""
 
 Locate = Callable[[bytes, int], tuple[list[tuple[int, int, int, int]], int]]
 
@@ -40,6 +38,9 @@ _PADDING_TAGS = (2_097_151, 16_383, 127)
 class AddressFields:
     """Where one version of a response has addresses."""
 
+    body: int
+    """Offset of the body where the response header has no tagged fields: size, correlation id
+    and, in flexible versions, their count."""
     locate: Locate
     field: str
     """The top-level field that holds them."""
@@ -90,6 +91,7 @@ def address_fields(api_key: int, api_version: int) -> AddressFields | None:
     paths = tuple(".".join((*path, name)) for name in (node_id, "host", "port"))
     tagged = top.tag is not None and api_version in top.tagged_versions
     return AddressFields(
+        body=8 + codec.response_header_version(api_key, api_version),
         locate=codec.locate(message, api_version, paths),
         field=top.name,
         tagged=tagged,
@@ -190,16 +192,8 @@ def splices(
 
 def apply(frame: bytes, changes: list[Splice]) -> bytes:
     """Return the frame with the splices applied and its size prefix corrected."""
-    body = b"".join(_pieces(frame, changes, 4))
+    body = b"".join(spliced(frame, changes, 4))
     return struct.pack(">i", len(body)) + body
-
-
-def _pieces(data: bytes, changes: list[Splice], position: int) -> Iterator[bytes]:
-    for offset, length, replacement in changes:
-        yield data[position:offset]
-        yield replacement
-        position = offset + length
-    yield data[position:]
 
 
 def find_in_tail(tail: bytes, fields: AddressFields) -> list[BrokerAddress]:
@@ -230,7 +224,7 @@ def replace_tail(
     if not changes:
         return tail
     end = fields.locate_tail(tail, 0)[1]
-    replaced = b"".join(_pieces(tail[:end], changes, 0))
+    replaced = b"".join(spliced(tail[:end], changes))
     for candidate in (replaced, _without_list(tail[:end], fields)):
         padded = _padded(candidate, fields, end)
         if padded is not None:

@@ -20,6 +20,10 @@ HANDSHAKE = 16  # SaslHandshake v0: tokens without headers follow
 ADDRESSES = 32  # responses carry broker addresses
 BEHIND_RECORDS = 64  # … after a field of unbounded size
 
+REQUEST_TRAITS = UNKNOWN | SECRET_REQUEST | PRODUCE | HANDSHAKE
+RESPONSE_TRAITS = UNKNOWN | SECRET_RESPONSE | HANDSHAKE | ADDRESSES
+"""The traits that matter for one direction."""
+
 PRODUCE_KEY = 0
 HANDSHAKE_KEY = 17
 

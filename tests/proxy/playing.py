@@ -38,7 +38,7 @@ def response(api_key: int, version: int, body, correlation_id: int = 1) -> bytes
 
 @attrs.define
 class Player:
-    """Performs the actions of a machine in memory; listeners open at once unless `hold_listeners`."""
+    """Performs the actions of a machine in memory; listeners open at once unless held."""
 
     settings: Settings = attrs.field(factory=lambda: Settings([BROKER], listen_port=19092))
     hold_listeners: bool = False
