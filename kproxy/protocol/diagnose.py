@@ -169,7 +169,7 @@ def _complaint(layout: Layout, value: Any) -> tuple[str, str] | None:
         try:
             found = _slot_complaint(slot, getattr(value, slot.name), path)
         except AttributeError:
-            return path, f"a {type(value).__name__} has no such attribute"
+            return path, f"type {type(value).__name__} has no such attribute"
         if found:
             return found
     tags = getattr(value, "unknown_tags", None)
@@ -190,7 +190,7 @@ def _slot_complaint(slot: Slot, value: Any, path: str) -> tuple[str, str] | None
         return None if slot.nullable else (path, "is None, but is not nullable in this version")
     if slot.is_array:
         if not isinstance(value, list | tuple):
-            return path, f"is a {type(value).__name__}, expected a list"
+            return path, f"has type {type(value).__name__}, expected a list"
         element = attrs.evolve(slot, is_array=False, nullable=False)
         found = (_slot_complaint(element, one, path) for one in value)
         return next(filter(None, found), None)
@@ -208,7 +208,7 @@ def _primitive_complaint(slot: Slot, value: Any, path: str) -> tuple[str, str] |
         "float64": int | float,
     }.get(slot.kind, int)
     if not isinstance(value, expected):
-        return path, f"is a {type(value).__name__}, expected {slot.kind}"
+        return path, f"has type {type(value).__name__}, expected {slot.kind}"
     if slot.kind in RANGES:
         low, high = RANGES[slot.kind]
         if not low <= value <= high:

@@ -53,16 +53,19 @@ def varint(data: bytes, position: int, value: int) -> tuple[int, int]:
 
 def length(data: bytes, position: int, value: int) -> tuple[int, int]:
     """A compact length that is long, or null where null is not allowed."""
-    if value == 0:
+    if value:
+        value, position = varint(data, position, value)
+    if value == 0:  # also when it was said in more bytes than needed
         raise Malformed
-    return varint(data, position, value)
+    return value, position
 
 
 def count(data: bytes, position: int, value: int) -> tuple[int, int]:
     """A compact count that is long, or null where null is not allowed."""
-    if value == 0:
+    value, position = length(data, position, value)
+    if value > COLLECTION_ELEMENTS_MAX + 1:
         raise Malformed
-    return count_or_null(data, position, value)
+    return value, position
 
 
 def count_or_null(data: bytes, position: int, value: int) -> tuple[int, int]:
