@@ -279,6 +279,8 @@ def _cut(versions: Versions, limit: Versions) -> Versions:
 
 def write_versions(versions: Versions, limit: Versions = ()) -> str:
     """The reverse of `schema.parse_versions`."""
+    if limit and versions == limit:
+        return "0+"  # as Kafka writes it, whatever the first version is that is left
     ranges: list[list[int]] = []
     for version in versions:
         if ranges and ranges[-1][1] == version - 1:
@@ -361,7 +363,7 @@ def report(before: Release, after: Release) -> Iterator[str]:
             yield f"- {_title(before[name])} is gone"
         elif name not in before:
             yield f"+ {_title(after[name])}, versions {write_versions(after[name].versions)}"
-            yield from _changes((), after[name].fields, before.get(name), after[name], "    ")
+            yield from _changes((), after[name].fields, None, after[name], "    ")
         else:
             lines = list(_message_changes(before[name], after[name]))
             if lines:
@@ -374,12 +376,15 @@ def _title(message: Message) -> str:
 
 
 def _message_changes(before: Message, after: Message) -> Iterator[str]:
-    for what in ("versions", "flexible_versions"):
-        old, new = write_versions(getattr(before, what)), write_versions(getattr(after, what))
-        if old != new:
-            yield f"    {what}: {old} → {new}"
+    for what, one, other in (
+        ("versions", before.versions, after.versions),
+        ("flexible", before.flexible_versions, after.flexible_versions),
+    ):
+        if one != other:
+            yield f"    {what}: {write_versions(one)} → {write_versions(other)}"
     if before.listeners != after.listeners:
-        yield f"    listeners: {','.join(before.listeners)} → {','.join(after.listeners)}"
+        old, new = (",".join(one.listeners) or "none" for one in (before, after))
+        yield f"    listeners: {old} → {new}"
     yield from _changes(before.fields, after.fields, before, after, "    ")
 
 
@@ -398,21 +403,17 @@ def _changes(
     for field in after:
         line = _field_line(field, new.versions)
         was = old_fields.get(field.name)
-        if was is None:
-            yield f"{indent}+ {line}"
-        elif old is not None and _field_line(was, old.versions) != line:
-            yield f"{indent}~ {_field_line(was, old.versions)} → {line}"
-        below = list(
-            _changes(
-                old.structs.get(was.element, ()) if was is not None and old is not None else (),
-                new.structs.get(field.element, ()),
-                old,
-                new,
-                indent + "    ",
-            )
-        )
-        if below and was is not None and _field_line(was, new.versions) == line:
-            yield f"{indent}  {field.name}"
+        fields_before: tuple[Field, ...] = ()
+        title = f"{indent}+ {line}"
+        if was is not None and old is not None:
+            line_before = _field_line(was, old.versions)
+            fields_before = was.fields
+            title = f"{indent}~ {line_before} → {line}"
+            if line_before == line:
+                title = f"{indent}  {field.name}"
+        below = list(_changes(fields_before, field.fields, old, new, indent + "    "))
+        if below or not title.startswith(f"{indent}  "):
+            yield title
         yield from below
 
 

@@ -1,0 +1,133 @@
+"""The maintainer's tool: definitions in, table out, and what changed in between."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from kproxy.protocol import generate, schema
+from tests.bed import jvm
+
+OLD = """
+// a licence
+{
+  "apiKey": 3, "type": "request", "name": "ThingRequest", // with a comment "in the line"
+  "validVersions": "0-2", "flexibleVersions": "2+",
+  "fields": [
+    { "name": "Things", "type": "[]Thing", "versions": "0+", "fields": [
+      { "name": "OldId", "type": "int32", "versions": "0" },
+      { "name": "Name", "type": "string", "versions": "0+", "nullableVersions": "1+",
+        "default": "null", "about": "http://not.a.comment" }
+    ]},
+    { "name": "ZkReady", "type": "bool", "versions": "2+", "taggedVersions": "2+", "tag": "0",
+      "default": "false" }
+  ]
+}
+"""
+NEW = """
+{
+  "apiKey": 3, "type": "request", "name": "ThingRequest", "listeners": ["broker"],
+  "validVersions": "1-3", "flexibleVersions": "2+",
+  "fields": [
+    { "name": "Things", "type": "[]NewThing", "versions": "0+", "fields": [
+      { "name": "Name", "type": "string", "versions": "0+", "nullableVersions": "1+",
+        "default": "null" },
+      { "name": "Id", "type": "uuid", "versions": "3+", "mapKey": true }
+    ]},
+    { "name": "ZkReady", "type": "bool", "versions": "2+", "taggedVersions": "2+", "tag": 0,
+      "default": "false", "entityType": "topicName" }
+  ]
+}
+"""
+GONE = '{"type": "request", "apiKey": 4, "name": "GoneRequest", "validVersions": "none"}'
+MERGED = """\
+request ThingRequest 0-3 key 3 flexible 2+ listeners broker
+  things []NewThing 0+
+    old_id int32 0
+    name string 0+ nullable 1+ default null
+    id uuid 3+ key
+  zk_ready bool 2+ tag 0 2+ default false topicName
+"""
+
+
+def jar(folder: Path, version: str, *definitions: str) -> Path:
+    """A jar with these definitions."""
+    path = folder / f"clients-{version}.jar"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("kafka/kafka-version.properties", f"commitId=1\nversion={version}\n")
+        for number, definition in enumerate(definitions):
+            file.writestr(f"common/message/{number}.json", definition)
+    return path
+
+
+def test_the_newest_release_that_knows_a_version_defines_it(tmp_path):
+    jars = [jar(tmp_path, "3.9.2", OLD), jar(tmp_path, "4.10.0", NEW, GONE)]
+    merged, table, stub = generate.generate(jars)
+    assert table.partition("\n\n")[2] == MERGED
+    assert generate.generate(jars[::-1])[1] == table
+    assert "4.10.0 and, for what it dropped, 3.9.2" in table
+    assert set(merged) == {"ThingRequest"}
+    layout = schema.layout(merged["ThingRequest"], 0)
+    assert [slot.name for slot in layout.slots[0].struct.slots] == ["old_id", "name"]
+    assert "class ThingRequest:" in stub
+    assert "        name: str | None = ..." in stub
+    assert "    things: list[ThingRequest.NewThing] = ..." in stub
+
+
+def test_a_union_that_would_change_a_version_is_refused(tmp_path):
+    """Two fields whose order differs between the releases cannot be one list."""
+    names = ("A", "B")
+    texts = []
+    for versions, order in (("0", names), ("1", names[::-1])):
+        fields = [{"name": name, "type": "int8", "versions": "0+"} for name in order]
+        definition = {"apiKey": 1, "type": "request", "name": "R", "validVersions": versions}
+        texts.append(json.dumps(definition | {"flexibleVersions": "none", "fields": fields}))
+    jars = [jar(tmp_path, "1.0", texts[0]), jar(tmp_path, "2.0", texts[1])]
+    with pytest.raises(SystemExit, match="R v0: the merged field list differs from 1.0's"):
+        generate.generate(jars)
+
+
+def test_the_report_reads_well(tmp_path):
+    before = generate.generate([jar(tmp_path, "3.9.2", OLD)])[0]
+    after = generate.generate([jar(tmp_path, "4.10.0", NEW)])[0]
+    assert list(generate.report(before, after)) == [
+        "  ThingRequest (key 3)",
+        "    versions: 0-2 → 1-3",
+        "    flexible: 2 → 2-3",
+        "    listeners: none → broker",
+        "    ~ things []Thing 0+ → things []NewThing 0+",
+        "        - old_id int32 0",
+        "        ~ name string 0+ nullable 1+ default null"
+        " → name string 0+ nullable 0+ default null",
+        "        + id uuid 3+ key",
+        "    ~ zk_ready bool 2+ tag 0 2+ default false"
+        " → zk_ready bool 2+ tag 0 2+ default false topicName",
+    ]
+    assert list(generate.report(after, after)) == []
+    assert list(generate.report(before, {})) == ["- ThingRequest (key 3) is gone"]
+    assert next(generate.report({}, before)) == "+ ThingRequest (key 3), versions 0-2"
+
+
+@pytest.mark.parametrize(
+    ("name", "snake"),
+    [
+        ("IsrNodes", "isr_nodes"),
+        ("V3AndBelowTopics", "v3_and_below_topics"),
+        ("isKRaftController", "is_k_raft_controller"),
+        ("RequestApiKey", "api_key"),
+        ("Enable2Pc", "enable2_pc"),
+    ],
+)
+def test_snake_case(name, snake):
+    assert generate.snake_case(name) == snake
+
+
+@pytest.mark.java
+def test_the_table_is_what_the_jars_say(capsys):
+    folders = {version: jvm.client_jars(version) for version in ("4.4.0", "3.9.2")}
+    jars = [folder / f"kafka-clients-{version}.jar" for version, folder in folders.items()]
+    assert generate.main(["--check", *map(str, jars)]) == 0
+    assert capsys.readouterr().out == "the table is up to date\n"

@@ -1,0 +1,73 @@
+"""Messages as JSON: the fields of their version, and nothing that JSON lacks."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproxy import protocol
+from kproxy.protocol import messages
+from tests.protocol.making import BODIES, few, title
+from tests.protocol.strategies import bodies
+
+
+def test_the_fields_of_the_version_and_no_others():
+    body = messages.MetadataRequest(
+        topics=[messages.MetadataRequest.MetadataRequestTopic(name="t")]
+    )
+    assert protocol.to_json(body, 1) == {"topics": [{"name": "t"}]}
+    assert protocol.to_json(messages.MetadataRequest(topics=None), 12) == {
+        "topics": None,
+        "allow_auto_topic_creation": True,
+        "include_topic_authorized_operations": False,
+    }
+
+
+def test_requests_and_responses_know_their_version():
+    header = messages.RequestHeader(api_key=17, api_version=1)
+    request = protocol.Request(header, messages.SaslHandshakeRequest(mechanism="PLAIN"))
+    assert protocol.to_json(request) == {"mechanism": "PLAIN"}
+    response = protocol.Response(
+        messages.ResponseHeader(), messages.ApiVersionsResponse(error_code=35), 0
+    )
+    assert protocol.to_json(response) == {"error_code": 35, "api_keys": []}
+    with pytest.raises(TypeError, match="needs its version"):
+        protocol.to_json(request.body)
+
+
+def test_bytes_uuids_floats_and_unknown_tags():
+    produce = messages.ProduceRequest
+    data = produce.TopicProduceData(
+        topic_id=uuid.UUID(int=1), partition_data=[produce.PartitionProduceData(records=b"\xff")]
+    )
+    body = produce(topic_data=[data], unknown_tags=((300, b"\x01"),))
+    plain = protocol.to_json(body, 13)
+    assert plain["topic_data"][0]["topic_id"] == "AAAAAAAAAAAAAAAAAAAAAQ"
+    assert plain["topic_data"][0]["partition_data"][0]["records"] == "/w=="
+    assert plain["unknown_tags"] == {"300": "AQ=="}
+    quotas = messages.AlterClientQuotasRequest
+    entry = quotas.EntryData(ops=[quotas.OpData(key="k", value=float("inf"))])
+    assert protocol.to_json(quotas(entries=[entry]), 1)["entries"][0]["ops"][0]["value"] == "inf"
+
+
+def test_a_known_tag_with_its_default_is_a_field_only():
+    body = messages.ApiVersionsResponse(unknown_tags=((3, b"\0"),))
+    plain = protocol.to_json(body, 3)
+    assert plain["zk_migration_ready"] is False
+    assert "unknown_tags" not in plain
+
+
+@pytest.mark.parametrize("message", BODIES, ids=title)
+def test_every_message_is_json(message):
+    @few(25)
+    @given(st.data())
+    def check(data):
+        version = data.draw(st.sampled_from(message.versions))
+        plain = protocol.to_json(data.draw(bodies(message, version)), version)
+        assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+
+    check()
