@@ -47,7 +47,7 @@ from kproxy.exchange.entries import (
     Note,
     Side,
 )
-from kproxy.exchange.facts import Splices
+from kproxy.exchange.facts import Noted
 from kproxy.protocol import ProtocolError
 
 SASL_TOKEN = "SaslToken"
@@ -65,7 +65,7 @@ class _Pending:
     """A request that waits for its response."""
 
     frame: Frame
-    splices: Splices | None
+    splices: Noted | None
 
 
 @attrs.define(eq=False)
@@ -105,8 +105,8 @@ class Exchange:
     _request: Frame | None
     _response: Frame | None
     _connection_client_id: str | None
-    _request_splices: Splices | None
-    _response_splices: Splices | None
+    _request_splices: Noted | None
+    _response_splices: Noted | None
 
     def __repr__(self) -> str:
         version = "" if self.api_version is None else f" v{self.api_version}"
@@ -307,7 +307,7 @@ class Pairing:
     _frame_bytes_max: int | None = None
     _connections: dict[int, _Connection] = attrs.field(factory=dict, init=False)
     _unfinished: dict[tuple[int, Side], Frame] = attrs.field(factory=dict, init=False)
-    _rewrites: dict[tuple[int, Side], Splices] = attrs.field(factory=dict, init=False)
+    _rewrites: dict[tuple[int, Side], Noted] = attrs.field(factory=dict, init=False)
 
     def feed(self, entry: Frame | Note) -> Sequence[Exchange]:
         """Take the next entry and return the exchanges that it completes."""
@@ -436,7 +436,7 @@ class Pairing:
             return (_exchange(connection, _Pending(frame, None), None, None),)
         return (_exchange(connection, pending, None, None),)
 
-    def _splices(self, frame: Frame) -> Splices | None:
+    def _splices(self, frame: Frame) -> Noted | None:
         if not frame.flags & REWRITTEN:
             return None
         return self._rewrites.pop((frame.number, frame.side), None)
@@ -448,7 +448,7 @@ class Pairing:
 
 
 def _exchange(
-    connection: _Connection, asked: _Pending, response: Frame | None, splices: Splices | None
+    connection: _Connection, asked: _Pending, response: Frame | None, splices: Noted | None
 ) -> Exchange:
     """Make an exchange of its halves.
 

@@ -11,11 +11,13 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kproxy.exchange.entries import REWRITTEN, Frame
+from kproxy.exchange.entries import REWRITTEN, Frame, Splice, spliced
 from kproxy.protocol import codec, error_name, schema
 
-Splices = Sequence[Sequence[Any]]
-"""[[offset in the frame as it came, length of what goes, base64 of what takes its place], …]"""
+Noted = Sequence[Sequence[Any]]
+"""Splices as a note has them: [[offset, length of what goes, base64 of what takes its place], …]"""
+
+_SIZE_BYTES = 4
 
 _UNSUPPORTED_VERSION = codec.UNSUPPORTED_VERSION.to_bytes(2, "big")
 _CLIENT_ID_END_MAX = 14 + 32767
@@ -44,27 +46,33 @@ def client_id(frame: Frame) -> tuple[bool, str | None]:
     return True, text.decode("utf-8", "surrogateescape")
 
 
-def sent(frame: Frame | None, data: bytes | None, splices: Splices | None) -> bytes | None:
+def sent(frame: Frame | None, data: bytes | None, noted: Noted | None) -> bytes | None:
     """Return the bytes that were sent on for a frame whose bytes are `data`.
 
-    None if there is no frame, or if it was changed and the note that says how is lost.
+    None if there is no frame, or if it was changed and nothing says how.
     """
     if frame is None or data is None or not frame.flags & REWRITTEN:
         return data
-    if splices is None:
+    splices = frame.splices or _splices(noted or (), len(data))
+    if not splices:
         return None
-    parts: list[bytes] = []
-    position = 0
+    body = b"".join(spliced(data, splices, _SIZE_BYTES))
+    return len(body).to_bytes(_SIZE_BYTES, "big") + body
+
+
+def _splices(noted: Noted, frame_bytes: int) -> list[Splice] | None:
+    """Read the splices in a note; None if they do not fit the frame: a file may say anything."""
+    splices: list[Splice] = []
+    position = _SIZE_BYTES
     try:
-        for offset, length, replacement in sorted(splices, key=lambda splice: splice[0]):
-            if offset < position or length < 0 or offset + length > len(data):
+        for offset, length, replacement in noted:
+            if offset < position or length < 0 or offset + length > frame_bytes:
                 return None
-            parts += (data[position:offset], base64.b64decode(replacement, validate=True))
+            splices.append((offset, length, base64.b64decode(replacement, validate=True)))
             position = offset + length
     except (TypeError, ValueError):
         return None
-    sent = b"".join([*parts, data[position:]])
-    return (len(sent) - 4).to_bytes(4, "big", signed=True) + sent[4:]
+    return splices
 
 
 def errors(api_key: int, body: Any) -> list[str]:

@@ -67,15 +67,19 @@ def _array(field: schema.Field, values: list[Any]) -> str:
     if isinstance(values[0], int):
         return f"{field.name} {listed(map(str, values))}"
     if isinstance(values[0], bytes | UUID):
-        return count(len(values), field.name.removesuffix("s"))
+        return count(len(values), _singular(field.name))
     label = _label(field.fields)
-    noun = field.name.removesuffix("s").replace("_", " ")
-    if label is None:
-        return count(len(values), noun)
-    names = [str(name) for each in values if (name := getattr(each, label))]
-    if not names:
-        return count(len(values), noun)
-    return f"{count(len(values), noun)}: {listed(names, LISTED_MAX)}"
+    names = [str(name) for each in values if label and (name := getattr(each, label))]
+    if not names or len(names) > LISTED_MAX:
+        of_them = f": {listed(names)}" if names else ""
+        return count(len(values), _singular(field.name)) + of_them
+    return listed(names)
+
+
+def _singular(name: str) -> str:
+    """What one of `partition_errors` is called: `partition error`."""
+    words = name.replace("_", " ")
+    return f"{words[:-3]}y" if words.endswith("ies") else words.removesuffix("s")
 
 
 def _label(fields: tuple[schema.Field, ...]) -> str | None:

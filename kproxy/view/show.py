@@ -173,8 +173,9 @@ def _head(exchange: Exchange, narrow: bool) -> Iterator[Segment]:
     node = "" if exchange.node_id is None else f"→n{exchange.node_id}"
     yield "", f"c{exchange.connection}{node}".ljust(CONNECTION_WIDTH)
     yield "", f" {milliseconds(exchange.broker_ms):>5}"
-    proxy = f"+{milliseconds(exchange.proxy_ms)}"
-    yield "dim", f" {proxy:>5}{'' if narrow else 'ms'} "
+    unit = "" if narrow else "ms"
+    proxy = "–" if exchange.proxy_ms is None else f"+{milliseconds(exchange.proxy_ms)}{unit}"
+    yield "dim", f" {proxy:>{5 + len(unit)}} "
     version = "" if exchange.api_version is None else f" v{exchange.api_version}"
     api = f"{exchange.api or 'half a header'}{version}"
     yield "api", f"{api:<{_API_WIDTH_NARROW if narrow else _API_WIDTH}} "

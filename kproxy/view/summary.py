@@ -51,6 +51,9 @@ def summarise(exchange: Exchange, names: Names) -> Summary:
         asked = ask(request, names) if ask else generic.asked(request, api_key)
     if response is not None:
         answered = answer(response, names) if answer else generic.answered(response, api_key)
+        if answered == asked:
+            # What was asked for, named again, only says yes.
+            answered = ""
     return Summary(asked, answered, _noise(exchange, answered))
 
 

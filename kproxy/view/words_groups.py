@@ -34,7 +34,7 @@ def _join_group(request: Any, names: Names) -> str:
     if request.protocol_type == "consumer" and request.protocols:
         topics = listed(_subscribed(request.protocols[0].metadata))
     member = _member(request) or "new member"
-    return joined(f"{request.group_id} {member}", f"wants {topics}" if topics else "", protocols)
+    return joined(f"{request.group_id}: {member}", f"wants {topics}" if topics else "", protocols)
 
 
 def _joined_group(response: Any, names: Names) -> str:
@@ -48,7 +48,7 @@ def _joined_group(response: Any, names: Names) -> str:
 def _sync_group(request: Any, names: Names) -> str:
     assigns = count(len(request.assignments), "member") if request.assignments else ""
     return joined(
-        f"{request.group_id} generation {request.generation_id}",
+        f"{request.group_id}: generation {request.generation_id}",
         f"assigns {assigns}" if assigns else "",
     )
 
@@ -89,12 +89,12 @@ def _embedded(name: str, data: bytes | None) -> Any:
 
 
 def _heartbeat(request: Any, names: Names) -> str:
-    return joined(f"{request.group_id} generation {request.generation_id}", _member(request))
+    return joined(f"{request.group_id}: generation {request.generation_id}", _member(request))
 
 
 def _leave_group(request: Any, names: Names) -> str:
     members = request.members or [request]
-    return f"{request.group_id} {listed(_member(member) for member in members)}"
+    return f"{request.group_id}: {listed(_member(member) for member in members)}"
 
 
 _MEMBER_EPOCHS = {0: "joins", -1: "leaves", -2: "leaves for now"}
@@ -103,8 +103,9 @@ _MEMBER_EPOCHS = {0: "joins", -1: "leaves", -2: "leaves for now"}
 def _group_heartbeat(request: Any, names: Names) -> str:
     epoch = request.member_epoch
     topics = listed(getattr(request, "subscribed_topic_names", None) or ())
+    member = _member(request)
     return joined(
-        f"{request.group_id} {_member(request)}".strip(),
+        f"{request.group_id}: {member or 'new member'}",
         _MEMBER_EPOCHS.get(epoch, f"epoch {epoch}"),
         f"wants {topics}" if topics else "",
         getattr(request, "subscribed_topic_regex", None) or "",
@@ -122,13 +123,13 @@ def _offset_commit(request: Any, names: Names) -> str:
     where = by_topic(
         request.topics, names, "partitions", lambda p: at(p.partition_index, p.committed_offset)
     )
-    return joined(f"{request.group_id} {where}", transaction(request))
+    return joined(f"{request.group_id}: {where}", transaction(request))
 
 
 def _offset_fetch(request: Any, names: Names) -> str:
     def group(each: Any) -> str:
         where = by_topic(each.topics, names, "partition_indexes", str)
-        return f"{each.group_id} {'all' if each.topics is None else where}"
+        return f"{each.group_id}: {'all' if each.topics is None else where}"
 
     return listed(group(each) for each in request.groups or [request])
 
@@ -141,7 +142,7 @@ def _offsets_fetched(response: Any, names: Names) -> str:
 
 def _described_groups(response: Any, names: Names) -> str:
     return listed(
-        joined(f"{each.group_id} {each.group_state}", count(len(each.members or ()), "member"))
+        joined(f"{each.group_id}: {each.group_state}", count(len(each.members or ()), "member"))
         for each in response.groups or ()
         if not each.error_code
     )
@@ -163,19 +164,19 @@ def _producer_id(response: Any, names: Names) -> str:
 def _add_partitions(request: Any, names: Names) -> str:
     if request.transactions:
         return listed(
-            f"{each.transactional_id} {by_topic(each.topics, names, 'partitions', str)}"
+            f"{each.transactional_id}: {by_topic(each.topics, names, 'partitions', str)}"
             for each in request.transactions
         )
     where = by_topic(request.v3_and_below_topics, names, "partitions", str)
-    return f"{request.v3_and_below_transactional_id} {where}"
+    return f"{request.v3_and_below_transactional_id}: {where}"
 
 
 def _add_offsets(request: Any, names: Names) -> str:
-    return f"{request.transactional_id} group {request.group_id}"
+    return f"{request.transactional_id}: group {request.group_id}"
 
 
 def _end_txn(request: Any, names: Names) -> str:
-    return f"{request.transactional_id} {'commit' if request.committed else 'abort'}"
+    return f"{request.transactional_id}: {'commit' if request.committed else 'abort'}"
 
 
 WORDS: Words = {

@@ -54,7 +54,7 @@ def test_what_says_something_ends_the_fold():
         "Fetch v11          orders[0@5] → empty",
         "Fetch ×2 empty, Heartbeat ×1",
         f"Fetch v11          orders[0@5] → 1 record @0, {len(batch(1))} B",
-        "Heartbeat v4       checkout generation 3, m-1",
+        "Heartbeat v4       checkout: generation 3, m-1",
     ]
 
 

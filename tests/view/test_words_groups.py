@@ -36,18 +36,18 @@ def test_join_group():
     )
     answered.members = members
     assert words("JoinGroup", 5, asked, answered) == (
-        "checkout new member, wants orders, payments, range, cooperative-sticky"
+        "checkout: new member, wants orders, payments, range, cooperative-sticky"
         " → generation 3, leader of 2 members, range"
     )
     asked.member_id = member_id
     answered.leader = "another"
     assert words("JoinGroup", 5, asked, answered) == (
-        "checkout consumer-chec…1-4ccd, wants orders, payments, range, cooperative-sticky"
+        "checkout: consumer-chec…1-4ccd, wants orders, payments, range, cooperative-sticky"
         " → generation 3, follower, range"
     )
     asked.group_instance_id = "till-4"
     assert words("JoinGroup", 5, asked, M.JoinGroupResponse(error_code=79)).startswith(
-        "checkout till-4, wants"
+        "checkout: till-4, wants"
     )
 
 
@@ -55,7 +55,7 @@ def test_join_group_of_a_connect_worker_is_not_a_consumer():
     J = M.JoinGroupRequest
     protocol = J.JoinGroupRequestProtocol(name="sessioned", metadata=b"\0\2whatever")
     asked = J(group_id="connect", protocol_type="connect", protocols=[protocol], member_id="w")
-    assert words("JoinGroup", 5, asked) == "connect w, sessioned → "
+    assert words("JoinGroup", 5, asked) == "connect: w, sessioned → "
 
 
 def test_sync_group():
@@ -64,7 +64,7 @@ def test_sync_group():
     asked = S(group_id="checkout", generation_id=3, member_id="m", assignments=some)
     answered = M.SyncGroupResponse(assignment=assignment("orders", 0, 1, 2))
     assert words("SyncGroup", 3, asked, answered) == (
-        "checkout generation 3, assigns 1 member → orders[0,1,2]"
+        "checkout: generation 3, assigns 1 member → orders[0,1,2]"
     )
     # A version that we do not know is read as the newest that we do.
     answered = M.SyncGroupResponse(assignment=assignment("orders", 0, version=9))
@@ -79,12 +79,12 @@ def test_sync_group():
 
 def test_heartbeat_and_leave_group():
     asked = M.HeartbeatRequest(group_id="checkout", generation_id=3, member_id="m-1")
-    assert words("Heartbeat", 4, asked, M.HeartbeatResponse()) == "checkout generation 3, m-1 → "
+    assert words("Heartbeat", 4, asked, M.HeartbeatResponse()) == "checkout: generation 3, m-1 → "
     asked = M.LeaveGroupRequest(group_id="checkout", member_id="m-1")
-    assert words("LeaveGroup", 1, asked, M.LeaveGroupResponse()) == "checkout m-1 → "
+    assert words("LeaveGroup", 1, asked, M.LeaveGroupResponse()) == "checkout: m-1 → "
     members = [M.LeaveGroupRequest.MemberIdentity(member_id=name) for name in ("m-1", "m-2")]
     asked = M.LeaveGroupRequest(group_id="checkout", members=members)
-    assert words("LeaveGroup", 4, asked) == "checkout m-1, m-2 → "
+    assert words("LeaveGroup", 4, asked) == "checkout: m-1, m-2 → "
 
 
 def test_consumer_group_heartbeat():
@@ -94,13 +94,13 @@ def test_consumer_group_heartbeat():
     R = M.ConsumerGroupHeartbeatResponse
     answered = R(member_epoch=4, assignment=R.Assignment())
     assert words("ConsumerGroupHeartbeat", 0, asked, answered) == (
-        "checkout m-1, joins, wants orders → epoch 4, nothing assigned"
+        "checkout: m-1, joins, wants orders → epoch 4, nothing assigned"
     )
     asked = M.ConsumerGroupHeartbeatRequest(
         group_id="checkout", member_id="m-1", member_epoch=4, subscribed_topic_names=None
     )
     assert words("ConsumerGroupHeartbeat", 0, asked, R(member_epoch=4, assignment=None)) == (
-        "checkout m-1, epoch 4 → "
+        "checkout: m-1, epoch 4 → "
     )
     topic = R.TopicPartitions(topic_id=ORDERS, partitions=[0, 1])
     answered = R(member_epoch=5, assignment=R.Assignment(topic_partitions=[topic]))
@@ -108,7 +108,7 @@ def test_consumer_group_heartbeat():
         " → epoch 5, id:EjRWeBI0[0,1]"
     )
     asked.member_epoch = -1
-    assert words("ConsumerGroupHeartbeat", 0, asked) == "checkout m-1, leaves → "
+    assert words("ConsumerGroupHeartbeat", 0, asked) == "checkout: m-1, leaves → "
 
 
 def test_offset_commit_and_fetch():
@@ -122,7 +122,7 @@ def test_offset_commit_and_fetch():
         topics=[C.OffsetCommitRequestTopic(name="orders", partitions=partitions)],
     )
     assert words("OffsetCommit", 8, asked, M.OffsetCommitResponse()) == (
-        "checkout orders[0@41,1@7] → "
+        "checkout: orders[0@41,1@7] → "
     )
     F, R = M.OffsetFetchRequest, M.OffsetFetchResponse
     wanted = F.OffsetFetchRequestTopic(name="orders", partition_indexes=[0, 1])
@@ -132,14 +132,14 @@ def test_offset_commit_and_fetch():
     ]
     answered = R(topics=[R.OffsetFetchResponseTopic(name="orders", partitions=found)])
     assert words("OffsetFetch", 5, F(group_id="checkout", topics=[wanted]), answered) == (
-        "checkout orders[0,1] → orders[0@41,1@–]"
+        "checkout: orders[0,1] → orders[0@41,1@–]"
     )
     groups = [F.OffsetFetchRequestGroup(group_id="a", topics=None)]
     G = R.OffsetFetchResponseGroup
     partition = R.OffsetFetchResponsePartitions(partition_index=0, committed_offset=3)
     topic = R.OffsetFetchResponseTopics(name="orders", partitions=[partition])
     answered = R(groups=[G(group_id="a", topics=[topic])])
-    assert words("OffsetFetch", 8, F(groups=groups), answered) == "a all → orders[0@3]"
+    assert words("OffsetFetch", 8, F(groups=groups), answered) == "a: all → orders[0@3]"
 
 
 def test_described_groups():
@@ -151,7 +151,7 @@ def test_described_groups():
     ]
     asked = M.DescribeGroupsRequest(groups=["checkout", "secret"])
     assert words("DescribeGroups", 3, asked, R(groups=groups)) == (
-        "checkout, secret → checkout Stable, 1 member"
+        "checkout, secret → checkout: Stable, 1 member"
     )
 
 
@@ -165,18 +165,18 @@ def test_transactions():
     topics = [A.AddPartitionsToTxnTopic(name="orders", partitions=[0, 1])]
     asked = A(v3_and_below_transactional_id="tx", v3_and_below_topics=topics)
     answered = M.AddPartitionsToTxnResponse()
-    assert words("AddPartitionsToTxn", 3, asked, answered) == "tx orders[0,1] → "
+    assert words("AddPartitionsToTxn", 3, asked, answered) == "tx: orders[0,1] → "
     asked = A(transactions=[A.AddPartitionsToTxnTransaction(transactional_id="tx", topics=topics)])
-    assert words("AddPartitionsToTxn", 4, asked, answered) == "tx orders[0,1] → "
+    assert words("AddPartitionsToTxn", 4, asked, answered) == "tx: orders[0,1] → "
     asked = M.AddOffsetsToTxnRequest(transactional_id="tx", group_id="checkout")
-    assert words("AddOffsetsToTxn", 3, asked) == "tx group checkout → "
+    assert words("AddOffsetsToTxn", 3, asked) == "tx: group checkout → "
     C = M.TxnOffsetCommitRequest
     partition = C.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5)
     topic = C.TxnOffsetCommitRequestTopic(name="orders", partitions=[partition])
     asked = C(transactional_id="tx", group_id="checkout", topics=[topic])
-    assert words("TxnOffsetCommit", 3, asked) == "checkout orders[0@5], transaction tx → "
+    assert words("TxnOffsetCommit", 3, asked) == "checkout: orders[0@5], transaction tx → "
     asked = M.EndTxnRequest(transactional_id="tx", committed=True)
-    assert words("EndTxn", 3, asked, M.EndTxnResponse()) == "tx commit → "
+    assert words("EndTxn", 3, asked, M.EndTxnResponse()) == "tx: commit → "
     answered = M.EndTxnResponse(producer_id=1000, producer_epoch=3)
     asked = M.EndTxnRequest(transactional_id="tx", committed=False)
-    assert words("EndTxn", 5, asked, answered) == "tx abort → producer 1000 epoch 3"
+    assert words("EndTxn", 5, asked, answered) == "tx: abort → producer 1000 epoch 3"
