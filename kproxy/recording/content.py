@@ -9,15 +9,17 @@ other is compared: a header chunk has exactly the rows of the frames in the chun
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 
 from kproxy.exchange.entries import CONNECTIONS as CONNECTIONS_NAME
 from kproxy.exchange.entries import EVENTS as EVENTS_NAME
-from kproxy.exchange.entries import MORE, Frame, Note, Side
+from kproxy.exchange.entries import MORE, REWRITTEN, Frame, Note, Side, Splice
 from kproxy.recording.format import (
     CHANNEL,
     CONNECTIONS,
+    EVENTS,
     FRAME_HEAD,
     FRAMES,
     HEADERS,
@@ -30,6 +32,7 @@ from kproxy.recording.format import (
     ROW_BYTES,
     RecordingError,
 )
+from kproxy.recording.pack import rewritten_frame
 from kproxy.recording.scan import Chunk, Scan
 from kproxy.recording.summary import ChunkInfo
 
@@ -159,7 +162,10 @@ class Content:
             self.table = data[at + MESSAGE_HEAD.size : end]
             return None
         name = CONNECTIONS_NAME if channel == CONNECTIONS else EVENTS_NAME
-        return Note(name, log_ns, self._body(data[at + MESSAGE_HEAD.size : end]))
+        note = Note(name, log_ns, self._body(data[at + MESSAGE_HEAD.size : end]))
+        if channel == EVENTS and note.body.get("event") == "rewritten":
+            self.scan.rewritten = note
+        return note
 
     def _body(self, data: bytes) -> dict[str, object]:
         try:
@@ -199,6 +205,9 @@ class Content:
             raise self._wrong("has a frame whose row contradicts its message")
         if not flags & MORE:
             self.rows.append(data[at + MESSAGE_HEAD.size : start])
+        splices = ()
+        if flags & REWRITTEN and self.scan.rewritten is not None:
+            splices = _splices(self.scan.rewritten, number, _SIDES[side])
         return Frame(
             _SIDES[side],
             connection,
@@ -216,4 +225,18 @@ class Content:
             request_bytes,
             error_code,
             fault_id,
+            splices,
         )
+
+
+def _splices(note: Note, number: int, side: Side) -> tuple[Splice, ...]:
+    """Return what a "rewritten" note says, if it is about this frame and makes sense."""
+    if rewritten_frame(note) != (number, side):
+        return ()
+    try:
+        return tuple(
+            (int(offset), int(length), base64.b64decode(replacement, validate=True))
+            for offset, length, replacement in note.body["splices"]
+        )
+    except (KeyError, TypeError, ValueError):
+        return ()

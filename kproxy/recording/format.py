@@ -27,6 +27,10 @@ the head of the frames' messages; of a frame in pieces only the last piece's. It
 
 **/kafka/connections, /kafka/events** (message encoding "json"): one JSON object each.
 
+Where a frame was sent on differently (REWRITTEN), the event before it says how: `{"event":
+"rewritten", "number", "side": "client"|"broker", "splices": [[offset, length, base64], …]}`. The
+writer makes it from the frame's `splices`, and the reader sets these again.
+
 Message times: `log_time` and `publish_time` are `received_ns` of a frame, `time_ns` of a note, and
 the latest of its table for rows. `sequence` counts frames and notes (rows: tables) in the file.
 
@@ -35,7 +39,8 @@ the last value of the Metadata record, covering every byte of the file before it
 are verified in a file that ends anywhere. Chunk headers repeat what their messages say and are
 compared with it; opcodes and lengths have one legal value. DataEnd and Footer cover the rest once
 the file is complete. A CRC of 0 means "not computed" to MCAP readers; in files that kproxy wrote
-itself (see the library) it means 0.
+itself (see the library) it means 0. In a file without an end, a flip in the word "kproxy" of the
+library makes it look like another tool's; its chunks are checked all the same.
 
 The `mcap` Python package (1.6) with `validate_crcs=True` notices every flipped bit up to DataEnd
 when it reads without seeking, and inside chunks when it seeks. It never looks at `summary_crc`, so

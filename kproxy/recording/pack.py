@@ -8,6 +8,7 @@ bytes: parts are joined, or handed to the kernel, by the writer.
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import struct
@@ -16,7 +17,8 @@ from collections.abc import Iterator
 import attrs
 
 from kproxy.exchange.entries import CONNECTIONS as CONNECTIONS_NAME
-from kproxy.exchange.entries import FRAGMENT, MORE, Frame, Note
+from kproxy.exchange.entries import EVENTS as EVENTS_NAME
+from kproxy.exchange.entries import FRAGMENT, MORE, REWRITTEN, Frame, Note, Side
 from kproxy.recording.format import (
     CHUNK_BYTES,
     CONNECTIONS,
@@ -51,6 +53,8 @@ class Packed:
     """How many of them are in frames that are not worth compressing."""
     start_ns: int = 0
     end_ns: int = 0
+    noted: tuple[int, Side] | None = None
+    """Number and side of the last frame of which a note said what was sent on instead."""
     messages: tuple[int, int, int, int] = (0, 0, 0, 0)
     """How many on /kafka/frames, headers, connections, events."""
 
@@ -62,9 +66,11 @@ class Packed:
 
 def packed_chunks(entries: Iterator[Frame | Note], sequence: int) -> Iterator[Packed]:
     """Pack entries into chunks; `sequence` is the number of entries before them in the file."""
+    noted = None
     while True:
-        packed = Packed()
+        packed = Packed(noted=noted)
         rest = _fill(packed, entries, sequence)
+        noted = packed.noted
         sequence += sum(packed.messages)
         if packed.parts:
             yield packed
@@ -84,7 +90,7 @@ def _fill(
     parts, rows = packed.parts, packed.rows
     position = stored = frames = connections = events = 0
     start_ns, end_ns = 1 << 64, 0
-    rest = None
+    rest, noted = None, packed.noted
     for entry in entries:
         if isinstance(entry, Frame):
             pieces = entry.pieces
@@ -97,6 +103,13 @@ def _fill(
             sent_ns = entry.sent_ns
             asked_sent_ns = entry.request_sent_ns
             flags = entry.flags
+            if flags & REWRITTEN and entry.splices and noted != (entry.number, entry.side):
+                head, body = _note(rewritten(entry), sequence)
+                parts += (head, body)
+                position += len(head) + len(body)
+                events += 1
+                sequence += 1
+                noted = (entry.number, entry.side)
             try:
                 head = pack(
                     MESSAGE,
@@ -142,6 +155,7 @@ def _fill(
                 connections += 1
             else:
                 events += 1
+                noted = rewritten_frame(entry)
         sequence += 1
         if time_ns < start_ns:
             start_ns = time_ns
@@ -153,6 +167,7 @@ def _fill(
     packed.size, packed.stored_bytes = position, stored
     packed.start_ns, packed.end_ns = start_ns, end_ns
     packed.messages = (frames, 0, connections, events)
+    packed.noted = noted
     return rest
 
 
@@ -191,6 +206,28 @@ def _delay_us(received_ns: int, sent_ns: int) -> int:
     return max(0, min((sent_ns - received_ns) // 1000, DELAY_US_MAX))
 
 
+def rewritten(frame: Frame) -> Note:
+    """Return the note that says what was sent on instead of a frame; it stands before the frame."""
+    body = {
+        "event": "rewritten",
+        "number": frame.number,
+        "side": frame.side.name.lower(),
+        "splices": [
+            [offset, length, base64.b64encode(replacement).decode()]
+            for offset, length, replacement in frame.splices
+        ],
+    }
+    return Note(EVENTS_NAME, frame.received_ns, body)
+
+
+def rewritten_frame(note: Note) -> tuple[int, Side] | None:
+    """Return number and side of the frame that such a note is about; None for another note."""
+    body = note.body
+    if body.get("event") != "rewritten":
+        return None
+    return body.get("number", 0), Side.CLIENT if body.get("side") == "client" else Side.BROKER
+
+
 def _note(note: Note, sequence: int) -> tuple[bytes, bytes]:
     """Return a note's message head and body."""
     body = json.dumps(note.body, separators=(",", ":"), allow_nan=False).encode()
@@ -219,7 +256,9 @@ def header_chunk(packed: Packed, sequence: int) -> Packed:
     size = len(head) + len(rows)
     # stored if its data chunk is: then its rows are few, or nothing is compressed at all
     stored = 0 if packed.compressible else size
-    return Packed([head, rows], [], size, stored, packed.end_ns, packed.end_ns, (0, 1, 0, 0))
+    return Packed(
+        [head, rows], [], size, stored, packed.end_ns, packed.end_ns, messages=(0, 1, 0, 0)
+    )
 
 
 def _split(frame: Frame) -> Iterator[Frame]:

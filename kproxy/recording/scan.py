@@ -14,7 +14,8 @@ before anything of that size is allocated, and decompression stops at the size t
 
 Files that kproxy wrote itself ("native": the library says so) have one legal layout (`format`), so
 that one flipped bit anywhere is noticed. Files that other MCAP tools wrote from recordings are read
-by the rules of MCAP: CRCs where they are given, unknown records skipped.
+by the rules of MCAP: CRCs where they are given, unknown records skipped; but messages outside of
+chunks are refused, because nothing would tell a wrong one before the end of the file.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import BinaryIO
 
 import attrs
 
+from kproxy.exchange.entries import Note
 from kproxy.recording.compression import decompress
 from kproxy.recording.crc import combine
 from kproxy.recording.format import (
@@ -83,7 +85,7 @@ class Info:
 
 @attrs.frozen
 class Chunk:
-    """A verified chunk, or the chunk record of a single loose message."""
+    """A verified chunk."""
 
     offset: int
     """Of its record in the file."""
@@ -116,6 +118,8 @@ class Scan:
     summary is compared with it. None: the summary is not compared."""
     rows_due: list[bytes] | None = None
     """The rows of a data chunk whose header chunk was not read yet."""
+    rewritten: Note | None = None
+    """The last note that says what was sent on instead of a frame; it stands before the frame."""
     torn: str | None = None
     offset: int = 0
     """Up to where the file was read and is right."""
@@ -140,8 +144,6 @@ class Scan:
                     count += 1
                     if chunk is not None:
                         yield chunk
-                elif opcode == MESSAGE and not self._native:
-                    yield self._loose(length)
                 elif opcode == DATA_END:
                     self._data_end(length)
                     return
@@ -273,6 +275,11 @@ class Scan:
         in_head = opcode in _HEAD_LAYOUTS and not chunks and not self.info.format_version
         if self._native and not in_head:
             raise self.damage(self.offset, f"a record of kind {opcode} does not belong here")
+        if opcode == MESSAGE:
+            what = (
+                "has a message outside of chunks, where it has no checksum: rewrite it with chunks"
+            )
+            raise self.error(self.offset, what)
         take = {HEADER: self._header, CHANNEL: self.channel, METADATA: self._metadata}.get(opcode)
         before = self.crc
         try:
@@ -411,15 +418,6 @@ class Scan:
         else:
             self.crc = zlib.crc32(data, self.crc)
         return records
-
-    def _loose(self, length: int) -> Chunk:
-        """Return a message outside of chunks as a chunk of its own."""
-        content = self._content(length, "a message")
-        records = RECORD.pack(MESSAGE, length) + content
-        log_ns = int.from_bytes(content[6:14], "little")
-        end = self.offset + len(records)
-        size = len(records)
-        return Chunk(self.offset, end, log_ns, log_ns, "", size, size, records)
 
     # ------------------------------------------------------------ the end
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,9 +18,19 @@ import mcap.writer
 from hypothesis import strategies as st
 from mcap.stream_reader import StreamReader
 
-from kproxy.exchange.entries import CONNECTIONS, EVENTS, FRAGMENT, MORE, Frame, Note, Side
-from kproxy.recording import Writer
+from kproxy.exchange.entries import (
+    CONNECTIONS,
+    EVENTS,
+    FRAGMENT,
+    MORE,
+    REWRITTEN,
+    Frame,
+    Note,
+    Side,
+)
+from kproxy.recording import RecordingError, Writer, entries
 from kproxy.recording.format import CHUNK, MESSAGE, record, string
+from kproxy.recording.pack import rewritten
 
 START_NS = 1_790_000_000_000_000_000
 SETTINGS = {"start_ns": START_NS, "schema_id": "5eed5eed", "library_version": "0.1.0"}
@@ -68,7 +79,11 @@ def conversation() -> list[list[Frame | Note]]:
             request(1, b"\0\0\0\4abcd"),
             request(2, b"x" * 90),
         ],
-        [response(1, b"\0\0\0\2ok"), event("rewritten", START_NS + 1, number=1)],
+        [
+            rewritten(response(1, b"\0\0\0\2ok", flags=REWRITTEN, splices=((4, 1, b"w"),))),
+            response(1, b"\0\0\0\2ok", flags=REWRITTEN, splices=((4, 1, b"w"),)),
+            event("custom", START_NS + 1, number=1),
+        ],
         [
             response(2, b"", pieces=[], frame_bytes=0, flags=32, sent_ns=0),
             request(3, b"first", flags=FRAGMENT | MORE, frame_bytes=9),
@@ -105,12 +120,12 @@ def _kept(received_ns: int, sent_ns: int) -> int:
     return received_ns + (sent_ns - received_ns) // 1000 * 1000 if sent_ns else 0
 
 
-def plains(entries: Iterable[Frame | Note]) -> list[tuple[Any, ...]]:
+def plains(values: Iterable[Frame | Note]) -> list[tuple[Any, ...]]:
     """`plain` of each, neighbouring pieces of one frame joined."""
     joined: list[tuple[Any, ...]] = []
     flags_at = [field.name for field in attrs.fields(Frame)].index("flags")
     more = False
-    for entry in entries:
+    for entry in values:
         value = plain(entry)
         if isinstance(entry, Frame) and more:
             before = joined.pop()
@@ -228,13 +243,32 @@ def rewrite(source: Path, target: Path, *, metadata: bool = True, **options: Any
     return target
 
 
-def flips(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The bytes with one bit flipped: a bit of every byte (all of them when exhaustive)."""
-    for offset in range(len(data)):
-        for bit in range(8) if exhaustive() else [(offset * 5 + data[offset]) % 8]:
-            flipped = bytearray(data)
-            flipped[offset] ^= 1 << bit
-            yield offset, bytes(flipped)
+def flips(path: Path) -> Iterator[int]:
+    """Flip one bit of a file, in place, yield its offset, and set it right; for every byte.
+
+    A bit of every byte, all of them when exhaustive.
+    """
+    data = path.read_bytes()
+    fd = os.open(path, os.O_RDWR)
+    try:
+        for offset, byte in enumerate(data):
+            for bit in range(8) if exhaustive() else [(offset * 5 + byte) % 8]:
+                os.pwrite(fd, bytes([byte ^ 1 << bit]), offset)
+                yield offset
+            os.pwrite(fd, bytes([byte]), offset)
+    finally:
+        os.close(fd)
+
+
+def read_until_refused(path: Path) -> tuple[list[Frame | Note], RecordingError | None]:
+    """The entries of a file, and the error that ended it."""
+    read: list[Frame | Note] = []
+    try:
+        for entry in entries(path):
+            read.append(entry)
+    except RecordingError as error:
+        return read, error
+    return read, None
 
 
 def portable(entry: Frame | Note) -> dict[str, Any]:
@@ -242,7 +276,8 @@ def portable(entry: Frame | Note) -> dict[str, Any]:
     if isinstance(entry, Note):
         return {"channel": entry.channel, "time_ns": entry.time_ns, "body": entry.body}
     fields = attrs.asdict(entry, filter=lambda field, _: field.name != "pieces")
-    return {**fields, "side": int(entry.side), "data": entry.data.hex()}
+    splices = [[offset, length, data.hex()] for offset, length, data in entry.splices]
+    return {**fields, "side": int(entry.side), "data": entry.data.hex(), "splices": splices}
 
 
 def message(channel: int, data: bytes, log_ns: int = START_NS) -> bytes:

@@ -72,7 +72,7 @@ def test_notes_follow_the_schemas_in_the_file() -> None:
                 assert channel.message_encoding == "json"
                 jsonschema.validate(json.loads(record.data), json.loads(schema.data))
                 checked += 1
-    assert checked == 3
+    assert checked == 4
     assert schemas[1].data.decode().splitlines()[0] == "received_ns <u8"
 
 
