@@ -11,7 +11,12 @@ from pathlib import Path
 
 from tests.bed import needs
 
-FLAGS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData"]
+FLAGS = [
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xshare:auto",
+    "-XX:-UsePerfData",
+]
 
 # Kafka 4 names no logging backend; this one needs no configuration file.
 LOGGER = "org.slf4j:slf4j-simple:1.7.36"
@@ -37,7 +42,11 @@ def jars(name: str, *artifacts: str) -> Path:
     def resolve(folder: Path) -> None:
         dependencies = "".join(_DEPENDENCY.format(*artifact.split(":")) for artifact in artifacts)
         (folder / "pom.xml").write_text(_POM.format(dependencies=dependencies))
-        goal = ["dependency:copy-dependencies", "-DoutputDirectory=.", "-DincludeScope=runtime"]
+        goal = [
+            "dependency:copy-dependencies",
+            "-DoutputDirectory=.",
+            "-DincludeScope=runtime",
+        ]
         needs.fetched([mvn, "-q", "-B", *goal], name, folder)
 
     return needs.cached(name, resolve)
@@ -61,7 +70,15 @@ def compiled(source: Path, against: Path) -> Path:
 
     def compile_(folder: Path) -> None:
         # -Xlint:none: a method deprecated in the newest client is still what older ones have
-        command = [javac, "-nowarn", "-Xlint:none", "-cp", f"{against}/*", "-d", str(folder)]
+        command = [
+            javac,
+            "-nowarn",
+            "-Xlint:none",
+            "-cp",
+            f"{against}/*",
+            "-d",
+            str(folder),
+        ]
         needs.run_or_fail([*command, str(source)])
 
     return needs.cached(f"classes-{digest}", compile_)

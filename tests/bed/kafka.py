@@ -48,20 +48,31 @@ num.io.threads=4
 background.threads=2
 log.cleaner.enable=false
 auto.create.topics.enable=true
+# a killed broker may register again as soon as its session has run out
+broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=2000
 # groups form at once, by the classic protocol and by KIP-848
 group.initial.rebalance.delay.ms=0
 group.consumer.heartbeat.interval.ms=500
 group.consumer.min.heartbeat.interval.ms=500
 # accounts
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
-listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_{plain_user}="{plain_password}";
-listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
-listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+{logins}
 delegation.token.secret.key=the-broker-signs-tokens-with-this
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 allow.everyone.if.no.acl.found=true
 super.users=User:ANONYMOUS;User:{plain_user};User:{scram_user}
 """
+
+_LOGIN = (
+    "listener.name.sasl_plaintext.{}.sasl.jaas.config="
+    "org.apache.kafka.common.security.{}LoginModule required{};"
+)
+_LOGINS = [
+    _LOGIN.format("plain", "plain.Plain", ' user_{}="{}"'.format(*PLAIN_USER)),
+    _LOGIN.format("scram-sha-256", "scram.Scram", ""),
+    _LOGIN.format("scram-sha-512", "scram.Scram", ""),
+]
 
 _LOG4J = """\
 log4j.rootLogger=WARN,out
@@ -93,15 +104,16 @@ class Kafka:
         """HOST:PORT of the SASL_PLAINTEXT listener."""
         return f"127.0.0.1:{self.sasl_port}"
 
-    def start(self, other_ports: bool = False) -> None:
+    def start(self, port: int | None = None) -> None:
         """Start it and wait until it listens; the first time the data folder is formatted.
 
-        With `other_ports` it comes back on new ports, as the same node with the same data.
+        With a `port` it comes back there, as the same node with the same data.
         """
         assert self.process is None, "it runs already"
         first = not (self.folder / "server.properties").exists()
-        if other_ports or self.port == 0:
-            self.port, self.sasl_port = free_ports(2)
+        if port is not None or self.port == 0:
+            others = free_ports(2)
+            self.port, self.sasl_port = port or others[0], others[1]
         self._configure()
         if first:
             self._format()
@@ -145,8 +157,8 @@ class Kafka:
             sasl_port=self.sasl_port,
             controller_port=controller_port,
             folder=self.folder,
+            logins="\n".join(_LOGINS),
             plain_user=PLAIN_USER[0],
-            plain_password=PLAIN_USER[1],
             scram_user=SCRAM_USER[0],
         )
         if self.version.startswith("3."):  # from 4.0 on this is the default
@@ -155,7 +167,13 @@ class Kafka:
 
     def _format(self) -> None:
         user, password = SCRAM_USER
-        tool = ["format", "-t", _CLUSTER_ID, "-c", str(self.folder / "server.properties")]
+        tool = [
+            "format",
+            "-t",
+            _CLUSTER_ID,
+            "-c",
+            str(self.folder / "server.properties"),
+        ]
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
             tool += ["--add-scram", f"{mechanism}=[name={user},password={password}]"]
         needs.run_or_fail(self._java("kafka.tools.StorageTool", *tool))

@@ -19,7 +19,10 @@ BROKERS = 3
 def running() -> Iterator[str]:
     """A mock cluster; yields its bootstrap addresses, comma-separated."""
     process = subprocess.Popen(
-        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, __file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdin and process.stdout
     try:

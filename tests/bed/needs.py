@@ -46,7 +46,8 @@ def fetched(command: list[str], what: str, folder: Path) -> None:
     if done.returncode != 0:
         lines = (done.stdout + done.stderr).strip().splitlines()
         reason = next(
-            (line for line in lines if "ERR" in line), lines[-1] if lines else "no output"
+            (line for line in lines if "ERR" in line),
+            lines[-1] if lines else "no output",
         )
         missing(f"{what} could not be fetched: {reason.strip()}")
 

@@ -20,7 +20,7 @@ from tests.bed import jvm, needs
 from tests.bed.clients.job import COMPRESSIONS
 
 _FOLDER = Path(__file__).parent / "clients"
-_TIMEOUT_SECONDS = 120
+_TIMEOUT_SECONDS = 90
 _NPM_PACKAGES = [
     "kafkajs@2.2.4",
     "kafkajs-snappy@1.1.0",
@@ -66,15 +66,14 @@ def work(
     AssertionError, with what it said, when it does not end well.
     """
     config = client.login(login) if login else {}
-    job = {"prefix": prefix, "steps": steps, "compressions": COMPRESSIONS, "config": config}
+    job = {
+        "prefix": prefix,
+        "steps": steps,
+        "compressions": COMPRESSIONS,
+        "config": config,
+    }
     command, environment = client.command(bootstrap, job)
-    done = subprocess.run(
-        command,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_SECONDS,
-    )
+    done = run(command, environment)
     said = f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
     assert done.returncode == 0 and done.stdout, (
         f"{client.name} ended with {done.returncode}: {said}"
@@ -83,6 +82,30 @@ def work(
     failed = {step: result["error"] for step, result in results.items() if "error" in result}
     assert not failed, f"{client.name} failed: {failed}\n{said}"
     return results
+
+
+def run(
+    command: list[str], environment: dict[str, str] | None = None, given: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, with `given` on its standard input.
+
+    AssertionError, with what it said so far, when it does not end in time.
+    """
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        out, err = process.communicate(given, timeout=_TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"{command} did not end: {out[-3000:]}\n{err[-6000:]}") from None
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def _python(file: str) -> Callable:
@@ -137,18 +160,25 @@ def _login_python(login: Login) -> dict[str, Any]:
 
 def login_java(login: Login) -> dict[str, Any]:
     """An account as settings of the Java client and the console tools."""
-    module = "plain.Plain" if login.mechanism == "PLAIN" else "scram.Scram"
+    kind = "plain.Plain" if login.mechanism == "PLAIN" else "scram.Scram"
+    module = f"org.apache.kafka.common.security.{kind}LoginModule"
     account = f'username="{login.user}" password="{login.password}"'
     return {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": login.mechanism,
-        "sasl.jaas.config": f"org.apache.kafka.common.security.{module}LoginModule required {account};",
+        "sasl.jaas.config": f"{module} required {account};",
     }
 
 
 def _login_kafkajs(login: Login) -> dict[str, Any]:
     mechanism = login.mechanism.lower()
-    return {"sasl": {"mechanism": mechanism, "username": login.user, "password": login.password}}
+    return {
+        "sasl": {
+            "mechanism": mechanism,
+            "username": login.user,
+            "password": login.password,
+        }
+    }
 
 
 def _java_client(version: str) -> Client:

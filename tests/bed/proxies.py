@@ -52,7 +52,10 @@ class Proxy:
         """Wait until a line of the log matches, and return it."""
 
         def find() -> str | None:
-            return next((line for line in self.log.splitlines() if re.search(pattern, line)), None)
+            return next(
+                (line for line in self.log.splitlines() if re.search(pattern, line)),
+                None,
+            )
 
         return str(until(find, f"the log says {pattern!r}"))
 
@@ -62,7 +65,7 @@ class Proxy:
             self.process.send_signal(signal.SIGINT)
         code = self.process.wait(timeout=20)
         assert code == 0, f"kproxy run ended with {code}: {self.log}"
-        assert "Traceback" not in self.log, self.log
+        assert "Traceback" not in self.log and "defect" not in self.log, self.log
 
 
 @contextlib.contextmanager
@@ -70,7 +73,14 @@ def running(bootstrap: str, folder: Path, *options: str) -> Iterator[Proxy]:
     """Run kproxy before the cluster at `bootstrap`, recording into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     recording, log_path = folder / "recording.mcap", folder / "kproxy.log"
-    to = ["--bootstrap", bootstrap, "--listen", "127.0.0.1:0", "--record", str(recording)]
+    to = [
+        "--bootstrap",
+        bootstrap,
+        "--listen",
+        "127.0.0.1:0",
+        "--record",
+        str(recording),
+    ]
     with log_path.open("w") as log:
         command = [KPROXY, "run", *to, "--check-addresses", *options]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -81,6 +91,9 @@ def running(bootstrap: str, folder: Path, *options: str) -> Iterator[Proxy]:
         proxy = Proxy(process, first, recording, log_path)
         yield proxy
         proxy.stop()
+    except BaseException as error:
+        error.add_note(f"kproxy's log: {log_path.read_text()}")
+        raise
     finally:
         if process.poll() is None:
             process.kill()

@@ -29,7 +29,7 @@ def accepts(port: int) -> bool:
 
 
 def until(condition: Callable[[], object], what: str, timeout_seconds: float = 30) -> object:
-    """Poll until `condition()` is true and return what it said; AssertionError after the timeout."""
+    """Poll until `condition()` is true and return what it says; AssertionError if it never is."""
     deadline = time.monotonic() + timeout_seconds
     while not (answer := condition()):
         if time.monotonic() > deadline:

@@ -27,7 +27,10 @@ pytestmark = pytest.mark.broker
 MOCK_MALFORMED = {"ApiVersions": 3, "LeaveGroup": 3}
 
 # Admin calls that one broker can only refuse.
-REFUSED = {"alterReplicaLogDirs": "LogDirNotFound", "unregisterBroker": "BrokerIdNotRegistered"}
+REFUSED = {
+    "alterReplicaLogDirs": "LogDirNotFound",
+    "unregisterBroker": "BrokerIdNotRegistered",
+}
 
 _MARKS = {"java": pytest.mark.java, "kafkajs": pytest.mark.node}
 
@@ -74,7 +77,10 @@ def judge_work(results: dict[str, Any], aborts_are_hidden: bool = True) -> None:
         dropped = [] if aborts_are_hidden else ["dropped"]
         assert results["transactions"]["values"] == [*KEPT[:2], *dropped, KEPT[2]]
     for name, outcome in results.get("admin", {}).get("calls", {}).items():
-        assert outcome == "ok" or outcome.startswith(REFUSED.get(name, "ok")), (name, outcome)
+        assert outcome == "ok" or outcome.startswith(REFUSED.get(name, "ok")), (
+            name,
+            outcome,
+        )
 
 
 def judge_recording(found: list[Exchange], steps: tuple[str, ...], prefix: str) -> None:

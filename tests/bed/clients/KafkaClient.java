@@ -286,8 +286,10 @@ public class KafkaClient {
     private static Object tokens() throws Exception {
         try (Admin admin = Admin.create(settings())) {
             var token = admin.createDelegationToken().delegationToken().get();
+            int described = 0;
+            while (described == 0) // until the broker has heard of it from the controller
+                described = admin.describeDelegationToken().delegationTokens().get().size();
             admin.renewDelegationToken(token.hmac()).expiryTimestamp().get();
-            int described = admin.describeDelegationToken().delegationTokens().get().size();
             admin.expireDelegationToken(token.hmac()).expiryTimestamp().get();
             return Map.of(
                 "described", described,

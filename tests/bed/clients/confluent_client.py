@@ -6,7 +6,13 @@ import time
 
 import confluent_kafka
 import job
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition, admin
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    Producer,
+    TopicPartition,
+    admin,
+)
 
 
 def settings(bootstrap: str, work: dict, **more) -> dict:
@@ -24,7 +30,10 @@ def create(bootstrap: str, work: dict) -> dict:
     """Create the two topics."""
     prefix = work["prefix"]
     client = admin.AdminClient(settings(bootstrap, work))
-    topics = [admin.NewTopic(f"{prefix}-records", 2, 1), admin.NewTopic(f"{prefix}-ledger", 1, 1)]
+    topics = [
+        admin.NewTopic(f"{prefix}-records", 2, 1),
+        admin.NewTopic(f"{prefix}-ledger", 1, 1),
+    ]
     wait(client.create_topics(topics))
     return {}
 
@@ -65,7 +74,11 @@ def group848(bootstrap: str, work: dict) -> dict:
 
 
 def _consume(bootstrap: str, work: dict, group_id: str, more: dict) -> dict:
-    own = {"group.id": group_id, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    own = {
+        "group.id": group_id,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
     consumer = Consumer(settings(bootstrap, work, **own, **more))
     topic = f"{work['prefix']}-records"
     consumer.subscribe([topic])
@@ -80,7 +93,10 @@ def _consume(bootstrap: str, work: dict, group_id: str, more: dict) -> dict:
     consumer.commit(asynchronous=False)
     partitions = consumer.committed(consumer.assignment(), timeout=10)
     consumer.close()
-    return {"records": found, "committed": sum(max(0, each.offset) for each in partitions)}
+    return {
+        "records": found,
+        "committed": sum(max(0, each.offset) for each in partitions),
+    }
 
 
 def transactions(bootstrap: str, work: dict) -> dict:
@@ -127,13 +143,17 @@ def administer(bootstrap: str, work: dict) -> dict:
     names = confluent_kafka.TopicCollection([topic])
     calls("describe_topics", lambda: wait(client.describe_topics(names)))
     calls(
-        "create_partitions", lambda: wait(client.create_partitions([admin.NewPartitions(topic, 3)]))
+        "create_partitions",
+        lambda: wait(client.create_partitions([admin.NewPartitions(topic, 3)])),
     )
     calls("describe_configs", lambda: wait(client.describe_configs([of_topic])))
     _alter(calls, client, topic)
     latest = {first: admin.OffsetSpec.latest()}
     calls("list_offsets", lambda: wait(client.list_offsets(latest)))
-    calls("delete_records", lambda: wait(client.delete_records([TopicPartition(topic, 0, 1)])))
+    calls(
+        "delete_records",
+        lambda: wait(client.delete_records([TopicPartition(topic, 0, 1)])),
+    )
     calls("list_consumer_groups", lambda: wait(client.list_consumer_groups()))
     calls("describe_groups", lambda: wait(client.describe_consumer_groups([group_id])))
     asked = ConsumerGroupTopicPartitions(group_id)
@@ -143,7 +163,8 @@ def administer(bootstrap: str, work: dict) -> dict:
     calls("delete_groups", lambda: wait(client.delete_consumer_groups([group_id])))
     _secure(calls, client, topic)
     calls(
-        "elect_leaders", lambda: wait(client.elect_leaders(confluent_kafka.ElectionType.PREFERRED))
+        "elect_leaders",
+        lambda: wait(client.elect_leaders(confluent_kafka.ElectionType.PREFERRED)),
     )
     calls("delete_topics", lambda: wait(client.delete_topics([topic])))
     return {"calls": calls.results}

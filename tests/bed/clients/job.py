@@ -1,8 +1,8 @@
 """The job that every client program does, and the helpers of the Python ones.
 
-A job is JSON: `prefix` (of all its names), `steps` (which to do, in order), `compressions`, `config`
-(the client's own settings, for instance security). The summary is one line of JSON: `client` (name
-and version) and `steps` (name to result; a step that failed has an `error`)::
+A job is JSON: `prefix` (of all its names), `steps` (which to do, in order), `compressions`,
+`config` (the client's own settings, for instance security). The summary is one line of JSON:
+`client` (name and version) and `steps` (name to result; a step that failed has an `error`)::
 
     create        topics PREFIX-records (2 partitions) and PREFIX-ledger (1)
     produce       records(compression) for each compression, to PREFIX-records
@@ -34,7 +34,11 @@ KEPT = ["kept-0", "kept-1", "kept-2"]
 def records(compression: str) -> list[tuple[str | None, str | None, list[list[str]]]]:
     """What is produced with one compression: plain with headers, without key, a tombstone."""
     return [
-        (f"key-{compression}", f"text in {compression} " * 40, [["trace", "5f3a"], ["trace", ""]]),
+        (
+            f"key-{compression}",
+            f"text in {compression} " * 40,
+            [["trace", "5f3a"], ["trace", ""]],
+        ),
         (None, f"no key, {compression}", []),
         (f"key-{compression}", None, [["reason", "gone"]]),
     ]
@@ -47,7 +51,11 @@ def text(data: bytes | None) -> str | None:
 
 def seen(key: bytes | None, value: bytes | None, headers: Any) -> list:
     """A consumed record in the form of the summary."""
-    return [text(key), text(value), [[name, text(each)] for name, each in headers or []]]
+    return [
+        text(key),
+        text(value),
+        [[name, text(each)] for name, each in headers or []],
+    ]
 
 
 class Calls:
