@@ -3,9 +3,9 @@
 A recording is a stream of frames and notes; what a person reads, filters and exports is
 exchanges. `Pairing` is fed the one and gives the other, each exchange when it is complete::
 
-    Frame(request 17) ─┐
-    Note(rewritten 17) ├─▶ Pairing ─▶ Exchange(17)
-    Frame(response 17)─┘
+    Note(opened 3) ─────┐
+    Frame(request 17) ──┼─▶ Pairing ─▶ Exchange(17)
+    Frame(response 17) ─┘
 
 What completes an exchange: its response; the request itself if nobody answers it (Produce with
 acks=0); the entry that says that its connection ended first (UNANSWERED), or the "closed" note
@@ -40,14 +40,12 @@ from kproxy.exchange.entries import (
     OPAQUE,
     RAW_SASL,
     REDACTED,
-    REWRITTEN,
     TRUNCATED,
     UNANSWERED,
     Frame,
     Note,
     Side,
 )
-from kproxy.exchange.facts import Noted
 from kproxy.protocol import ProtocolError
 
 SASL_TOKEN = "SaslToken"
@@ -56,16 +54,6 @@ SASL_TOKEN = "SaslToken"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LEFT_OUT = 1 << 16
 """A flag that no recording has: the frame was too large to be kept (`Pairing`)."""
-_REWRITES_MAX = 4096
-"""How many "rewritten" notes may wait for their frames; only damaged files have more."""
-
-
-@attrs.define(eq=False)
-class _Pending:
-    """A request that waits for its response."""
-
-    frame: Frame
-    splices: Noted | None
 
 
 @attrs.define(eq=False)
@@ -75,8 +63,8 @@ class _Connection:
     client_address: str | None = None
     node_id: int | None = None
     client_id: str | None = None
-    pending: dict[int, _Pending] = attrs.field(factory=dict)
-    """By number, in the order in which they were asked."""
+    pending: dict[int, Frame] = attrs.field(factory=dict)
+    """Requests by number, in the order in which they were asked."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -105,8 +93,6 @@ class Exchange:
     _request: Frame | None
     _response: Frame | None
     _connection_client_id: str | None
-    _request_splices: Noted | None
-    _response_splices: Noted | None
 
     def __repr__(self) -> str:
         version = "" if self.api_version is None else f" v{self.api_version}"
@@ -230,12 +216,12 @@ class Exchange:
     @property
     def request_sent(self) -> bytes | None:
         """The request as it was handed on; None if that is not known."""
-        return facts.sent(self._request, self.request_frame, self._request_splices)
+        return facts.sent(self._request)
 
     @property
     def response_sent(self) -> bytes | None:
         """The response as it was handed on (addresses rewritten); None if that is not known."""
-        return facts.sent(self._response, self.response_frame, self._response_splices)
+        return facts.sent(self._response)
 
     # ---- what they say
 
@@ -307,7 +293,6 @@ class Pairing:
     _frame_bytes_max: int | None = None
     _connections: dict[int, _Connection] = attrs.field(factory=dict, init=False)
     _unfinished: dict[tuple[int, Side], Frame] = attrs.field(factory=dict, init=False)
-    _rewrites: dict[tuple[int, Side], Noted] = attrs.field(factory=dict, init=False)
 
     def feed(self, entry: Frame | Note) -> Sequence[Exchange]:
         """Take the next entry and return the exchanges that it completes."""
@@ -332,7 +317,6 @@ class Pairing:
         for connection in self._connections.values():
             left += self._give_up(connection)
         self._connections.clear()
-        self._rewrites.clear()
         return sorted(left, key=lambda exchange: exchange.number)
 
     # ---- notes
@@ -340,17 +324,12 @@ class Pairing:
     def _note(self, note: Note) -> Sequence[Exchange]:
         body = note.body
         event = body.get("event")
-        if note.channel == EVENTS and event == "rewritten":
-            side = Side.CLIENT if body.get("side") == "client" else Side.BROKER
-            self._rewrites[_integer(body.get("number")), side] = body.get("splices") or ()
-            if len(self._rewrites) > _REWRITES_MAX:
-                del self._rewrites[next(iter(self._rewrites))]
-        elif note.channel == EVENTS and event == "recording":
+        if note.channel == EVENTS and event == "recording":
             # What follows is another recording, whose numbers begin anew.
             return self.finish()
-        elif note.channel == CONNECTIONS and event == "closed":
+        if note.channel == CONNECTIONS and event == "closed":
             return self._closed(_integer(body.get("connection")))
-        elif note.channel == CONNECTIONS:
+        if note.channel == CONNECTIONS:
             self._learn(self._connection(_integer(body.get("connection"))), body)
         return ()
 
@@ -407,54 +386,42 @@ class Pairing:
         connection = self._connection(frame.connection)
         if connection.client_id is None and not frame.flags & RAW_SASL:
             connection.client_id = facts.client_id(frame)[1]
-        pending = _Pending(frame, self._splices(frame))
         if frame.flags & NO_RESPONSE:
-            return (_exchange(connection, pending, None, None),)
+            return (_exchange(connection, frame, None),)
         # The same number again: another recording begins in the same stream.
         twin = connection.pending.pop(frame.number, None)
-        connection.pending[frame.number] = pending
-        return () if twin is None else (_exchange(connection, twin, None, None),)
+        connection.pending[frame.number] = frame
+        return () if twin is None else (_exchange(connection, twin, None),)
 
     def _response(self, frame: Frame) -> Sequence[Exchange]:
         connection = self._connection(frame.connection)
-        splices = self._splices(frame)
         pending = connection.pending
         if frame.number not in pending:
-            return (_exchange(connection, _Pending(frame, None), frame, splices),)
+            return (_exchange(connection, frame, frame),)
         exchanges = []
         while (first := next(iter(pending))) != frame.number:
             # Brokers answer in order: what was asked before it will not be answered any more.
-            exchanges.append(_exchange(connection, pending.pop(first), None, None))
-        exchanges.append(_exchange(connection, pending.pop(first), frame, splices))
+            exchanges.append(_exchange(connection, pending.pop(first), None))
+        exchanges.append(_exchange(connection, pending.pop(first), frame))
         return exchanges
 
     def _unanswered(self, frame: Frame) -> Sequence[Exchange]:
         self._unfinished.pop((frame.number, Side.BROKER), None)
         connection = self._connection(frame.connection)
-        pending = connection.pending.pop(frame.number, None)
-        if pending is None:
-            return (_exchange(connection, _Pending(frame, None), None, None),)
-        return (_exchange(connection, pending, None, None),)
-
-    def _splices(self, frame: Frame) -> Noted | None:
-        if not frame.flags & REWRITTEN:
-            return None
-        return self._rewrites.pop((frame.number, frame.side), None)
+        asked = connection.pending.pop(frame.number, frame)
+        return (_exchange(connection, asked, None),)
 
     def _give_up(self, connection: _Connection) -> Sequence[Exchange]:
-        given_up = [_exchange(connection, each, None, None) for each in connection.pending.values()]
+        given_up = [_exchange(connection, asked, None) for asked in connection.pending.values()]
         connection.pending.clear()
         return given_up
 
 
-def _exchange(
-    connection: _Connection, asked: _Pending, response: Frame | None, splices: Noted | None
-) -> Exchange:
+def _exchange(connection: _Connection, row: Frame, response: Frame | None) -> Exchange:
     """Make an exchange of its halves.
 
-    Where the request is not in the stream, `asked` holds what came instead, from the broker.
+    `row` is the request; where that is not in the stream, what came instead from the broker.
     """
-    row = asked.frame
     request = row if row.side is Side.CLIENT else None
     named = row.api_key != NO_API and not row.flags & RAW_SASL
     request_bytes = row.frame_bytes if request is not None else row.request_bytes
@@ -472,8 +439,6 @@ def _exchange(
         request,
         response,
         connection.client_id,
-        asked.splices,
-        splices,
     )
 
 

@@ -6,18 +6,12 @@ at whatever depth.
 
 from __future__ import annotations
 
-import base64
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from kproxy.exchange.entries import REWRITTEN, Frame, Splice, spliced
+from kproxy.exchange.entries import REWRITTEN, Frame
 from kproxy.protocol import codec, error_name, schema
-
-Noted = Sequence[Sequence[Any]]
-"""Splices as a note has them: [[offset, length of what goes, base64 of what takes its place], …]"""
-
-_SIZE_BYTES = 4
 
 _UNSUPPORTED_VERSION = codec.UNSUPPORTED_VERSION.to_bytes(2, "big")
 _CLIENT_ID_END_MAX = 14 + 32767
@@ -46,33 +40,14 @@ def client_id(frame: Frame) -> tuple[bool, str | None]:
     return True, text.decode("utf-8", "surrogateescape")
 
 
-def sent(frame: Frame | None, data: bytes | None, noted: Noted | None) -> bytes | None:
-    """Return the bytes that were sent on for a frame whose bytes are `data`.
+def sent(frame: Frame | None) -> bytes | None:
+    """Return the bytes that were sent on for a frame.
 
-    None if there is no frame, or if it was changed and nothing says how.
+    None if there is no frame, or if it was changed and the recording lost how.
     """
-    if frame is None or data is None or not frame.flags & REWRITTEN:
-        return data
-    splices = frame.splices or _splices(noted or (), len(data))
-    if not splices:
+    if frame is None or (frame.flags & REWRITTEN and not frame.splices):
         return None
-    body = b"".join(spliced(data, splices, _SIZE_BYTES))
-    return len(body).to_bytes(_SIZE_BYTES, "big") + body
-
-
-def _splices(noted: Noted, frame_bytes: int) -> list[Splice] | None:
-    """Read the splices in a note; None if they do not fit the frame: a file may say anything."""
-    splices: list[Splice] = []
-    position = _SIZE_BYTES
-    try:
-        for offset, length, replacement in noted:
-            if offset < position or length < 0 or offset + length > frame_bytes:
-                return None
-            splices.append((offset, length, base64.b64decode(replacement, validate=True)))
-            position = offset + length
-    except (TypeError, ValueError):
-        return None
-    return splices
+    return frame.sent
 
 
 def errors(api_key: int, body: Any) -> list[str]:

@@ -86,15 +86,13 @@ def _tally(sets: Iterable[bytes | None]) -> _Tally:
     return tally
 
 
-def _received(tally: _Tally) -> str:
-    """Describe fetched records with their offsets: `3 records @41..43, 812 B`."""
-    where = ""
+def _received(tally: _Tally, where: str) -> str:
+    """Describe fetched records with their offsets: `[1] 3 records @41..43, 812 B`."""
+    offsets = ""
     if tally.fields == 1 and tally.last >= 0:
         only = tally.first == tally.last
-        where = f" @{tally.first}" if only else f" @{tally.first}..{tally.last}"
-    elif tally.fields > 1:
-        where = f" from {count(tally.fields, 'partition')}"
-    return f"{tally}{where}, {format_bytes(tally.size_bytes)}"
+        offsets = f" @{tally.first}" if only else f" @{tally.first}..{tally.last}"
+    return f"{where} {tally}{offsets}, {format_bytes(tally.size_bytes)}".lstrip()
 
 
 # ---- producing and consuming
@@ -136,13 +134,15 @@ def _fetched(response: Any, names: Names) -> str:
     if not tally.fields:
         return "empty"
     # In an incremental session the request need not name what it asks for.
-    where = f"{_fetched_from(response, names)} " if response.session_id else ""
-    return where + _received(tally)
+    named = response.session_id != 0 or len(response.responses) > 1
+    only = sum(1 for _ in _all(response.responses, "partitions")) == 1
+    where = "" if only and not named else _with_records(response, names, named)
+    return _received(tally, where)
 
 
-def _fetched_from(response: Any, names: Names) -> str:
+def _with_records(response: Any, names: Names, named: bool) -> str:
     return listed(
-        partitions(names.topic(topic), indexes)
+        partitions(names.topic(topic) if named else "", indexes)
         for topic in response.responses
         if (indexes := [_index(each) for each in topic.partitions or () if each.records])
     )
@@ -159,7 +159,9 @@ def _share_fetched(response: Any, names: Names) -> str:
     acquired = sum(
         each.last_offset - each.first_offset + 1 for p in found for each in p.acquired_records or ()
     )
-    return f"{_received(tally)}, {acquired} acquired" if tally.fields else "empty"
+    if not tally.fields:
+        return "empty"
+    return f"{_received(tally, _with_records(response, names, True))}, {acquired} acquired"
 
 
 _SPECIAL_OFFSETS = {

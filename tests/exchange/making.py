@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-
 import attrs
 
 from kproxy import protocol
 from kproxy.exchange.entries import (
     CONNECTIONS,
-    EVENTS,
     FRAGMENT,
     MORE,
     NO_API,
@@ -115,13 +112,6 @@ def opened(connection: int = 1, node_id: int | None = None, event: str = "opened
         "broker_address": "broker.example:9092",
     }
     return Note(CONNECTIONS, START_NS, body)
-
-
-def rewritten(number: int, splices: list[tuple[int, int, bytes]], side: str = "broker") -> Note:
-    """What was changed in a frame before it was sent on: (offset, length, what replaces it)."""
-    encoded = [[offset, size, base64.b64encode(new).decode()] for offset, size, new in splices]
-    body = {"event": "rewritten", "number": number, "side": side, "splices": encoded}
-    return Note(EVENTS, START_NS, body)
 
 
 def closed(connection: int = 1) -> Note:

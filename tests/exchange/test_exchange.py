@@ -23,7 +23,6 @@ from kproxy.exchange.entries import (
     OPAQUE,
     RAW_SASL,
     REDACTED,
-    REWRITTEN,
     TRUNCATED,
     Note,
     Side,
@@ -38,7 +37,6 @@ from tests.exchange.making import (
     opened,
     request,
     response,
-    rewritten,
     token,
     unanswered,
 )
@@ -402,8 +400,8 @@ def test_nothing_is_kept_of_what_is_complete():
         connection = number % 7
         pairing.feed(opened(connection))
         asked = heartbeat(number, connection)
-        answered = response(asked, ALIVE, flags=REWRITTEN)
-        for entry in (*fragments(asked, [7]), rewritten(number, []), *fragments(answered, [6])):
+        answered = response(asked, ALIVE)
+        for entry in (*fragments(asked, [7]), *fragments(answered, [6])):
             kept.append(weakref.ref(entry))
             pairing.feed(entry)
         pairing.feed(closed(connection))
@@ -413,21 +411,12 @@ def test_nothing_is_kept_of_what_is_complete():
     assert not any(attrs.astuple(pairing, recurse=False))
 
 
-def test_notes_without_frames_do_not_pile_up():
-    pairing = Pairing()
-    for number in range(10_000):
-        pairing.feed(rewritten(number, []))
-    assert len(pairing._rewrites) <= 4096
-
-
 @pytest.mark.parametrize("body", [{}, {"event": "opened"}, {"event": "closed", "connection": []}])
 def test_foreign_notes_do_no_harm(body):
     asked = heartbeat()
     for channel in ("connections", EVENTS):
         (exchange,) = pair([Note(channel, 0, body), asked, response(asked, ALIVE)])
         assert exchange.response == ALIVE
-    (exchange,) = pair([Note(EVENTS, 0, {"event": "rewritten"}), asked])
-    assert exchange.request == HEARTBEAT
 
 
 @given(st.integers(0, 2**32), st.integers(1, 30))

@@ -40,11 +40,11 @@ def test_fetch():
     answered = fetch_response({0: batch(3, offset=41), 1: b""})
     size = len(batch(3))
     assert words("Fetch", 11, fetch_request({0: 41, 1: 7}), answered) == (
-        f"orders[0@41,1@7] → 3 records @41..43, {size} B"
+        f"orders[0@41,1@7] → [0] 3 records @41..43, {size} B"
     )
     answered = fetch_response({0: batch(3, offset=41), 1: batch(1, offset=7)})
     assert words("Fetch", 11, fetch_request({0: 41, 1: 7}), answered) == (
-        f"orders[0@41,1@7] → 4 records from 2 partitions, {size + len(batch(1))} B"
+        f"orders[0@41,1@7] → [0,1] 4 records, {size + len(batch(1))} B"
     )
     assert words("Fetch", 11, fetch_request({0: 41}), fetch_response({0: b""})) == (
         "orders[0@41] → empty"
@@ -97,7 +97,8 @@ def test_share_fetch():
     )
     answered = R(responses=[R.ShareFetchableTopicResponse(topic_id=ORDERS, partitions=[partition])])
     assert words("ShareFetch", 1, asked, answered) == (
-        f"group share, id:EjRWeBI0[0], session #1 → 3 records @5..7, {len(batch(3))} B, 3 acquired"
+        "group share, id:EjRWeBI0[0], session #1"
+        f" → id:EjRWeBI0[0] 3 records @5..7, {len(batch(3))} B, 3 acquired"
     )
     assert words("ShareFetch", 1, asked, R()).endswith(" → empty")
 
