@@ -2,16 +2,16 @@
 
 ::
 
-    accept ─▶ Dial ─▶ two tasks: read from client, read from broker
-                          │ bytes                    ▲
+    accept ─▶ dial ─▶ one selector for all sockets, in one task
+                          │ readable                 ▲
                           ▼                          │ Send: tried at once,
-                     Cluster.receive ─▶ actions ─────┤ the rest waits in an Outbox
+                     Cluster.receive ─▶ actions ─────┤ the rest when writable
                                                      ├ Record ─▶ Recorder
                                                      └ Listen ─▶ another listener
 
-Performing an action never waits, so no other event comes between an event and its actions. A
-reader stops reading while the outbox of the other side has something waiting: backpressure in that
-direction, and in no other.
+One task waits for all connections (a trio task per socket costs more than the bytes that it moves,
+see the benchmark). Handling an event never waits, so no other event comes between an event and its
+actions, and each ready socket is read once per turn, so a busy one starves nobody.
 
 Resource handling: `Pump.serve` owns every socket of its listeners and connections and has closed
 them all when it returns or is cancelled. Error handling: whatever goes wrong on a connection ends
@@ -20,16 +20,15 @@ that connection; an unexpected exception is logged in one line and does the same
 
 from __future__ import annotations
 
-import contextlib
 import itertools
+import selectors
 from collections.abc import Callable, Sequence
 
-import attrs
 import trio
 
 from kproxy.exchange.entries import Side
+from kproxy.net.link import End, Link
 from kproxy.net.listeners import Interface, ListenError
-from kproxy.net.outbox import Outbox
 from kproxy.net.recorder import Recorder
 from kproxy.net.transport import SocketTransport, Transport
 from kproxy.proxy.actions import Action, Close, Dial, Eof, Fail, Listen, Log, Record, Send
@@ -37,18 +36,12 @@ from kproxy.proxy.cluster import Cluster
 
 DIAL_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
-_READS_PER_TURN = 16
-"""Chunks that a task reads before it lets others run, while more is there."""
-
-
-@attrs.define(eq=False)
-class _Link:
-    """One connection as the pump sees it."""
-
-    number: int
-    outboxes: dict[Side, Outbox]
-    scope: trio.CancelScope
-    abrupt: bool = False
+_LINGER_SECONDS = 0.001
+"""How long the pump waits by itself, without trio, for the next event of a lively conversation: that
+is half the cost of waiting through trio, and holds up other tasks by no more than this."""
+_TURN_NS = 5_000_000
+"""After this long other tasks get their turn, however much there is to do."""
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class Pump:
@@ -61,31 +54,38 @@ class Pump:
         recorder: Recorder,
         clock: Callable[[], int],
         log: Callable[[str], None],
+        transport: Callable[[trio.SocketStream], Transport] = SocketTransport,
     ) -> None:
         self._cluster = cluster
         self._interface = interface
         self._recorder = recorder
         self._clock = clock
         self._log = log
-        self._links: dict[int, _Link] = {}
+        self._transport = transport
+        self._selector = selectors.DefaultSelector()
+        self._links: dict[int, Link] = {}
         self._numbers = itertools.count(1)
         self._nursery: trio.Nursery
         self._accepting: trio.Nursery
+        self._empty = trio.Event()
         self.failure = ""
         """Why `serve` ended by itself: a foreign address, in the test mode."""
         self.draining = False
         """Whether `drain` was called."""
-        self._empty = trio.Event()
 
-    async def serve(
-        self, listeners: list[trio.SocketListener]
-    ) -> None:
+    async def serve(self, listeners: list[trio.SocketListener]) -> None:
         """Accept and pump until cancelled, or until `drain` or a failure has ended it."""
-        async with trio.open_nursery() as self._nursery:
-            async with trio.open_nursery() as self._accepting:
-                self._accept(listeners, None)
-                self._nursery.start_soon(self._wake)
-                await trio.sleep_forever()
+        try:
+            async with trio.open_nursery() as self._nursery:
+                async with trio.open_nursery() as self._accepting:
+                    self._accept(listeners, None)
+                    self._nursery.start_soon(self._poll)
+                    self._nursery.start_soon(self._wake)
+                    await trio.sleep_forever()
+        finally:
+            for link in list(self._links.values()):
+                self._forget(link, abrupt=False)
+            self._selector.close()
 
     async def drain(self, seconds: float) -> None:
         """Accept no more, wait for the answers that are due, close everything, end `serve`."""
@@ -105,7 +105,7 @@ class Pump:
 
     def _accept(self, listeners: Sequence[trio.SocketListener], node_id: int | None) -> None:
         async def handle(stream: trio.SocketStream) -> None:
-            await self._connection(stream, node_id)
+            await self._connect(stream, node_id)
 
         async def serve() -> None:
             await trio.serve_listeners(handle, list(listeners), handler_nursery=self._nursery)
@@ -129,111 +129,151 @@ class Pump:
 
     # Connections
 
-    async def _connection(self, stream: trio.SocketStream, node_id: int | None) -> None:
+    async def _connect(self, stream: trio.SocketStream, node_id: int | None) -> None:
+        """Connect a client that was accepted to its broker, and have both watched."""
         number = next(self._numbers)
         try:
             client = "{}:{}".format(*stream.socket.getpeername()[:2])
             reached = stream.socket.getsockname()[:2]
-        except OSError:
+        except OSError:  # it has gone again
             await trio.aclose_forcefully(stream)
             return
-        transport = SocketTransport(stream)
-        scope = trio.CancelScope()
-        link = _Link(number, {Side.CLIENT: Outbox(transport, self._clock)}, scope)
-        self._links[number] = link
+        actions = self._cluster.accepted(number, node_id, client, reached, self._clock())
+        dial = next(action for action in actions if isinstance(action, Dial))
         try:
-            with scope:
-                actions = self._cluster.accepted(number, node_id, client, reached, self._clock())
-                dialled = await self._dial(number, actions)
-                if dialled:
-                    link.outboxes[Side.BROKER] = Outbox(dialled, self._clock)
-                    async with trio.open_nursery() as nursery:
-                        nursery.start_soon(self._read, link, Side.CLIENT)
-                        nursery.start_soon(self._read, link, Side.BROKER)
-            if not link.abrupt:
-                await self._flush_all(link)
-        except Exception as error:
-            self._unexpected(number, error)
-        finally:
-            self._forget(link)
+            broker = await self._dial(number, dial)
+        except BaseException:
+            stream.socket.close()
+            raise
+        if broker is None:
+            await trio.aclose_forcefully(stream)
+            return
+        ends = {
+            Side.CLIENT: End(number, Side.CLIENT, self._transport(stream), self._clock),
+            Side.BROKER: End(number, Side.BROKER, self._transport(broker), self._clock),
+        }
+        ends[Side.CLIENT].other, ends[Side.BROKER].other = ends[Side.BROKER], ends[Side.CLIENT]
+        self._links[number] = Link(number, ends)
+        for end in ends.values():
+            self._watch(end)
 
-    async def _dial(self, number: int, actions: list[Action]) -> Transport | None:
+    async def _dial(self, number: int, dial: Dial) -> trio.SocketStream | None:
         reasons = []
-        for action in actions:
-            if not isinstance(action, Dial):
-                self._perform([action])
+        for host, port in dial.addresses:
+            try:
+                with trio.fail_after(DIAL_SECONDS):
+                    stream = await trio.open_tcp_stream(host, port)
+            except (OSError, trio.TooSlowError) as error:
+                reasons.append(f"{host}:{port} {why(error)}")
                 continue
-            for host, port in action.addresses:
-                try:
-                    with trio.fail_after(DIAL_SECONDS):
-                        stream = await trio.open_tcp_stream(host, port)
-                except (OSError, trio.TooSlowError) as error:
-                    reasons.append(f"{host}:{port} {why(error)}")
-                    continue
-                transport = SocketTransport(stream)
-                self._perform(self._cluster.dialled(number, (host, port), self._clock()))
-                return transport
+            self._perform(self._cluster.dialled(number, (host, port), self._clock()))
+            return stream
         reason = "no broker: " + ", ".join(reasons)
         self._perform(self._cluster.not_dialled(number, reason, self._clock()))
         return None
 
-    async def _read(self, link: _Link, side: Side) -> None:
-        """Read from one side until it ends, feeding the machine."""
-        number = link.number
-        transport = link.outboxes[side].transport
-        other = link.outboxes[Side.BROKER if side is Side.CLIENT else Side.CLIENT]
-        receive, clock, perform = transport.try_receive, self._clock, self._perform
+    # Events
+
+    async def _poll(self) -> None:
+        """Wait for all connections at once; handle what has happened on each."""
+        select = self._selector.select
+        descriptor = self._selector.fileno()
         while True:
-            for _ in range(_READS_PER_TURN):
-                try:
-                    data = receive()
-                except OSError as error:
-                    perform(self._cluster.closed(number, side, "reset", why(error), clock()))
-                    return
-                if data is None:
-                    await transport.wait_receivable()
-                    continue
-                if not data:
-                    perform(self._cluster.closed(number, side, "eof", "", clock()))
-                    await self._flush(link, other)
-                    return
-                perform(self._cluster.receive(number, side, data, clock()))
-                if other.blocked:
-                    await self._flush(link, other)
-                if self._recorder.congested:
-                    await self._recorder.room()
-            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.wait_readable(descriptor)
+            let_others_run_ns = self._clock() + _TURN_NS
+            while events := select(_LINGER_SECONDS):
+                for key, mask in events:
+                    self._handle(key.data, mask)
+                if self._clock() > let_others_run_ns or self._recorder.congested:
+                    break
+            if self._recorder.congested:
+                await self._recorder.room()
 
-    async def _flush(self, link: _Link, outbox: Outbox) -> None:
+    def _handle(self, end: End, mask: int) -> None:
         try:
-            await outbox.flush()
+            # An end whose link was closed earlier in this turn is not watched any more.
+            if mask & end.watched & _READ:
+                self._receive(end)
+            if mask & end.watched & _WRITE:
+                self._flush(end)
+        except Exception as error:
+            self._unexpected(end, error)
+
+    def _receive(self, end: End) -> None:
+        try:
+            data = end.transport.try_receive()
         except OSError as error:
-            self._broken(link, outbox, error)
+            self._broken(end, error)
+            return
+        if data:
+            self._perform(self._cluster.receive(end.number, end.side, data, self._clock()))
+        elif data is not None:
+            end.receiving = False
+            self._watch(end)
+            now = self._clock()
+            self._perform(self._cluster.closed(end.number, end.side, "eof", "", now))
 
-    async def _flush_all(self, link: _Link) -> None:
-        with trio.move_on_after(CLOSE_SECONDS):
-            for outbox in link.outboxes.values():
-                with contextlib.suppress(OSError):
-                    await outbox.flush()
+    def _flush(self, end: End) -> None:
+        try:
+            end.flush()
+        except OSError as error:
+            self._broken(end, error)
+            return
+        if not end.blocked:
+            self._watch(end)
+            self._watch(end.other)
+            link = self._links.get(end.number)
+            if link and link.closing_until_ns and not link.blocked:
+                self._forget(link, abrupt=False)
 
-    def _broken(self, link: _Link, outbox: Outbox, error: OSError) -> None:
-        side = Side.CLIENT if outbox is link.outboxes[Side.CLIENT] else Side.BROKER
+    def _watch(self, end: End) -> None:
+        """Have the selector watch an end for what it can do now."""
+        link = self._links.get(end.number)
+        wanted = _WRITE if link and end.blocked else 0
+        if link and end.receiving and not end.other.blocked and not link.closing_until_ns:
+            wanted |= _READ
+        if wanted == end.watched:
+            return
+        if not wanted:
+            self._selector.unregister(end.transport)
+        elif end.watched:
+            self._selector.modify(end.transport, wanted, end)
+        else:
+            self._selector.register(end.transport, wanted, end)
+        end.watched = wanted
+
+    def _broken(self, end: End, error: OSError) -> None:
         now = self._clock()
-        self._perform(self._cluster.closed(link.number, side, "reset", why(error), now))
+        self._perform(self._cluster.closed(end.number, end.side, "reset", why(error), now))
 
-    def _forget(self, link: _Link) -> None:
-        for outbox in link.outboxes.values():
-            outbox.transport.close(link.abrupt)
-        # The machine forgets it too, where it was cancelled and not closed.
+    def _unexpected(self, end: End, error: Exception) -> None:
+        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        self._log(f"connection {end.number} ended by a defect in kproxy, please report it: {what}")
         now = self._clock()
-        self._perform(self._cluster.closed(link.number, Side.CLIENT, "stopped", "", now))
+        self._perform(self._cluster.closed(end.number, end.side, "defect", "", now))
+        link = self._links.get(end.number)
+        if link:
+            self._forget(link, abrupt=True)
+
+    def _forget(self, link: Link, abrupt: bool) -> None:
+        """Close both ends."""
         self._links.pop(link.number, None)
+        for end in link.ends.values():
+            self._watch(end)
+            end.transport.close(abrupt)
         if not self._links:
             self._empty.set()
 
-    def _unexpected(self, number: int, error: Exception) -> None:
-        what = f"{type(error).__name__}: {error}".splitlines()[0]
-        self._log(f"connection {number} ended by a defect in kproxy, please report it: {what}")
+    async def _wake(self) -> None:
+        while True:
+            await trio.sleep(1)
+            now = self._clock()
+            for link in list(self._links.values()):
+                if link.closing_until_ns and link.closing_until_ns <= now:
+                    self._forget(link, abrupt=False)
+            next_wake = self._cluster.next_wake
+            if next_wake is not None and next_wake <= now:
+                self._perform(self._cluster.wake(now))
 
     # Actions
 
@@ -243,58 +283,54 @@ class Pump:
             if kind is Send:
                 self._send(action)
             elif kind is Record:
-                self._recorder.put(action.entries)
-            else:
-                self._perform_rare(action)
+                self._recorder.put(action.entries, action.data_bytes)
+            elif kind is Close:
+                self._close(action)
+            elif kind is Eof:
+                self._send_eof(action)
+            elif kind is Listen:
+                self._perform(self._listen(action))
+            elif kind is Log:
+                self._log(action.text)
+            elif kind is Fail:
+                self.failure = action.text
+                self._nursery.cancel_scope.cancel()
 
     def _send(self, action: Send) -> None:
         link = self._links.get(action.connection)
         if link is None:
             return
-        outbox = link.outboxes[action.side]
+        end = link.ends[action.side]
         pieces = action.pieces
         try:
-            outbox.send(pieces[0] if len(pieces) == 1 else b"".join(pieces), action.frames)
+            end.send(pieces[0] if len(pieces) == 1 else b"".join(pieces), action.frames)
         except OSError as error:
-            self._broken(link, outbox, error)
+            self._broken(end, error)
+            return
+        if end.blocked:
+            self._watch(end)
+            self._watch(end.other)
 
-    def _perform_rare(self, action: Action) -> None:
-        if isinstance(action, Eof):
-            link = self._links[action.connection]
-            outbox = link.outboxes[action.side]
-            try:
-                outbox.send_eof()
-            except OSError as error:
-                self._broken(link, outbox, error)
-        elif isinstance(action, Close):
-            link = self._links.get(action.connection)
-            if link:
-                link.abrupt = action.abrupt
-                link.scope.cancel()
-        elif isinstance(action, Listen):
-            released = self._listen(action)
-            self._perform(released)
-            self._flush_soon(released)
-        elif isinstance(action, Log):
-            self._log(action.text)
-        elif isinstance(action, Fail):
-            self.failure = action.text
-            self._nursery.cancel_scope.cancel()
+    def _send_eof(self, action: Eof) -> None:
+        link = self._links.get(action.connection)
+        if link is None:
+            return
+        end = link.ends[action.side]
+        try:
+            end.send_eof()
+        except OSError as error:
+            self._broken(end, error)
 
-    def _flush_soon(self, actions: list[Action]) -> None:
-        """Have what was sent on other connections flushed, where nobody else would do it."""
-        for action in actions:
-            link = self._links.get(action.connection) if isinstance(action, Send) else None
-            if link and link.outboxes[action.side].blocked:
-                self._nursery.start_soon(self._flush, link, link.outboxes[action.side])
-
-    async def _wake(self) -> None:
-        while True:
-            next_wake = self._cluster.next_wake
-            wait = (next_wake - self._clock()) / 1e9 if next_wake else 1.0
-            await trio.sleep(max(wait, 0.0))
-            if next_wake:
-                self._perform(self._cluster.wake(self._clock()))
+    def _close(self, action: Close) -> None:
+        link = self._links.get(action.connection)
+        if link is None:
+            return
+        if action.abrupt or not link.blocked:
+            self._forget(link, action.abrupt)
+            return
+        link.closing_until_ns = self._clock() + int(CLOSE_SECONDS * 1e9)
+        for end in link.ends.values():
+            self._watch(end)
 
 
 def why(error: BaseException) -> str:

@@ -22,6 +22,8 @@ from kproxy.exchange.entries import Frame, Note
 
 FLUSH_SECONDS = 0.05
 FLUSH_BYTES = 256 << 10
+_ENTRY_BYTES = 256
+"""What an entry takes in memory beside its data."""
 
 
 class Sink(Protocol):
@@ -102,11 +104,9 @@ class Recorder:
         """Whether the pump should wait for `room` before it takes in more."""
         return self._lossless and self._bytes + self._writing_bytes > self._backlog_bytes_max
 
-    def put(self, entries: list[Frame | Note]) -> None:
-        """Take entries; never waits."""
-        size = sum(
-            sum(map(len, entry.pieces)) + 160 if type(entry) is Frame else 400 for entry in entries
-        )
+    def put(self, entries: list[Frame | Note], data_bytes: int) -> None:
+        """Take entries that hold about so many bytes; never waits."""
+        size = data_bytes + _ENTRY_BYTES * len(entries)
         full = self._bytes + self._writing_bytes + size > self._backlog_bytes_max
         if full and not self._lossless:
             self._lose(entries, "the disk is too slow: the backlog is full")

@@ -1,13 +1,12 @@
-"""How the pump reaches a peer: a non-blocking byte stream.
+"""How the pump reaches a peer: a non-blocking byte stream over a file descriptor.
 
-The pump tries first and waits only when it must, so a transport has two plain functions and two
-waits instead of an awaitable send and receive::
+The pump waits for all of its peers at once and then calls plain functions::
 
-    try_receive ─▶ bytes | b"" at the end | None: wait_receivable, then again
-    try_send    ─▶ how many bytes were taken; fewer than given: wait_sendable, then again
+    readable ─▶ try_receive ─▶ bytes | b"" at the end | None: nothing yet
+    try_send ─▶ how many bytes were taken; fewer than given: try again when writable
 
-A socket is one; so would be TLS over a socket (an `ssl.SSLObject` between two memory BIOs, whose
-pending ciphertext counts as not sendable) and a pipe in memory for tests.
+A socket is one. So would be TLS over a socket: an `ssl.SSLObject` between two memory BIOs, which
+takes nothing more while ciphertext is waiting to be sent.
 """
 
 from __future__ import annotations
@@ -25,20 +24,16 @@ RECEIVE_BYTES_MAX = 64 << 10
 class Transport(Protocol):
     """One side of a connection. Its functions raise OSError when the peer is gone."""
 
+    def fileno(self) -> int:
+        """The descriptor to wait for; -1 when it is closed."""
+        ...
+
     def try_receive(self) -> bytes | None:
         """Return what has arrived, b"" at the end, or None if nothing has yet."""
         ...
 
-    async def wait_receivable(self) -> None:
-        """Wait until `try_receive` is worth a try."""
-        ...
-
     def try_send(self, data: bytes | memoryview) -> int:
         """Hand over as much as the peer takes now; return how many bytes that was."""
-        ...
-
-    async def wait_sendable(self) -> None:
-        """Wait until `try_send` is worth a try."""
         ...
 
     def send_eof(self) -> None:
@@ -59,16 +54,16 @@ class SocketTransport:
         self._socket = socket.socket(family, socket.SOCK_STREAM, fileno=stream.socket.detach())
         self._socket.setblocking(False)
 
+    def fileno(self) -> int:
+        """See Transport."""
+        return self._socket.fileno()
+
     def try_receive(self) -> bytes | None:
         """See Transport."""
         try:
             return self._socket.recv(RECEIVE_BYTES_MAX)
         except BlockingIOError:
             return None
-
-    async def wait_receivable(self) -> None:
-        """See Transport."""
-        await trio.lowlevel.wait_readable(self._socket)
 
     def try_send(self, data: bytes | memoryview) -> int:
         """See Transport."""
@@ -77,22 +72,15 @@ class SocketTransport:
         except BlockingIOError:
             return 0
 
-    async def wait_sendable(self) -> None:
-        """See Transport."""
-        await trio.lowlevel.wait_writable(self._socket)
-
     def send_eof(self) -> None:
         """See Transport."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def close(self, abrupt: bool) -> None:
         """See Transport."""
-        if self._socket.fileno() < 0:
-            return
         if abrupt:
             with contextlib.suppress(OSError):
                 # Linger of zero seconds: closing sends a reset.
                 linger = struct.pack("ii", 1, 0)
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        trio.lowlevel.notify_closing(self._socket)
         self._socket.close()

@@ -71,6 +71,8 @@ class Record:
     """Hand these to the recording."""
 
     entries: list[Frame | Note]
+    data_bytes: int = 0
+    """About how much memory they hold."""
 
 
 @attrs.define(eq=False)

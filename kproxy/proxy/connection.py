@@ -79,7 +79,7 @@ class Connection:
             ]
         except Leak as error:
             return [Fail(str(error))]
-        actions = self._passed(side, out)
+        actions = self._passed(side, out, len(data))
         if side is Side.BROKER:
             self._after_responses(actions)
         return actions
@@ -131,13 +131,13 @@ class Connection:
             self._eof_due = False
             actions.append(Eof(self.number, Side.BROKER))
 
-    def _passed(self, side: Side, out: Output) -> list[Action]:
+    def _passed(self, side: Side, out: Output, data_bytes: int = 0) -> list[Action]:
         actions: list[Action] = []
         if out.pieces:
             other = Side.BROKER if side is Side.CLIENT else Side.CLIENT
             actions.append(Send(self.number, other, out.pieces, out.frames))
         if out.entries:
-            actions.append(Record(out.entries))
+            actions.append(Record(out.entries, data_bytes))
         return actions
 
     def _end(self, side: Side | None, how: str, reason: str, now: int) -> list[Action]:

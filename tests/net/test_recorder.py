@@ -46,9 +46,9 @@ async def test_what_comes_is_written_in_order_soon() -> None:
     recorder = Recorder(disk, logs.append)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recorder.run)
-        recorder.put([frame(1), frame(2)])
+        recorder.put([frame(1), frame(2)], 200)
         await until(lambda: disk.written == [1, 2])
-        recorder.put([frame(3)])
+        recorder.put([frame(3)], 100)
         await until(lambda: disk.written == [1, 2, 3])
         nursery.cancel_scope.cancel()
     assert recorder.frames_recorded == 3 and not logs
@@ -59,7 +59,7 @@ async def test_what_is_left_is_written_at_the_end() -> None:
     recorder = Recorder(disk, print)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recorder.run)
-        recorder.put([frame(1)])
+        recorder.put([frame(1)], 100)
         nursery.cancel_scope.cancel()
     recorder.finish()
     assert disk.written == [1]
@@ -71,12 +71,12 @@ async def test_a_full_disk_is_said_once_counted_and_noted_when_there_is_room() -
     recorder = Recorder(disk, logs.append)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recorder.run)
-        recorder.put([frame(1), frame(2)])
+        recorder.put([frame(1), frame(2)], 200)
         await until(lambda: recorder.frames_lost == 2)
-        recorder.put([frame(3)])
+        recorder.put([frame(3)], 100)
         await until(lambda: recorder.frames_lost == 3)
         disk.error = None
-        recorder.put([frame(4)])
+        recorder.put([frame(4)], 100)
         await until(lambda: disk.written == [4])
         nursery.cancel_scope.cancel()
     assert len(logs) == 1 and "No space left on device" in logs[0]
@@ -88,7 +88,7 @@ async def test_lossless_ends_on_a_full_disk() -> None:
     disk = Disk()
     disk.error = OSError(28, "No space left on device")
     recorder = Recorder(disk, lambda _: None, lossless=True)
-    recorder.put([frame(1)])
+    recorder.put([frame(1)], 100)
     with trio.fail_after(10):
         await recorder.run()
     assert "No space left on device" in recorder.failure
@@ -98,7 +98,7 @@ def test_a_disk_that_is_too_slow_costs_frames_and_not_memory() -> None:
     logs: list[str] = []
     recorder = Recorder(Disk(), logs.append, backlog_bytes_max=1000)
     for number in range(100):
-        recorder.put([frame(number)])
+        recorder.put([frame(number)], 100)
     assert recorder.frames_lost > 90
     assert len(logs) == 1 and "too slow" in logs[0]
     assert not recorder.congested
@@ -107,7 +107,7 @@ def test_a_disk_that_is_too_slow_costs_frames_and_not_memory() -> None:
 def test_lossless_asks_the_pump_to_wait_instead() -> None:
     recorder = Recorder(Disk(), print, lossless=True, backlog_bytes_max=1000)
     for number in range(10):
-        recorder.put([frame(number)])
+        recorder.put([frame(number)], 100)
     assert recorder.congested and recorder.frames_lost == 0
 
 
@@ -120,9 +120,9 @@ async def test_an_onlooker_that_fails_does_not_cost_the_recording() -> None:
     recorder = Recorder(disk, logs.append, watch)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recorder.run)
-        recorder.put([frame(1)])
+        recorder.put([frame(1)], 100)
         await until(lambda: logs)
-        recorder.put([frame(2)])
+        recorder.put([frame(2)], 100)
         await until(lambda: disk.written == [1, 2])
         nursery.cancel_scope.cancel()
     assert len(logs) == 1 and "ZeroDivisionError" in logs[0]

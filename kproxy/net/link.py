@@ -1,0 +1,106 @@
+"""One connection as the pump sees it: two ends, each with what waits to be sent to it.
+
+::
+
+    client ═ End(CLIENT) ─ other ─ End(BROKER) ═ broker
+
+Sending is tried at once; what the peer does not take now waits in the end's outbox, and meanwhile
+nothing is read from the other end: that is all the backpressure there is, and it acts in one
+direction only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import attrs
+
+from kproxy.exchange.entries import Frame, Side
+from kproxy.net.transport import Transport
+
+
+@attrs.define(eq=False)
+class End:
+    """One side of a connection."""
+
+    number: int
+    """Of the connection."""
+    side: Side
+    transport: Transport
+    clock: Callable[[], int]
+    other: End | None = None
+    receiving: bool = True
+    """Whether it has not ended yet."""
+    watched: int = 0
+    """What the selector watches it for."""
+    _waiting: deque[tuple[memoryview, list[Frame]]] = attrs.field(factory=deque)
+    _eof_due: bool = False
+
+    @property
+    def blocked(self) -> bool:
+        """Whether something waits until the peer takes more."""
+        return bool(self._waiting)
+
+    def send(self, data: bytes, frames: list[Frame]) -> None:
+        """Send now what can be sent now; `frames` have their last bytes in `data`.
+
+        Raises:
+            OSError: the peer is gone.
+        """
+        if not self._waiting:
+            sent = self.transport.try_send(data)
+            if sent == len(data):
+                now = self.clock()
+                for frame in frames:
+                    frame.sent_ns = now
+                return
+            self._waiting.append((memoryview(data)[sent:], frames))
+        else:
+            self._waiting.append((memoryview(data), frames))
+
+    def send_eof(self) -> None:
+        """Half-close after what waits.
+
+        Raises:
+            OSError: the peer is gone.
+        """
+        if self._waiting:
+            self._eof_due = True
+        else:
+            self.transport.send_eof()
+
+    def flush(self) -> None:
+        """Send what waits, as far as the peer takes it.
+
+        Raises:
+            OSError: the peer is gone.
+        """
+        while self._waiting:
+            data, frames = self._waiting[0]
+            sent = self.transport.try_send(data)
+            if sent < len(data):
+                self._waiting[0] = (data[sent:], frames)
+                return
+            self._waiting.popleft()
+            now = self.clock()
+            for frame in frames:
+                frame.sent_ns = now
+        if self._eof_due:
+            self._eof_due = False
+            self.transport.send_eof()
+
+
+@attrs.define(eq=False)
+class Link:
+    """A connection whose two ends are open."""
+
+    number: int
+    ends: dict[Side, End]
+    closing_until_ns: int = 0
+    """Non-zero: it closes when all is sent, at this time at the latest."""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether something waits on either side."""
+        return any(end.blocked for end in self.ends.values())
