@@ -88,7 +88,7 @@ def _fill(
     """
     pack = FRAME_HEAD.pack
     parts, rows = packed.parts, packed.rows
-    position = stored = frames = connections = events = 0
+    first, position, stored, frames, connections = sequence, 0, 0, 0, 0
     start_ns, end_ns = 1 << 64, 0
     rest, noted = None, packed.noted
     for entry in entries:
@@ -98,64 +98,42 @@ def _fill(
             if size > PIECE_BYTES_MAX:
                 rest = itertools.chain(_split(entry), entries)
                 break
-            time_ns = entry.received_ns
-            asked_ns = entry.request_received_ns
-            sent_ns = entry.sent_ns
-            asked_sent_ns = entry.request_sent_ns
             flags = entry.flags
             if flags & REWRITTEN and entry.splices and noted != (entry.number, entry.side):
-                head, body = _note(rewritten(entry), sequence)
-                parts += (head, body)
-                position += len(head) + len(body)
-                events += 1
-                sequence += 1
                 noted = (entry.number, entry.side)
+                note = _note(rewritten(entry), sequence)
+                parts.append(note)
+                position += len(note)
+                sequence += 1
+            time_ns, sent_ns = entry.received_ns, entry.sent_ns
+            asked_ns, asked_sent_ns = entry.request_received_ns, entry.request_sent_ns
             try:
                 head = pack(
-                    MESSAGE,
-                    size + FRAME_FIXED_BYTES,
-                    FRAMES,
-                    sequence & _SEQUENCE_MASK,
-                    time_ns,
-                    time_ns,
-                    time_ns,
-                    asked_ns,
-                    entry.number,
+                    MESSAGE, size + FRAME_FIXED_BYTES, FRAMES, sequence & _SEQUENCE_MASK,
+                    time_ns, time_ns, time_ns, asked_ns, entry.number,
                     (sent_ns - time_ns) // 1000 if sent_ns else NOT_SENT,
                     (asked_sent_ns - asked_ns) // 1000 if asked_sent_ns else NOT_SENT,
-                    position,
-                    entry.frame_bytes,
-                    entry.request_bytes,
-                    entry.connection,
-                    entry.correlation_id,
-                    entry.api_key,
-                    entry.api_version,
-                    entry.error_code,
-                    entry.fault_id,
-                    flags,
-                    entry.side,
-                    0,
-                )
+                    position, entry.frame_bytes, entry.request_bytes, entry.connection,
+                    entry.correlation_id, entry.api_key, entry.api_version, entry.error_code,
+                    entry.fault_id, flags, entry.side, 0,
+                )  # fmt: skip
             except struct.error:
                 head = _clamped(entry, size, sequence, position)
             parts.append(head)
             parts += pieces
+            position += FRAME_HEAD.size + size
+            frames += 1
             if not flags & MORE:
                 rows.append(head[MESSAGE_HEAD.size :])
             if size >= STORED_BYTES_MIN:
                 stored += size
-            position += FRAME_HEAD.size + size
-            frames += 1
         else:
-            head, body = _note(entry, sequence)
-            parts += (head, body)
-            position += len(head) + len(body)
+            note = _note(entry, sequence)
+            parts.append(note)
+            position += len(note)
             time_ns = entry.time_ns
-            if entry.channel == CONNECTIONS_NAME:
-                connections += 1
-            else:
-                events += 1
-                noted = rewritten_frame(entry)
+            connections += entry.channel == CONNECTIONS_NAME
+            noted = rewritten_frame(entry) or noted
         sequence += 1
         if time_ns < start_ns:
             start_ns = time_ns
@@ -164,40 +142,24 @@ def _fill(
         if position >= CHUNK_BYTES:
             rest = entries
             break
-    packed.size, packed.stored_bytes = position, stored
+    packed.size, packed.stored_bytes, packed.noted = position, stored, noted
     packed.start_ns, packed.end_ns = start_ns, end_ns
-    packed.messages = (frames, 0, connections, events)
-    packed.noted = noted
+    packed.messages = (frames, 0, connections, sequence - first - frames - connections)
     return rest
 
 
 def _clamped(frame: Frame, size: int, sequence: int, position: int) -> bytes:
     """Return the head of a frame with values outside their field's range brought into it."""
+    time_ns, asked_ns = frame.received_ns, frame.request_received_ns
     return FRAME_HEAD.pack(
-        MESSAGE,
-        size + FRAME_FIXED_BYTES,
-        FRAMES,
-        sequence & _SEQUENCE_MASK,
-        frame.received_ns,
-        frame.received_ns,
-        frame.received_ns,
-        frame.request_received_ns,
-        frame.number,
-        _delay_us(frame.received_ns, frame.sent_ns),
-        _delay_us(frame.request_received_ns, frame.request_sent_ns),
-        position,
-        min(frame.frame_bytes, 0xFFFFFFFF),
-        min(frame.request_bytes, 0xFFFFFFFF),
-        frame.connection,
-        frame.correlation_id,
-        frame.api_key,
-        frame.api_version,
-        frame.error_code,
-        frame.fault_id,
-        frame.flags,
-        frame.side,
-        0,
-    )
+        MESSAGE, size + FRAME_FIXED_BYTES, FRAMES, sequence & _SEQUENCE_MASK,
+        time_ns, time_ns, time_ns, asked_ns, frame.number,
+        _delay_us(time_ns, frame.sent_ns),
+        _delay_us(asked_ns, frame.request_sent_ns),
+        position, min(frame.frame_bytes, 0xFFFFFFFF), min(frame.request_bytes, 0xFFFFFFFF),
+        frame.connection, frame.correlation_id, frame.api_key, frame.api_version,
+        frame.error_code, frame.fault_id, frame.flags, frame.side, 0,
+    )  # fmt: skip
 
 
 def _delay_us(received_ns: int, sent_ns: int) -> int:
@@ -228,8 +190,8 @@ def rewritten_frame(note: Note) -> tuple[int, Side] | None:
     return body.get("number", 0), Side.CLIENT if body.get("side") == "client" else Side.BROKER
 
 
-def _note(note: Note, sequence: int) -> tuple[bytes, bytes]:
-    """Return a note's message head and body."""
+def _note(note: Note, sequence: int) -> bytes:
+    """Return a note's message record."""
     body = json.dumps(note.body, separators=(",", ":"), allow_nan=False).encode()
     head = MESSAGE_HEAD.pack(
         MESSAGE,
@@ -239,7 +201,7 @@ def _note(note: Note, sequence: int) -> tuple[bytes, bytes]:
         note.time_ns,
         note.time_ns,
     )
-    return head, body
+    return head + body
 
 
 def header_chunk(packed: Packed, sequence: int) -> Packed:

@@ -49,6 +49,7 @@ from kproxy.recording.pack import Buffer, Packed, header_chunk, packed_chunks
 from kproxy.recording.summary import ChunkInfo, Contents
 
 _BUFFERS_MAX = 1024  # of one pwritev: IOV_MAX on Linux and macOS
+_PENDING_BYTES_MAX = 4 * 1024 * 1024
 _COMBINE_BYTES_MIN = 64 * 1024  # below, reading the bytes again is cheaper
 
 
@@ -124,18 +125,22 @@ class Writer:
         if self._closed:
             raise ValueError(f"{self.path} is closed")
         contents = self._contents
+        start = at = contents.size
+        crc = contents.crc
+        frames, tables, connections, events = contents.messages
         buffers: list[Buffer] = []
         done: list[tuple[ChunkInfo, int]] = []
-        at, crc = contents.size, contents.crc
-        frames, tables, connections, events = contents.messages
-        sequence = frames + connections + events
-        for packed in packed_chunks(iter(entries), sequence):
+        for packed in packed_chunks(iter(entries), frames + connections + events):
             table = header_chunk(packed, tables + len(done) // 2)
             for chunk in (packed, table):
                 info, crc = self._chunk(chunk, at, crc, buffers)
                 at += info.length
                 done.append((info, crc))
-        self._put(buffers, contents.size)
+            if at - start >= _PENDING_BYTES_MAX:  # a long backlog need not be held twice
+                self._put(buffers, start)
+                start = at
+                buffers.clear()
+        self._put(buffers, start)
         for info, crc in done:
             contents.add(info, crc)
 
@@ -218,14 +223,24 @@ class Writer:
         return info, crc
 
     def _put(self, buffers: list[Buffer], at: int) -> None:
-        """Write buffers at an offset, all or nothing."""
+        """Write buffers at an offset; if they do not fit, cut off all behind the last good chunk.
+
+        Raises: OSError.
+        """
         try:
-            _write_at(self._fd, buffers, at)
+            for first in range(0, len(buffers), _BUFFERS_MAX):
+                batch = buffers[first : first + _BUFFERS_MAX]
+                end = at + sum(map(len, batch))
+                at += os.pwritev(self._fd, batch, at)
+                if at < end:
+                    rest = memoryview(b"".join(batch))
+                    while at < end:
+                        at += os.pwrite(self._fd, rest[at - end :], at)
         except OSError:
             try:
-                os.ftruncate(self._fd, at)
+                os.ftruncate(self._fd, self._contents.size)
             except OSError:
-                pass  # the next write overwrites what is behind `at`, and readers stop there
+                pass  # the next write overwrites what is there, and readers stop there
             raise
 
 
@@ -264,19 +279,3 @@ def _coalesced(parts: Iterable[Buffer]) -> list[Buffer]:
     if small:
         joined.append(b"".join(small))
     return joined
-
-
-def _write_at(fd: int, buffers: list[Buffer], at: int) -> None:
-    """Write all bytes of all buffers, at an offset.
-
-    Raises: OSError.
-    """
-    for start in range(0, len(buffers), _BUFFERS_MAX):
-        batch = buffers[start : start + _BUFFERS_MAX]
-        wanted = sum(map(len, batch))
-        done = os.pwritev(fd, batch, at)
-        if done < wanted:
-            rest = memoryview(b"".join(batch))
-            while done < wanted:
-                done += os.pwrite(fd, rest[done:], at + done)
-        at += wanted

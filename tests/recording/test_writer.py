@@ -248,6 +248,27 @@ def test_a_write_that_fails_leaves_no_trace(
     assert disk.calls == closing
 
 
+@pytest.mark.parametrize("failing", range(2, 6))
+def test_a_long_batch_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    Disk(monkeypatch, failing, 1)
+    path = tmp_path / "a.mcap"
+    writer = Writer(path, **SETTINGS)
+    batch = [request(n, bytes([n]) * 1_000_000) for n in range(12)]
+    written = 0
+    for _ in range(2):
+        try:
+            writer.write(batch)
+        except OSError:
+            assert path.stat().st_size == writer.bytes_written
+        else:
+            written += 12
+    writer.close()
+    verify(path)
+    assert len(list(entries(path))) == written == 12
+
+
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     writer = Writer(path, **SETTINGS)
