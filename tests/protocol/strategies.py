@@ -48,8 +48,9 @@ def bodies(
 ) -> st.SearchStrategy[Any]:
     """Objects of the message's class, in one version.
 
-    `tame` ones hold only what other implementations accept: strings that are unicode, no unknown
-    tags that another version knows. Without `tags` there are no unknown tags at all.
+    `tame` ones hold only what other implementations accept: strings that are unicode, error codes
+    that exist, plausible times, no unknown tags that another version knows. Without `tags` there
+    are no unknown tags at all.
     """
     return _struct(schema.layout(message, version), tame, tags)
 
@@ -77,6 +78,10 @@ def _struct(layout: Layout, tame: bool, tags: bool) -> st.SearchStrategy[Any]:
 def _slot(slot: Slot, tame: bool, tags: bool) -> st.SearchStrategy[Any]:
     if slot.struct:
         one = _struct(slot.struct, tame, tags)
+    elif tame and slot.kind == "int16" and slot.name.endswith("error_code"):
+        one = st.sampled_from([-1, 0, 1, 35, 100])
+    elif tame and slot.kind == "int64" and slot.name.endswith("_ms"):
+        one = st.integers(-1, 1 << 40)
     elif slot.kind == "string":
         one = TEXT if tame else TEXT_OF_ANY_BYTES
     else:

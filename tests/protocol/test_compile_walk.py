@@ -86,39 +86,26 @@ def test_every_field_is_located_where_it_is(message):
 
 
 @pytest.mark.parametrize("message", BODIES, ids=title)
-def test_the_content_of_strings_comes_behind_their_length(message):
+def test_the_other_ways_to_walk_agree(message):
+    """Contents, walks from a field on, seek in chunks of any size and peek, on the same bytes."""
+
     @few(25)
     @given(st.data())
     def check(data):
         version = data.draw(st.sampled_from(message.versions))
-        layout = codec.layout(message, version)
         body = data.draw(bodies(message, version))
         raw = encoded(message, version, body)
-        names = [s.name for s in layout.slots if s.kind == "string" and not s.is_array]
-        spans, _ = codec.locate(message, version, tuple(names))(raw, 0)
-        for index, _, content, end in spans:
-            value = getattr(body, names[index])
-            assert raw[content:end].decode("utf-8", "surrogateescape") == (value or "")
-
-    check()
-
-
-@pytest.mark.parametrize("message", BODIES, ids=title)
-def test_a_walk_from_a_field_on_finds_the_same(message):
-    @few(25)
-    @given(st.data())
-    def check(data):
-        version = data.draw(st.sampled_from(message.versions))
-        layout = codec.layout(message, version)
-        raw = encoded(message, version, data.draw(bodies(message, version)))
-        for slot in layout.slots + layout.tagged:
-            paths = tuple(p for p in all_paths(layout) if (p + ".").startswith(slot.name + "."))
-            whole = codec.locate(message, version, paths)(raw, 0)
+        size = data.draw(st.integers(2, 9))
+        check_contents(message, version, body, raw)
+        for slot in codec.layout(message, version).slots:
             start = start_of(message, version, slot.name, raw)
-            assert codec.locate(message, version, paths, first=slot.name)(raw, start) == whole
-            spans, end = codec.locate(message, version, paths, whole=False)(raw, 0)
-            assert spans == whole[0]
-            assert end == len(raw) if slot.tag is not None else end <= len(raw)
+            check_first(message, version, slot, raw, start)
+            check_seek(message, version, slot, raw, start, size)
+            check_peek(message, version, slot, raw, start, getattr(body, slot.name))
+        for slot in codec.layout(message, version).tagged:
+            start = start_of(message, version, slot.name, raw)
+            check_first(message, version, slot, raw, start)
+            check_seek(message, version, slot, raw, start, size)
 
     check()
 
@@ -134,25 +121,36 @@ def start_of(message: Message, version: int, name: str, raw: bytes) -> int:
     return walk.position
 
 
-@pytest.mark.parametrize("message", BODIES, ids=title)
-def test_seek_finds_fields_in_chunks_of_any_size(message):
-    @few(25)
-    @given(st.data())
-    def check(data):
-        version = data.draw(st.sampled_from(message.versions))
-        layout = codec.layout(message, version)
-        raw = encoded(message, version, data.draw(bodies(message, version)))
-        if not layout.slots + layout.tagged:
-            return
-        slot = data.draw(st.sampled_from(layout.slots + layout.tagged))
-        start = start_of(message, version, slot.name, raw)
-        for size in (1, data.draw(st.integers(2, 9)), max(len(raw), 1)):
-            chunks = [raw[at : at + size] for at in range(0, len(raw), size)] or [b""]
-            offset, sent = sought(message, version, slot.name, chunks)
-            assert offset == start
-            assert sent >= start
+def check_contents(message, version, body, raw):
+    """The content of strings comes behind their length."""
+    slots = codec.layout(message, version).slots
+    names = [slot.name for slot in slots if slot.kind == "string" and not slot.is_array]
+    spans, _ = codec.locate(message, version, tuple(names))(raw, 0)
+    assert len(spans) == len(names)
+    for index, start, content, end in spans:
+        value = getattr(body, names[index])
+        assert raw[content:end].decode("utf-8", "surrogateescape") == (value or "")
+        assert content > start
 
-    check()
+
+def check_first(message, version, slot, raw, start):
+    """A walk from a field on finds the same; so does one that does not go to the end."""
+    layout = codec.layout(message, version)
+    paths = tuple(path for path in all_paths(layout) if f"{path}.".startswith(f"{slot.name}."))
+    found = codec.locate(message, version, paths)(raw, 0)
+    assert codec.locate(message, version, paths, first=slot.name)(raw, start) == found
+    spans, end = codec.locate(message, version, paths, whole=False)(raw, 0)
+    assert spans == found[0]
+    assert end == len(raw) if slot.tag is not None else end <= len(raw)
+
+
+def check_seek(message, version, slot, raw, start, size):
+    """seek stops where the field starts, however the bytes arrive."""
+    for step in (1, size, max(len(raw), 1)):
+        chunks = [raw[at : at + step] for at in range(0, len(raw), step)] or [b""]
+        offset, sent = sought(message, version, slot.name, chunks)
+        assert offset == start
+        assert start <= sent < start + step + 1
 
 
 def sought(message: Message, version: int, name: str, chunks: list[bytes]) -> tuple[int, int]:
@@ -169,26 +167,15 @@ def sought(message: Message, version: int, name: str, chunks: list[bytes]) -> tu
     raise AssertionError("the end was reached before the field")
 
 
-@pytest.mark.parametrize("message", BODIES, ids=title)
-def test_peek_reads_one_field_of_the_front(message):
-    @few(25)
-    @given(st.data())
-    def check(data):
-        version = data.draw(st.sampled_from(message.versions))
-        layout = codec.layout(message, version)
-        body = data.draw(bodies(message, version))
-        raw = encoded(message, version, body)
-        for slot in layout.slots:
-            read = codec.peek(message, version, slot.name)
-            assert read(raw, 0) == getattr(body, slot.name)
-            start = start_of(message, version, slot.name, raw)
-            if slot.width:
-                assert read(raw[: start + slot.width], 0) == getattr(body, slot.name)
-                with pytest.raises(ProtocolError) as caught:
-                    read(raw[: start + slot.width - 1], 0)
-                assert caught.value.truncated
-
-    check()
+def check_peek(message, version, slot, raw, start, value):
+    """peek reads one field and needs nothing behind it."""
+    peek = codec.peek(message, version, slot.name)
+    assert peek(raw, 0) == value
+    if slot.width:
+        assert peek(raw[: start + slot.width], 0) == value
+        with pytest.raises(ProtocolError) as caught:
+            peek(raw[: start + slot.width - 1], 0)
+        assert caught.value.truncated
 
 
 # ── by hand ──────────────────────────────────────────────────────────────────────────────────
