@@ -288,26 +288,32 @@ class Scan:
             else:
                 take(self._content(length, "a record of its head"), before)
         except _Torn:
-            self._check_length(opcode, length)
+            if self._length_by_fields(opcode) not in (None, length):
+                raise self.damage(self.offset, "a length in its head is wrong") from None
             raise
         except (ValueError, IndexError) as error:
             what = f"a record of its head does not decode: {error}"
             raise self.damage(self.offset, what) from None
+        if self._native and self._length_by_fields(opcode) != length:
+            raise self.damage(self.offset, "a length in its head is wrong")
 
-    def _check_length(self, opcode: int, length: int) -> None:
-        """Compare the length of a record that runs past the end of the file with its fields.
+    def _length_by_fields(self, opcode: int) -> int | None:
+        """Return how long the fields of a record of the head say that it is.
 
-        Raises: RecordingError, when it ends earlier by their account: then the file is not torn.
+        None, if they run past the end of the file or are not known: only then a record that runs
+        past it means that the file is torn.
         """
-        end, fields = _HEAD_LAYOUTS.get(opcode, (0, 0))
-        self.file.seek(self.offset + RECORD.size)
-        content = self.file.read(RECORD_BYTES_MAX)
+        if opcode not in _HEAD_LAYOUTS:
+            return None
+        after = self.file.tell()
+        start = self.offset + RECORD.size
+        fixed_bytes, fields = _HEAD_LAYOUTS[opcode]
+        end = start + fixed_bytes
         for _ in range(fields):
-            if end + 4 > len(content):
-                return
-            end += 4 + int.from_bytes(content[end : end + 4], "little")
-        if end != length and fields:
-            raise self.damage(self.offset, "the lengths of its head contradict each other")
+            self.file.seek(end)
+            end += 4 + int.from_bytes(self.file.read(4), "little")
+        self.file.seek(after)
+        return end - start if end <= self._size() else None
 
     def _header(self, content: bytes, before: int) -> None:
         profile, at = take_string(content, 0)
