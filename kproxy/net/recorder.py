@@ -4,14 +4,17 @@
 
     pump ─ put ─▶ backlog ── every 50 ms, or 256 KiB ──▶ Recording.write (in a thread)
 
-The byte path never waits for the disk. What cannot be kept, because the disk is too slow (the
-backlog is full) or refuses (it is full, or gone), is counted, said in the log once, and noted in
-the recording as soon as it can be written again. With `lossless` it is the other way round: the
-pump waits for room in the backlog, and a disk that refuses ends the proxy.
+The backlog is bounded. When it is half full the pump waits for the disk, but for no longer than half
+a second: a disk that is merely busy costs time and not frames, and one that hangs does not hang the
+proxy. What cannot be kept, because the disk hangs (the backlog is full) or refuses (it is full, or
+gone), is counted, said in the log once, and noted in the recording as soon as it can be written
+again. With `lossless` it is the other way round: the pump waits for as long as it takes, and a disk
+that refuses ends the proxy.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -22,6 +25,9 @@ from kproxy.exchange.entries import Frame, Note
 
 FLUSH_SECONDS = 0.05
 FLUSH_BYTES = 256 << 10
+BACKLOG_BYTES_MAX = 64 << 20
+STALL_SECONDS = 0.5
+"""How long the pump waits for a disk from which nothing is heard, before frames are lost."""
 _ENTRY_BYTES = 256
 """What an entry takes in memory beside its data."""
 
@@ -79,7 +85,7 @@ class Recorder:
         log: Callable[[str], None],
         watch: Callable[[list[Frame | Note]], None] | None = None,
         lossless: bool = False,
-        backlog_bytes_max: int = 256 << 20,
+        backlog_bytes_max: int = BACKLOG_BYTES_MAX,
     ) -> None:
         self._sink = sink
         self._log = log
@@ -94,6 +100,7 @@ class Recorder:
         self._room = trio.Event()
         self._loss = Loss()
         self._said = ""
+        self._hangs = False
         self.failure = ""
         """Why `run` ended by itself."""
         self.frames_recorded = 0
@@ -102,14 +109,14 @@ class Recorder:
     @property
     def congested(self) -> bool:
         """Whether the pump should wait for `room` before it takes in more."""
-        return self._lossless and self._bytes + self._writing_bytes > self._backlog_bytes_max
+        return self._bytes + self._writing_bytes > self._backlog_bytes_max // 2 and not self._hangs
 
     def put(self, entries: list[Frame | Note], data_bytes: int) -> None:
         """Take entries that hold about so many bytes; never waits."""
         size = data_bytes + _ENTRY_BYTES * len(entries)
         full = self._bytes + self._writing_bytes + size > self._backlog_bytes_max
         if full and not self._lossless:
-            self._lose(entries, "the disk is too slow: the backlog is full")
+            self._lose(entries, "the disk does not keep up")
             return
         self._entries += entries
         self._bytes += size
@@ -118,10 +125,12 @@ class Recorder:
             self._much.set()
 
     async def room(self) -> None:
-        """Wait until the backlog has room again."""
-        while self.congested:
-            self._room = trio.Event()
-            await self._room.wait()
+        """Wait until the backlog has room again, or until that takes too long."""
+        with trio.move_on_after(math.inf if self._lossless else STALL_SECONDS) as waiting:
+            while self.congested and not self.failure:
+                self._room = trio.Event()
+                await self._room.wait()
+        self._hangs = waiting.cancelled_caught
 
     async def run(self) -> None:
         """Write what comes, until cancelled, or until the disk refuses and nothing may be lost."""
@@ -138,6 +147,7 @@ class Recorder:
             else:
                 self._written(batch)
             self._writing_bytes = 0
+            self._hangs = False
             self._room.set()
 
     def finish(self) -> None:

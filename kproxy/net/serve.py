@@ -25,7 +25,7 @@ from kproxy import __version__
 from kproxy.exchange.entries import Frame, Note
 from kproxy.net import listeners
 from kproxy.net.pump import DIAL_SECONDS, Pump, why
-from kproxy.net.recorder import Recorder
+from kproxy.net.recorder import BACKLOG_BYTES_MAX, Recorder
 from kproxy.protocol import schema
 from kproxy.proxy.actions import Address
 from kproxy.proxy.cluster import Cluster, Settings
@@ -58,7 +58,7 @@ class Options:
     rotate_bytes: int | None = 1 << 30
     rotate_seconds: float | None = 3600.0
     lossless: bool = False
-    backlog_bytes_max: int = 256 << 20
+    backlog_bytes_max: int = BACKLOG_BYTES_MAX
 
 
 @attrs.frozen

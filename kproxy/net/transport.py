@@ -18,7 +18,9 @@ from typing import Protocol
 
 import trio
 
-RECEIVE_BYTES_MAX = 64 << 10
+RECEIVE_BYTES_MIN = 16 << 10
+RECEIVE_BYTES_MAX = 1 << 20
+"""Between these is what one `try_receive` asks for: more while a bulk transfer fills it."""
 
 
 class Transport(Protocol):
@@ -53,6 +55,7 @@ class SocketTransport:
         # The plain socket: trio's own methods cost more than the system calls that they wrap.
         self._socket = socket.socket(family, socket.SOCK_STREAM, fileno=stream.socket.detach())
         self._socket.setblocking(False)
+        self._receive_bytes = RECEIVE_BYTES_MIN
 
     def fileno(self) -> int:
         """See Transport."""
@@ -60,10 +63,16 @@ class SocketTransport:
 
     def try_receive(self) -> bytes | None:
         """See Transport."""
+        size = self._receive_bytes
         try:
-            return self._socket.recv(RECEIVE_BYTES_MAX)
+            data = self._socket.recv(size)
         except BlockingIOError:
             return None
+        if len(data) == size:
+            self._receive_bytes = min(size * 4, RECEIVE_BYTES_MAX)
+        elif len(data) * 4 < size > RECEIVE_BYTES_MIN:
+            self._receive_bytes = size // 2
+        return data
 
     def try_send(self, data: bytes | memoryview) -> int:
         """See Transport."""

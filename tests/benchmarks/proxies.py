@@ -148,8 +148,13 @@ def kproxy(broker: int, folder: Path, *options: str) -> Iterator[tuple[int, int]
     command = [sys.executable, "-m", "kproxy", "run", "--bootstrap", f"127.0.0.1:{broker}"]
     command += ["--listen", "127.0.0.1:0", "--quiet"]
     command += record if "--no-record" not in options else []
-    with process(*command, *options, stdout=subprocess.PIPE, text=True) as running:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with process(*command, *options, **pipes) as running:
         yield int(running.stdout.readline().strip().rpartition(":")[2]), running.pid
+        running.terminate()
+        said = running.stderr.read()
+        if "LOST" in said:
+            print(said.strip().splitlines()[-1])
     for file in folder.glob("*.mcap"):
         file.unlink()
 

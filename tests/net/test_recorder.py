@@ -100,15 +100,34 @@ def test_a_disk_that_is_too_slow_costs_frames_and_not_memory() -> None:
     for number in range(100):
         recorder.put([frame(number)], 100)
     assert recorder.frames_lost > 90
-    assert len(logs) == 1 and "too slow" in logs[0]
-    assert not recorder.congested
+    assert len(logs) == 1 and "does not keep up" in logs[0]
 
 
-def test_lossless_asks_the_pump_to_wait_instead() -> None:
+def test_lossless_keeps_all_and_asks_the_pump_to_wait() -> None:
     recorder = Recorder(Disk(), print, lossless=True, backlog_bytes_max=1000)
     for number in range(10):
         recorder.put([frame(number)], 100)
     assert recorder.congested and recorder.frames_lost == 0
+
+
+async def test_the_pump_waits_for_a_busy_disk(autojump_clock) -> None:
+    recorder = Recorder(None, print, backlog_bytes_max=1000)
+    recorder.put([frame(1)], 600)
+    assert recorder.congested
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(recorder.run)
+        await recorder.room()
+        assert not recorder.congested and trio.current_time() < 0.4
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_pump_does_not_wait_for_a_disk_that_hangs(autojump_clock) -> None:
+    recorder = Recorder(None, print, backlog_bytes_max=1000)
+    recorder.put([frame(1)], 600)
+    started = trio.current_time()
+    await recorder.room()
+    assert trio.current_time() - started == 0.5
+    assert not recorder.congested, "it has waited long enough"
 
 
 async def test_an_onlooker_that_fails_does_not_cost_the_recording() -> None:
