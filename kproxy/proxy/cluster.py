@@ -74,8 +74,8 @@ class Cluster:
 
     @property
     def busy(self) -> bool:
-        """Whether any request is still to be answered."""
-        return any(connection.pending for connection in self._connections.values())
+        """Whether any request is still to be answered, to the last byte."""
+        return any(connection.busy for connection in self._connections.values())
 
     def accepted(
         self, number: int, node_id: int | None, client: str, reached: Address, now: int

@@ -11,7 +11,8 @@ Invariants:
 * Responses pair with requests in order; the correlation id must agree, or the connection ends.
 * A request that is not answered (Produce with acks=0) never enters `pending`.
 * Bytes of a direction leave in the order in which they came; nothing is sent after a violation.
-* A client's half-close is passed on when what it asked for is answered; a broker's at once.
+* A client's half-close is passed on when what it asked for is answered, to the last byte; a
+  broker's at once, but behind what waits for a listener.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.requests import RequestStream
 from kproxy.proxy.responses import Check, ResponseStream, unanswered
 from kproxy.proxy.stream import Output, Violation
+
+_OTHER = {Side.CLIENT: Side.BROKER, Side.BROKER: Side.CLIENT}
 
 
 class Connection:
@@ -51,19 +54,26 @@ class Connection:
         self._opened_ns = now
         self.last_ns = now
         """When something last arrived."""
-        self._ended: set[Side] = set()
-        self._eof_due = False
+        self._ended: list[Side] = []
+        """The sides that have half-closed, in that order."""
+        self._passed_on: set[Side] = set()
+        """Those of which the other side was told."""
+        self._noted = False
         self.over = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether the client waits for an answer, or for the rest of one."""
+        return bool(self.pending) or self.responses.busy
 
     def dialled(self, broker_address: str, now: int) -> list[Action]:
         """The broker's side is connected."""
         self.about["broker_address"] = broker_address
-        return [Record([self._note("opened", self._opened_ns)])]
+        return [Record([self._opened()])]
 
     def not_dialled(self, reason: str, now: int) -> list[Action]:
         """No broker address answered."""
-        opened = self._note("opened", self._opened_ns)
-        return [Record([opened]), *self._end(Side.BROKER, "refused", reason, now)]
+        return self._end(Side.BROKER, "refused", reason, now)
 
     def receive(self, side: Side, data: bytes, now: int) -> list[Action]:
         """Bytes arrived from one side."""
@@ -81,7 +91,7 @@ class Connection:
             return [Fail(str(error))]
         actions = self._passed(side, out, len(data))
         if side is Side.BROKER:
-            self._after_responses(actions)
+            self._after_responses(actions, now)
         return actions
 
     def resume(self, now: int) -> list[Action]:
@@ -89,6 +99,8 @@ class Connection:
         out = Output()
         try:
             self.responses.resume(now, out)
+            if Side.BROKER in self._ended and not self.responses.waiting:
+                self.responses.finish(now, out)
         except Violation as error:
             return [
                 *self._passed(Side.BROKER, out),
@@ -97,7 +109,7 @@ class Connection:
         except Leak as error:
             return [Fail(str(error))]
         actions = self._passed(Side.BROKER, out)
-        self._after_responses(actions)
+        self._after_responses(actions, now)
         return actions
 
     def closed(self, side: Side, how: str, reason: str, now: int) -> list[Action]:
@@ -107,35 +119,37 @@ class Connection:
         out = Output()
         if side is Side.CLIENT:
             self._requests.finish(now, out)
-        else:
+        elif not self.responses.waiting:
             self.responses.finish(now, out)
         actions = self._passed(side, out)
-        self._ended.add(side)
-        if len(self._ended) == 2:
-            return [*actions, *self._end(side, "eof", "", now)]
-        if side is Side.BROKER:
-            return [*actions, Eof(self.number, Side.CLIENT)]
-        self._eof_due = True
-        self._after_responses(actions)
+        self._ended.append(side)
+        self._after_responses(actions, now)
         return actions
 
     def close(self, how: str, reason: str, now: int) -> list[Action]:
         """End it from our side: idle for too long, or the proxy stops."""
         return self._end(None, how, reason, now)
 
-    def _after_responses(self, actions: list[Action]) -> None:
+    def _after_responses(self, actions: list[Action], now: int) -> None:
         if self.responses.accepted_tokens:
             self.responses.accepted_tokens = False
             self._requests.start_tokens()
-        if self._eof_due and not self.pending:
-            self._eof_due = False
-            actions.append(Eof(self.number, Side.BROKER))
+        if self._ended and not self.responses.waiting:
+            self._pass_half_closes(actions, now)
+
+    def _pass_half_closes(self, actions: list[Action], now: int) -> None:
+        if len(self._ended) == 2:
+            actions += self._end(self._ended[-1], "eof", "", now)
+            return
+        (side,) = self._ended
+        if side not in self._passed_on and (side is Side.BROKER or not self.busy):
+            self._passed_on.add(side)
+            actions.append(Eof(self.number, _OTHER[side]))
 
     def _passed(self, side: Side, out: Output, data_bytes: int = 0) -> list[Action]:
         actions: list[Action] = []
         if out.pieces:
-            other = Side.BROKER if side is Side.CLIENT else Side.CLIENT
-            actions.append(Send(self.number, other, out.pieces, out.frames))
+            actions.append(Send(self.number, _OTHER[side], out.pieces, out.frames))
         if out.entries:
             actions.append(Record(out.entries, data_bytes))
         return actions
@@ -150,7 +164,8 @@ class Connection:
         note = self._note("closed", now, how=how, reason=reason)
         if side is not None:
             note.body["side"] = side.name.lower()
-        actions: list[Action] = [Record([*out.entries, *closing, note])]
+        opened = [] if self._noted else [self._opened()]
+        actions: list[Action] = [Record([*opened, *out.entries, *closing, note])]
         if reason:
             actions.append(Log(f"connection {self.number} ({self._between()}) ended: {reason}"))
         abrupt = how not in ("eof", "idle", "stopped", "refused", "violation")
@@ -160,6 +175,10 @@ class Connection:
         node_id = self.about["node_id"]
         node = "bootstrap" if node_id is None else f"node {node_id}"
         return f"{self.about['client_address']} → {node}"
+
+    def _opened(self) -> Note:
+        self._noted = True
+        return self._note("opened", self._opened_ns)
 
     def _note(self, event: str, time_ns: int, **more: Any) -> Note:
         body = {"event": event, "connection": self.number, **self.about, **more}

@@ -129,6 +129,7 @@ class RequestStream:
             self._partial = None
         elif self._tail:
             frame = self._make(NO_API, NO_API, 0, [self._tail], len(self._tail), now)
+            frame.flags = RAW_SASL if self.raw else 0
             partial = Partial(frame, 0, secret=self.raw)
             partial.truncated(out)
             out.pieces.append(self._tail)

@@ -140,6 +140,11 @@ class ResponseStream:
         self.accepted_tokens = False
         """Whether the broker has just accepted SaslHandshake v0."""
 
+    @property
+    def busy(self) -> bool:
+        """Whether a response has begun to arrive, or is held back, and has not left whole."""
+        return self._partial is not None or bool(self.waiting)
+
     def feed(self, data: bytes, now: int, out: Output) -> None:
         """Take a chunk.
 
@@ -160,7 +165,7 @@ class ResponseStream:
                     position = self._whole_frames(data, position, end, now, out)
                     if position == end:
                         break
-                    if not self._start(data, position, end, now):
+                    if not self._start(data, position, end, now, out):
                         self._rest = data[position:]
                         break
                 partial = self._partial
@@ -233,21 +238,23 @@ class ResponseStream:
             self._partial.truncated(out)
         elif self._rest:
             out.pieces.append(self._rest)
-        self._partial, self._rest = None, b""
+        if self._parked:
+            out.entries.append(self._parked)
+        self._partial, self._parked, self._rest = None, None, b""
 
-    def _start(self, data: bytes, position: int, end: int, now: int) -> bool:
+    def _start(self, data: bytes, position: int, end: int, now: int, out: Output) -> bool:
         """Begin the frame at `position`, taking nothing of it; False if its header is not whole."""
         have = end - position
         if have < 4:
             return False
         (size,) = _SIZE.unpack_from(data, position)
-        if self._token_due(data, position, have):
+        if self._token_due(data, position, have, size):
             return self._start_token(size, now)
         if have < _START_BYTES or size < 4:
             _check_start(data, position, size)
             return False
         _, correlation_id = _START.unpack_from(data, position)
-        request = self._pair(correlation_id, data, position, size)
+        request = self._pair(correlation_id, data, position, size, now, out)
         found = traits(request.api_key, request.api_version)
         frame = _response(request, now, [], size + 4)
         self._partial = Partial(frame, size + 4, bool(found & SECRET_RESPONSE))
@@ -363,14 +370,18 @@ class ResponseStream:
 
     # Pairing
 
-    def _pair(self, correlation_id: int, data: bytes, position: int, size: int) -> Frame:
+    def _pair(
+        self, correlation_id: int, data: bytes, position: int, size: int, now: int, out: Output
+    ) -> Frame:
         pending = self._pending
         while pending:
             request = pending.popleft()
             if request.correlation_id == correlation_id and not request.flags & RAW_SASL:
                 return request
             if request.flags & (RAW_SASL | OPAQUE):
-                continue  # may have gone without an answer: a last token, a future Produce
+                # May have gone without an answer: a last token, a future Produce.
+                out.entries.append(unanswered(request, now))
+                continue
             pending.appendleft(request)
             _check_start(data, position, size)
             raise Violation(
@@ -380,13 +391,15 @@ class ResponseStream:
         _check_start(data, position, size)
         raise Violation(f"the broker answered correlation id {correlation_id}, which is not asked")
 
-    def _token_due(self, data: bytes, position: int, have: int) -> bool:
+    def _token_due(self, data: bytes, position: int, have: int, size: int) -> bool:
         pending = self._pending
         if not pending or not pending[0].flags & RAW_SASL:
             return False
         later = next((frame for frame in pending if not frame.flags & RAW_SASL), None)
-        if later is None or have < _START_BYTES:
+        if later is None or size < 4:
             return True
+        if have < _START_BYTES:
+            return False  # it may be the answer to the later one: its correlation id will tell
         return _START.unpack_from(data, position)[1] != later.correlation_id
 
     def _start_token(self, size: int, now: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import attrs
 
 from kproxy.exchange import redact
-from kproxy.exchange.entries import FRAGMENT, MORE, OPAQUE, REDACTED, TRUNCATED, Frame, Note
+from kproxy.exchange.entries import FRAGMENT, MORE, OPAQUE, RAW_SASL, REDACTED, TRUNCATED, Frame, Note
 
 PIECE_BYTES_MAX = 1 << 20
 """Frames are recorded in pieces of about this size."""
@@ -77,7 +77,12 @@ class Partial:
         """Blank out what has been collected: too large, or cut off, to redact with care."""
         frame = self.frame
         data = b"".join(frame.pieces)
-        frame.pieces = [bytes(len(data)) if self.blanked else redact.blank(data, frame.side)]
+        if self.blanked:
+            frame.pieces = [bytes(len(data))]
+        elif frame.flags & RAW_SASL:
+            frame.pieces = [redact.blank_token(data)]
+        else:
+            frame.pieces = [redact.blank(data, frame.side)]
         frame.flags |= REDACTED
         self.blanked = True
 

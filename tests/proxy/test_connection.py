@@ -66,6 +66,11 @@ BROKER_BYTES = (
 )
 
 
+def end(player: Player, side: Side) -> None:
+    """One side half-closes."""
+    player.perform(player.cluster.closed(1, side, "eof", "", player.tick()))
+
+
 def summary(player: Player) -> list[tuple]:
     return [
         (frame.side, frame.number, frame.api_key, frame.api_version, frame.flags, frame.data)
@@ -263,6 +268,49 @@ def test_the_brokers_half_close_is_passed_on_and_open_requests_are_noted() -> No
     assert player.notes("closed")
 
 
+def test_a_half_close_waits_for_the_last_byte_of_the_last_answer() -> None:
+    player = Player()
+    player.connect()
+    player.client(heartbeat(1))
+    end(player, Side.CLIENT)
+    player.broker(heartbeat_answer(1)[:9])
+    assert player.eofs == [] and player.cluster.busy, "the broker is still answering"
+    player.broker(heartbeat_answer(1)[9:])
+    assert player.eofs == [(1, Side.BROKER)] and not player.cluster.busy
+
+
+def test_the_brokers_half_close_comes_behind_what_waits_for_a_listener() -> None:
+    player = Player(hold_listeners=True)
+    player.connect()
+    player.client(ask_metadata(1) + heartbeat(2))
+    end(player, Side.CLIENT)
+    player.broker(response(METADATA, 9, metadata((1, "b1", 9092)), 1) + heartbeat_answer(2))
+    end(player, Side.BROKER)
+    assert not player.eofs and not player.closed and player.cluster.busy
+    player.open(1)
+    assert player.to_client().endswith(heartbeat_answer(2))
+    assert player.closed == {1: False}
+
+
+def test_a_response_that_waits_for_a_listener_is_recorded_when_the_connection_ends() -> None:
+    player = Player(hold_listeners=True)
+    player.connect()
+    player.client(ask_metadata(1) + heartbeat(2))
+    answer = response(METADATA, 9, metadata((1, "b1", 9092)), 1)
+    player.broker(answer + heartbeat_answer(2))
+    player.perform(player.cluster.stop(player.tick()))
+    first, second = player.frames(Side.BROKER)
+    assert first.data == answer and not first.sent_ns
+    assert second.flags & UNANSWERED and second.number == 2
+
+
+def test_a_connection_that_ends_while_its_broker_is_dialled_was_opened() -> None:
+    player = Player()
+    player.perform(player.cluster.accepted(1, None, "x:1", ("127.0.0.1", 1), player.tick()))
+    player.perform(player.cluster.stop(player.tick()))
+    assert [note.body["event"] for note in player.entries] == ["opened", "closed"]
+
+
 def test_a_reset_is_passed_on() -> None:
     player = Player()
     player.connect()
@@ -405,7 +453,8 @@ def test_an_empty_token_answers_plain() -> None:
     assert player.to_client().endswith(heartbeat_answer(2))
 
 
-def test_a_last_token_that_is_never_answered_does_not_break_the_pairing() -> None:
+@pytest.mark.parametrize("split", [100, 6])
+def test_a_last_token_that_is_never_answered_does_not_break_the_pairing(split: int) -> None:
     player = Player()
     player.connect()
     player.client(handshake("GSSAPI"))
@@ -414,9 +463,24 @@ def test_a_last_token_that_is_never_answered_does_not_break_the_pairing() -> Non
     player.broker(token(b"challenge"))
     player.client(token(b"\x60\x82last"))
     player.client(heartbeat(2))
-    player.broker(heartbeat_answer(2))
+    player.broker(heartbeat_answer(2)[:split])
+    player.broker(heartbeat_answer(2)[split:])
     assert not player.closed
     assert player.frames()[-1].api_key == HEARTBEAT
+    assert player.frames()[-2].flags & UNANSWERED and player.frames()[-2].number == 3
+
+
+@pytest.mark.parametrize("size", [5, 11, 12, 15])
+def test_of_a_token_that_is_cut_off_nothing_is_recorded(size: int) -> None:
+    player = Player()
+    player.connect()
+    player.client(handshake("PLAIN"))
+    player.broker(handshake_answer())
+    player.client(token(b"\0user\0password")[:size])
+    end(player, Side.CLIENT)
+    cut = player.frames()[-1]
+    assert cut.flags & TRUNCATED and cut.flags & REDACTED and cut.flags & RAW_SASL
+    assert cut.data == token(b"\0user\0password")[:4] + b"*" * (size - 4)
 
 
 def test_a_refused_handshake_is_followed_by_requests() -> None:
