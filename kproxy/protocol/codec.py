@@ -26,7 +26,7 @@ from typing import Any
 
 import attrs
 
-from kproxy.protocol import diagnose, schema
+from kproxy.protocol import diagnose, messages, schema
 from kproxy.protocol.compile_decode import compile_decode
 from kproxy.protocol.compile_encode import WRITE_ERRORS, compile_encode
 from kproxy.protocol.compile_walk import compile_locate, compile_peek, compile_seek
@@ -54,8 +54,8 @@ _ERROR = Struct(">h")
 class Request:
     """A decoded request frame."""
 
-    header: Any
-    """`messages.RequestHeader`: api_key, api_version, correlation_id, client_id, unknown_tags."""
+    header: messages.RequestHeader
+    """api_key, api_version, correlation_id, client_id, unknown_tags."""
     body: Any
     """An object of the request's class in `messages`."""
     trailing: bytes = b""
@@ -66,8 +66,8 @@ class Request:
 class Response:
     """A decoded response frame."""
 
-    header: Any
-    """`messages.ResponseHeader`: correlation_id, unknown_tags."""
+    header: messages.ResponseHeader
+    """correlation_id, unknown_tags."""
     body: Any
     """An object of the response's class in `messages`."""
     body_version: int

@@ -172,7 +172,7 @@ def is_default(source: Source, slot: Slot, value: str) -> str:
         return " and ".join([*tests, f"not {value}.unknown_tags"])
     if slot.default is None:
         return f"{value} is None"
-    if isinstance(slot.default, int | str | list):
+    if slot.default == [] or isinstance(slot.default, int | str):
         return f"{value} == {slot.default!r}"
     return f"{value} == {source.value('d', slot.default)}"
 

@@ -274,8 +274,8 @@ def walk_tags(walker: Walker, layout: Layout) -> None:
         walker.refuse_if(f"{number} > {wire.TAGS_MAX}", f"more than {wire.TAGS_MAX} tags", path)
         with source.block(f"for _ in range({number}):"):
             walker.read_varint(tag)
+            size_start = source.name("z")
             if layout.tagged:
-                size_start = source.name("z")
                 source(f"{size_start} = p")
             walker.read_varint()
             word = "if"

@@ -8,7 +8,8 @@ them.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 from uuid import UUID
 
 import attrs
@@ -192,7 +193,8 @@ def _slot_complaint(slot: Slot, value: Any, path: str) -> tuple[str, str] | None
         if not isinstance(value, list | tuple):
             return path, f"has type {type(value).__name__}, expected a list"
         element = attrs.evolve(slot, is_array=False, nullable=False)
-        found = (_slot_complaint(element, one, path) for one in value)
+        values = cast("Iterable[Any]", value)
+        found = (_slot_complaint(element, one, path) for one in values)
         return next(filter(None, found), None)
     if slot.struct:
         return _complaint(slot.struct, value)

@@ -97,7 +97,7 @@ def _repr(self: Any) -> str:
 def _attribute(field: Field, structs: dict[str, type]) -> Any:
     default = schema.default_value(field)
     if field.is_array and default is not None:
-        return attrs.field(factory=list)
+        return attrs.field(factory=list[Any])
     if field.fields and field.default != "null":
         return attrs.field(factory=structs[field.element])
     return attrs.field(default=default)
@@ -112,5 +112,5 @@ def __getattr__(name: str) -> type:
     return made
 
 
-def __dir__() -> list[str]:
-    return [*globals(), *schema.message_names()]
+def __dir__() -> tuple[str, ...]:
+    return (*globals(), *schema.message_names())

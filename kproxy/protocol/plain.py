@@ -14,7 +14,7 @@ from kproxy.protocol.codec import Request, Response
 from kproxy.protocol.schema import Layout, Slot
 
 
-def to_json(message: Any, version: int | None = None) -> Any:
+def to_json(message: Any, version: int | None = None) -> dict[str, Any]:
     """The body of a Request or Response (or a body and its version) as plain values.
 
     Only fields that the version has, by their snake_case names. Bytes become base64; a uuid the 22

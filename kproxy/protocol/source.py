@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import attrs
@@ -44,7 +44,7 @@ class Source:
         self.lines += [indent + line for line in lines]
 
     @contextlib.contextmanager
-    def block(self, line: str) -> Iterator[None]:
+    def block(self, line: str) -> Generator[None]:
         """Append a line that ends in a colon, and indent what follows."""
         self(line)
         before = self.indent
