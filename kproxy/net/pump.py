@@ -33,12 +33,13 @@ from kproxy.net.recorder import Recorder
 from kproxy.net.transport import SocketTransport, Transport
 from kproxy.proxy.actions import Action, Close, Dial, Eof, Fail, Listen, Log, Record, Send
 from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.rewrite import BrokerAddress
 
 DIAL_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
 _LINGER_SECONDS = 0.001
-"""How long the pump waits by itself, without trio, for the next event of a lively conversation: that
-is half the cost of waiting through trio, and holds up other tasks by no more than this."""
+"""How long the pump waits by itself, without trio, for the next event of a lively conversation:
+that is half the cost of waiting through trio, and holds up other tasks by no more than this."""
 _TURN_NS = 5_000_000
 """After this long other tasks get their turn, however much there is to do."""
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
@@ -100,6 +101,10 @@ class Pump:
                 self._empty = trio.Event()
                 await self._empty.wait()
         self._nursery.cancel_scope.cancel()
+
+    def named(self, brokers: list[BrokerAddress]) -> None:
+        """Open the listeners of brokers that no response has named yet."""
+        self._perform(self._cluster.named(brokers))
 
     # Listeners
 

@@ -24,7 +24,8 @@ import trio
 from kproxy import __version__
 from kproxy.exchange.entries import Frame, Note
 from kproxy.net import listeners
-from kproxy.net.pump import DIAL_SECONDS, Pump, why
+from kproxy.net.discovery import discover
+from kproxy.net.pump import Pump
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Recorder
 from kproxy.protocol import schema
 from kproxy.proxy.actions import Address
@@ -32,7 +33,6 @@ from kproxy.proxy.cluster import Cluster, Settings
 from kproxy.recording.rotation import Recording
 
 DRAIN_SECONDS = 5.0
-_RETRY_SECONDS = 1.0
 
 
 class UnresolvedBootstrap(Exception):
@@ -58,6 +58,8 @@ class Options:
     rotate_bytes: int | None = 1 << 30
     rotate_seconds: float | None = 3600.0
     lossless: bool = False
+    discover: bool = True
+    """Whether to ask the brokers at the start which brokers there are."""
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
 
 
@@ -122,7 +124,8 @@ async def serve(
             nursery.start_soon(_signals, pump, nursery.cancel_scope, log)
             if stop is not None:
                 nursery.start_soon(_drain_when, stop, pump)
-            nursery.start_soon(_watch_bootstrap, settings.bootstrap, log)
+            if options.discover:
+                nursery.start_soon(discover, settings.bootstrap, pump.named, log)
             ready(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     finally:
         recorder.finish()
@@ -188,28 +191,6 @@ async def _check_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], No
         )
     for text in unresolved:
         log(f"cannot resolve {text}; going on with the other bootstrap addresses")
-
-
-async def _watch_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], None]) -> None:
-    """Say in one line that no broker answers, and in another one when one does."""
-    told = False
-    while True:
-        reasons = []
-        for host, port in bootstrap:
-            try:
-                with trio.fail_after(DIAL_SECONDS):
-                    stream = await trio.open_tcp_stream(host, port)
-            except (OSError, trio.TooSlowError) as error:
-                reasons.append(f"{host}:{port} {why(error)}")
-                continue
-            await trio.aclose_forcefully(stream)
-            if told:
-                log(f"{host}:{port} answers now")
-            return
-        if not told:
-            log(f"no broker yet: {', '.join(reasons)}; kproxy keeps trying")
-            told = True
-        await trio.sleep(_RETRY_SECONDS)
 
 
 def _reachable(host: str) -> str:

@@ -30,6 +30,7 @@ from kproxy.proxy import leak
 from kproxy.proxy.actions import Action, Address, Dial, Listen
 from kproxy.proxy.connection import Connection
 from kproxy.proxy.nodes import Nodes
+from kproxy.proxy.rewrite import BrokerAddress
 
 _PORT_MAX = 65_535
 _WAKE_NS = 1_000_000_000
@@ -154,6 +155,11 @@ class Cluster:
                 actions += self._after(connection, connection.close("refused", why, now))
         return actions
 
+    def named(self, brokers: list[BrokerAddress]) -> list[Action]:
+        """A broker was asked for the brokers of its cluster, before any client has: so a client
+        that knew us before a restart finds the listener of its broker open again."""
+        return self._listen(self._nodes.learn(brokers))
+
     def wake(self, now: int) -> list[Action]:
         """Time has passed: close what has been idle for too long."""
         idle_ns = int(self._settings.idle_seconds * 1e9)
@@ -176,10 +182,12 @@ class Cluster:
         if connection.over:
             self._connections.pop(connection.number, None)
             return actions
-        for node_id in sorted(connection.responses.waiting - self._asked):
-            self._asked.add(node_id)
-            actions.append(Listen(node_id, self._port(node_id)))
-        return actions
+        return [*actions, *self._listen(connection.responses.waiting)]
+
+    def _listen(self, node_ids: set[int]) -> list[Action]:
+        asked = sorted(node_ids - self._asked)
+        self._asked.update(asked)
+        return [Listen(node_id, self._port(node_id)) for node_id in asked]
 
     def _addresses(self, node_id: int | None) -> Sequence[Address]:
         if node_id is not None:

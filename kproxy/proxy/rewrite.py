@@ -130,6 +130,17 @@ def _has_records(field, version: int) -> bool:
     )
 
 
+def find_all(frame: bytes, api_key: int, api_version: int) -> list[BrokerAddress]:
+    """Return the addresses in any response.
+
+    Raises:
+        ProtocolError: the body is not what its schema says.
+    """
+    fields = address_fields(api_key, api_version)
+    body = codec.response_body(frame, api_key, api_version)
+    return find(frame, fields, body) if fields else []
+
+
 def find(frame: bytes, fields: AddressFields, body: int) -> list[BrokerAddress]:
     """Return the addresses in a response whose body starts at offset `body`.
 

@@ -9,7 +9,16 @@ from __future__ import annotations
 import attrs
 
 from kproxy.exchange import redact
-from kproxy.exchange.entries import FRAGMENT, MORE, OPAQUE, RAW_SASL, REDACTED, TRUNCATED, Frame, Note
+from kproxy.exchange.entries import (
+    FRAGMENT,
+    MORE,
+    OPAQUE,
+    RAW_SASL,
+    REDACTED,
+    TRUNCATED,
+    Frame,
+    Note,
+)
 
 PIECE_BYTES_MAX = 1 << 20
 """Frames are recorded in pieces of about this size."""

@@ -13,9 +13,6 @@ import trio
 from kproxy.net import serve
 from kproxy.proxy.cluster import Settings
 
-class Ended(Exception):
-    """The stream has ended where something might have begun."""
-
 
 Handler = Callable[[trio.SocketStream], Awaitable[None]]
 
@@ -45,17 +42,11 @@ async def proxied(
             if broker is None:
                 port = unused_port()
             else:
-
-                async def serving(stream: trio.SocketStream) -> None:
-                    # kproxy looks at its start whether the broker is there, and says nothing.
-                    with contextlib.suppress(Ended):
-                        await broker(stream)
-
                 serve_tcp = functools.partial(trio.serve_tcp, host="127.0.0.1")
-                (listener,) = await nursery.start(serve_tcp, serving, 0)
+                (listener,) = await nursery.start(serve_tcp, broker, 0)
                 port = listener.socket.getsockname()[1]
             settings = Settings([("127.0.0.1", port)], **changes.pop("settings", {}))
-            options = serve.Options(settings, record_path=record, **changes)
+            options = serve.Options(settings, record_path=record, discover=False, **changes)
             proxy = Proxied(0, [], trio.Event(), [])
             ready = trio.Event()
 
@@ -92,7 +83,7 @@ async def receive_exactly(stream: trio.SocketStream, size: int) -> bytes:
         chunk = await stream.receive_some(size - len(data))
         if not chunk:
             if not data:
-                raise Ended
+                raise trio.EndOfChannel
             raise AssertionError(f"the stream ended after {len(data)} of {size} bytes")
         data += chunk
     return bytes(data)
