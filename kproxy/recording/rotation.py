@@ -20,6 +20,7 @@ the current one goes on, and the next batch tries again.
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +31,6 @@ from kproxy.recording.writer import Writer
 
 ROTATE_BYTES = 1 << 30
 ROTATE_NS = 3600 * 1_000_000_000
-_PARTS_MAX = 1_000_000
 
 
 class Recording:
@@ -166,11 +166,9 @@ class Recording:
 
     def _next_path(self) -> Path:
         """Return the next name that is free; leftovers of other recordings may be in the way."""
-        for number in range(self._part + 1, _PARTS_MAX):
-            path = self.path.with_stem(f"{self.path.stem}-{number:04}")
-            if not path.exists():
-                return path
-        raise FileExistsError(f"no free name for a further part of {self.path}")
+        numbers = itertools.count(self._part + 1)
+        paths = (self.path.with_stem(f"{self.path.stem}-{number:04}") for number in numbers)
+        return next(path for path in paths if not path.exists())
 
     # ------------------------------------------------------------ what later files need
 

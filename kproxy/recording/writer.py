@@ -5,8 +5,7 @@
 
 Invariants: after `write` returned, all of its entries are with the operating system (they survive
 the death of the process); after it raised, none of them is in the file and the next `write` goes
-on where the file was whole. Every byte is written at an offset that the writer keeps itself, so
-that what a failed write left behind is overwritten.
+on where the file was whole: every byte is written at an offset that the writer keeps itself.
 
 Per frame there is one `struct` call (message header and row at once) and no copy beyond one join;
 pieces of big frames go to the kernel as they came.
@@ -104,6 +103,7 @@ class Writer:
         self.path = path
         self._contents = contents
         self._closed = False
+        self._untidy = False  # whether a failed write left something behind the last good chunk
         if compression == "adaptive":
             import zstandard  # 8 ms, and only needed here
 
@@ -228,6 +228,9 @@ class Writer:
 
         Raises: OSError.
         """
+        if self._untidy:
+            os.ftruncate(self._fd, self._contents.size)
+            self._untidy = False
         try:
             for first in range(0, len(buffers), _BUFFERS_MAX):
                 batch = buffers[first : first + _BUFFERS_MAX]
@@ -241,7 +244,7 @@ class Writer:
             try:
                 os.ftruncate(self._fd, self._contents.size)
             except OSError:
-                pass  # the next write overwrites what is there, and readers stop there
+                self._untidy = True
             raise
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.exchange.entries import REWRITTEN
 from kproxy.recording import RecordingError, entries
 from kproxy.recording.format import CHANNEL, FRAMES, MESSAGE, ROW, record
-from tests.recording.making import START_NS, forged, message
+from tests.recording.making import START_NS, event, forged, message, response, write
 
 
 def row(**values: int) -> bytes:
@@ -59,6 +60,16 @@ def test_a_table_must_follow_and_be_that_of_its_frames(tmp_path: Path) -> None:
             continue
         with pytest.raises(RecordingError, match=what):
             list(entries(path))
+
+
+def test_a_note_about_another_frame_or_in_no_sense_changes_nothing(tmp_path: Path) -> None:
+    frame = response(7, b"data", flags=REWRITTEN)
+    for number, splices in ((8, []), (7, "what?"), (7, [[1, 2]]), (7, [[1, 2, "not base64"]])):
+        note = event("rewritten", number=number, side="broker", splices=splices)
+        path = tmp_path / "a.mcap"
+        path.unlink(missing_ok=True)
+        *_, read = entries(write(path, [[note, frame]]))
+        assert read.splices == ()
 
 
 def test_channels_of_others_are_passed_over(tmp_path: Path) -> None:

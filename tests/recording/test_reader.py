@@ -15,6 +15,7 @@ from kproxy.recording import (
     Writer,
     entries,
     info,
+    read,
     recordings,
     rows,
     tables,
@@ -27,11 +28,13 @@ from tests.recording.making import (
     conversation,
     event,
     flips,
+    opened,
     oracle_accepts,
     plain,
     plains,
     read_until_refused,
     request,
+    response,
     rewrite,
     write,
 )
@@ -104,6 +107,24 @@ def test_reading_can_leave_out_a_damaged_chunk(tmp_path: Path) -> None:
         list(entries(path))
 
 
+def test_a_damaged_chunk_at_the_end_is_left_out_too(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.mcap", [[request(1, b"frame 1")], [request(2, b"frame 2")]], **STORED
+    )
+    path.write_bytes(path.read_bytes().replace(b"frame 2", b"frame X"))
+    first, damaged = entries(path, skip_damaged=True)
+    assert (first.data, damaged.body["event"]) == (b"frame 1", "damaged")
+
+
+def test_a_damaged_table_costs_no_frame(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.mcap", [[request(1, b"frame 1")]], **STORED)
+    data = bytearray(path.read_bytes())
+    data[data.rindex(DATA_END_START) - 1] ^= 1  # the last byte of the last table
+    path.write_bytes(data)
+    first, damaged = entries(path, skip_damaged=True)
+    assert (first.data, damaged.body["event"]) == (b"frame 1", "damaged")
+
+
 # ---------------------------------------------------------------- torn
 
 
@@ -132,6 +153,13 @@ def test_a_file_cut_anywhere_has_the_rows_of_its_frames(tmp_path: Path) -> None:
         frames = [entry for entry in entries(path) if isinstance(entry, Frame)]
         assert read == whole[: 64 * sum(1 for frame in frames if not frame.flags & 16)]
         assert [note.body["event"] for note in told] == ["torn"]
+
+
+def test_a_torn_file_does_not_verify(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.mcap", conversation())
+    os.truncate(path, path.stat().st_size - 1)
+    with pytest.raises(RecordingError, match="`kproxy recover` completes it"):
+        verify(path)
 
 
 def test_zeros_at_the_end_are_a_tear(tmp_path: Path) -> None:
@@ -223,9 +251,9 @@ def test_what_other_tools_make_of_a_recording(
 def test_messages_outside_of_chunks_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.mcap", conversation())
     copy = rewrite(path, tmp_path / "b.mcap", use_chunking=False)
-    for read in (entries, rows):
+    for each in (entries, rows):
         with pytest.raises(RecordingError, match="rewrite it with chunks"):
-            list(read(copy))
+            list(each(copy))
 
 
 def test_flips_in_a_copy_never_make_a_wrong_frame(tmp_path: Path) -> None:
@@ -312,6 +340,14 @@ def test_a_folder_of_folders_says_where_recordings_are(tmp_path: Path) -> None:
     write(tmp_path / "below" / "a.mcap", [])
     with pytest.raises(RecordingError, match="there are 1 in folders below it"):
         list(entries(tmp_path))
+
+
+def test_exchanges_are_read_over_several_files(tmp_path: Path) -> None:
+    write(tmp_path / "a.mcap", [[opened(), request(1, b"\0\0\0\4abcd")]])
+    later = [[response(1, b"\0\0\0\2ok")]]
+    write(tmp_path / "b.mcap", later, start_ns=START_NS + 1)
+    exchanges = list(read(tmp_path))
+    assert [exchange.number for exchange in exchanges] == [1, 1]
 
 
 def test_one_foreign_file_among_several_is_named(tmp_path: Path) -> None:

@@ -90,6 +90,22 @@ def test_an_unknown_compression_is_named(tmp_path: Path) -> None:
         list(entries(path))
 
 
+def test_a_head_that_is_not_complete_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    header = record(1, string(PROFILE) + string("kproxy 0.1.0"))
+    for after in (record(0x0F, b"\0\0\0\0"), record(6, b"")):
+        path.write_bytes(MAGIC + header + after)
+        with pytest.raises(RecordingError, match="its head is not complete"):
+            list(entries(path))
+
+
+def test_a_record_of_the_head_is_not_endless(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    path.write_bytes(MAGIC + HEADER + record(0x0C, bytes(17 << 20)))
+    with pytest.raises(RecordingError, match="is longer than any that is"):
+        list(entries(path))
+
+
 def test_memory_stays_flat_over_a_long_file(tmp_path: Path) -> None:
     batch = [request(1, b"m" * 50_000)] * 6
     short = write(tmp_path / "short.mcap", [batch] * 10, compression="none")

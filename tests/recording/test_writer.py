@@ -138,6 +138,9 @@ def test_values_that_a_row_cannot_hold_are_brought_to_its_limits(tmp_path: Path)
     assert read.frame_bytes == read.request_bytes == 0xFFFFFFFF
     assert read.sent_ns == read.received_ns
     assert read.request_sent_ns == START_NS + 0xFFFFFFFE * 1000
+    unsent = request(1, b"z", frame_bytes=1 << 33, sent_ns=0)
+    (read,) = entries(write(tmp_path / "b.mcap", [[unsent]]))
+    assert (read.frame_bytes, read.sent_ns, read.request_sent_ns) == (0xFFFFFFFF, 0, 0)
 
 
 def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
@@ -246,6 +249,36 @@ def test_a_write_that_fails_leaves_no_trace(
         assert oracle_accepts(path.read_bytes())
     assert plains(read) == plains(written)
     assert disk.calls == closing
+
+
+def test_what_cannot_be_cut_off_at_once_is_cut_off_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.mcap"
+    writer = Writer(path, **SETTINGS)
+    with monkeypatch.context() as patched:
+
+        def refuse(*_: object) -> None:
+            raise OSError(5, "Input/output error")
+
+        Disk(patched, 1, 1)
+        patched.setattr(os, "ftruncate", refuse)
+        with pytest.raises(OSError):
+            writer.write([request(1, b"lost" * 1000)])
+        with pytest.raises(OSError):
+            writer.write([request(1, b"lost")])
+    writer.write([request(2, b"kept")])
+    writer.close()
+    verify(path)
+    assert [entry.number for entry in entries(path)] == [2]
+
+
+def test_more_buffers_than_one_call_takes(tmp_path: Path) -> None:
+    data = b"d" * 16_384
+    pieces = [data] * 50
+    batch = [request(n, b"", pieces=pieces, frame_bytes=50 * 16_384) for n in range(30)]
+    path = write(tmp_path / "a.mcap", [batch])
+    assert sum(len(frame.data) for frame in entries(path)) == 30 * 50 * 16_384
 
 
 @pytest.mark.parametrize("failing", range(2, 6))
