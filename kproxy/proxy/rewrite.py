@@ -30,11 +30,11 @@ _CLIENT_FACING = "broker"
 """The listener, in Kafka's definitions, whose APIs clients use."""
 
 _NODE_ID_NAMES = ("node_id", "broker_id")
-_PADDING_TAGS = (2_097_151, 16_383, 127)
-"""Tag numbers that Kafka does not use, three, two and one byte long."""
+_PADDING_TAGS = (2_097_151, 16_383, 127, 2_097_150, 16_382, 126)
+"""Tag numbers that Kafka does not use, three, two and one byte long; and others, should it."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class AddressFields:
     """Where one version of a response has addresses."""
 
@@ -51,10 +51,20 @@ class AddressFields:
     port_format: str
     behind_records: bool
     """Whether a field of unbounded size comes before the addresses."""
-    locate_tail: Locate
-    """Like `locate`, from the start of `field` (or of the tagged section that holds it) on."""
-    locate_list: Locate
-    """From there on too, but finds the whole of `field`."""
+    message: schema.Message
+    api_version: int
+    paths: tuple[str, ...]
+    """Of node id, host and port."""
+
+    @functools.cached_property
+    def locate_tail(self) -> Locate:
+        """Like `locate`, from the start of `field` (or of the tagged section that holds it) on."""
+        return codec.locate(self.message, self.api_version, self.paths, first=self.field)
+
+    @functools.cached_property
+    def locate_list(self) -> Locate:
+        """From there on too, but finds the whole of `field`."""
+        return codec.locate(self.message, self.api_version, (self.field,), first=self.field)
 
 
 @attrs.frozen
@@ -98,8 +108,9 @@ def address_fields(api_key: int, api_version: int) -> AddressFields | None:
         compact=api_version in message.flexible_versions,
         port_format=">H" if port.type == "uint16" else ">i",
         behind_records=_has_records_before(message.fields, top, api_version, tagged),
-        locate_tail=codec.locate(message, api_version, paths, first=top.name),
-        locate_list=codec.locate(message, api_version, (top.name,), first=top.name),
+        message=message,
+        api_version=api_version,
+        paths=paths,
     )
 
 
@@ -261,14 +272,15 @@ def _padded(tail: bytes, fields: AddressFields, length: int) -> bytes | None:
         return tail
     section = _section_start(tail, fields)
     tags = _tags(tail, section)
+    used = {number for number, _ in tags}
     for number in _PADDING_TAGS:
-        if tags and tags[-1][0] >= number:
-            break
+        if number in used:
+            continue
         for size_bytes in range(1, 6):
             content = gap - len(_uvarint(number)) - size_bytes
             if content < 0 or len(_uvarint(content)) != size_bytes:
                 continue
-            padded = tail[:section] + _tagged_section([*tags, (number, bytes(content))])
+            padded = tail[:section] + _tagged_section(sorted([*tags, (number, bytes(content))]))
             if len(padded) == length:
                 return padded
     return None
