@@ -226,8 +226,7 @@ class ResponseStream:
 
     def resume(self, now: int, out: Output) -> None:
         """The listeners waited for are open: let go what was parked, and what came behind it."""
-        frame, self._parked = self._parked, None
-        self._release(frame, now, out)
+        self._release(self._parked, now, out)
         backlog, self._backlog = self._backlog, []
         for data in backlog:
             self.feed(data, now, out)
@@ -322,14 +321,15 @@ class ResponseStream:
 
     def _release(self, frame: Frame, now: int, out: Output) -> None:
         """Let a held frame or tail go, with our addresses, or park it until they are known."""
+        self._parked = frame
         try:
             sent, changes = self._tail_replaced() if self._tail else self._replaced(frame)
         except ProtocolError:
             frame.flags |= OPAQUE
             sent, changes = b"".join(self._tail.pieces) if self._tail else frame.data, ()
         if self.waiting:
-            self._parked = frame
             return
+        self._parked = None
         if changes:
             frame.flags |= REWRITTEN
             frame.splices = changes

@@ -187,6 +187,28 @@ def test_a_large_response_streams_and_keeps_its_length(api_key, version, host) -
     assert not player.failed
 
 
+@pytest.mark.parametrize("tag", [2_097_151, 268_435_455])
+@pytest.mark.parametrize("api_key", [1, 78])
+def test_a_large_response_keeps_its_length_whatever_tags_it_has(api_key: int, tag: int) -> None:
+    version = CLIENT_FACING[schema.api_name(api_key)][-1]
+    body = body_with(api_key, version, BROKERS, b"r" * 600_000)
+    body.unknown_tags = ((tag, b"x"),)
+    frame = response(api_key, version, body)
+    player = play(api_key, version, frame, 65_536, advertised_host="h")
+    after = decode_response(player.to_client(), api_key, version).body
+    assert len(player.to_client()) == len(frame)
+    assert addresses(after) == [(n, "h", 19093 + n) for n, _, _ in BROKERS]
+    assert (tag, b"x") in after.unknown_tags
+
+
+def test_a_response_that_names_too_many_brokers_is_recorded_and_ends_the_connection() -> None:
+    frame = response(3, 9, metadata(*BROKERS))
+    player = play(3, 9, frame, nodes_max=1)
+    assert player.closed and "over 1 brokers" in player.logs[0]
+    assert player.to_client() == b""
+    assert [answer.data for answer in player.frames(Side.BROKER)] == [frame]
+
+
 def test_a_large_response_without_addresses_is_untouched() -> None:
     body = body_with(1, 17, [], b"r" * 600_000)
     frame = response(1, 17, body)
