@@ -1,0 +1,415 @@
+"""What must be true when a simulated world has come to its end.
+
+Each check looks at what the peers sent and got, and at what was recorded, and knows nothing of how
+the machine works. What must have become of a frame is known from how the frame was made.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from kproxy.exchange.entries import (
+    CONNECTIONS,
+    FRAGMENT,
+    MORE,
+    NO_RESPONSE,
+    OPAQUE,
+    RAW_SASL,
+    REDACTED,
+    REWRITTEN,
+    TRUNCATED,
+    UNANSWERED,
+    Frame,
+    Note,
+    Side,
+)
+from kproxy.exchange.exchange import pair
+from kproxy.protocol import decode_response
+from tests.simulation.filling import ADDRESSES
+from tests.simulation.link import Link
+from tests.simulation.scripts import NO_API, Answer, Step
+from tests.simulation.world import START_NS, World
+
+_STREAMED_BYTES_MIN = 256 << 10
+_PADDING_TAGS = {126, 127, 16_382, 16_383, 2_097_150, 2_097_151}
+_LEFT_BYTES_MAX = 20_000
+
+
+def check(world: World) -> None:
+    """Hold a world that has come to its end to everything that was promised."""
+    assert not world.failures, world.failures
+    for link in world.links:
+        assert link.closed, f"connection {link.number} is still open"
+        _check_link(world, link)
+    _check_numbers(world)
+    _check_secrets(world)
+    _check_exchanges(world)
+    assert not world.cluster.busy and world.cluster.next_wake is None
+    left = held_bytes(world.cluster)
+    assert left < _LEFT_BYTES_MAX, f"{left} bytes are left in the machine"
+
+
+def _check_link(world: World, link: Link) -> None:
+    frames, notes = _entries_of(world, link)
+    closed = _check_notes(world, link, notes)
+    requests = [frame for frame in frames if frame.side is Side.CLIENT]
+    responses = [frame for frame in frames if frame.side is Side.BROKER]
+    unanswered = [frame for frame in responses if frame.flags & UNANSWERED]
+    responses = [frame for frame in responses if not frame.flags & UNANSWERED]
+    certain = closed["how"] != "violation" and not link.tail[Side.BROKER]
+    _check_requests(link, requests, certain)
+    _check_responses(world, link, requests, responses)
+    _check_accounts(link, requests, responses, unanswered)
+    _check_times(requests, responses, unanswered)
+    if link.number not in world.disturbed and closed["how"] != "violation":
+        _check_all_arrived(world, link)
+
+
+# ---- what was recorded of a connection
+
+
+def _entries_of(world: World, link: Link) -> tuple[list[Frame], list[Note]]:
+    """The frames of a connection, pieces joined, and its notes, which must stand around them."""
+    frames: list[Frame] = []
+    notes: list[Note] = []
+    open_pieces: dict[Side, Frame] = {}
+    for entry in world.entries:
+        if isinstance(entry, Note):
+            if entry.body["connection"] == link.number:
+                notes.append(entry)
+            continue
+        if entry.connection != link.number:
+            continue
+        assert len(notes) == 1, "a frame outside of its connection's notes"
+        piece = open_pieces.pop(entry.side, None)
+        if piece is None:
+            entry_flags = entry.flags
+            entry = attrs.evolve(entry, pieces=list(entry.pieces))
+            assert not entry_flags & MORE or entry_flags & FRAGMENT
+        else:
+            assert entry.number == piece.number and entry.flags & FRAGMENT
+            entry = attrs.evolve(entry, pieces=[*piece.pieces, *entry.pieces])
+        if entry.flags & MORE:
+            open_pieces[entry.side] = entry
+        else:
+            frames.append(entry)
+    assert not open_pieces, "pieces of a frame without its end"
+    return frames, notes
+
+
+def _check_notes(world: World, link: Link, notes: list[Note]) -> dict[str, Any]:
+    assert [note.body["event"] for note in notes] == ["opened", "closed"]
+    assert all(note.channel == CONNECTIONS for note in notes)
+    opened, closed = notes
+    assert START_NS <= opened.time_ns <= closed.time_ns <= world.now
+    assert opened.body["node_id"] == link.node_id
+    how = closed.body["how"]
+    possible = {each.removesuffix("!") for each in link.hows}
+    assert how in possible, f"it ended by {how}, where {sorted(possible)} happened"
+    forced = {"reset", "stopped", "idle", "refused"} & possible
+    assert how == "violation" or "violation!" not in link.hows or forced, "garbage was taken"
+    return closed.body
+
+
+def _check_requests(link: Link, requests: list[Frame], certain: bool) -> None:
+    """Each request is recorded as it came, and what was fed to the machine is all there."""
+    position = count = 0
+    numbers = [frame.number for frame in requests]
+    assert numbers == sorted(set(numbers))
+    for frame, step in itertools.zip_longest(requests, link.script[: link.asked]):
+        fed = link.fed[Side.CLIENT] - position
+        if step is None or fed < len(step.request):
+            # What comes behind the last whole request.
+            if frame is not None:
+                part = step.request if step else link.tail[Side.CLIENT]
+                _check_cut_off(frame, part[:fed], step)
+            elif certain:
+                assert fed <= 0 or link.tail[Side.CLIENT], "a part of a request is missing"
+            return
+        if frame is None:
+            assert not certain, f"request {count} of connection {link.number} is missing"
+            return
+        _check_request(frame, step)
+        position += len(step.request)
+        count += 1
+
+
+def _check_cut_off(frame: Frame, part: bytes, step: Step | None) -> None:
+    """A request of which only a part came; `step` is None where it was cut off by its client."""
+    if not frame.flags & TRUNCATED:
+        return  # garbage, or a request whose end was cut, that is whole by chance
+    assert frame.frame_bytes >= len(frame.data)
+    if frame.flags & REDACTED:
+        kept = 4 if frame.flags & RAW_SASL else 12
+        rest = frame.data[kept:]
+        assert not rest.strip(b"\0*") and frame.data[:kept] == part[:kept]
+        assert len(frame.data) == len(part)
+    else:
+        assert frame.data == part
+        assert step is None or not step.token
+
+
+def _check_request(frame: Frame, step: Step) -> None:
+    assert not frame.flags & (TRUNCATED | REWRITTEN | UNANSWERED)
+    assert frame.frame_bytes == len(step.request) == len(frame.data)
+    _check_recorded(frame, step.request, step.recorded, step.secret, 12)
+    named = (frame.api_key, frame.api_version, frame.correlation_id)
+    assert named == (step.api_key, step.api_version, step.correlation_id)
+    assert bool(frame.flags & RAW_SASL) == step.token
+    assert bool(frame.flags & NO_RESPONSE) == step.no_response
+    assert bool(frame.flags & OPAQUE) == (not step.known)
+
+
+def _check_recorded(
+    frame: Frame, data: bytes, recorded: bytes, secret: bool, head: int
+) -> None:
+    """A whole frame is recorded as it came, but for its secrets."""
+    assert bool(frame.flags & REDACTED) == (frame.data != data) or data == recorded
+    if frame.data != recorded:
+        # What is too large to be held back until its secrets are found is blanked out whole.
+        assert secret and frame.flags & FRAGMENT
+        assert frame.data == data[:head] + bytes(len(data) - head)
+
+
+# ---- responses
+
+
+def _check_responses(
+    world: World, link: Link, requests: list[Frame], responses: list[Frame]
+) -> None:
+    """Responses are in order, recorded as they came, and what the client got of each is right."""
+    delivered = bytes(link.received[Side.CLIENT])
+    position = fed = 0
+    parked = False
+    assert len(responses) <= len(link.answers) or link.tail[Side.BROKER], "a response from nowhere"
+    for (index, answer), frame in zip(link.answers, [*responses, None], strict=False):
+        if frame is None:
+            # Behind one that waits for a listener, or behind a violation, nothing is taken in.
+            came = link.fed[Side.BROKER] - fed
+            assert came < 8 or parked or "violation" in link.hows, "a response is missing"
+            break
+        assert frame.number == requests[index].number, "paired with another request"
+        _check_pairing(frame, requests[index])
+        fed += len(answer.data)
+        if answer.garbage or fed > link.fed[Side.BROKER]:
+            _check_partial(frame, answer, delivered[position:])
+            return
+        _check_recorded(frame, answer.data, answer.recorded, answer.secret, 8)
+        position += _check_delivered(world, link, frame, answer, delivered[position:])
+        parked = bool(answer.addressed) and not frame.sent_ns
+    rest = len(delivered) - position
+    assert rest < 8 or link.tail[Side.BROKER], "the client got what no broker sent"
+
+
+def _check_pairing(frame: Frame, request: Frame) -> None:
+    assert (frame.api_key, frame.api_version) == (request.api_key, request.api_version)
+    assert frame.correlation_id == request.correlation_id
+    assert frame.request_bytes == request.frame_bytes
+    assert frame.request_received_ns == request.received_ns
+    # Unknown is only when a request that the same call sends on had not left when it was answered.
+    assert frame.request_sent_ns in (request.sent_ns, 0)
+
+
+def _check_partial(frame: Frame, answer: Answer, delivered: bytes) -> None:
+    """A response of which only a part came: that part is recorded, and some of it delivered."""
+    assert frame.flags & TRUNCATED
+    data = frame.data
+    kept = 4 if answer.token else 8
+    assert data == answer.data[: len(data)] or (
+        answer.secret and not data[kept:].strip(b"\0*") and data[:kept] == answer.data[:kept]
+    )
+    assert delivered == answer.data[: len(delivered)]
+
+
+def _check_delivered(
+    world: World, link: Link, frame: Frame, answer: Answer, delivered: bytes
+) -> int:
+    """A whole response reached the client as it must; returns how many bytes of it did."""
+    assert bool(frame.flags & RAW_SASL) == answer.token
+    assert not frame.flags & (TRUNCATED | UNANSWERED)
+    sent = frame.sent if not frame.flags & REDACTED else answer.data
+    if not frame.sent_ns:
+        # It waited for a listener, or for the client to read, when the connection was broken.
+        assert link.number in world.disturbed or "violation" in link.hows
+        assert len(delivered) < len(sent)
+        assert sent.startswith(delivered)
+        return len(delivered)
+    assert bool(frame.flags & REWRITTEN) == bool(frame.splices) == (sent != answer.data)
+    _check_sent_on(world, link, answer, sent)
+    assert delivered.startswith(sent), "the client got what the recording does not say"
+    return len(sent)
+
+
+def _check_sent_on(world: World, link: Link, answer: Answer, sent: bytes) -> None:
+    """What was sent on is what the broker sent, but for exactly the addresses."""
+    if sent == answer.data and not answer.addressed:
+        return
+    if sent == answer.sent_on(world.ours(link)):
+        return
+    streamed = len(answer.data) >= _STREAMED_BYTES_MIN and answer.api_key in (1, 78)
+    assert streamed, f"Api {answer.api_key} v{answer.message.body_version}: not our addresses"
+    assert len(sent) == len(answer.data), "a response that streams changed its length"
+    before = decode_response(answer.data, answer.api_key, answer.message.body_version)
+    after = decode_response(sent, answer.api_key, answer.message.body_version)
+    ours = world.ours(link)
+    for item in before.body.node_endpoints:
+        if item.node_id >= 0 and item.host and item.port > 0:
+            item.host, item.port = ours[item.node_id]
+    if not after.body.node_endpoints:
+        before.body.node_endpoints = []  # there was no room for ours
+    padding = [tag for tag in after.body.unknown_tags if tag not in before.body.unknown_tags]
+    assert all(tag in _PADDING_TAGS and not content.strip(b"\0") for tag, content in padding)
+    kept = (tag for tag in after.body.unknown_tags if tag not in padding)
+    after.body.unknown_tags = tuple(kept)
+    assert after == before, "more than addresses changed"
+
+
+# ---- exchanges
+
+
+def _check_accounts(
+    link: Link, requests: list[Frame], responses: list[Frame], unanswered: list[Frame]
+) -> None:
+    """Every request has exactly one end."""
+    ends: dict[int, int] = {frame.number: 0 for frame in requests}
+    for frame in itertools.chain(responses, unanswered):
+        assert frame.number in ends, "an answer to no request"
+        ends[frame.number] += 1
+    for frame in requests:
+        if frame.flags & (NO_RESPONSE | TRUNCATED):
+            ends[frame.number] += 1
+        assert ends[frame.number] == 1, f"request {frame.number} has {ends[frame.number]} ends"
+    answered = [frame.number for frame in responses]
+    assert answered == sorted(answered)
+    for frame in unanswered:
+        assert frame.frame_bytes == 0 and not frame.data
+
+
+def _check_times(
+    requests: list[Frame], responses: list[Frame], unanswered: list[Frame]
+) -> None:
+    last = 0
+    for frame in requests:
+        assert last <= frame.received_ns, "requests out of order in time"
+        last = frame.received_ns
+        assert not frame.sent_ns or frame.sent_ns >= frame.received_ns
+    last = 0
+    for frame in responses:
+        assert last <= frame.received_ns, "responses out of order in time"
+        last = frame.received_ns
+        assert not frame.sent_ns or frame.sent_ns >= frame.received_ns
+        assert START_NS <= frame.request_received_ns <= frame.received_ns
+        assert frame.request_sent_ns <= frame.received_ns
+    for frame in unanswered:
+        assert frame.request_received_ns <= frame.received_ns
+
+
+def _check_all_arrived(world: World, link: Link) -> None:
+    """Nothing was broken: all that was sent has arrived, and is known to have been sent on."""
+    assert link.received[Side.BROKER] == link.said, "not all reached the broker"
+    assert link.fed[Side.BROKER] == link.answer_bytes, "not all responses were read"
+    mine = [e for e in world.entries if isinstance(e, Frame) and e.connection == link.number]
+    for frame in mine:
+        if not frame.flags & (MORE | UNANSWERED | TRUNCATED):
+            assert frame.sent_ns, "it is not recorded as sent on"
+    got = len(link.received[Side.CLIENT])
+    whole = [frame for frame in mine if frame.side is Side.BROKER and not frame.flags & MORE]
+    sent = sum(len(_whole_sent(link, frame)) for frame in whole if not frame.flags & TRUNCATED)
+    assert got >= sent, "not all reached the client"
+
+
+def _whole_sent(link: Link, frame: Frame) -> bytes:
+    if frame.flags & FRAGMENT:
+        return bytes(frame.frame_bytes)  # which streamed, and kept its size
+    return frame.sent
+
+
+def _check_numbers(world: World) -> None:
+    """Numbers count requests over all connections, each once."""
+    numbers = {}
+    for entry in world.entries:
+        if isinstance(entry, Frame) and entry.side is Side.CLIENT:
+            before = numbers.setdefault(entry.number, (entry.connection, entry.correlation_id))
+            assert before == (entry.connection, entry.correlation_id)
+    assert not numbers or (min(numbers) == 1 and max(numbers) == len(numbers))
+
+
+def _check_exchanges(world: World) -> None:
+    """Every request is one exchange."""
+    asked = [
+        entry.number
+        for entry in world.entries
+        if isinstance(entry, Frame) and entry.side is Side.CLIENT and not entry.flags & MORE
+    ]
+    exchanges = list(pair(world.entries))
+    assert sorted(exchange.number for exchange in exchanges) == sorted(asked)
+
+
+# ---- secrets and memory
+
+
+def _check_secrets(world: World) -> None:
+    """No secret, nor half of one, is in the recording or in a line of the log."""
+    if not world.filler.secrets:
+        return
+    kept = b"\n".join(_texts(world))
+    for secret in world.filler.secrets:
+        middle = secret[4:14]
+        assert secret[:6] not in kept and middle not in kept, "a secret was recorded"
+    _check_addresses(world)
+
+
+def _texts(world: World) -> Iterator[bytes]:
+    for entry in world.entries:
+        if isinstance(entry, Note):
+            yield repr(entry.body).encode()
+        else:
+            yield from entry.pieces
+            yield from (replacement for _, _, replacement in entry.splices)
+    yield from (text.encode() for text in world.logs)
+
+
+def _check_addresses(world: World) -> None:
+    """No log has more than one line; no client sees where a broker really is."""
+    assert all("\n" not in text for text in world.logs)
+    if not world.settings.check_addresses:
+        return  # brokers may have sent what cannot be decoded, which passes as it is
+    for link in world.links:
+        got = link.received[Side.CLIENT]
+        for host, _ in itertools.chain.from_iterable(world.past.values()):
+            assert host.encode() not in got, f"{host} reached a client"
+
+
+_OPAQUE_TYPES = (
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.CodeType,
+    types.BuiltinFunctionType,
+    str,
+    int,
+    float,
+)
+
+
+def held_bytes(root: Any) -> int:
+    """How many bytes of data hang on an object."""
+    seen: set[int] = set()
+    stack = [root]
+    total = 0
+    while stack:
+        item = stack.pop()
+        if id(item) in seen or isinstance(item, _OPAQUE_TYPES):
+            continue
+        seen.add(id(item))
+        if isinstance(item, (bytes, bytearray)):
+            total += len(item)
+        else:
+            stack.extend(gc.get_referents(item))
+    return total

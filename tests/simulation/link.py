@@ -1,0 +1,428 @@
+"""One simulated connection: a client, its broker, and the wires between them and the machine.
+
+::
+
+    client ── wire ──▶ reads ─▶ machine ─▶ outbox ──▶ broker
+    client ◀── outbox ◀─ machine ◀─ reads ◀── wire ── broker
+
+Each arrow is a place where bytes wait until the scheduler lets them go on, in pieces of any size. A
+link says what could happen next (`moves`); the world picks. As in the real pump, a side is not read
+while the outbox of the other side is blocked, and sending to a peer that is gone is noticed at
+once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from kproxy.exchange.entries import Frame, Side
+from kproxy.proxy.actions import Address
+from tests.simulation.scripts import BROKER_GARBAGE, CLIENT_GARBAGE, HANDSHAKE, Answer, Step
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+ENDINGS = (
+    "client eof",
+    "client eof",
+    "client eof early",
+    "client reset",
+    "client cut",
+    "client garbage",
+    "broker eof",
+    "broker reset",
+    "broker cut",
+    "broker garbage",
+    "broker early",
+    "silence",
+)
+"""How a connection ends: who does it, and how."""
+
+_CHUNKS = (1, 3, 13, 100, 1500, 65_536, 65_536, 1 << 22)
+
+
+class Wire:
+    """Bytes on their way from a peer to the machine."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._start = 0
+        self.ended = False
+        self.broken = False
+
+    def __len__(self) -> int:
+        return len(self._data) - self._start
+
+    def put(self, data: bytes) -> None:
+        """The peer sends."""
+        self._data += data
+
+    def take(self, size: int) -> bytes:
+        """The machine reads at most so many bytes."""
+        data = bytes(self._data[self._start : self._start + size])
+        self._start += len(data)
+        if self._start == len(self._data):
+            self._data.clear()
+            self._start = 0
+        return data
+
+    def lose(self, size: int) -> None:
+        """A reset: all but the first bytes never arrive."""
+        del self._data[self._start + size :]
+
+
+@attrs.define(eq=False)
+class Outbox:
+    """Bytes on their way from the machine to a peer."""
+
+    waiting: deque[tuple[bytes, list[Frame]]] = attrs.Factory(deque)
+    eof_due: bool = False
+    gone: bool = False
+    """Whether the peer is gone, so that sending fails."""
+
+
+class Link:
+    """One connection."""
+
+    def __init__(
+        self, world: World, number: int, node_id: int | None, reached: Address, script: list[Step]
+    ) -> None:
+        rng = self.rng = world.rng
+        self.world = world
+        self.number = number
+        self.node_id = node_id
+        self.reached = reached
+        self.addresses: list[Address] = []
+        """What the machine asked to dial."""
+        self.script = script
+        self.wires = {Side.CLIENT: Wire(), Side.BROKER: Wire()}
+        self.outboxes = {Side.CLIENT: Outbox(), Side.BROKER: Outbox()}
+        self.received = {Side.CLIENT: bytearray(), Side.BROKER: bytearray()}
+        self.eofs: set[Side] = set()
+        self.fed = {Side.CLIENT: 0, Side.BROKER: 0}
+        """How many bytes the machine was given."""
+        self.said = bytearray()
+        """All that the client sent."""
+        self.asked = 0
+        """How many steps the client has sent."""
+        self.answers: list[tuple[int, Answer]] = []
+        """What the broker sent: which step it answers, and how."""
+        self.answer_bytes = 0
+        self.tail: dict[Side, bytes] = {Side.CLIENT: b"", Side.BROKER: b""}
+        """What a peer sent last that is no whole frame."""
+        self.dialling = True
+        self.closed = False
+        self.hows = {"violation"} if world.settings.nodes_max < 1000 else set()
+        """The ways in which this connection may have ended by now."""
+        self.last_ns = world.now
+        self._chunk = {side: rng.choice(_CHUNKS) for side in Side}
+        self._tight = {side: rng.random() < 0.3 for side in Side}
+        self._depth = rng.choice((1, 2, 5, 100))
+        self._ending = rng.choice(ENDINGS)
+        self._end_after = rng.randint(0, len(script)) if rng.random() < 0.7 else len(script)
+        self._quiet: set[Side] = set()
+        """The sides that say no more."""
+        self._arrived_at_broker = 0
+        self._due: deque[int] = deque()
+        """Steps that the broker has and has not answered."""
+        self._seen = 0
+        self._counted = 0
+        """Responses that the client has whole, and where in what it received they end."""
+        self._ends: list[int] = []
+
+    # ---- what could happen next
+
+    def moves(self) -> list[Callable[[], None]]:
+        """What could happen next on this connection."""
+        if self.closed:
+            return []
+        if self.dialling:
+            return [self._dial]
+        found: list[Callable[[], None]] = []
+        if Side.CLIENT not in self._quiet and (move := self._client_move()):
+            found.append(move)
+        if Side.BROKER not in self._quiet and (move := self._broker_move()):
+            found.append(move)
+        for side in Side:
+            wire, other = self.wires[side], self.outboxes[1 - side]
+            if (len(wire) or wire.ended or wire.broken) and not other.waiting:
+                found.append(self._read_client if side is Side.CLIENT else self._read_broker)
+            if self.outboxes[side].waiting:
+                found.append(self._flush_client if side is Side.CLIENT else self._flush_broker)
+        return found
+
+    def _dial(self) -> None:
+        self.dialling = False
+        self.world.dialled(self)
+
+    def _read_client(self) -> None:
+        self._read(Side.CLIENT)
+
+    def _read_broker(self) -> None:
+        self._read(Side.BROKER)
+
+    def _flush_client(self) -> None:
+        self._flush(Side.CLIENT)
+
+    def _flush_broker(self) -> None:
+        self._flush(Side.BROKER)
+
+    # ---- the client
+
+    def _client_move(self) -> Callable[[], None] | None:
+        """What the client does next, or None while it waits."""
+        if Side.CLIENT in self.eofs:
+            return self._end_client
+        outstanding = self._expected() - self._seen
+        ending = self._ending if self._ending.startswith("client") else ""
+        if ending == "client eof":
+            if self.asked == len(self.script):
+                return None if outstanding > 0 else self._end_client
+        elif ending and self.asked >= self._end_after:
+            return self._end_client
+        if self.asked == len(self.script):
+            return None
+        waits = self.asked and self.script[self.asked - 1].wait and outstanding > 0
+        return None if waits or outstanding >= self._depth else self._ask
+
+    def _expected(self) -> int:
+        return sum(1 for step in self.script[: self.asked] if step.answer)
+
+    def _ask(self) -> None:
+        step = self.script[self.asked]
+        self.asked += 1
+        self._say(step.request)
+        self._ends.append(len(self.said))
+
+    def _say(self, data: bytes) -> None:
+        self.said += data
+        self.wires[Side.CLIENT].put(data)
+
+    def _end_client(self) -> None:
+        rng, wire = self.rng, self.wires[Side.CLIENT]
+        self._quiet.add(Side.CLIENT)
+        ending = self._ending
+        if ending == "client garbage":
+            self.tail[Side.CLIENT] = rng.choice(CLIENT_GARBAGE)
+            if not self._raw():
+                self.hows.add("violation!")
+            self.hows.add("violation")
+            self._say(self.tail[Side.CLIENT])
+        elif ending == "client cut" and self.asked < len(self.script) and not self._waits():
+            request = self.script[self.asked].request
+            self.tail[Side.CLIENT] = request[: rng.randint(1, min(len(request) - 1, 1_300_000))]
+            self._say(self.tail[Side.CLIENT])
+        if ending == "client reset" or (ending == "client cut" and rng.random() < 0.5):
+            self._break(Side.CLIENT)
+        else:
+            wire.ended = True
+            self.hows.add("eof")
+
+    def _raw(self) -> bool:
+        """Whether the machine takes what comes next for a token, or may do so."""
+        if not self.asked:
+            return False
+        before = self.script[self.asked - 1]
+        return before.token or (before.api_key, before.api_version) == (HANDSHAKE, 0)
+
+    def _waits(self) -> bool:
+        return self._expected() > self._seen and bool(self.script[self.asked - 1].wait)
+
+    # ---- the broker
+
+    def _broker_move(self) -> Callable[[], None] | None:
+        ending = self._ending if self._ending.startswith("broker") else ""
+        if ending:
+            done = self.asked == len(self.script) and not self._due and self._arrived()
+            if done or len(self.answers) >= self._end_after:
+                return self._end_broker
+        if self._due:
+            return self._answer
+        if Side.BROKER in self.eofs:
+            return self._end_broker
+        return None
+
+    def _arrived(self) -> bool:
+        return len(self.received[Side.BROKER]) == len(self.said)
+
+    def _answer(self) -> None:
+        index = self._due.popleft()
+        answer = self.script[index].answer()
+        self.answers.append((index, answer))
+        self._reply(answer.data)
+
+    def _reply(self, data: bytes) -> None:
+        self.answer_bytes += len(data)
+        self.wires[Side.BROKER].put(data)
+
+    def _end_broker(self) -> None:
+        rng, ending = self.rng, self._ending
+        self._quiet.add(Side.BROKER)
+        if ending == "broker garbage":
+            self._broker_garbage()
+        elif ending == "broker cut" and self._due:
+            index = self._due.popleft()
+            answer = self.script[index].answer()
+            answer.garbage = True
+            self.answers.append((index, answer))
+            self.tail[Side.BROKER] = answer.data[: rng.randint(1, len(answer.data) - 1)]
+            self._reply(self.tail[Side.BROKER])
+        elif ending == "broker early":
+            # An answer to what was not asked.
+            self.hows.add("violation")
+            self._reply_garbage(b"\0\0\0\6\x7a\x7b\x7c\x7d\0\0")
+        if ending == "broker reset" or (ending == "broker cut" and rng.random() < 0.5):
+            self._break(Side.BROKER)
+        else:
+            self.wires[Side.BROKER].ended = True
+            self.hows.add("eof")
+
+    def _broker_garbage(self) -> None:
+        rng = self.rng
+        plain = all(step.known and not step.token for step in self.script)
+        self.hows.add("violation")
+        if self._due and rng.random() < 0.3:
+            step = self.script[self._due[0]]
+            # More than is held back for addresses, or another one's answer.
+            huge = step.api_key in (3, 10, 60) and step.known
+            size = (100 << 20) + 1 if huge else 10
+            wrong = step.correlation_id if huge else step.correlation_id ^ 0x55AA
+            data = size.to_bytes(4) + wrong.to_bytes(4, signed=True) + bytes(10)
+            plain = plain and (huge or all(s.correlation_id != wrong for s in self.script))
+        else:
+            data = rng.choice(BROKER_GARBAGE)
+        if plain:
+            self.hows.add("violation!")
+        self._reply_garbage(data)
+
+    def _reply_garbage(self, data: bytes) -> None:
+        self.tail[Side.BROKER] = data
+        self._reply(data)
+
+    # ---- the wires
+
+    def _break(self, side: Side) -> None:
+        wire = self.wires[side]
+        wire.lose(self.rng.randint(0, len(wire)))
+        wire.broken = True
+        self.outboxes[side].gone = True
+        self.hows.add("reset")
+
+    def _read(self, side: Side) -> None:
+        """Give the machine a few chunks of what has arrived from one side."""
+        world, wire, other = self.world, self.wires[side], self.outboxes[1 - side]
+        chunk = self._chunk[side]
+        if len(wire) > 4000 and chunk < 100:
+            chunk = 1500
+        for _ in range(self.rng.randint(1, 8)):
+            if self.closed or other.waiting:
+                return
+            if not len(wire):
+                if wire.broken:
+                    wire.broken = wire.ended = False
+                    world.broken(self, side)
+                elif wire.ended:
+                    wire.ended = False
+                    world.ended(self, side)
+                return
+            size = chunk if self.rng.random() < 0.5 else self.rng.randint(1, chunk)
+            data = wire.take(size)
+            self.fed[side] += len(data)
+            world.fed(self, side, data)
+
+    def send(self, side: Side, data: bytes, frames: list[Frame]) -> bool:
+        """The machine sends; False if the peer is gone."""
+        outbox = self.outboxes[side]
+        if outbox.gone:
+            return False
+        assert side not in self.eofs and not outbox.eof_due, "sent behind a half-close"
+        if outbox.waiting:
+            outbox.waiting.append((data, frames))
+            return True
+        accepted = len(data)
+        if self._tight[side] and self.rng.random() < 0.5:
+            accepted = self.rng.randint(0, len(data))
+        self._deliver(side, data[:accepted])
+        if accepted == len(data):
+            self._sent(frames)
+        else:
+            outbox.waiting.append((data[accepted:], frames))
+        return True
+
+    def _flush(self, side: Side) -> None:
+        outbox = self.outboxes[side]
+        if outbox.gone:
+            outbox.waiting.clear()
+            self.world.broken(self, side)
+            return
+        data, frames = outbox.waiting[0]
+        accepted = self.rng.choice((len(data), self.rng.randint(1, len(data))))
+        self._deliver(side, data[:accepted])
+        if accepted < len(data):
+            outbox.waiting[0] = (data[accepted:], frames)
+            return
+        outbox.waiting.popleft()
+        self._sent(frames)
+        if outbox.eof_due and not outbox.waiting:
+            outbox.eof_due = False
+            self._eof(side)
+
+    def send_eof(self, side: Side) -> bool:
+        """The machine half-closes one side; False if the peer is gone."""
+        outbox = self.outboxes[side]
+        if outbox.gone:
+            return False
+        assert side not in self.eofs and not outbox.eof_due, "half-closed twice"
+        if outbox.waiting:
+            outbox.eof_due = True
+        else:
+            self._eof(side)
+        return True
+
+    def close(self, abrupt: bool) -> None:
+        """The machine closes both sides."""
+        self.closed = True
+        for side in Side:
+            outbox = self.outboxes[side]
+            if not abrupt and not outbox.gone:
+                for data, frames in outbox.waiting:
+                    self._deliver(side, data)
+                    self._sent(frames)
+            outbox.waiting.clear()
+
+    def _sent(self, frames: list[Frame]) -> None:
+        now = self.world.tick()
+        for frame in frames:
+            frame.sent_ns = now
+
+    def _eof(self, side: Side) -> None:
+        self.eofs.add(side)
+        if side is Side.BROKER:
+            assert self.fed[Side.BROKER] == self.answer_bytes, "half-closed before the last answer"
+            assert not self._due, "half-closed before all was answered"
+
+    def _deliver(self, side: Side, data: bytes) -> None:
+        received = self.received[side]
+        start = len(received)
+        received += data
+        if side is Side.BROKER:
+            assert self.said.startswith(data, start), "the broker got what the client did not send"
+            while (
+                self._arrived_at_broker < len(self._ends)
+                and self._ends[self._arrived_at_broker] <= len(received)
+            ):
+                if self.script[self._arrived_at_broker].answer:
+                    self._due.append(self._arrived_at_broker)
+                self._arrived_at_broker += 1
+        else:
+            while len(received) >= self._counted + 4:
+                size = int.from_bytes(received[self._counted : self._counted + 4], signed=True)
+                if size < 0 or len(received) < self._counted + 4 + size:
+                    break
+                self._counted += 4 + size
+                self._seen += 1

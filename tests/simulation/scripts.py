@@ -1,0 +1,365 @@
+"""What a client says on one connection, and what its broker answers: steps, made from a seed.
+
+::
+
+    Script ── Step(request) ──▶ broker ── step.answer() ──▶ Answer(response)
+
+A step knows, from how it was made and not by looking into bytes, what must become of its frames:
+how they are recorded (secrets starred), and what of them reaches the other side (our addresses).
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from kproxy.protocol import Request, Response, encode_request, encode_response, messages, schema
+from kproxy.proxy.actions import Address
+from tests.simulation.filling import ADDRESSES, Filler, is_sensitive
+
+PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
+HANDSHAKE, AUTHENTICATE = 17, 36
+NO_API = -1
+
+_ADDRESS_KEYS = [schema.api_key(name) for name in ADDRESSES]
+_SENSITIVE_KEYS = [
+    key
+    for key in sorted({key for key, _ in schema.known_versions()})
+    if is_sensitive(key, "request") or is_sensitive(key, "response")
+]
+_VERSIONS: dict[int, list[int]] = {}
+for _key, _version in sorted(schema.known_versions()):
+    _VERSIONS.setdefault(_key, []).append(_version)
+_FOR_CLIENTS = [key for key in _VERSIONS if key not in (52, 53, 54, 55, 59, 82)]
+_COMMON = [METADATA, METADATA, PRODUCE, PRODUCE, FETCH, FETCH, 10, 11, 12, 14, API_VERSIONS]
+
+CLIENT_GARBAGE = (
+    bytes.fromhex("16030100c8010000c40303"),
+    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"hello, is this a mail server?\r\n",
+    struct.pack(">i", (100 << 20) + 1) + bytes(20),
+    struct.pack(">i", -1) + bytes(20),
+    bytes(12),
+    b"\0\0\0\7abcdefg",
+)
+"""What no Kafka client sends: each ends its connection."""
+
+BROKER_GARBAGE = (
+    bytes.fromhex("15030300020250"),
+    b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    b"\xff\xff\xff\xff1234",
+    b"\0\0\0\2ab",
+    b"\0\0\0\0",
+)
+
+
+@attrs.define(eq=False)
+class Answer:
+    """A response frame, and what must become of it."""
+
+    data: bytes
+    recorded: bytes
+    """As a recording has it: secrets starred."""
+    secret: bool = False
+    """Whether it can hold secrets at all, so that it may be blanked where it is cut off."""
+    token: bool = False
+    message: Response | None = None
+    """What it was made from, if it has addresses."""
+    addressed: list[Any] = attrs.Factory(list)
+    """The structs in it that have a usable address."""
+    theirs: list[Address] = attrs.Factory(list)
+    """These addresses, as the broker sent them."""
+    api_key: int = NO_API
+    garbage: bool = False
+    """Whether it must end the connection."""
+
+    def sent_on(self, ours: Mapping[int, Address]) -> bytes:
+        """What must reach the client, with our addresses in it."""
+        if not self.addressed:
+            return self.data
+        for item in self.addressed:
+            node_id = getattr(item, "broker_id", None)
+            item.host, item.port = ours[item.node_id if node_id is None else node_id]
+        data = encode_response(self.message, self.api_key)
+        for item, theirs in zip(self.addressed, self.theirs, strict=True):
+            item.host, item.port = theirs
+        return data
+
+
+@attrs.define(eq=False)
+class Step:
+    """One request, and how the broker answers it."""
+
+    request: bytes
+    recorded: bytes
+    answer: Callable[[], Answer] | None
+    """None if the broker does not answer it."""
+    api_key: int
+    api_version: int
+    correlation_id: int
+    known: bool = True
+    secret: bool = False
+    token: bool = False
+    wait: bool = False
+    """Whether the client waits for the answer before it goes on."""
+    no_response: bool = False
+    """Whether the recording must say that there is no answer (acks=0)."""
+    garbage: bool = False
+
+
+def starred(data: bytes, secrets: list[bytes]) -> bytes:
+    """The bytes with each of these secrets starred."""
+    for secret in secrets:
+        data = data.replace(secret, b"*" * len(secret))
+    return data
+
+
+class Scripts:
+    """Makes the steps of connections."""
+
+    def __init__(self, rng: random.Random, filler: Filler, malformed: bool) -> None:
+        self._rng = rng
+        self._filler = filler
+        self._malformed = malformed
+        """Whether brokers sometimes send what cannot be decoded."""
+
+    def script(self, length: int) -> list[Step]:
+        """The steps of one connection."""
+        rng = self._rng
+        ids = self._correlation_ids()
+        steps: list[Step] = []
+        start = rng.random()
+        if start < 0.12:
+            steps += self._raw_sasl(ids)
+        elif start < 0.2:
+            steps.append(self._api(HANDSHAKE, 1, next(ids), wait=True))
+            for _ in range(rng.randint(1, 2)):
+                steps.append(self._api(AUTHENTICATE, rng.randint(0, 2), next(ids), wait=True))
+        while len(steps) < length:
+            steps.append(self._any(next(ids)))
+        return steps
+
+    def _correlation_ids(self):
+        rng = self._rng
+        style = rng.randrange(5)
+        number = rng.choice((0, 1, 2**31 - 3, -5, rng.randint(-(2**31), 2**31 - 1)))
+        few = [rng.randint(-(2**31), 2**31 - 1) for _ in range(2)]
+        while True:
+            match style:
+                case 0 | 1:
+                    yield number
+                    number = (number + 1 + 2**31) % 2**32 - 2**31
+                case 2:
+                    yield rng.randint(-(2**31), 2**31 - 1)
+                case 3:
+                    yield rng.choice(few)
+                case 4:
+                    yield few[0]
+
+    def _any(self, correlation_id: int) -> Step:
+        rng = self._rng
+        kind = rng.random()
+        if kind < 0.05:
+            return self._unknown(correlation_id)
+        if kind < 0.35:
+            key = rng.choice(_ADDRESS_KEYS)
+        elif kind < 0.5:
+            key = rng.choice(_SENSITIVE_KEYS)
+        elif kind < 0.65:
+            # Controllers' own addresses, in what they say to each other, are no leak.
+            key = rng.choice(list(_VERSIONS) if self._malformed else _FOR_CLIENTS)
+        else:
+            key = rng.choice(_COMMON)
+        if key == HANDSHAKE:
+            return self._api(key, 1, correlation_id)
+        return self._api(key, rng.choice(_VERSIONS[key]), correlation_id)
+
+    # ---- requests
+
+    def _api(self, key: int, version: int, correlation_id: int, wait: bool = False) -> Step:
+        """A step of an API that the proxy knows."""
+        rng, filler = self._rng, self._filler
+        size = 200
+        if key in (PRODUCE, FETCH, 78) and rng.random() < 0.04:
+            size = rng.choice((70_000, 262_144, 300_000, 300_000, 600_000, 1_300_000))
+        before = len(filler.secrets)
+        body = filler.body(key, "request", version, size if key == PRODUCE else 200)
+        no_response = False
+        if key == PRODUCE:
+            body.acks = rng.choice((-1, 1, 0))
+            no_response = body.acks == 0
+        if key == HANDSHAKE:
+            body.mechanism = rng.choice(("PLAIN", "SCRAM-SHA-256"))
+        frame, recorded = self._request(key, version, correlation_id, body, before)
+        known = True
+        readable = key not in (API_VERSIONS, HANDSHAKE) and (key != PRODUCE or version == 13)
+        if readable and rng.random() < 0.03:
+            # A version newer than the table; the broker's answer is as new.
+            version = 99
+            known = False
+            frame = frame[:6] + version.to_bytes(2) + frame[8:]
+            recorded = _blanked(frame) if is_sensitive(key, "request") else frame
+        answer = None
+        if not no_response:
+            answer = self._answering(key, version, correlation_id, size, known)
+        return Step(
+            frame,
+            recorded,
+            answer,
+            key,
+            version,
+            correlation_id,
+            known,
+            is_sensitive(key, "request"),
+            wait=wait,
+            no_response=no_response,
+        )
+
+    def _request(
+        self, key: int, version: int, correlation_id: int, body: Any, secrets_before: int
+    ) -> tuple[bytes, bytes]:
+        """The frame, and how it is recorded."""
+        rng, filler = self._rng, self._filler
+        header = messages.RequestHeader(
+            api_key=key,
+            api_version=version,
+            correlation_id=correlation_id,
+            client_id=rng.choice(("app", None, "", "client-" * 30)),
+            unknown_tags=filler.tags(),
+        )
+        trailing = rng.randbytes(rng.randint(1, 4)) if rng.random() < 0.02 else b""
+        frame = encode_request(Request(header, body, trailing))
+        recorded = starred(frame, filler.secrets[secrets_before:])
+        if is_sensitive(key, "request") and rng.random() < 0.05:
+            # What cannot be walked is blanked out whole.
+            count = len(trailing) + 1
+            frame = _cut(frame, rng.randint(count, max(count, len(frame) - 30)))
+            recorded = _blanked(frame)
+        return frame, recorded
+
+    def _unknown(self, correlation_id: int) -> Step:
+        """An API that nobody knows."""
+        rng = self._rng
+        key = rng.choice((999, 95, 32_767, -2))
+        version = rng.randint(-1, 20)
+        frame = _framed(struct.pack(">hhi", key, version, correlation_id), rng.randbytes(9))
+        data = _framed(struct.pack(">i", correlation_id), rng.randbytes(rng.randint(0, 30)))
+        answer = Answer(data, data, api_key=key)
+        return Step(frame, frame, lambda: answer, key, version, correlation_id, known=False)
+
+    # ---- SASL tokens without headers (KIP-43)
+
+    def _raw_sasl(self, ids) -> list[Step]:
+        rng = self._rng
+        mechanism = rng.choice(("PLAIN", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"))
+        refused = rng.random() < 0.1
+        correlation_id = next(ids)
+        body = messages.SaslHandshakeRequest(mechanism=mechanism)
+        frame, recorded = self._request(HANDSHAKE, 0, correlation_id, body, 0)
+        made = messages.SaslHandshakeResponse(error_code=33 * refused, mechanisms=[mechanism])
+        header = messages.ResponseHeader(correlation_id=correlation_id)
+        data = encode_response(Response(header, made, 0), HANDSHAKE)
+        answer = Answer(data, data, api_key=HANDSHAKE)
+        steps = [
+            Step(frame, recorded, lambda: answer, HANDSHAKE, 0, correlation_id, wait=True)
+        ]
+        if refused:
+            return steps
+        match mechanism:
+            case "SCRAM-SHA-512":
+                steps += [self._token(b"n,,n="), self._token(b"c=biws,p=")]
+            case "PLAIN":
+                steps.append(self._token(b"\0", b""))
+            case "OAUTHBEARER":
+                steps.append(self._token(b"n,,\1auth=Bearer ", b""))
+            case "GSSAPI":
+                steps += [self._token(b"\x60\x82"), self._token(b"")]
+                if rng.random() < 0.5:
+                    steps.append(self._token(b"\x05\x04", None))
+        # Nothing but a request of a known API tells that the tokens are over.
+        steps.append(self._api(rng.choice((METADATA, 12, API_VERSIONS)), 4, next(ids)))
+        while not steps[-1].known:
+            steps[-1] = self._api(12, 4, next(ids))
+        return steps
+
+    def _token(self, start: bytes, answered: bytes | None = b"r=") -> Step:
+        rng, filler = self._rng, self._filler
+        size = rng.choice((0, 0, 3000, 300_000)) if rng.random() < 0.2 else 0
+        frame = _framed(start, filler.secret(size))
+        answer = None
+        if answered is not None:
+            token = _framed(answered, filler.secret() if answered else b"")
+            made = Answer(token, _starred_token(token), True, token=True)
+            answer = lambda: made  # noqa: E731
+        recorded = _starred_token(frame)
+        return Step(
+            frame, recorded, answer, NO_API, NO_API, 0, secret=True, token=True,
+            wait=answer is not None,
+        )  # fmt: skip
+
+    # ---- responses
+
+    def _answering(self, key: int, version: int, correlation_id: int, size: int, known: bool):
+        """What makes the answer when the broker has the request: not before, for its addresses
+        are those of that time."""
+
+        def answer() -> Answer:
+            return self._answer(key, version, correlation_id, size, known)
+
+        return answer
+
+    def _answer(
+        self, key: int, version: int, correlation_id: int, size: int, known: bool
+    ) -> Answer:
+        rng, filler = self._rng, self._filler
+        secret = is_sensitive(key, "response")
+        if not known:
+            content = filler.secret() if secret else rng.randbytes(rng.randint(0, 60))
+            data = _framed(struct.pack(">i", correlation_id), content)
+            return Answer(data, _blanked(data, 8) if secret else data, secret, api_key=key)
+        before = len(filler.secrets)
+        body_version = version
+        if key == API_VERSIONS and version and rng.random() < 0.2:
+            body_version = 0
+        body = filler.body(key, "response", body_version, 200 if key == PRODUCE else size)
+        if key == API_VERSIONS:
+            body.error_code = 35 if body_version != version else 0
+        if key == HANDSHAKE:
+            body.error_code = 0
+        header = messages.ResponseHeader(correlation_id=correlation_id)
+        if key != API_VERSIONS:
+            header.unknown_tags = filler.tags()
+        trailing = rng.randbytes(rng.randint(1, 3)) if rng.random() < 0.03 else b""
+        message = Response(header, body, body_version, trailing)
+        data = encode_response(message, key)
+        recorded = starred(data, filler.secrets[before:])
+        addressed = filler.addressed
+        if not trailing and self._malformed and rng.random() < 0.03 and len(data) > 20:
+            # It does not decode, so it passes as it is; blanked out, if it could hold secrets.
+            data = _cut(data, rng.randint(1, min(len(data) - 9, 12)))
+            recorded = _blanked(data, 8) if secret else data
+            addressed = []
+        theirs = [(item.host, item.port) for item in addressed]
+        return Answer(data, recorded, secret, False, message, addressed, theirs, key)
+
+
+def _framed(*parts: bytes) -> bytes:
+    content = b"".join(parts)
+    return struct.pack(">i", len(content)) + content
+
+
+def _cut(frame: bytes, count: int) -> bytes:
+    """The frame without its last bytes, its size corrected."""
+    return _framed(frame[4 : len(frame) - count])
+
+
+def _blanked(frame: bytes, kept: int = 12) -> bytes:
+    return frame[:kept] + bytes(len(frame) - kept)
+
+
+def _starred_token(frame: bytes) -> bytes:
+    return frame[:4] + b"*" * (len(frame) - 4)

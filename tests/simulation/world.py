@@ -1,0 +1,312 @@
+"""The simulated world: clients, the machine, brokers and the clock, all from one integer.
+
+::
+
+    seed ─▶ World ─ run ─▶ every link closed ─▶ checks.check(world)
+              ├── Cluster, the machine under test
+              ├── Link, Link …       what could happen next on each connection
+              └── listeners that open late or never, brokers that move, silence, the end
+
+At each step one thing happens, chosen from all that could: so events of different connections, of
+the two sides of one, and of listeners come in any order in which they could really come. Time goes
+on by random amounts, sometimes by none.
+"""
+
+from __future__ import annotations
+
+import random
+
+from kproxy.exchange.entries import Frame, Note, Side
+from kproxy.proxy.actions import (
+    Action,
+    Address,
+    Close,
+    Dial,
+    Eof,
+    Fail,
+    Listen,
+    Log,
+    Record,
+    Send,
+)
+from kproxy.proxy.cluster import Cluster, Settings
+from tests.simulation.filling import Filler
+from tests.simulation.link import Link
+from tests.simulation.scripts import Scripts
+
+START_NS = 1_790_000_000_000_000_000
+_STEPS_MAX = 200_000
+_TICKS_NS = (0, 1, 1_000, 40_000, 3_000_000)
+_FREE_PORT = 40_000
+
+
+class World:
+    """One seed's world."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        rng = self.rng = random.Random(seed)
+        self.now = START_NS + rng.randrange(10**9)
+        self.settings = self._settings()
+        self.cluster = Cluster(self.settings)
+        self.filler = Filler(rng, self.address)
+        self.scripts = Scripts(rng, self.filler, not self.settings.check_addresses)
+        self.brokers: dict[int, Address] = {}
+        """Where each broker is now."""
+        self.past: dict[int, list[Address]] = {}
+        """All the places where each has been."""
+        self.listeners: dict[int, Address] = {}
+        self.links: list[Link] = []
+        self.entries: list[Frame | Note] = []
+        self.logs: list[str] = []
+        self.failures: list[str] = []
+        self.rested = False
+        """Whether nothing more could happen when the end came."""
+        self.disturbed: set[int] = set()
+        """The connections that were broken, so that not all arrives."""
+        self._asked: list[Listen] = []
+        self._late = rng.choice((0.0, 0.0, 0.5, 1.0))
+        self._refuses = rng.random() < 0.05
+        self._moves = rng.random() < 0.4
+        self._dials = {address: rng.random() < 0.9 for address in self.settings.bootstrap}
+        self._to_open = rng.choice((1, 1, 2, 3, 5))
+        self._stops_after = rng.randint(1, 300) if rng.random() < 0.1 else None
+        self._sleeps_after = rng.randint(1, 300) if rng.random() < 0.05 else None
+
+    def _settings(self) -> Settings:
+        rng = self.rng
+        names = ["boot-one", "boot-two", "boot-three"][: rng.choice((1, 1, 2, 3))]
+        return Settings(
+            [(name, 9092) for name in names],
+            listen_port=rng.choice((0, 19_092, 65_530)),
+            advertised_host=rng.choice((None, None, "h", "kproxy.test", "long.name." * 20)),
+            node_ports={1: 7} if rng.random() < 0.2 else {},
+            idle_seconds=rng.choice((600, 5)),
+            nodes_max=3 if rng.random() < 0.05 else 1000,
+            check_addresses=rng.random() < 0.3,
+        )
+
+    def tick(self) -> int:
+        """The next instant."""
+        self.now += self.rng.choice(_TICKS_NS)
+        return self.now
+
+    # ---- the brokers
+
+    def address(self) -> tuple[int, str, int]:
+        """What a broker names in a response: mostly one of the brokers, where it is now."""
+        rng, chosen = self.rng, self.rng.random()
+        if chosen < 0.06:
+            return rng.choice(((-1, "", -1), (-1, "absent.example", 1), (2, "", 9), (3, "x", 0)))
+        if not self.brokers or chosen < 0.2:
+            node_id = rng.choice((0, 1, 2, 3, 7, 40_000, 2**31 - 1))
+            if node_id not in self.brokers:
+                self._move(node_id)
+        else:
+            node_id = rng.choice(list(self.brokers))
+            if self._moves and chosen > 0.9:
+                self._move(node_id)
+        return node_id, *self.brokers[node_id]
+
+    def _move(self, node_id: int) -> None:
+        rng = self.rng
+        many = len(self.past.setdefault(node_id, []))
+        host = f"broker-{node_id}-{many}" + rng.choice(("", ".internal.example", "." + "y" * 180))
+        self.brokers[node_id] = (host, rng.randint(1, 65_535))
+        self.past[node_id].append(self.brokers[node_id])
+
+    def ours(self, link: Link) -> dict[int, Address]:
+        """Where the client of a connection must find each broker."""
+        host = self.settings.advertised_host or link.reached[0]
+        return {node_id: (host, port) for node_id, (_, port) in self.listeners.items()}
+
+    # ---- what happens
+
+    def run(self) -> None:
+        """Let everything happen until nothing more can, then wait until all is closed."""
+        rng = self.rng
+        for count in range(_STEPS_MAX):
+            if count == self._stops_after:
+                break
+            if count == self._sleeps_after:
+                self._sleep()
+            move = self._next()
+            if move is None:
+                break
+            self.tick()
+            move()
+            if rng.random() < 0.01:
+                self._wake()
+        else:
+            raise AssertionError("it never comes to rest")
+        self.rested = count != self._stops_after
+        if not self.rested or rng.random() < 0.5:
+            self._stop()
+        else:
+            self._sleep()
+        self.now += 2 * 10**9
+        self._wake()
+
+    def _next(self):
+        rng = self.rng
+        own = []
+        if self._to_open:
+            own.append(self._open)
+        if self._asked:
+            own.append(self._answer_listen)
+        if own and rng.random() < 0.2:
+            return rng.choice(own)
+        links = [link for link in self.links if not link.closed]
+        rng.shuffle(links)
+        for link in links:
+            moves = link.moves()
+            if moves:
+                return rng.choice(moves)
+        return rng.choice(own) if own else None
+
+    def _open(self) -> None:
+        rng = self.rng
+        self._to_open -= 1
+        node_id = None
+        reached = (rng.choice(("127.0.0.1", "192.0.2.7", "::1")), self.settings.listen_port or 5)
+        if self.listeners and rng.random() < 0.5:
+            node_id = rng.choice(list(self.listeners))
+            reached = (reached[0], self.listeners[node_id][1])
+        number = len(self.links) + 1
+        script = self.scripts.script(rng.choice((0, 1, 3, 6, 15)))
+        self.links.append(Link(self, number, node_id, reached, script))
+        client = f"198.51.100.{number}:{50_000 + number}"
+        self.perform(self.cluster.accepted(number, node_id, client, reached, self.now))
+
+    def _sleep(self) -> None:
+        """Nothing arrives for so long that every connection is closed."""
+        idle_ns = int(self.settings.idle_seconds * 1e9)
+        open_now = [link for link in self.links if not link.closed]
+        if not open_now:
+            return
+        self.now = max(self.now, min(link.last_ns for link in open_now) + idle_ns - 1)
+        if all(link.last_ns + idle_ns > self.now for link in open_now):
+            self._wake()
+            assert not any(link.closed for link in open_now), "closed before its time"
+        self.now += idle_ns
+        self._wake()
+        assert all(link.closed for link in open_now), "silence did not end it"
+
+    def _stop(self) -> None:
+        for link in self.links:
+            if not link.closed:
+                link.hows.add("stopped")
+                if not self.rested:
+                    self.disturbed.add(link.number)
+        self.perform(self.cluster.stop(self.now))
+
+    def _wake(self) -> None:
+        due = self.cluster.next_wake
+        if due is None or due > self.now:
+            return
+        for link in self.links:
+            if not link.closed and self.now - link.last_ns >= self.settings.idle_seconds * 1e9:
+                link.hows.add("idle")
+                if not self.rested:
+                    self.disturbed.add(link.number)
+        self.perform(self.cluster.wake(self.now))
+
+    # ---- what links report
+
+    def dialled(self, link: Link) -> None:
+        """The dialling of a connection comes to its end."""
+        addresses = link.addresses
+        if link.node_id is None:
+            assert sorted(addresses) == sorted(self.settings.bootstrap)
+        else:
+            (address,) = addresses
+            assert address in self.past[link.node_id], "dialled where that broker never was"
+        for address in addresses:
+            up = self._dials.get(address)
+            if up is None:
+                up = self.rng.random() < 0.95
+            if up:
+                self.perform(self.cluster.dialled(link.number, address, self.now))
+                return
+        link.hows.add("refused")
+        self.disturbed.add(link.number)
+        self.perform(self.cluster.not_dialled(link.number, "refuses connections", self.now))
+
+    def fed(self, link: Link, side: Side, data: bytes) -> None:
+        """Bytes arrive at the machine."""
+        link.last_ns = self.now
+        self.perform(self.cluster.receive(link.number, side, data, self.now))
+
+    def ended(self, link: Link, side: Side) -> None:
+        """A half-close arrives at the machine."""
+        self.perform(self.cluster.closed(link.number, side, "eof", "", self.now))
+
+    def broken(self, link: Link, side: Side) -> None:
+        """The machine finds that a peer is gone."""
+        self.disturbed.add(link.number)
+        how = self.cluster.closed(link.number, side, "reset", "reset by the peer", self.now)
+        self.perform(how)
+
+    # ---- what the machine asks for
+
+    def perform(self, actions: list[Action]) -> None:
+        """Do what the machine asks for, as the pump does."""
+        gone: list[tuple[Link, Side]] = []
+        for action in actions:
+            match action:
+                case Send():
+                    data = b"".join(action.pieces)
+                    if not self._link(action).send(action.side, data, action.frames):
+                        gone.append((self._link(action), action.side))
+                case Eof():
+                    if not self._link(action).send_eof(action.side):
+                        gone.append((self._link(action), action.side))
+                case Record():
+                    self.entries += action.entries
+                case Close():
+                    self._link(action).close(action.abrupt)
+                case Dial():
+                    self._link(action).addresses = list(action.addresses)
+                case Listen():
+                    self._listen(action)
+                case Log():
+                    self.logs.append(action.text)
+                case Fail():
+                    self.failures.append(action.text)
+        for link, side in gone:
+            if not link.closed:
+                self.broken(link, side)
+
+    def _link(self, action) -> Link:
+        link = self.links[action.connection - 1]
+        assert not link.closed, f"{type(action).__name__} for a closed connection"
+        return link
+
+    def _listen(self, action: Listen) -> None:
+        assert action.node_id not in self.listeners, "asked for a listener that is open"
+        assert all(asked.node_id != action.node_id for asked in self._asked), "asked twice"
+        fixed, first = self.settings.node_ports, self.settings.listen_port
+        wanted = first + 1 + action.node_id if first else 0
+        wanted = fixed.get(action.node_id, wanted)
+        assert action.port == (wanted if wanted < 65_536 else 0)
+        self._asked.append(action)
+        if self.rng.random() >= self._late:
+            self._answer_listen(len(self._asked) - 1)
+
+    def _answer_listen(self, which: int | None = None) -> None:
+        """A listener opens, or cannot."""
+        rng = self.rng
+        if which is None:
+            which = rng.randrange(len(self._asked))
+        action = self._asked.pop(which)
+        if self._refuses and rng.random() < 0.5:
+            for link in self.links:
+                link.hows.add("refused")
+            before = {link.number for link in self.links if not link.closed}
+            self.perform(self.cluster.not_listening(action.node_id, "no ports", self.now))
+            self.disturbed |= before - {link.number for link in self.links if not link.closed}
+            return
+        taken = rng.random() < 0.1 or not action.port
+        port = _FREE_PORT + len(self.listeners) if taken else action.port
+        self.listeners[action.node_id] = ("127.0.0.1", port)
+        self.perform(self.cluster.listening(action.node_id, ("127.0.0.1", port), self.now))
