@@ -27,10 +27,11 @@ import attrs
 
 from kproxy.exchange.entries import Side
 from kproxy.proxy import leak
-from kproxy.proxy.actions import Action, Address, Dial, Listen
+from kproxy.proxy.actions import Action, Address, Dial, Listen, Log
 from kproxy.proxy.connection import Connection
 from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.rewrite import BrokerAddress
+from kproxy.proxy.stream import Violation
 
 _PORT_MAX = 65_535
 _WAKE_NS = 1_000_000_000
@@ -158,7 +159,10 @@ class Cluster:
     def named(self, brokers: list[BrokerAddress]) -> list[Action]:
         """A broker was asked for the brokers of its cluster, before any client has: so a client
         that knew us before a restart finds the listener of its broker open again."""
-        return self._listen(self._nodes.learn(brokers))
+        try:
+            return self._listen(self._nodes.learn(brokers))
+        except Violation as error:
+            return [Log(str(error))]
 
     def wake(self, now: int) -> list[Action]:
         """Time has passed: close what has been idle for too long."""

@@ -209,6 +209,14 @@ def test_a_response_that_names_too_many_brokers_is_recorded_and_ends_the_connect
     assert [answer.data for answer in player.frames(Side.BROKER)] == [frame]
 
 
+def test_too_many_brokers_at_the_start_are_said_and_do_no_harm() -> None:
+    player = Player(Settings([BROKER], nodes_max=1))
+    found = rewrite.find_all(response(3, 9, metadata(*BROKERS)), 3, 9)
+    player.perform(player.cluster.named(found))
+    assert "over 1 brokers" in player.logs[0]
+    player.connect()
+
+
 def test_a_large_response_without_addresses_is_untouched() -> None:
     body = body_with(1, 17, [], b"r" * 600_000)
     frame = response(1, 17, body)

@@ -30,6 +30,7 @@ from kproxy.proxy.actions import (
     Send,
 )
 from kproxy.proxy.cluster import Cluster, Settings
+from kproxy.proxy.rewrite import BrokerAddress
 from tests.simulation.filling import Filler
 from tests.simulation.link import Link
 from tests.simulation.scripts import Scripts
@@ -65,6 +66,7 @@ class World:
         self.disturbed: set[int] = set()
         """The connections that were broken, so that not all arrives."""
         self._asked: list[Listen] = []
+        self._looks_around = rng.random() < 0.3
         self._late = rng.choice((0.0, 0.0, 0.5, 1.0))
         self._refuses = rng.random() < 0.05
         self._moves = rng.random() < 0.4
@@ -120,11 +122,20 @@ class World:
         host = self.settings.advertised_host or link.reached[0]
         return {node_id: (host, port) for node_id, (_, port) in self.listeners.items()}
 
+    def _named(self) -> None:
+        """The proxy has asked a broker for all brokers, before any client came."""
+        none = (0, 0)
+        found = [self.address() for _ in range(self.rng.randint(0, 6))]
+        brokers = [BrokerAddress(*address, none, none, None) for address in found]
+        self.perform(self.cluster.named(brokers))
+
     # ---- what happens
 
     def run(self) -> None:
         """Let everything happen until nothing more can, then wait until all is closed."""
         rng = self.rng
+        if self._looks_around:
+            self._named()
         for count in range(_STEPS_MAX):
             if count == self._stops_after:
                 break
