@@ -134,6 +134,33 @@ def _add_run(commands) -> None:
         help="close a connection on which nothing arrives for so long (default %(default)s)",
     )
     add(
+        "--connections-max",
+        metavar="N",
+        default="10000",
+        help="close further connections at once (default %(default)s)",
+    )
+    add(
+        "--pending-requests-max",
+        metavar="N",
+        default="1000",
+        help="with so many requests unanswered on a connection, wait for answers before reading"
+        " more of them (default %(default)s)",
+    )
+    add(
+        "--request-bytes-max",
+        metavar="SIZE",
+        default="100MiB",
+        help="end a connection that sends a larger request, as Kafka's socket.request.max.bytes"
+        " does (default %(default)s)",
+    )
+    add(
+        "--backlog-bytes-max",
+        metavar="SIZE",
+        default="64MiB",
+        help="memory for what the disk has not taken yet; when a disk hangs, what is over it is"
+        " not recorded, and counted (default %(default)s)",
+    )
+    add(
         "--check-addresses",
         action="store_true",
         help="for tests: end with an error if a response carries an address that is not ours",
@@ -172,7 +199,7 @@ def _add_recover(commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from kproxy.net.serve import Options
-    from kproxy.proxy.cluster import Settings
+    from kproxy.proxy.settings import Settings
 
     listen_host, listen_port = _address(options.listen, "--listen", port_min=0)
     settings = Settings(
@@ -185,6 +212,8 @@ def _run(options: argparse.Namespace) -> int:
         advertised_host=options.advertise,
         node_ports=dict(_node_port(text) for text in options.node_port),
         idle_seconds=_parsed(options.idle_timeout, "--idle-timeout", _duration),
+        request_bytes_max=_parsed(options.request_bytes_max, "--request-bytes-max", _size),
+        pending_requests_max=_count(options.pending_requests_max, "--pending-requests-max"),
         check_addresses=options.check_addresses,
     )
     if not settings.bootstrap:
@@ -198,6 +227,8 @@ def _run(options: argparse.Namespace) -> int:
             rotate_bytes,
             rotate_seconds,
             lossless=options.record_or_die,
+            backlog_bytes_max=_parsed(options.backlog_bytes_max, "--backlog-bytes-max", _size),
+            connections_max=_count(options.connections_max, "--connections-max"),
         ),
         live=not options.quiet and sys.stdout.isatty(),
     )
@@ -244,7 +275,9 @@ def _serve(serve_options, live: bool) -> int:
     except (ListenError, RecordingError, serve.AddressLeak, serve.RecordingFailed) as error:
         return _say(f"kproxy run: {error}", 1)
     except FileExistsError as error:
-        why = f"{error.filename} exists; kproxy does not overwrite a recording, give another --record"
+        why = (
+            f"{error.filename} exists; kproxy does not overwrite a recording, give another --record"
+        )
         return _say(f"kproxy run: {why}", 1)
     except OSError as error:
         return _say(f"kproxy run: {error.filename or 'recording'}: {error.strerror}", 1)
@@ -296,7 +329,7 @@ def _demo(options: argparse.Namespace) -> int:
         from kproxy import demo
     except ModuleNotFoundError as error:
         return _say(
-            f"kproxy demo: {error.name} is not installed; install kproxy with its extra: kproxy[demo]",
+            f"kproxy demo: {error.name} is missing; install kproxy with its extra, kproxy[demo]",
             1,
         )
     return demo.run(options.record or _capture(), sys.stdout)
@@ -333,6 +366,12 @@ def _address(
 def _port(text: str, where: str, port_min: int = 1) -> int:
     if not (text.isascii() and text.isdigit() and port_min <= int(text) <= 65_535):
         raise UsageError(f"{where}: {text!r} is not a port ({port_min} to 65535)")
+    return int(text)
+
+
+def _count(text: str, option: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise UsageError(f"{option}: {text!r} is not a number of at least 1")
     return int(text)
 
 

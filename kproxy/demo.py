@@ -22,7 +22,7 @@ import trio
 
 from kproxy.net import serve
 from kproxy.net.listeners import ListenError
-from kproxy.proxy.cluster import Settings
+from kproxy.proxy.settings import Settings
 from kproxy.recording.format import RecordingError
 from kproxy.view.live import Live
 

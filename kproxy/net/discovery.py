@@ -2,8 +2,8 @@
 
 The brokers are asked for (Metadata v1, no topics) on a connection of our own that is not recorded,
 so that the listener of every broker is open before a client comes: one that knew us before a
-restart goes straight to its broker's port. A broker that does not answer an unauthenticated client is
-left alone; its listeners open when a response first names it.
+restart goes straight to its broker's port. A broker that does not answer an unauthenticated client
+is left alone; its listeners open when a response first names it.
 """
 
 from __future__ import annotations

@@ -32,6 +32,8 @@ class End:
     other: End | None = None
     receiving: bool = True
     """Whether it has not ended yet."""
+    paused: bool = False
+    """Whether the machine wants nothing read from it for now."""
     watched: int = 0
     """What the selector watches it for."""
     _waiting: deque[tuple[memoryview, list[Frame]]] = attrs.field(factory=deque)
@@ -41,6 +43,11 @@ class End:
     def blocked(self) -> bool:
         """Whether something waits until the peer takes more."""
         return bool(self._waiting)
+
+    @property
+    def readable(self) -> bool:
+        """Whether more should be read from it now."""
+        return self.receiving and not self.paused and not self.other.blocked
 
     def send(self, data: bytes, frames: list[Frame]) -> None:
         """Send now what can be sent now; `frames` have their last bytes in `data`.

@@ -31,10 +31,23 @@ from kproxy.net.link import End, Link
 from kproxy.net.listeners import Interface, ListenError
 from kproxy.net.recorder import Recorder
 from kproxy.net.transport import SocketTransport, Transport
-from kproxy.proxy.actions import Action, Close, Dial, Eof, Fail, Listen, Log, Record, Send
+from kproxy.proxy.actions import (
+    Action,
+    Close,
+    Dial,
+    Eof,
+    Fail,
+    Listen,
+    Log,
+    Pause,
+    Record,
+    Resume,
+    Send,
+)
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.rewrite import BrokerAddress
 
+CONNECTIONS_MAX = 10_000
 DIAL_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
 _LINGER_SECONDS = 0.001
@@ -55,6 +68,7 @@ class Pump:
         recorder: Recorder,
         clock: Callable[[], int],
         log: Callable[[str], None],
+        connections_max: int = CONNECTIONS_MAX,
         transport: Callable[[trio.SocketStream], Transport] = SocketTransport,
     ) -> None:
         self._cluster = cluster
@@ -62,6 +76,8 @@ class Pump:
         self._recorder = recorder
         self._clock = clock
         self._log = log
+        self._connections_max = connections_max
+        self._full = False
         self._transport = transport
         self._selector = selectors.DefaultSelector()
         self._links: dict[int, Link] = {}
@@ -136,6 +152,14 @@ class Pump:
 
     async def _connect(self, stream: trio.SocketStream, node_id: int | None) -> None:
         """Connect a client that was accepted to its broker, and have both watched."""
+        if len(self._links) >= self._connections_max:
+            await trio.aclose_forcefully(stream)
+            if not self._full:
+                limit = f"{self._connections_max} (--connections-max, ulimit -n)"
+                self._log(f"no more connections than {limit}: new ones are closed at once")
+            self._full = True
+            return
+        self._full = False
         number = next(self._numbers)
         try:
             client = "{}:{}".format(*stream.socket.getpeername()[:2])
@@ -235,7 +259,7 @@ class Pump:
         """Have the selector watch an end for what it can do now."""
         link = self._links.get(end.number)
         wanted = _WRITE if link and end.blocked else 0
-        if link and end.receiving and not end.other.blocked and not link.closing_until_ns:
+        if link and end.readable and not link.closing_until_ns:
             wanted |= _READ
         if wanted == end.watched:
             return
@@ -295,6 +319,8 @@ class Pump:
                 self._send_eof(action)
             elif kind is Listen:
                 self._perform(self._listen(action))
+            elif kind is Pause or kind is Resume:
+                self._pause(action.connection, kind is Pause)
             elif kind is Log:
                 self._log(action.text)
             elif kind is Fail:
@@ -325,6 +351,13 @@ class Pump:
             end.send_eof()
         except OSError as error:
             self._broken(end, error)
+
+    def _pause(self, number: int, paused: bool) -> None:
+        link = self._links.get(number)
+        if link:
+            end = link.ends[Side.CLIENT]
+            end.paused = paused
+            self._watch(end)
 
     def _close(self, action: Close) -> None:
         link = self._links.get(action.connection)

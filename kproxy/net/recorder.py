@@ -6,9 +6,9 @@
 
 The backlog is bounded. When it is half full the pump waits for the disk, but for no longer than
 half a second: a disk that is merely busy costs time and not frames, and one that hangs does not
-hang the proxy. What cannot be kept, because the disk hangs (the backlog is full) or refuses (it is full, or
-gone), is counted, said in the log once, and noted in the recording as soon as it can be written
-again. With `lossless` it is the other way round: the pump waits for as long as it takes, and a disk
+hang the proxy. What cannot be kept, because the disk hangs (the backlog is full) or refuses (it is
+full, or gone), is counted, said in the log once, and noted in the recording as soon as it can be
+written again. With `lossless` it is the other way round: the pump waits for as long as it takes, and a disk
 that refuses ends the proxy.
 """
 
@@ -39,9 +39,7 @@ class Sink(Protocol):
         """Write them all; raises OSError, having written none that is not whole."""
         ...
 
-    def lost(
-        self, frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int
-    ) -> None:
+    def lost(self, frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int) -> None:
         """Write that entries are missing; raises OSError."""
         ...
 
@@ -195,9 +193,7 @@ class Recorder:
 
     def _write(self, batch: list[Frame | Note], loss: Loss) -> None:
         if loss.frames:
-            self._sink.lost(
-                loss.frames, loss.frame_bytes, loss.reason, loss.from_ns, loss.until_ns
-            )
+            self._sink.lost(loss.frames, loss.frame_bytes, loss.reason, loss.from_ns, loss.until_ns)
             loss.frames = 0
         if batch:
             self._sink.write(batch)

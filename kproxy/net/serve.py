@@ -12,6 +12,7 @@ A second signal ends it at once; even then the recording is completed.
 
 from __future__ import annotations
 
+import resource
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -25,14 +26,17 @@ from kproxy import __version__
 from kproxy.exchange.entries import Frame, Note
 from kproxy.net import listeners
 from kproxy.net.discovery import discover
-from kproxy.net.pump import Pump
+from kproxy.net.pump import CONNECTIONS_MAX, Pump
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Recorder
 from kproxy.protocol import schema
 from kproxy.proxy.actions import Address
-from kproxy.proxy.cluster import Cluster, Settings
+from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.settings import Settings
 from kproxy.recording.rotation import Recording
 
 DRAIN_SECONDS = 5.0
+_FILES_BESIDE = 100
+"""Open files that are no connections: listeners, the recording, standard streams."""
 
 
 class UnresolvedBootstrap(Exception):
@@ -61,6 +65,7 @@ class Options:
     discover: bool = True
     """Whether to ask the brokers at the start which brokers there are."""
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
+    connections_max: int = CONNECTIONS_MAX
 
 
 @attrs.frozen
@@ -110,7 +115,8 @@ async def serve(
             listener.socket.close()
         raise
     recorder = Recorder(recording, log, watch, options.lossless, options.backlog_bytes_max)
-    pump = Pump(Cluster(settings), interface, recorder, clock, log)
+    connections_max = _connections_possible(options.connections_max)
+    pump = Pump(Cluster(settings), interface, recorder, clock, log, connections_max)
     host = settings.advertised_host or _reachable(options.listen_host)
     try:
         async with trio.open_nursery() as nursery:
@@ -151,6 +157,19 @@ def _open_recording(options: Options, start_ns: int) -> Recording | None:
         rotate_bytes=options.rotate_bytes,
         rotate_ns=options.rotate_seconds and int(options.rotate_seconds * 1e9),
     )
+
+
+def _connections_possible(wanted: int) -> int:
+    """Raise the limit of open files as far as it may be; return how many connections it allows."""
+    files = 2 * wanted + _FILES_BESIDE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < files:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, max(files, hard)))
+        except (ValueError, OSError):  # only root may raise the hard limit
+            files = hard
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    return (files - _FILES_BESIDE) // 2
 
 
 def _close(recording: Recording, log: Callable[[str], None]) -> None:

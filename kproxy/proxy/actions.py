@@ -6,7 +6,7 @@ in order. Its events are its methods::
     accepted · dialled · receive · closed · listening · wake
           │
           ▼
-    Dial · Send · Eof · Close · Listen · Record · Log · Fail
+    Dial · Send · Eof · Pause · Resume · Close · Listen · Record · Log · Fail
 
 Every action that concerns a connection names it, so an event on one connection may act on others.
 """
@@ -50,6 +50,20 @@ class Eof:
 
 
 @attrs.define(eq=False)
+class Pause:
+    """Read no more from the client of a connection, until Resume: too much is unanswered."""
+
+    connection: int
+
+
+@attrs.define(eq=False)
+class Resume:
+    """Read from the client of a connection again."""
+
+    connection: int
+
+
+@attrs.define(eq=False)
 class Close:
     """Forget the connection, and close both sides."""
 
@@ -89,4 +103,4 @@ class Fail:
     text: str
 
 
-Action = Dial | Send | Eof | Close | Listen | Record | Log | Fail
+Action = Dial | Send | Eof | Pause | Resume | Close | Listen | Record | Log | Fail

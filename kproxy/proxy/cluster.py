@@ -10,7 +10,7 @@
        └── Connection …
           │
           ▼
-    [Dial, Send, Eof, Close, Listen, Record, Log, Fail]
+    [Dial, Send, Eof, Pause, Resume, Close, Listen, Record, Log, Fail]
 
 Invariants: it knows no socket, file, clock or chance; time (`now`, integer nanoseconds) and
 everything else come as arguments. Node ids and the cluster id are never changed, because clients
@@ -23,38 +23,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-import attrs
-
 from kproxy.exchange.entries import Side
 from kproxy.proxy import leak
 from kproxy.proxy.actions import Action, Address, Dial, Listen, Log
 from kproxy.proxy.connection import Connection
 from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.rewrite import BrokerAddress
+from kproxy.proxy.settings import Settings
 from kproxy.proxy.stream import Violation
 
 _PORT_MAX = 65_535
 _WAKE_NS = 1_000_000_000
-
-
-@attrs.frozen
-class Settings:
-    """What a user decides about the proxy."""
-
-    bootstrap: Sequence[Address]
-    """Broker addresses to begin with, tried in turn."""
-    listen_port: int = 0
-    """Port of the bootstrap listener; 0 for any. The listener of node n is at this + 1 + n."""
-    advertised_host: str | None = None
-    """The host written into responses; None for the one at which each client reached us."""
-    node_ports: Mapping[int, int] = attrs.field(factory=dict)
-    """Ports fixed by the user, by node id."""
-    idle_seconds: float = 600
-    """A connection on which nothing arrives for so long is closed, as Kafka does."""
-    nodes_max: int = 1000
-    """The most brokers that get a listener."""
-    check_addresses: bool = False
-    """The test mode: fail if a response carries an address that is not ours."""
 
 
 class Cluster:
@@ -98,7 +77,7 @@ class Cluster:
         if self._settings.check_addresses:
             check = self._checker(ours, (host, reached[1] if node_id is None else 0))
         self._connections[number] = Connection(
-            number, about, self._numbers, self._nodes, ours, check, now
+            number, about, self._settings, self._numbers, self._nodes, ours, check, now
         )
         if self._next_idle_check is None:
             self._next_idle_check = now + _WAKE_NS

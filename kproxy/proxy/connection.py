@@ -22,11 +22,23 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kproxy.exchange.entries import CONNECTIONS, Frame, Note, Side
-from kproxy.proxy.actions import Action, Address, Close, Eof, Fail, Log, Record, Send
+from kproxy.proxy.actions import (
+    Action,
+    Address,
+    Close,
+    Eof,
+    Fail,
+    Log,
+    Pause,
+    Record,
+    Resume,
+    Send,
+)
 from kproxy.proxy.leak import Leak
 from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.requests import RequestStream
 from kproxy.proxy.responses import Check, ResponseStream, unanswered
+from kproxy.proxy.settings import Settings
 from kproxy.proxy.stream import Output, Violation
 
 _OTHER = {Side.CLIENT: Side.BROKER, Side.BROKER: Side.CLIENT}
@@ -39,6 +51,7 @@ class Connection:
         self,
         number: int,
         about: dict[str, Any],
+        settings: Settings,
         numbers: Iterator[int],
         nodes: Nodes,
         ours: Mapping[int, Address],
@@ -50,7 +63,11 @@ class Connection:
         """What the recording says of it: node id, client address, listener, broker address."""
         self.pending: deque[Frame] = deque()
         self.responses = ResponseStream(self.pending, nodes, ours, check)
-        self._requests = RequestStream(number, numbers, self.pending)
+        self._requests = RequestStream(
+            number, numbers, self.pending, settings.request_bytes_max
+        )
+        self._pending_max = settings.pending_requests_max
+        self._paused = False
         self._opened_ns = now
         self.last_ns = now
         """When something last arrived."""
@@ -92,6 +109,9 @@ class Connection:
         actions = self._passed(side, out, len(data))
         if side is Side.BROKER:
             self._after_responses(actions, now)
+        elif len(self.pending) >= self._pending_max and not self._paused:
+            self._paused = True
+            actions.append(Pause(self.number))
         return actions
 
     def resume(self, now: int) -> list[Action]:
@@ -134,6 +154,9 @@ class Connection:
         if self.responses.accepted_tokens:
             self.responses.accepted_tokens = False
             self._requests.start_tokens()
+        if self._paused and len(self.pending) <= self._pending_max // 2:
+            self._paused = False
+            actions.append(Resume(self.number))
         if self._ended and not self.responses.waiting:
             self._pass_half_closes(actions, now)
 

@@ -17,6 +17,8 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 
+import attrs
+
 from kproxy.exchange import redact
 from kproxy.exchange.entries import (
     FRAGMENT,
@@ -40,8 +42,8 @@ from kproxy.proxy.traits import (
     traits,
 )
 
-REQUEST_BYTES_MAX = 100 << 20
-"""Kafka's socket.request.max.bytes."""
+_PENDING_BYTES_MAX = 4096
+"""Up to this size a request is kept until its answer; of larger ones only what they were."""
 
 _START = struct.Struct(">ihhi")
 _START_BYTES = 12
@@ -55,10 +57,17 @@ _TOKENS_MIN = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512"
 class RequestStream:
     """The direction from the client to the broker."""
 
-    def __init__(self, connection: int, numbers: Iterator[int], pending: deque[Frame]) -> None:
+    def __init__(
+        self,
+        connection: int,
+        numbers: Iterator[int],
+        pending: deque[Frame],
+        request_bytes_max: int,
+    ) -> None:
         self._connection = connection
         self._numbers = numbers
         self._pending = pending
+        self._bytes_max = request_bytes_max
         self._tail = b""
         self._partial: Partial | None = None
         self._mechanism = ""
@@ -97,10 +106,11 @@ class RequestStream:
         """Take the frames that are whole: the hot path. Returns the offset behind them."""
         frames, entries, pending = out.frames, out.entries, self._pending
         connection, numbers, unpack = self._connection, self._numbers, _START.unpack_from
+        bytes_max = self._bytes_max
         while end - position >= _START_BYTES:
             size, api_key, api_version, correlation_id = unpack(data, position)
             stop = position + 4 + size
-            if stop > end or not 8 <= size <= REQUEST_BYTES_MAX:
+            if stop > end or not 8 <= size <= bytes_max:
                 break
             frame = Frame(
                 _CLIENT,
@@ -113,7 +123,7 @@ class RequestStream:
                 [data[position:stop]],
                 size + 4,
             )
-            if traits(api_key, api_version) & REQUEST_TRAITS:
+            if traits(api_key, api_version) & REQUEST_TRAITS or size > _PENDING_BYTES_MAX:
                 self._complete(frame, out)
             else:
                 pending.append(frame)
@@ -146,11 +156,11 @@ class RequestStream:
             return self._token(data, position, end, now, out)
         if end - position < _START_BYTES:
             if end - position >= 4:
-                _check_size(data, position)
+                _check_size(data, position, self._bytes_max)
             return 0
         size, api_key, api_version, correlation_id = _START.unpack_from(data, position)
-        if not 8 <= size <= REQUEST_BYTES_MAX:
-            _check_size(data, position)
+        if not 8 <= size <= self._bytes_max:
+            _check_size(data, position, self._bytes_max)
         stop = position + 4 + size
         if stop <= end:
             return self._whole_frames(data, position, end, now, out)
@@ -200,10 +210,15 @@ class RequestStream:
                 self._mechanism = _mechanism(frame.data)
             if found & SECRET_REQUEST:
                 redact_frame(frame, partial)
-        if not frame.flags & NO_RESPONSE:
-            self._pending.append(frame)
         out.frames.append(frame)
         out.entries.append(frame)
+        if frame.flags & NO_RESPONSE:
+            return
+        if frame.frame_bytes > _PENDING_BYTES_MAX:
+            # What waits for its answer, maybe for long, need not hold a large request's bytes.
+            frame = attrs.evolve(frame, pieces=[])
+            out.frames.append(frame)
+        self._pending.append(frame)
 
     # SASL tokens without a header
 
@@ -284,10 +299,10 @@ def _mechanism(data: bytes) -> str:
         return ""
 
 
-def _check_size(data: bytes, position: int) -> None:
+def _check_size(data: bytes, position: int, bytes_max: int) -> None:
     """Raise a Violation if no Kafka request starts here, naming the likely mistake."""
     (size,) = _SIZE.unpack_from(data, position)
-    if 8 <= size <= REQUEST_BYTES_MAX:
+    if 8 <= size <= bytes_max:
         return
     start = data[position : position + 4]
     if start[:2] == b"\x16\x03":
@@ -302,6 +317,6 @@ def _check_size(data: bytes, position: int) -> None:
     if size < 8:
         raise Violation(f"a frame of {size} bytes is too small for a request header")
     raise Violation(
-        f"a request of {size} bytes is over the limit of {REQUEST_BYTES_MAX}"
+        f"a request of {size} bytes is over the limit of {bytes_max}"
         " (socket.request.max.bytes), or the client does not speak the Kafka protocol"
     )

@@ -121,9 +121,7 @@ def _address_structs(fields, version: int, path: tuple[str, ...], top=None) -> I
         yield top or names["host"], path, node_id, names["port"]
     for field in names.values():
         if field.fields:
-            yield from _address_structs(
-                field.fields, version, (*path, field.name), top or field
-            )
+            yield from _address_structs(field.fields, version, (*path, field.name), top or field)
 
 
 def _has_records_before(fields, top, version: int, tagged: bool) -> bool:
@@ -181,9 +179,7 @@ def _addresses(data: bytes, spans, fields: AddressFields) -> list[BrokerAddress]
         (number,) = struct.unpack_from(">i", data, node_id)
         (port_number,) = struct.unpack_from(fields.port_format, data, port[0])
         around = inside if inside and port[0] < inside[2] else None
-        found.append(
-            BrokerAddress(number, text, port_number, (host[0], host[2]), port, around)
-        )
+        found.append(BrokerAddress(number, text, port_number, (host[0], host[2]), port, around))
         node_id = host = port = None
     return found
 

@@ -11,8 +11,7 @@ import attrs
 import trio
 
 from kproxy.net import serve
-from kproxy.proxy.cluster import Settings
-
+from kproxy.proxy.settings import Settings
 
 Handler = Callable[[trio.SocketStream], Awaitable[None]]
 

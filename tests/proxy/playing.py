@@ -12,8 +12,20 @@ from kproxy.protocol import (
     encode_response,
     messages,
 )
-from kproxy.proxy.actions import Close, Dial, Eof, Fail, Listen, Log, Record, Send
-from kproxy.proxy.cluster import Cluster, Settings
+from kproxy.proxy.actions import (
+    Close,
+    Dial,
+    Eof,
+    Fail,
+    Listen,
+    Log,
+    Pause,
+    Record,
+    Resume,
+    Send,
+)
+from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.settings import Settings
 
 BROKER = ("broker.example", 9092)
 FIRST_PORT = 20_000
@@ -49,6 +61,7 @@ class Player:
     dialled: list = attrs.field(factory=list)
     listened: dict = attrs.field(factory=dict)
     eofs: list = attrs.field(factory=list)
+    paused: set = attrs.field(factory=set)
     closed: dict = attrs.field(factory=dict)
     logs: list = attrs.field(factory=list)
     failed: list = attrs.field(factory=list)
@@ -114,6 +127,10 @@ class Player:
                         self.open(action.node_id)
                 case Eof():
                     self.eofs.append((action.connection, action.side))
+                case Pause():
+                    self.paused.add(action.connection)
+                case Resume():
+                    self.paused.discard(action.connection)
                 case Close():
                     self.closed[action.connection] = action.abrupt
                 case Log():

@@ -19,7 +19,7 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.protocol import api_key, decode_request, decode_response, messages
-from kproxy.proxy.cluster import Settings
+from kproxy.proxy.settings import Settings
 from tests.proxy.playing import BROKER, Player, metadata, request, response
 
 PRODUCE, METADATA, HEARTBEAT = 0, 3, 12
@@ -396,6 +396,39 @@ def test_silence_ends_a_connection() -> None:
     player.perform(player.cluster.wake(player.now))
     assert 1 in player.closed and "600 s" in player.logs[0]
     assert player.cluster.next_wake is None or player.cluster.next_wake > player.now
+
+
+def test_a_client_that_asks_without_end_is_not_read_until_answers_come() -> None:
+    player = Player(Settings([BROKER], pending_requests_max=10))
+    player.connect()
+    player.client(b"".join(heartbeat(number) for number in range(9)))
+    assert not player.paused
+    player.client(heartbeat(9))
+    assert player.paused == {1}
+    player.broker(b"".join(heartbeat_answer(number) for number in range(4)))
+    assert player.paused == {1}, "half of them must be answered"
+    player.broker(heartbeat_answer(4))
+    assert not player.paused
+
+
+def test_a_request_over_the_limit_ends_the_connection() -> None:
+    player = Player(Settings([BROKER], request_bytes_max=200))
+    player.connect()
+    player.client(produce(1, size=100))
+    assert not player.closed
+    player.client(produce(1, size=200))
+    assert player.closed and "over the limit of 200" in player.logs[0]
+
+
+def test_what_waits_for_an_answer_does_not_hold_large_requests() -> None:
+    player = Player()
+    player.connect()
+    player.client(produce(1, size=100_000))
+    (pending,) = player.cluster._connections[1].pending
+    assert pending.pieces == [] and pending.sent_ns > 0
+    answer = response(PRODUCE, 9, messages.ProduceResponse(responses=[]), 1)
+    player.broker(answer)
+    assert player.frames(Side.BROKER)[0].request_sent_ns == pending.sent_ns
 
 
 # SASL tokens without headers (SaslHandshake v0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kproxy.exchange.entries import OPAQUE, REWRITTEN, Side
 from kproxy.protocol import decode_response, messages, schema
 from kproxy.proxy import leak, rewrite
-from kproxy.proxy.cluster import Settings
+from kproxy.proxy.settings import Settings
 from tests.proxy.playing import BROKER, Player, metadata, request, response
 
 CLIENT_FACING = {

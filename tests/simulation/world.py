@@ -29,7 +29,8 @@ from kproxy.proxy.actions import (
     Record,
     Send,
 )
-from kproxy.proxy.cluster import Cluster, Settings
+from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.settings import Settings
 from kproxy.proxy.rewrite import BrokerAddress
 from tests.simulation.filling import Filler
 from tests.simulation.link import Link
