@@ -31,7 +31,13 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.protocol import ProtocolError, codec, decode_request, is_known, schema
-from kproxy.proxy.stream import TOKEN_BYTES_MAX, Output, Partial, Violation, redact_frame
+from kproxy.proxy.stream import (
+    TOKEN_BYTES_MAX,
+    Output,
+    Partial,
+    Violation,
+    redact_frame,
+)
 from kproxy.proxy.traits import (
     HANDSHAKE,
     PRODUCE,

@@ -33,7 +33,13 @@ from kproxy.proxy import rewrite
 from kproxy.proxy.actions import Address
 from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.rewrite import AddressFields, Splice
-from kproxy.proxy.stream import TOKEN_BYTES_MAX, Output, Partial, Violation, redact_frame
+from kproxy.proxy.stream import (
+    TOKEN_BYTES_MAX,
+    Output,
+    Partial,
+    Violation,
+    redact_frame,
+)
 from kproxy.proxy.traits import (
     ADDRESSES,
     BEHIND_RECORDS,

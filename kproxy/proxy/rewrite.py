@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -186,7 +186,7 @@ def _addresses(data: bytes, spans, fields: AddressFields) -> list[BrokerAddress]
 
 def splices(
     found: list[BrokerAddress], ours: Mapping[int, Address], fields: AddressFields
-) -> list[Splice]:
+) -> tuple[Splice, ...]:
     """Return what to replace so that each usable address becomes `ours[node_id]`, in order."""
     changes: list[Splice] = []
     grown: dict[tuple[int, int, int], int] = {}
@@ -205,10 +205,10 @@ def splices(
             grown[address.inside] = grown.get(address.inside, 0) + growth
     for (start, content, end), growth in grown.items():
         changes.append((start, content - start, _uvarint(end - content + growth)))
-    return sorted(changes)
+    return tuple(sorted(changes))
 
 
-def apply(frame: bytes, changes: list[Splice]) -> bytes:
+def apply(frame: bytes, changes: Sequence[Splice]) -> bytes:
     """Return the frame with the splices applied and its size prefix corrected."""
     body = b"".join(spliced(frame, changes, 4))
     return struct.pack(">i", len(body)) + body

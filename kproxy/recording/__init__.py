@@ -7,7 +7,15 @@ thread.
 """
 
 from kproxy.recording.format import ROW_FIELDS, RecordingError
-from kproxy.recording.reader import entries, info, read, recordings, rows, tables, verify
+from kproxy.recording.reader import (
+    entries,
+    info,
+    read,
+    recordings,
+    rows,
+    tables,
+    verify,
+)
 from kproxy.recording.recover import recover
 from kproxy.recording.rotation import Recording
 from kproxy.recording.writer import Writer

@@ -9,6 +9,7 @@ bytes: parts are joined, or handed to the kernel, by the writer.
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 import json
 import struct
@@ -17,8 +18,7 @@ from collections.abc import Iterator
 import attrs
 
 from kproxy.exchange.entries import CONNECTIONS as CONNECTIONS_NAME
-from kproxy.exchange.entries import EVENTS as EVENTS_NAME
-from kproxy.exchange.entries import FRAGMENT, MORE, REWRITTEN, Frame, Note, Side
+from kproxy.exchange.entries import FRAGMENT, MORE, REWRITTEN, Frame, Note, Side, Splice
 from kproxy.recording.format import (
     CHUNK_BYTES,
     CONNECTIONS,
@@ -101,7 +101,7 @@ def _fill(
             flags = entry.flags
             if flags & REWRITTEN and entry.splices and noted != (entry.number, entry.side):
                 noted = (entry.number, entry.side)
-                note = _note(rewritten(entry), sequence)
+                note = _event(entry.received_ns, _rewritten(entry), sequence)
                 parts.append(note)
                 position += len(note)
                 sequence += 1
@@ -168,18 +168,21 @@ def _delay_us(received_ns: int, sent_ns: int) -> int:
     return max(0, min((sent_ns - received_ns) // 1000, DELAY_US_MAX))
 
 
-def rewritten(frame: Frame) -> Note:
-    """Return the note that says what was sent on instead of a frame; it stands before the frame."""
-    body = {
-        "event": "rewritten",
-        "number": frame.number,
-        "side": frame.side.name.lower(),
-        "splices": [
-            [offset, length, base64.b64encode(replacement).decode()]
-            for offset, length, replacement in frame.splices
-        ],
-    }
-    return Note(EVENTS_NAME, frame.received_ns, body)
+def _rewritten(frame: Frame) -> bytes:
+    """The body of the note that says what was sent on instead of a frame that follows it."""
+    side = "client" if frame.side is Side.CLIENT else "broker"
+    splices = _splices_json(tuple(frame.splices))
+    text = f'{{"event":"rewritten","number":{frame.number},"side":"{side}","splices":{splices}}}'
+    return text.encode()
+
+
+@functools.lru_cache(maxsize=64)
+def _splices_json(splices: tuple[Splice, ...]) -> str:
+    # Remembered: a broker that repeats an answer has it rewritten in the same way.
+    return json.dumps(
+        [[offset, length, base64.b64encode(new).decode()] for offset, length, new in splices],
+        separators=(",", ":"),
+    )
 
 
 def rewritten_frame(note: Note) -> tuple[int, Side] | None:
@@ -193,15 +196,16 @@ def rewritten_frame(note: Note) -> tuple[int, Side] | None:
 def _note(note: Note, sequence: int) -> bytes:
     """Return a note's message record."""
     body = json.dumps(note.body, separators=(",", ":"), allow_nan=False).encode()
-    head = MESSAGE_HEAD.pack(
-        MESSAGE,
-        MESSAGE_FIXED_BYTES + len(body),
-        CONNECTIONS if note.channel == CONNECTIONS_NAME else EVENTS,
-        sequence & _SEQUENCE_MASK,
-        note.time_ns,
-        note.time_ns,
+    channel = CONNECTIONS if note.channel == CONNECTIONS_NAME else EVENTS
+    return _event(note.time_ns, body, sequence, channel)
+
+
+def _event(time_ns: int, body: bytes, sequence: int, channel: int = EVENTS) -> bytes:
+    size = MESSAGE_FIXED_BYTES + len(body)
+    return (
+        MESSAGE_HEAD.pack(MESSAGE, size, channel, sequence & _SEQUENCE_MASK, time_ns, time_ns)
+        + body
     )
-    return head + body
 
 
 def header_chunk(packed: Packed, sequence: int) -> Packed:

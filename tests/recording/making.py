@@ -30,7 +30,6 @@ from kproxy.exchange.entries import (
 )
 from kproxy.recording import RecordingError, Writer, entries
 from kproxy.recording.format import CHUNK, MESSAGE, record, string
-from kproxy.recording.pack import rewritten
 
 START_NS = 1_790_000_000_000_000_000
 SETTINGS = {"start_ns": START_NS, "schema_id": "5eed5eed", "library_version": "0.1.0"}
@@ -80,7 +79,7 @@ def conversation() -> list[list[Frame | Note]]:
             request(2, b"x" * 90),
         ],
         [
-            rewritten(response(1, b"\0\0\0\2ok", flags=REWRITTEN, splices=((4, 1, b"w"),))),
+            event("rewritten", START_NS + 1_400_000, number=1, side="broker", splices=[[4, 1, "dw=="]]),
             response(1, b"\0\0\0\2ok", flags=REWRITTEN, splices=((4, 1, b"w"),)),
             event("custom", START_NS + 1, number=1),
         ],
