@@ -5,11 +5,13 @@ and the length that follows them are read by one `unpack_from`, and values are a
 without calling `__init__`. For a struct `int32 id, string host` of a flexible version::
 
     o2.id, n = u_iB(data, p)
-    p += 5
-    if not 0 < n < 128: n, p = length(data, p, n)
-    q = p + n - 1
-    o2.host = data[p:q].decode("utf-8", "surrogateescape")
-    p = q
+    p += 4
+    if 0 < n < 128:
+     q = p + n
+     o2.host = data[p + 1 : q].decode()
+     p = q
+    else:
+     …
 
 Nothing is checked against the end on the way (see `wire`): a slice that was too short shows at
 the latest in the last line, because `p` only grows.
@@ -17,6 +19,7 @@ the latest in the last line, because `p` only grows.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import attrs
@@ -45,15 +48,15 @@ class Batch:
         if after:
             self.after.append(after)
 
-    def flush(self) -> None:
-        """Write the read."""
+    def flush(self, back: int = 0) -> None:
+        """Write the read; the position stays `back` bytes behind what was read."""
         if not self.targets:
             return
         codes = self.codes
         if codes == "B":
-            self.source(f"{self.targets[0]} = data[p]", "p += 1")
+            self.source(f"{self.targets[0]} = data[p]", *(["p += 1"] if not back else []))
         else:
-            width = _width(codes)
+            width = _width(codes) - back
             comma = "," if len(self.targets) == 1 else ""
             read = f"{self.source.unpacker(codes)}(data, p)"
             self.source(f"{', '.join(self.targets)}{comma} = {read}", f"p += {width}")
@@ -72,7 +75,9 @@ def new_source() -> Source:
     source.namespace |= {
         "new": object.__new__,
         "varint": wire.varint,
-        "length": wire.length,
+        "compact_bytes": wire.compact_bytes,
+        "compact_bytes_or_null": wire.compact_bytes_or_null,
+        "skip_compact_bytes": wire.skip_compact_bytes,
         "count": wire.count,
         "count_or_null": wire.count_or_null,
         "tags": wire.tags,
@@ -85,8 +90,28 @@ def new_source() -> Source:
     return source
 
 
-def write_decoder(source: Source, layout: Layout, refuse: str) -> None:
-    """Write `def decode(data, p)`; `refuse` names what makes the error from (data, start)."""
+def compile_decode(layout: Layout, refuse: Any) -> Any:
+    """The decoder of a layout: `decode(data, p) -> (value, p)`.
+
+    `refuse(data, start)` makes the exception to raise for bytes that do not follow the layout.
+    Strings are read as UTF-8; the first message with other bytes in one compiles a second decoder
+    that escapes them.
+    """
+    title = f"{layout.name} v{layout.version}"
+
+    @functools.cache
+    def escaping() -> Any:
+        return _source(layout, refuse, utf8_only=False).build(f"decode {title}, escaping", "decode")
+
+    source = _source(layout, refuse, utf8_only=True)
+    source.constant("escaping", escaping)
+    return source.build(f"decode {title}", "decode")
+
+
+def _source(layout: Layout, refuse: Any, utf8_only: bool) -> Source:
+    source = new_source()
+    source.utf8_only = utf8_only
+    source.constant("refuse", refuse)
     with source.block("def decode(data, p):"):
         source("start = p")
         with source.block("try:"):
@@ -97,8 +122,11 @@ def write_decoder(source: Source, layout: Layout, refuse: str) -> None:
             batch.flush()
             source("if p > len(data): raise Malformed")
         with source.block("except READ_ERRORS:"):
-            source(f"raise {refuse}(data, start) from None")
+            source("raise refuse(data, start) from None")
+        if utf8_only:
+            source("except UnicodeDecodeError: return escaping()(data, start)")
         source(f"return {target}, p")
+    return source
 
 
 def class_name(source: Source, layout: Layout) -> str:
@@ -150,14 +178,16 @@ def _write_known_tags(source: Source, layout: Layout, target: str) -> None:
                 value = f"{target}.{slot.name}"
                 with source.block(f"{word} {tag} == {slot.tag}:"):
                     content = source.name("c")
-                    source(f"{content} = p")
+                    keeps_default = slot.struct is None or slot.is_array
+                    source(*([f"{content} = p"] if keeps_default else []))
                     batch = Batch(source)
                     write_slot(source, slot, value, batch)
                     batch.flush()
                     source(f"if p != {end}: raise Malformed")
-                    # A tag with its default value is legal but would not be written again.
-                    same = is_default(source, slot, value)
-                    source(f"if {same}: {rest}.append(({tag}, data[{content}:{end}]))")
+                    if keeps_default:
+                        # A tag with its default is legal, but would not be written again.
+                        same = is_default(source, slot, value)
+                        source(f"if {same}: {rest}.append(({tag}, data[{content}:{end}]))")
                 word = "elif"
             with source.block("else:"):
                 source(f"{rest}.append(({tag}, data[p:{end}]))", f"p = {end}")
@@ -166,10 +196,6 @@ def _write_known_tags(source: Source, layout: Layout, target: str) -> None:
 
 def is_default(source: Source, slot: Slot, value: str) -> str:
     """An expression: whether `value` is what an absent tag stands for."""
-    if slot.struct and not slot.is_array and slot.field.default != "null":
-        # Field by field: most structs differ from their default in the first one.
-        tests = [is_default(source, below, f"{value}.{below.name}") for below in slot.struct.slots]
-        return " and ".join([*tests, f"not {value}.unknown_tags"])
     if slot.default is None:
         return f"{value} is None"
     if slot.default == [] or isinstance(slot.default, int | str):
@@ -182,7 +208,7 @@ def write_default(source: Source, layout: Layout, field: Field, target: str) -> 
     default = schema.default_value(field)
     if field.is_array and default is not None:
         source(f"{target} = []")
-    elif field.fields and field.default != "null":
+    elif field.defaults_to_struct:
         cls = getattr(messages.message_class(layout.message.name), field.element)
         name = source.name("o")
         source(f"{name} = new({source.constant('C_' + field.element, cls)})")
@@ -206,43 +232,42 @@ def write_slot(source: Source, slot: Slot, target: str, batch: Batch) -> None:
         batch.add(raw, "16s", f"{target} = make_uuid({raw})")
     elif slot.kind in CODES:
         batch.add(target, CODES[slot.kind])
+    elif slot.flexible:
+        _write_compact_bytes(source, slot, target, batch)
     else:
-        write_length(source, slot, batch)
-        _write_bytes(source, slot, target)
+        _write_bytes(source, slot, target, batch)
 
 
-def write_length(source: Source, slot: Slot, batch: Batch) -> None:
-    """Write the read of a length or count into `n`: of compact types, plus one and unchecked."""
-    if slot.flexible:
-        batch.add("n", "B")
-    else:
-        batch.add("n", "i" if slot.is_array else LENGTH_CODES[slot.kind])
+def _write_compact_bytes(source: Source, slot: Slot, target: str, batch: Batch) -> None:
+    """Here `p` stays at the length until the bytes are read, which saves an addition."""
+    text = slot.kind == "string"
+    escapes = "" if source.utf8_only else '"utf-8", "surrogateescape"'
+    decode = f".decode({escapes})" if text else ""
+    batch.add("n", "B")
+    batch.flush(back=1)
+    with source.block("if 0 < n < 128:"):
+        source("q = p + n", f"{target} = data[p + 1 : q]{decode}", "p = q")
+    if slot.nullable:
+        source(f"elif n == 0: {target} = None; p += 1")
+    if not text:
+        # Records are rarely shorter than 127 bytes.
+        with source.block("elif n and 0 < (b := data[p + 1]) < 128:"):
+            source("q = p + n - 127 + (b << 7)", f"{target} = data[p + 2 : q]", "p = q")
+    with source.block("else:"):
+        read = "compact_bytes_or_null" if slot.nullable else "compact_bytes"
+        source(f"q, p = {read}(data, p)")
+        value = 'q.decode("utf-8", "surrogateescape")' if text else "q"
+        source(f"{target} = None if q is None else {value}" if text else f"{target} = q")
+
+
+def _write_bytes(source: Source, slot: Slot, target: str, batch: Batch) -> None:
+    escapes = "" if source.utf8_only else '"utf-8", "surrogateescape"'
+    decode = f".decode({escapes})" if slot.kind == "string" else ""
+    batch.add("n", LENGTH_CODES[slot.kind])
     batch.flush()
-
-
-def _write_bytes(source: Source, slot: Slot, target: str) -> None:
-    decode = '.decode("utf-8", "surrogateescape")' if slot.kind == "string" else ""
-    lines = [
-        f"q = p + n{' - 1' if slot.flexible else ''}",
-        f"{target} = data[p:q]{decode}",
-        "p = q",
-    ]
-    if slot.flexible and not slot.nullable:
-        source("if not 0 < n < 128: n, p = length(data, p, n)", *lines)
-        return
-    if slot.flexible:
-        source("if n > 127: n, p = varint(data, p, n)")
-        opening = "if n:"
-    else:
-        opening = "if n >= 0:"
-    with source.block(opening):
-        source(*lines)
-    if slot.flexible:
-        source(f"else: {target} = None")
-    elif slot.nullable:
-        source(f"elif n == -1: {target} = None", "else: raise Malformed")
-    else:
-        source("else: raise Malformed")
+    with source.block("if n >= 0:"):
+        source("q = p + n", f"{target} = data[p:q]{decode}", "p = q")
+    source(*([f"elif n == -1: {target} = None"] if slot.nullable else []), "else: raise Malformed")
 
 
 def _write_inner(source: Source, slot: Slot, target: str, batch: Batch) -> None:
@@ -264,29 +289,47 @@ def _write_inner(source: Source, slot: Slot, target: str, batch: Batch) -> None:
 
 
 def _write_array(source: Source, slot: Slot, target: str, batch: Batch) -> None:
-    write_length(source, slot, batch)
-    if not slot.nullable:
-        write_count_check(source, slot)
-        _write_elements(source, slot, target)
+    batch.add("n", "B" if slot.flexible else "i")
+    batch.flush()
+    if slot.flexible and slot.kind in CODES and slot.kind != "uuid":
+        _write_compact_numbers(source, slot, target)
         return
-    if slot.flexible:
-        source("if n > 127: n, p = count_or_null(data, p, n)")
-    with source.block("if n == 0:" if slot.flexible else "if n == -1:"):
-        source(f"{target} = None")
-    with source.block("else:"):
+    if slot.nullable:
+        if slot.flexible:
+            source("if n > 127: n, p = count_or_null(data, p, n)")
+        with source.block(f"if n == {0 if slot.flexible else -1}:"):
+            source(f"{target} = None")
+        opening = "else:"
+    else:
+        opening = "if True:"
+    with source.block(opening):
+        if slot.flexible and not slot.nullable:
+            source("if not 0 < n < 128: n, p = count(data, p, n)")
         if slot.flexible:
             source("n -= 1")
         else:
-            write_count_check(source, slot)
+            source(f"if not 0 <= n <= {wire.COLLECTION_ELEMENTS_MAX}: raise Malformed")
         _write_elements(source, slot, target)
 
 
-def write_count_check(source: Source, slot: Slot) -> None:
-    """Write the check of a count that cannot be null; `n` is the number of elements after it."""
-    if slot.flexible:
-        source("if not 0 < n < 128: n, p = count(data, p, n)", "n -= 1")
-    else:
-        source(f"if not 0 <= n <= {wire.COLLECTION_ELEMENTS_MAX}: raise Malformed")
+def _write_compact_numbers(source: Source, slot: Slot, target: str) -> None:
+    code = CODES[slot.kind]
+    width = _width(code)
+    name = f"c_{code.replace('?', 't')}"
+    short = source.constant(name, (None, *wire.array_unpackers(code)))
+    with source.block(f"if 1 < n <= {wire.SHORT_ARRAY_ELEMENTS}:"):
+        source(f"{target} = [*{short}[n](data, p)]", f"p += {width} * n - {width}")
+    source(f"elif n == 1: {target} = []")
+    if slot.nullable:
+        source(f"elif n == 0: {target} = None")
+    with source.block("else:"):
+        if slot.nullable:
+            source("if n > 127: n, p = count_or_null(data, p, n)")
+        else:
+            source("if not 0 < n < 128: n, p = count(data, p, n)")
+        # Null still, if a zero came in more bytes than needed.
+        source(f"{target} = unpack_array({code!r}, n - 1, data, p) if n else None")
+        source(f"if n: p += {width} * n - {width}")
 
 
 def _write_elements(source: Source, slot: Slot, target: str) -> None:
@@ -317,6 +360,7 @@ def _write_elements(source: Source, slot: Slot, target: str) -> None:
         else:
             element = attrs.evolve(slot, is_array=False, nullable=False)
             write_slot(source, element, item, batch)
+            batch.flush()
             source(f"{items}.append({item})")
 
 
@@ -333,14 +377,3 @@ def least_bytes(layout: Layout) -> int:
         else:
             least += 1 if slot.flexible else 4 if slot.is_array else 2
     return least
-
-
-def compile_decode(layout: Layout, refuse: Any) -> Any:
-    """The decoder of a layout: `decode(data, p) -> (value, p)`.
-
-    `refuse(data, start)` makes the exception to raise for bytes that do not follow the layout.
-    """
-    source = new_source()
-    source.constant("refuse", refuse)
-    write_decoder(source, layout, "refuse")
-    return source.build(f"decode {layout.name} v{layout.version}", "decode")

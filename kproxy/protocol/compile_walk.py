@@ -12,7 +12,12 @@ from typing import Any
 import attrs
 
 from kproxy.protocol import wire
-from kproxy.protocol.compile_decode import Batch, least_bytes, new_source, write_slot
+from kproxy.protocol.compile_decode import (
+    Batch,
+    least_bytes,
+    new_source,
+    write_slot,
+)
 from kproxy.protocol.schema import Layout, Slot
 from kproxy.protocol.source import Source
 
@@ -147,6 +152,9 @@ def _walk_value(walker: Walker, slot: Slot, path: str, content: str | None) -> N
 
 def _walk_bytes(walker: Walker, slot: Slot, path: str, content: str | None) -> None:
     source = walker.source
+    if slot.flexible and not walker.chunked and not content:
+        _walk_compact_bytes(walker, slot)
+        return
     if slot.flexible:
         walker.read_varint()
         if content:
@@ -168,6 +176,18 @@ def _walk_bytes(walker: Walker, slot: Slot, path: str, content: str | None) -> N
     else:
         walker.refuse_if("n < 0", "is null or negative, but is not nullable", path)
         source("p += n")
+
+
+def _walk_compact_bytes(walker: Walker, slot: Slot) -> None:
+    """The steps that wait are taken together with the length."""
+    source, steps = walker.source, walker.steps
+    walker.steps = 0
+    place = f"p + {steps}" if steps else "p"
+    source(f"n = data[{place}]", f"if 0 < n < 128: p += n{f' + {steps}' if steps else ''}")
+    if slot.kind != "string":
+        second = f"(b := data[p + {steps + 1}])"
+        source(f"elif n and 0 < {second} < 128: p += n + {steps - 127} + (b << 7)")
+    source(f"else: p = skip_compact_bytes(data, {place}, {slot.nullable})")
 
 
 def _walk_inner(walker: Walker, slot: Slot, content: str | None) -> None:

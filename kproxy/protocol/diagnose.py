@@ -188,7 +188,9 @@ def _are_tags(tags: Any) -> bool:
 
 def _slot_complaint(slot: Slot, value: Any, path: str) -> tuple[str, str] | None:
     if value is None:
-        return None if slot.nullable else (path, "is None, but is not nullable in this version")
+        if slot.nullable or (slot.tag is not None and slot.default is None):
+            return None
+        return path, "is None, but is not nullable in this version"
     if slot.is_array:
         if not isinstance(value, list | tuple):
             return path, f"has type {type(value).__name__}, expected a list"

@@ -65,7 +65,10 @@ def annotation(field: Field, message: Message) -> str:
     text = TYPES.get(field.element, f"{message.name}.{field.element}")
     if field.is_array:
         text = f"list[{text}]"
-    if field.nullable_versions or field.type == "records" or field.default == "null":
+    struct = bool(field.fields) and not field.is_array
+    absent_is_none = struct and not field.defaults_to_struct
+    nullable = field.nullable_versions or field.type == "records" or field.default == "null"
+    if nullable or absent_is_none:
         text += " | None"
     return text
 

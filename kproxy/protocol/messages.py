@@ -5,8 +5,9 @@ default of Kafka's definition; its structs are attributes of it under Kafka's na
 `messages.MetadataResponse.MetadataResponseBroker`. Arguments are keyword-only. What a version does
 not have stays at its default when that version is decoded, and is left out when it is encoded.
 
-`unknown_tags` of every struct keeps what the table does not know, as (tag, bytes) pairs in wire
-order; so does a known tag that was sent although it has its default.
+A tagged struct that was not sent is None. `unknown_tags` of every struct keeps what the table does
+not know, as (tag, bytes) pairs in wire order; there, too, stay the bytes of a known tag that was
+sent although it has its default.
 
 Static types: `messages.pyi`, generated from the same table.
 """
@@ -98,7 +99,7 @@ def _attribute(field: Field, structs: dict[str, type]) -> Any:
     default = schema.default_value(field)
     if field.is_array and default is not None:
         return attrs.field(factory=list[Any])
-    if field.fields and field.default != "null":
+    if field.defaults_to_struct:
         return attrs.field(factory=structs[field.element])
     return attrs.field(default=default)
 

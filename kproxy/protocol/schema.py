@@ -77,6 +77,16 @@ class Field:
         return self.type.startswith("[]")
 
     @property
+    def defaults_to_struct(self) -> bool:
+        """Whether its default is an object with defaults.
+
+        A tagged struct is None when it is absent: cheaper than an object in each partition of a
+        Fetch, and one that was sent with nothing but defaults stays different from none.
+        """
+        is_struct = bool(self.fields) and not self.is_array
+        return is_struct and self.default != "null" and self.tag is None
+
+    @property
     def element(self) -> str:
         """The type without `[]`."""
         return self.type.removeprefix("[]")
@@ -121,7 +131,7 @@ class Slot:
     tag: int | None
     """None where the field is not tagged in this version."""
     default: Any
-    """A value of the field's Python type; None also stands for "a struct of defaults"."""
+    """A value of the field's Python type; see `default_value`."""
 
     @property
     def width(self) -> int | None:
@@ -167,9 +177,10 @@ def parse_versions(text: str, limit: Versions | None = None) -> Versions:
 
 
 def default_value(field: Field) -> Any:
-    """The value of a field that is absent; None also stands for a struct of defaults.
+    """The value of a field that is absent.
 
-    The definition's default, else its type's: 0, "", False, an empty list, zero UUID.
+    The definition's default, else its type's: 0, "", False, an empty list, zero UUID. None also
+    stands for an object with defaults, where the field says so (`defaults_to_struct`).
     """
     text = field.default
     if text == "null":

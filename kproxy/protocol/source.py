@@ -37,6 +37,8 @@ class Source:
     namespace: dict[str, Any] = attrs.Factory(dict[str, Any])
     indent: str = ""
     names: int = 0
+    utf8_only: bool = False
+    """Whether strings are read as UTF-8, which is faster than escaping what is not."""
 
     def __call__(self, *lines: str) -> None:
         """Append lines at the present depth."""

@@ -51,19 +51,42 @@ def varint(data: bytes, position: int, value: int) -> tuple[int, int]:
     return value, position
 
 
-def length(data: bytes, position: int, value: int) -> tuple[int, int]:
-    """A compact length that is long, or null where null is not allowed."""
-    if value:
-        value, position = varint(data, position, value)
-    if value == 0:  # also when it was said in more bytes than needed
+def compact_bytes_or_null(data: bytes, position: int) -> tuple[bytes | None, int]:
+    """Bytes with a compact length of any size, which starts at the position."""
+    end = skip_compact_bytes(data, position, True)
+    size = data[position]
+    position += 1
+    if size > 127:
+        size, position = varint(data, position, size)
+    return (None if size == 0 else data[position:end]), end
+
+
+def compact_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
+    """Bytes with a compact length of any size that cannot be null."""
+    found, position = compact_bytes_or_null(data, position)
+    if found is None:
         raise Malformed
-    return value, position
+    return found, position
+
+
+def skip_compact_bytes(data: bytes, position: int, nullable: bool) -> int:
+    """The position behind bytes with a compact length of any size."""
+    size = data[position]
+    position += 1
+    if size > 127:
+        size, position = varint(data, position, size)
+    if size == 0:  # also when it was said in more bytes than needed
+        if not nullable:
+            raise Malformed
+        return position
+    return position + size - 1
 
 
 def count(data: bytes, position: int, value: int) -> tuple[int, int]:
     """A compact count that is long, or null where null is not allowed."""
-    value, position = length(data, position, value)
-    if value > COLLECTION_ELEMENTS_MAX + 1:
+    if value:
+        value, position = count_or_null(data, position, value)
+    if value == 0:  # also when it was said in more bytes than needed
         raise Malformed
     return value, position
 

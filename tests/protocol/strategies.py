@@ -49,7 +49,7 @@ def bodies(
     """Objects of the message's class, in one version.
 
     `tame` ones hold only what other implementations accept: strings that are unicode, error codes
-    that exist, plausible times, no unknown tags that another version knows. Without `tags` there
+    that exist, plausible times, no tags that could be left out or that another version knows. Without `tags` there
     are no unknown tags at all.
     """
     return _struct(schema.layout(message, version), tame, tags)
@@ -63,7 +63,10 @@ def _struct(layout: Layout, tame: bool, tags: bool) -> st.SearchStrategy[Any]:
     for slot in layout.tagged:
         # Half of them absent: then they have their default.
         default = getattr(cls(), slot.name)
-        fields[slot.name] = st.one_of(st.just(default), _slot(slot, tame, tags))
+        some = _slot(slot, tame, tags)
+        if tame:
+            some = some.map(_without_defaults)
+        fields[slot.name] = st.one_of(st.just(default), some)
     if layout.flexible and tags:
         known = {slot.tag for slot in layout.tagged}
         if tame:
@@ -73,6 +76,11 @@ def _struct(layout: Layout, tame: bool, tags: bool) -> st.SearchStrategy[Any]:
         pairs = some.map(lambda found: tuple(sorted(found.items())))
         fields["unknown_tags"] = st.one_of(st.just(()), pairs)
     return st.builds(cls, **fields)
+
+
+def _without_defaults(value: Any) -> Any:
+    """None for a struct of defaults: other implementations do not send it."""
+    return None if hasattr(value, "unknown_tags") and value == type(value)() else value
 
 
 def _slot(slot: Slot, tame: bool, tags: bool) -> st.SearchStrategy[Any]:

@@ -206,6 +206,20 @@ def test_tags_survive_byte_for_byte(tags):
     assert encoded(API_VERSIONS, 3, found) == data
 
 
+def test_a_tagged_struct_that_was_sent_with_defaults_is_not_absent():
+    message = schema.named("FetchResponse")
+    partition = messages.FetchResponse.PartitionData(
+        current_leader=messages.FetchResponse.LeaderIdAndEpoch()
+    )
+    topic = messages.FetchResponse.FetchableTopicResponse(partitions=[partition])
+    data = encoded(message, 12, messages.FetchResponse(responses=[topic]))
+    assert bytes.fromhex("01 01 09 ffffffff ffffffff 00") in data
+    found = decoded(message, 12, data).responses[0].partitions[0]
+    assert found.current_leader == messages.FetchResponse.LeaderIdAndEpoch()
+    assert found.diverging_epoch is None
+    assert encoded(message, 12, decoded(message, 12, data)) == data
+
+
 def test_known_tags_may_come_in_any_order():
     data = bytes.fromhex("0000 01 00000000 02 03 01 01 01 08 0000000000000007")
     found = decoded(API_VERSIONS, 3, data)

@@ -23,9 +23,17 @@ def test_defaults_are_kafkas():
     assert empty.brokers == []
     assert empty.unknown_tags == ()
     assert empty.brokers is not METADATA().brokers
-    partition = messages.FetchResponse.PartitionData()
-    assert partition.current_leader == messages.FetchResponse.LeaderIdAndEpoch()
-    assert partition.current_leader.leader_id == -1
+    assert messages.FetchResponse.LeaderIdAndEpoch().leader_id == -1
+    create = messages.DescribeTopicPartitionsRequest
+    assert create().cursor is None
+    assert messages.AlterReplicaLogDirsRequest().dirs == []
+    assert messages.FetchResponse.PartitionData().current_leader is None
+
+
+def test_a_struct_is_made_where_it_cannot_be_absent():
+    made = messages.StreamsGroupDescribeResponse.TopologyDescriptionGlobalStore()
+    assert made.source == messages.StreamsGroupDescribeResponse.TopologyDescriptionNode()
+    assert made.source is not made.processor
 
 
 def test_they_compare_copy_and_print():

@@ -26,7 +26,8 @@ def nullable(request: messages.MetadataRequest, fetch: messages.FetchResponse) -
     assert_type(request.topics, list[messages.MetadataRequest.MetadataRequestTopic] | None)
     assert_type(fetch.responses[0].partitions[0].records, bytes | None)
     assert_type(
-        fetch.responses[0].partitions[0].current_leader, messages.FetchResponse.LeaderIdAndEpoch
+        fetch.responses[0].partitions[0].current_leader,
+        messages.FetchResponse.LeaderIdAndEpoch | None,
     )
 
 
