@@ -276,7 +276,7 @@ def _serve(serve_options, live: bool) -> int:
         return _say(f"kproxy run: {error}", 1)
     except FileExistsError as error:
         why = (
-            f"{error.filename} exists; kproxy does not overwrite a recording, give another --record"
+            f"{error.filename} exists and is not overwritten; give another --record"
         )
         return _say(f"kproxy run: {why}", 1)
     except OSError as error:
@@ -348,14 +348,15 @@ def _address(
         host, port_text = text, ""
     elif not colon:
         host, port_text = text, ""
-    if host.startswith("[") and host.endswith("]"):
+    bracketed = host.startswith("[") and host.endswith("]")
+    if bracketed:
         host = host[1:-1]
-    elif ":" in host:
-        raise UsageError(f"{option} {text!r}: write an IPv6 address in brackets, as in [::1]:9092")
     if not host:
         raise UsageError(f"{option} {text!r}: the host is missing; give HOST:PORT")
     if "/" in host or any(character.isspace() for character in host):
         raise UsageError(f"{option} {text!r} is not HOST:PORT")
+    if ":" in host and not bracketed:
+        raise UsageError(f"{option} {text!r}: write an IPv6 address in brackets, as in [::1]:9092")
     if not port_text:
         if port_default is None:
             raise UsageError(f"{option} {text!r}: the port is missing; give HOST:PORT")

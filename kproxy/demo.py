@@ -12,6 +12,8 @@ some Metadata with one byte too many; kproxy passes that on and records it as it
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -74,11 +76,21 @@ async def _demo(bootstrap: list[tuple[str, int]], path: Path, out: TextIO) -> in
     live.finish()
     say(f"\nThe consumer got {consumed} of {_RECORDS} records. Both believed kproxy to be Kafka.")
     say("All of it is recorded. Look at it:\n")
-    say(f"    kproxy show {path}")
-    say(f"    kproxy show --json {path}\n")
+    program = _program()
+    say(f"    {program} show {path}")
+    say(f"    {program} show --json {path}\n")
     say("With a cluster of yours (give your application the address that it prints):\n")
-    say("    kproxy run --bootstrap HOST:PORT")
+    say(f"    {program} run --bootstrap HOST:PORT")
     return 0 if consumed == _RECORDS else 1
+
+
+def _program() -> str:
+    """What to type for kproxy here: its name if that is on the path, else how it was called."""
+    called = sys.argv[0]
+    on_path = shutil.which("kproxy")
+    if on_path and os.path.samefile(on_path, called):
+        return "kproxy"
+    return called if os.access(called, os.X_OK) else f"{sys.executable} -m kproxy"
 
 
 async def _serve(

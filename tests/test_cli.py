@@ -1,0 +1,141 @@
+"""What is typed, and what is said when it cannot be done: one line, and the right exit code."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kproxy import __version__
+from kproxy.cli import main
+
+DEMO = Path(__file__).parent.parent / "recordings" / "demo.mcap"
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command that ends at once."""
+    try:
+        code = main(arguments)
+    except SystemExit as stop:
+        code = stop.code
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run"], "--bootstrap"),
+        (["run", "--bootstrap", "a:1", "--wat"], "--wat"),
+        (["fly"], "fly"),
+        (["run", "--bootstrap", ""], "names no address"),
+        (["run", "--bootstrap", ","], "names no address"),
+        (["run", "--bootstrap", "host:port"], "'port' is not a port"),
+        (["run", "--bootstrap", "host:0"], "'0' is not a port"),
+        (["run", "--bootstrap", "host:70000"], "'70000' is not a port"),
+        (["run", "--bootstrap", ":9092"], "host is missing"),
+        (["run", "--bootstrap", "http://host:9092"], "is not HOST:PORT"),
+        (["run", "--bootstrap", "a b:9092"], "is not HOST:PORT"),
+        (["run", "--bootstrap", "::1:9092"], "in brackets"),
+        (["run", "--bootstrap", "a:1", "--listen", "localhost"], "port is missing"),
+        (["run", "--bootstrap", "a:1", "--node-port", "1"], "is not ID=PORT"),
+        (["run", "--bootstrap", "a:1", "--node-port", "x=1"], "is not ID=PORT"),
+        (["run", "--bootstrap", "a:1", "--rotate", "soon"], "is not a duration"),
+        (["run", "--bootstrap", "a:1", "--idle-timeout", "1 week"], "is not a duration"),
+        (["run", "--bootstrap", "a:1", "--connections-max", "0"], "at least 1"),
+        (["run", "--bootstrap", "a:1", "--backlog-bytes-max", "much"], "is not a size"),
+        (["run", "--bootstrap", "a:1", "--record", "x", "--no-record"], "not allowed with"),
+        (["run", "--bootstrap", "no.such.host.invalid:9092"], "cannot resolve"),
+        (["show"], "FILE"),
+    ],
+)
+def test_a_mistake_in_what_was_typed_is_one_line_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    code, out, err = said(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1 and err.startswith("kproxy")
+
+
+@pytest.mark.parametrize("command", ["show", "recover"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("missing.mcap", None), ("empty.mcap", b""), ("text.mcap", b"hello\n" * 50)],
+)
+def test_a_file_that_is_no_recording_is_one_line_and_exit_code_1(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str, name: str, content
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    code, out, err = said(capsys, command, str(path))
+    assert (code, out) == (1, "")
+    assert name in err and err.count("\n") == 1
+    assert content is None or path.read_bytes() == content
+
+
+def test_a_recording_is_not_overwritten(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "mine.mcap"
+    path.write_bytes(b"precious")
+    arguments = ["run", "--bootstrap", "127.0.0.1:1", "--listen", "127.0.0.1:0"]
+    code, out, err = said(capsys, *arguments, "--record", str(path))
+    assert (code, out) == (1, "")
+    assert "mine.mcap" in err and "not overwritten" in err
+    assert path.read_bytes() == b"precious"
+
+
+def test_the_version_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "--version") == (0, f"kproxy {__version__}\n", "")
+    code, out, _ = said(capsys, "--help")
+    assert code == 0
+    for command in ("run", "show", "recover", "demo"):
+        assert command in out
+    assert said(capsys)[0] == 2
+
+
+def test_a_torn_recording_is_shown_as_far_as_it_goes_and_recovered(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    whole = said(capsys, "show", str(DEMO))[1].splitlines()
+    torn = tmp_path / "torn.mcap"
+    data = DEMO.read_bytes()
+    torn.write_bytes(data[: len(data) * 2 // 3])
+    code, out, err = said(capsys, "show", str(torn))
+    assert code == 0
+    shown = out.splitlines()
+    assert 0 < len(shown) < len(whole)
+    assert "torn" in err and "kproxy recover" in err
+    code, out, err = said(capsys, "recover", str(torn))
+    assert code == 0 and "torn.mcap" in out
+    code, out, err = said(capsys, "show", str(torn))
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) == len(shown)
+
+
+def test_output_cut_off_by_head_ends_quietly() -> None:
+    command = f"{sys.executable} -m kproxy show --json {DEMO} | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
+    assert done.stdout.startswith('{"number"') and done.stderr == ""
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+def test_a_taken_port_is_one_line_and_exit_code_1() -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "kproxy", "run", "--bootstrap", "127.0.0.1:1"]
+        done = subprocess.run(
+            [*command, "--listen", f"127.0.0.1:{port}", "--no-record"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+    assert done.returncode == 1 and done.stdout == ""
+    assert "port is taken" in done.stderr and done.stderr.count("\n") == 1
