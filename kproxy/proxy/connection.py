@@ -109,7 +109,7 @@ class Connection:
         actions = self._passed(side, out, len(data))
         if side is Side.BROKER:
             self._after_responses(actions, now)
-        elif len(self.pending) >= self._pending_max and not self._paused:
+        elif len(self.pending) >= self._pending_max and not self._paused and not self._ended:
             self._paused = True
             actions.append(Pause(self.number))
         return actions
@@ -154,7 +154,8 @@ class Connection:
         if self.responses.accepted_tokens:
             self.responses.accepted_tokens = False
             self._requests.start_tokens()
-        if self._paused and len(self.pending) <= self._pending_max // 2:
+        if self._paused and (self._ended or len(self.pending) <= self._pending_max // 2):
+            # A broker that has ended answers no more: the client's end is all that is waited for.
             self._paused = False
             actions.append(Resume(self.number))
         if self._ended and not self.responses.waiting:

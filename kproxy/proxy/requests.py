@@ -33,9 +33,11 @@ from kproxy.exchange.entries import (
 from kproxy.protocol import ProtocolError, codec, decode_request, is_known, schema
 from kproxy.proxy.stream import (
     TOKEN_BYTES_MAX,
+    VIEWED_BYTES_MIN,
     Output,
     Partial,
     Violation,
+    part,
     redact_frame,
 )
 from kproxy.proxy.traits import (
@@ -50,6 +52,9 @@ from kproxy.proxy.traits import (
 
 _PENDING_BYTES_MAX = 4096
 """Up to this size a request is kept until its answer; of larger ones only what they were."""
+
+_FRONT_BYTES = 4096
+"""In which the acks of nearly every Produce request are found."""
 
 _START = struct.Struct(">ihhi")
 _START_BYTES = 12
@@ -104,9 +109,9 @@ class RequestStream:
                     break
                 position = stop
         except Violation:
-            out.pieces.append(data[:position])
+            out.pieces.append(part(data, 0, position))
             raise
-        out.pieces.append(data[:position] if self._tail else data)
+        out.pieces.append(part(data, 0, position))
 
     def _whole_frames(self, data: bytes, position: int, end: int, now: int, out: Output) -> int:
         """Take the frames that are whole: the hot path. Returns the offset behind them."""
@@ -126,7 +131,7 @@ class RequestStream:
                 api_version,
                 correlation_id,
                 now,
-                [data[position:stop]],
+                [part(data, position, stop) if size > VIEWED_BYTES_MIN else data[position:stop]],
                 size + 4,
             )
             if traits(api_key, api_version) & REQUEST_TRAITS or size > _PENDING_BYTES_MAX:
@@ -170,7 +175,7 @@ class RequestStream:
         stop = position + 4 + size
         if stop <= end:
             return self._whole_frames(data, position, end, now, out)
-        piece = data[position:end]
+        piece = part(data, position, end)
         frame = self._make(api_key, api_version, correlation_id, [piece], size + 4, now)
         secret = bool(traits(api_key, api_version) & SECRET_REQUEST)
         self._partial = Partial(frame, stop - end, secret, len(piece))
@@ -179,7 +184,7 @@ class RequestStream:
     def _continue(self, data: bytes, now: int, out: Output) -> int:
         partial = self._partial
         stop = min(len(data), partial.left)
-        partial.frame.pieces.append(data[:stop])
+        partial.frame.pieces.append(part(data, 0, stop))
         if partial.will_cut(stop) and partial.frame.api_key == PRODUCE_KEY:
             # The acks are near the front: read them before it is cut off for the recording.
             _look_at_acks(partial.frame)
@@ -281,7 +286,7 @@ def _acks(frame: Frame) -> int | None:
     """The acks of a Produce request of which at least the front is there; None if unknown."""
     # A version newer than our table is read as the newest that is in it.
     version = min(frame.api_version, _produce_newest())
-    for data in (frame.pieces[0], frame.data):
+    for data in (bytes(frame.pieces[0][:_FRONT_BYTES]), frame.data):
         if version != frame.api_version:
             data = data[:6] + version.to_bytes(2) + data[8:]
         try:

@@ -35,9 +35,11 @@ from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.rewrite import AddressFields, Splice
 from kproxy.proxy.stream import (
     TOKEN_BYTES_MAX,
+    VIEWED_BYTES_MIN,
     Output,
     Partial,
     Violation,
+    part,
     redact_frame,
 )
 from kproxy.proxy.traits import (
@@ -176,9 +178,9 @@ class ResponseStream:
                         break
                 partial = self._partial
                 stop = min(end, position + partial.left)
-                passed = self._pass(partial, data[position:stop], now, out)
+                passed = self._pass(partial, part(data, position, stop), now, out)
                 if position + passed < stop:
-                    out.pieces.append(data[kept : position + passed])
+                    out.pieces.append(part(data, kept, position + passed))
                     kept = stop
                 position = stop
                 if not partial.left:
@@ -187,10 +189,10 @@ class ResponseStream:
                         self._backlog.append(data[position:])
                         return
         except Violation:
-            out.pieces.append(data[kept:position])
+            out.pieces.append(part(data, kept, position))
             raise
         if kept < position:
-            out.pieces.append(data[kept:position] if kept or position < end else data)
+            out.pieces.append(part(data, kept, position))
 
     def _whole_frames(self, data: bytes, position: int, end: int, now: int, out: Output) -> int:
         """Take the frames that are whole, due and unremarkable: the hot path.
@@ -217,7 +219,7 @@ class ResponseStream:
                 request.api_version,
                 correlation_id,
                 now,
-                [data[position:stop]],
+                [part(data, position, stop) if size > VIEWED_BYTES_MIN else data[position:stop]],
                 size + 4,
                 0,
                 0,

@@ -27,6 +27,17 @@ TOKEN_BYTES_MAX = 512 << 10
 """Kafka's sasl.server.max.receive.size."""
 
 
+VIEWED_BYTES_MIN = 16 << 10
+"""From this size on a part of a chunk is a view of it instead of a copy."""
+
+
+def part(data: bytes, start: int, stop: int) -> bytes | memoryview:
+    """Return a part of a chunk: a copy if it is small, else a view."""
+    if stop - start < VIEWED_BYTES_MIN or stop - start == len(data):
+        return data[start:stop]
+    return memoryview(data)[start:stop]
+
+
 class Violation(Exception):
     """A peer broke the protocol; the text says how, and what is likely wrong."""
 
