@@ -1,0 +1,11 @@
+"""A few seconds of fuzzing in every run; `python -m tests.fuzz.codec` goes on for longer."""
+
+from __future__ import annotations
+
+from tests.fuzz import codec
+
+
+def test_the_codec_for_a_few_seconds():
+    inputs, accepted = codec.run(seed=1, seconds=600, inputs_max=15_000)
+    assert inputs == 15_000
+    assert 0.05 < accepted / inputs < 0.95
