@@ -81,6 +81,8 @@ class Pump:
         self._transport = transport
         self._selector = selectors.DefaultSelector()
         self._links: dict[int, Link] = {}
+        self._lost: list[tuple[End, OSError]] = []
+        """Peers that were found gone while sending to them."""
         self._numbers = itertools.count(1)
         self._nursery: trio.Nursery
         self._accepting: trio.Nursery
@@ -195,7 +197,11 @@ class Pump:
             except (OSError, trio.TooSlowError) as error:
                 reasons.append(f"{host}:{port} {why(error)}")
                 continue
-            self._perform(self._cluster.dialled(number, (host, port), self._clock()))
+            actions = self._cluster.dialled(number, (host, port), self._clock())
+            if not actions:  # it was closed in the meantime
+                await trio.aclose_forcefully(stream)
+                return None
+            self._perform(actions)
             return stream
         reason = "no broker: " + ", ".join(reasons)
         self._perform(self._cluster.not_dialled(number, reason, self._clock()))
@@ -326,6 +332,9 @@ class Pump:
             elif kind is Fail:
                 self.failure = action.text
                 self._nursery.cancel_scope.cancel()
+        while self._lost:
+            # Only now, so that what the actions record comes before the end of its connection.
+            self._broken(*self._lost.pop())
 
     def _send(self, action: Send) -> None:
         link = self._links.get(action.connection)
@@ -336,7 +345,7 @@ class Pump:
         try:
             end.send(pieces[0] if len(pieces) == 1 else b"".join(pieces), action.frames)
         except OSError as error:
-            self._broken(end, error)
+            self._lost.append((end, error))
             return
         if end.blocked:
             self._watch(end)
@@ -350,7 +359,7 @@ class Pump:
         try:
             end.send_eof()
         except OSError as error:
-            self._broken(end, error)
+            self._lost.append((end, error))
 
     def _pause(self, number: int, paused: bool) -> None:
         link = self._links.get(number)

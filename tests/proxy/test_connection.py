@@ -411,6 +411,18 @@ def test_a_client_that_asks_without_end_is_not_read_until_answers_come() -> None
     assert not player.paused
 
 
+def test_a_client_is_read_again_when_its_broker_has_ended() -> None:
+    """Otherwise nobody would notice that the client ends too."""
+    player = Player(Settings([BROKER], pending_requests_max=2))
+    player.connect()
+    player.client(heartbeat(1) + heartbeat(2))
+    assert player.paused == {1}
+    end(player, Side.BROKER)
+    assert not player.paused
+    player.client(heartbeat(3))
+    assert not player.paused
+
+
 def test_a_request_over_the_limit_ends_the_connection() -> None:
     player = Player(Settings([BROKER], request_bytes_max=200))
     player.connect()

@@ -31,9 +31,8 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.exchange import pair
 from kproxy.protocol import decode_response
-from tests.simulation.filling import ADDRESSES
 from tests.simulation.link import Link
-from tests.simulation.scripts import NO_API, Answer, Step
+from tests.simulation.scripts import Answer, Step
 from tests.simulation.world import START_NS, World
 
 _STREAMED_BYTES_MIN = 256 << 10
@@ -166,9 +165,7 @@ def _check_request(frame: Frame, step: Step) -> None:
     assert bool(frame.flags & OPAQUE) == (not step.known)
 
 
-def _check_recorded(
-    frame: Frame, data: bytes, recorded: bytes, secret: bool, head: int
-) -> None:
+def _check_recorded(frame: Frame, data: bytes, recorded: bytes, secret: bool, head: int) -> None:
     """A whole frame is recorded as it came, but for its secrets."""
     assert bool(frame.flags & REDACTED) == (frame.data != data) or data == recorded
     if frame.data != recorded:
@@ -290,9 +287,7 @@ def _check_accounts(
         assert frame.frame_bytes == 0 and not frame.data
 
 
-def _check_times(
-    requests: list[Frame], responses: list[Frame], unanswered: list[Frame]
-) -> None:
+def _check_times(requests: list[Frame], responses: list[Frame], unanswered: list[Frame]) -> None:
     last = 0
     for frame in requests:
         assert last <= frame.received_ns, "requests out of order in time"

@@ -13,7 +13,6 @@ once.
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -43,7 +42,7 @@ ENDINGS = (
 )
 """How a connection ends: who does it, and how."""
 
-_CHUNKS = (1, 3, 13, 100, 1500, 65_536, 65_536, 1 << 22)
+_CHUNKS = (1, 5, 13, 100, 1500, 1500, 65_536, 65_536, 65_536, 1 << 22)
 
 
 class Wire:
@@ -116,6 +115,8 @@ class Link:
         self.tail: dict[Side, bytes] = {Side.CLIENT: b"", Side.BROKER: b""}
         """What a peer sent last that is no whole frame."""
         self.dialling = True
+        self.paused = False
+        """Whether the machine wants nothing read from the client for now."""
         self.closed = False
         self.hows = {"violation"} if world.settings.nodes_max < 1000 else set()
         """The ways in which this connection may have ended by now."""
@@ -150,7 +151,8 @@ class Link:
             found.append(move)
         for side in Side:
             wire, other = self.wires[side], self.outboxes[1 - side]
-            if (len(wire) or wire.ended or wire.broken) and not other.waiting:
+            paused = self.paused and side is Side.CLIENT
+            if (len(wire) or wire.ended or wire.broken) and not other.waiting and not paused:
                 found.append(self._read_client if side is Side.CLIENT else self._read_broker)
             if self.outboxes[side].waiting:
                 found.append(self._flush_client if side is Side.CLIENT else self._flush_broker)
@@ -316,11 +318,10 @@ class Link:
     def _read(self, side: Side) -> None:
         """Give the machine a few chunks of what has arrived from one side."""
         world, wire, other = self.world, self.wires[side], self.outboxes[1 - side]
-        chunk = self._chunk[side]
-        if len(wire) > 4000 and chunk < 100:
-            chunk = 1500
+        # A byte at a time is for small frames: the larger, the more at once.
+        chunk = max(self._chunk[side], len(wire) // 60)
         for _ in range(self.rng.randint(1, 8)):
-            if self.closed or other.waiting:
+            if self.closed or other.waiting or (self.paused and side is Side.CLIENT):
                 return
             if not len(wire):
                 if wire.broken:
@@ -330,7 +331,10 @@ class Link:
                     wire.ended = False
                     world.ended(self, side)
                 return
-            size = chunk if self.rng.random() < 0.5 else self.rng.randint(1, chunk)
+            how = self.rng.random()
+            size = chunk if how < 0.5 else self.rng.randint(1, chunk)
+            if how > 0.97:
+                size = self.rng.choice((1, 3, 4, 7, 8, 9, 11, 12, 13))
             data = wire.take(size)
             self.fed[side] += len(data)
             world.fed(self, side, data)
@@ -412,10 +416,9 @@ class Link:
         received += data
         if side is Side.BROKER:
             assert self.said.startswith(data, start), "the broker got what the client did not send"
-            while (
-                self._arrived_at_broker < len(self._ends)
-                and self._ends[self._arrived_at_broker] <= len(received)
-            ):
+            while self._arrived_at_broker < len(self._ends) and self._ends[
+                self._arrived_at_broker
+            ] <= len(received):
                 if self.script[self._arrived_at_broker].answer:
                     self._due.append(self._arrived_at_broker)
                 self._arrived_at_broker += 1

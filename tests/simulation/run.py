@@ -78,9 +78,7 @@ def main() -> int:
     started = time.monotonic()
     done = frames = 0
     with multiprocessing.Pool(options.processes) as pool:
-        for count, failed, recorded in pool.imap_unordered(
-            _batch, range(*options.seeds, _BATCH)
-        ):
+        for count, failed, recorded in pool.imap_unordered(_batch, range(*options.seeds, _BATCH)):
             done += count
             frames += recorded
             if failed:

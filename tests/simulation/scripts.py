@@ -54,6 +54,7 @@ BROKER_GARBAGE = (
     b"\xff\xff\xff\xff1234",
     b"\0\0\0\2ab",
     b"\0\0\0\0",
+    b"\x40\0\0\0a token of a gigabyte",
 )
 
 
@@ -88,6 +89,13 @@ class Answer:
         for item, theirs in zip(self.addressed, self.theirs, strict=True):
             item.host, item.port = theirs
         return data
+
+    def again(self, correlation_id: int) -> Answer:
+        """The same answer to another request: brokers repeat themselves."""
+        header = attrs.evolve(self.message.header, correlation_id=correlation_id)
+        message = attrs.evolve(self.message, header=header)
+        data = encode_response(message, self.api_key)
+        return attrs.evolve(self, data=data, recorded=data, message=message, garbage=False)
 
 
 @attrs.define(eq=False)
@@ -126,6 +134,8 @@ class Scripts:
         self._filler = filler
         self._malformed = malformed
         """Whether brokers sometimes send what cannot be decoded."""
+        self._last: dict[tuple[int, int], Answer] = {}
+        """The last answer with addresses, by API and version."""
 
     def script(self, length: int) -> list[Step]:
         """The steps of one connection."""
@@ -163,8 +173,10 @@ class Scripts:
     def _any(self, correlation_id: int) -> Step:
         rng = self._rng
         kind = rng.random()
-        if kind < 0.05:
+        if kind < 0.04:
             return self._unknown(correlation_id)
+        if kind < 0.05:
+            return self._headless(correlation_id)
         if kind < 0.35:
             key = rng.choice(_ADDRESS_KEYS)
         elif kind < 0.5:
@@ -251,6 +263,16 @@ class Scripts:
         answer = Answer(data, data, api_key=key)
         return Step(frame, frame, lambda: answer, key, version, correlation_id, known=False)
 
+    def _headless(self, correlation_id: int) -> Step:
+        """A request of a known API that is nothing but the fixed part of its header."""
+        key = self._rng.choice((PRODUCE, PRODUCE, FETCH, METADATA, 33, HANDSHAKE))
+        version = 1 if key == HANDSHAKE else self._rng.choice(_VERSIONS[key])
+        frame = _framed(struct.pack(">hhi", key, version, correlation_id))
+        data = _framed(struct.pack(">i", correlation_id))
+        answer = Answer(data, data, is_sensitive(key, "response"), api_key=key)
+        secret = is_sensitive(key, "request")
+        return Step(frame, frame, lambda: answer, key, version, correlation_id, secret=secret)
+
     # ---- SASL tokens without headers (KIP-43)
 
     def _raw_sasl(self, ids) -> list[Step]:
@@ -264,9 +286,7 @@ class Scripts:
         header = messages.ResponseHeader(correlation_id=correlation_id)
         data = encode_response(Response(header, made, 0), HANDSHAKE)
         answer = Answer(data, data, api_key=HANDSHAKE)
-        steps = [
-            Step(frame, recorded, lambda: answer, HANDSHAKE, 0, correlation_id, wait=True)
-        ]
+        steps = [Step(frame, recorded, lambda: answer, HANDSHAKE, 0, correlation_id, wait=True)]
         if refused:
             return steps
         match mechanism:
@@ -321,6 +341,9 @@ class Scripts:
             content = filler.secret() if secret else rng.randbytes(rng.randint(0, 60))
             data = _framed(struct.pack(">i", correlation_id), content)
             return Answer(data, _blanked(data, 8) if secret else data, secret, api_key=key)
+        last = self._last.get((key, version))
+        if last and rng.random() < 0.3:
+            return last.again(correlation_id)
         before = len(filler.secrets)
         body_version = version
         if key == API_VERSIONS and version and rng.random() < 0.2:
@@ -338,13 +361,19 @@ class Scripts:
         data = encode_response(message, key)
         recorded = starred(data, filler.secrets[before:])
         addressed = filler.addressed
-        if not trailing and self._malformed and rng.random() < 0.03 and len(data) > 20:
+        if not trailing and self._malformed and rng.random() < 0.03 and len(data) > 24:
             # It does not decode, so it passes as it is; blanked out, if it could hold secrets.
-            data = _cut(data, rng.randint(1, min(len(data) - 9, 12)))
+            if len(data) > 1000:
+                data = data[:8] + b"\xff" * 16 + data[24:]
+            else:
+                data = _cut(data, rng.randint(1, 12))
             recorded = _blanked(data, 8) if secret else data
             addressed = []
         theirs = [(item.host, item.port) for item in addressed]
-        return Answer(data, recorded, secret, False, message, addressed, theirs, key)
+        made = Answer(data, recorded, secret, False, message, addressed, theirs, key)
+        if addressed:
+            self._last[key, version] = made
+        return made
 
 
 def _framed(*parts: bytes) -> bytes:

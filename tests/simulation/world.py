@@ -26,12 +26,14 @@ from kproxy.proxy.actions import (
     Fail,
     Listen,
     Log,
+    Pause,
     Record,
+    Resume,
     Send,
 )
 from kproxy.proxy.cluster import Cluster
-from kproxy.proxy.settings import Settings
 from kproxy.proxy.rewrite import BrokerAddress
+from kproxy.proxy.settings import Settings
 from tests.simulation.filling import Filler
 from tests.simulation.link import Link
 from tests.simulation.scripts import Scripts
@@ -85,6 +87,7 @@ class World:
             advertised_host=rng.choice((None, None, "h", "kproxy.test", "long.name." * 20)),
             node_ports={1: 7} if rng.random() < 0.2 else {},
             idle_seconds=rng.choice((600, 5)),
+            pending_requests_max=rng.randint(1, 4) if rng.random() < 0.15 else 1000,
             nodes_max=3 if rng.random() < 0.05 else 1000,
             check_addresses=rng.random() < 0.3,
         )
@@ -115,6 +118,9 @@ class World:
         rng = self.rng
         many = len(self.past.setdefault(node_id, []))
         host = f"broker-{node_id}-{many}" + rng.choice(("", ".internal.example", "." + "y" * 180))
+        ours = self.settings.advertised_host
+        if ours and len(ours) > 5 and rng.random() < 0.3:
+            host = host[: len(ours)].ljust(len(ours), "z")
         self.brokers[node_id] = (host, rng.randint(1, 65_535))
         self.past[node_id].append(self.brokers[node_id])
 
@@ -273,10 +279,18 @@ class World:
                 case Eof():
                     if not self._link(action).send_eof(action.side):
                         gone.append((self._link(action), action.side))
+                case Pause() | Resume():
+                    paused = isinstance(action, Pause)
+                    assert self._link(action).paused != paused
+                    self._link(action).paused = paused
                 case Record():
                     self.entries += action.entries
                 case Close():
-                    self._link(action).close(action.abrupt)
+                    link = self._link(action)
+                    link.close(action.abrupt)
+                    assert not self.cluster.closed(link.number, Side.CLIENT, "eof", "", self.now)
+                    assert not self.cluster.receive(link.number, Side.BROKER, b"late", self.now)
+                    assert not self.cluster.dialled(link.number, ("late", 1), self.now)
                 case Dial():
                     self._link(action).addresses = list(action.addresses)
                 case Listen():
