@@ -66,7 +66,8 @@ def _check_link(world: World, link: Link) -> None:
     _check_responses(world, link, requests, responses)
     _check_accounts(link, requests, responses, unanswered)
     _check_times(requests, responses, unanswered)
-    if link.number not in world.disturbed and closed["how"] != "violation":
+    garbage = "violation" in (closed["how"], *link.hows)
+    if link.number not in world.disturbed and not garbage:
         _check_all_arrived(world, link)
 
 

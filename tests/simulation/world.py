@@ -87,7 +87,7 @@ class World:
             advertised_host=rng.choice((None, None, "h", "kproxy.test", "long.name." * 20)),
             node_ports={1: 7} if rng.random() < 0.2 else {},
             idle_seconds=rng.choice((600, 5)),
-            pending_requests_max=rng.randint(1, 4) if rng.random() < 0.15 else 1000,
+            pending_requests_max=rng.randint(2, 5) if rng.random() < 0.15 else 1000,
             nodes_max=3 if rng.random() < 0.05 else 1000,
             check_addresses=rng.random() < 0.3,
         )
