@@ -347,9 +347,6 @@ def _write_elements(source: Source, slot: Slot, target: str) -> None:
         )
         return
     items, item = source.name("r"), source.name("o")
-    if slot.struct and least_bytes(slot.struct) == 0:
-        # Nothing in the data bounds the number of such elements.
-        source("if n > len(data) - p: raise Malformed")
     source(f"{items} = []", f"{target} = {items}")
     with source.block("for _ in range(n):"):
         batch = Batch(source)
@@ -362,18 +359,3 @@ def _write_elements(source: Source, slot: Slot, target: str) -> None:
             write_slot(source, element, item, batch)
             batch.flush()
             source(f"{items}.append({item})")
-
-
-def least_bytes(layout: Layout) -> int:
-    """The fewest bytes that a struct can take."""
-    least = int(layout.flexible)
-    for slot in layout.slots:
-        if slot.struct and not slot.is_array and not slot.nullable:
-            least += least_bytes(slot.struct)
-        elif slot.struct and not slot.is_array:
-            least += 1
-        elif slot.width is not None:
-            least += slot.width
-        else:
-            least += 1 if slot.flexible else 4 if slot.is_array else 2
-    return least

@@ -14,7 +14,6 @@ import attrs
 from kproxy.protocol import wire
 from kproxy.protocol.compile_decode import (
     Batch,
-    least_bytes,
     new_source,
     write_slot,
 )
@@ -244,8 +243,6 @@ def _walk_elements(walker: Walker, slot: Slot, path: str) -> None:
         return
     below = any(one.startswith(path + ".") for one in walker.wanted)
     stride = None if below else fixed(slot.struct)
-    if least_bytes(slot.struct) == 0 and not walker.chunked:
-        source("if n > len(data) - p: raise Malformed")
     if stride is not None and not slot.struct.flexible:
         source(f"p += n * {stride}")
         return

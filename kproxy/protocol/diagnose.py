@@ -107,10 +107,7 @@ class Walk:
         if slot.is_array:
             element = attrs.evolve(slot, is_array=False, nullable=False)
             for _ in range(max(self.size(slot, path), 0)):
-                before = self.position
                 self.slot(element, path)
-                if self.position == before == len(self.data):
-                    raise self.refusal("more elements than bytes", path, truncated=True)
         elif slot.struct:
             if not slot.nullable or self.number(1, path) >= 0:
                 self.struct(slot.struct)

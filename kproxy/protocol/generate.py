@@ -176,11 +176,22 @@ def verify(merged: Release, releases: list[tuple[str, Release]]) -> None:
     for message in merged.values():
         for version in message.versions:
             release_version, definition = chosen(message, releases, version)
+            refuse_empty(schema.layout(message, version))
             if shape(schema.layout(message, version)) != shape(schema.layout(definition, version)):
                 raise SystemExit(
                     f"{message.name} v{version}: the merged field list differs from "
                     f"{release_version}'s definition"
                 )
+
+
+def refuse_empty(layout: Layout) -> None:
+    """SystemExit if a struct can take no bytes; see `schema.least_bytes`."""
+    for slot in layout.slots + layout.tagged:
+        if slot.struct is not None:
+            if schema.least_bytes(slot.struct) == 0:
+                where = ".".join(slot.struct.path)
+                raise SystemExit(f"{layout.message.name} v{layout.version}: {where} has no bytes")
+            refuse_empty(slot.struct)
 
 
 def shape(layout: Layout) -> tuple[Any, ...]:

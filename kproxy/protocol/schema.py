@@ -316,6 +316,25 @@ def _layout(
     )
 
 
+def least_bytes(layout: Layout) -> int:
+    """The fewest bytes that a struct can take.
+
+    The generator refuses a struct that can take none: its count in an array would be a promise of
+    a million elements without a byte behind it, and the memory of a decoder has to be bounded.
+    """
+    least = int(layout.flexible)
+    for slot in layout.slots:
+        if slot.struct and not slot.is_array and not slot.nullable:
+            least += least_bytes(slot.struct)
+        elif slot.struct and not slot.is_array:
+            least += 1
+        elif slot.width is not None:
+            least += slot.width
+        else:
+            least += 1 if slot.flexible else 4 if slot.is_array else 2
+    return least
+
+
 def _read_table() -> str:
     """The text of messages.txt, from wherever this package was loaded (a folder or a zip)."""
     path = os.path.join(os.path.dirname(__file__), "messages.txt")

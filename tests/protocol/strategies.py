@@ -49,8 +49,8 @@ def bodies(
     """Objects of the message's class, in one version.
 
     `tame` ones hold only what other implementations accept: strings that are unicode, error codes
-    that exist, plausible times, no tags that could be left out or that another version knows. Without `tags` there
-    are no unknown tags at all.
+    that exist, plausible times, no tags that could be left out or that another version knows.
+    Without `tags` there are no unknown tags at all.
     """
     return _struct(schema.layout(message, version), tame, tags)
 

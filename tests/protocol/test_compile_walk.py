@@ -234,6 +234,20 @@ def test_seek_refuses_what_is_malformed():
             walk.send(bytes(10))
 
 
+def test_a_refusal_behind_the_first_field_names_field_and_offset():
+    raw = fetch(messages.FetchResponse.NodeEndpoint(node_id=1, host="one"))
+    start = start_of(FETCH, 17, "node_endpoints", raw)
+    locate = codec.locate(FETCH, 17, ("node_endpoints.host",), first="node_endpoints")
+    refused = rf"node_endpoints.* at offset {len(raw) - 1}"
+    with pytest.raises(ProtocolError, match=refused) as caught:
+        locate(raw[:-1], start)
+    assert caught.value.truncated
+    message = schema.named("MetadataRequest")
+    locate = codec.locate(message, 12, (), first="allow_auto_topic_creation")
+    with pytest.raises(ProtocolError, match="allow_auto_topic_creation at offset 5: needs 1 more"):
+        locate(b"12345", 5)
+
+
 @pytest.mark.parametrize("path", ["nonsense", "topics.nonsense", "topics.name.length"])
 def test_a_path_that_no_version_has_is_a_mistake(path):
     with pytest.raises(ValueError, match="has no field"):

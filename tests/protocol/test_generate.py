@@ -90,6 +90,16 @@ def test_a_union_that_would_change_a_version_is_refused(tmp_path):
         generate.generate(jars)
 
 
+def test_a_struct_without_bytes_is_refused(tmp_path):
+    """Its count in an array could ask for a million elements that nothing bounds."""
+    inner = [{"name": "Name", "type": "string", "versions": "1+"}]
+    fields = [{"name": "Things", "type": "[]Thing", "versions": "0+", "fields": inner}]
+    definition = {"apiKey": 1, "type": "request", "name": "R", "validVersions": "0-1"}
+    text = json.dumps(definition | {"flexibleVersions": "none", "fields": fields})
+    with pytest.raises(SystemExit, match="R v0: things has no bytes"):
+        generate.generate([jar(tmp_path, "1.0", text)])
+
+
 def test_the_report_reads_well(tmp_path):
     before = generate.generate([jar(tmp_path, "3.9.2", OLD)])[0]
     after = generate.generate([jar(tmp_path, "4.10.0", NEW)])[0]
