@@ -160,13 +160,13 @@ def run(seed: int, seconds: float, inputs_max: int | None = None) -> tuple[int, 
         chosen = rng.choice(seeds)
         raw = mutated(chosen.raw, rng)
         inputs += 1
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             accepted += check(chosen.message, chosen.version, raw)
             check_frame(chosen.message, chosen.version, raw)
             if inputs % MEMORY_EVERY == 0:
                 check_memory(chosen.message, chosen.version, raw)
-            assert time.perf_counter() - start < SECONDS_PER_INPUT_MAX
+            assert time.process_time() - start < SECONDS_PER_INPUT_MAX
         except Exception:
             where = f"{chosen.message.name} v{chosen.version}"
             print(f"seed {seed}, input {inputs}: {where} {raw.hex()}", file=sys.stderr)
