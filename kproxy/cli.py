@@ -81,92 +81,95 @@ def _add_run(commands) -> None:
         " what passes follows on a terminal. Logs go to stderr. Ctrl-C stops it: answers that are"
         " due have 5 s; a second Ctrl-C ends it at once.",
     )
-    add = run.add_argument
-    add(
+    _add_place(run.add_argument_group("where it stands"))
+    _add_recording(run.add_argument_group("what it records"))
+    _add_limits(run.add_argument_group("its limits"))
+    run.add_argument("--quiet", action="store_true", help="do not show what passes")
+    run.add_argument(
+        "--check-addresses",
+        action="store_true",
+        help="for tests: end with an error if a response carries an address that is not ours",
+    )
+    run.set_defaults(run=_run)
+
+
+def _add_place(group) -> None:
+    group.add_argument(
         "--bootstrap",
         metavar="HOST:PORT[,…]",
         required=True,
         help="brokers of the cluster to begin with, tried in turn (port 9092 if none is given)",
     )
-    add(
+    group.add_argument(
         "--listen",
         metavar="HOST:PORT",
         default=_LISTEN_DEFAULT,
         help="where clients connect (default %(default)s); the broker with node id N is at"
         " PORT + 1 + N; port 0 takes any free ports",
     )
-    add(
+    group.add_argument(
         "--advertise",
         metavar="HOST",
         help="host that clients are told to connect to (default: the one at which they reached us)",
     )
-    add(
+    group.add_argument(
         "--node-port",
         metavar="ID=PORT",
         action="append",
         default=[],
         help="port for the broker with this node id; may be repeated",
     )
-    record = run.add_mutually_exclusive_group()
-    record.add_argument(
+
+
+def _add_recording(group) -> None:
+    where = group.add_mutually_exclusive_group()
+    where.add_argument(
         "--record",
         metavar="FILE",
         type=Path,
         help=f"the recording (default: {_CAPTURES}/, named by the time); never overwritten",
     )
-    record.add_argument("--no-record", action="store_true", help="record nothing")
-    add(
+    where.add_argument("--no-record", action="store_true", help="record nothing")
+    group.add_argument(
         "--rotate",
         metavar="SIZE,TIME",
         default="1GiB,1h",
         help="begin a new file at this size or age, whichever comes first (default %(default)s;"
         " off: one file)",
     )
-    add(
+    group.add_argument(
         "--record-or-die",
         action="store_true",
         help="wait for a slow disk and end on a full one, instead of counting what is lost",
     )
-    add(
-        "--idle-timeout",
-        metavar="TIME",
-        default="10min",
-        help="close a connection on which nothing arrives for so long (default %(default)s)",
-    )
-    add(
-        "--connections-max",
-        metavar="N",
-        default="10000",
-        help="close further connections at once (default %(default)s)",
-    )
-    add(
-        "--pending-requests-max",
-        metavar="N",
-        default="1000",
-        help="with so many requests unanswered on a connection, wait for answers before reading"
-        " more of them (default %(default)s)",
-    )
-    add(
-        "--request-bytes-max",
-        metavar="SIZE",
-        default="100MiB",
-        help="end a connection that sends a larger request, as Kafka's socket.request.max.bytes"
-        " does (default %(default)s)",
-    )
-    add(
-        "--backlog-bytes-max",
-        metavar="SIZE",
-        default="64MiB",
-        help="memory for what the disk has not taken yet; when a disk hangs, what is over it is"
-        " not recorded, and counted (default %(default)s)",
-    )
-    add(
-        "--check-addresses",
-        action="store_true",
-        help="for tests: end with an error if a response carries an address that is not ours",
-    )
-    add("--quiet", action="store_true", help="do not show what passes")
-    run.set_defaults(run=_run)
+
+
+def _add_limits(group) -> None:
+    for option, metavar, default, text in (
+        ("idle-timeout", "TIME", "10min", "close a connection on which nothing arrives so long"),
+        ("connections-max", "N", "10000", "close further connections at once"),
+        (
+            "pending-requests-max",
+            "N",
+            "1000",
+            "with so many requests unanswered on a connection, wait for answers before reading on",
+        ),
+        (
+            "request-bytes-max",
+            "SIZE",
+            "100MiB",
+            "end a connection that sends a larger request, as socket.request.max.bytes does",
+        ),
+        (
+            "backlog-bytes-max",
+            "SIZE",
+            "64MiB",
+            "memory for what the disk has not taken yet; while a disk hangs, what is over it is not"
+            " recorded, and counted",
+        ),
+    ):
+        help_text = f"{text} (default %(default)s)"
+        group.add_argument(f"--{option}", metavar=metavar, default=default, help=help_text)
 
 
 def _add_show(commands) -> None:
@@ -275,9 +278,7 @@ def _serve(serve_options, live: bool) -> int:
     except (ListenError, RecordingError, serve.AddressLeak, serve.RecordingFailed) as error:
         return _say(f"kproxy run: {error}", 1)
     except FileExistsError as error:
-        why = (
-            f"{error.filename} exists and is not overwritten; give another --record"
-        )
+        why = f"{error.filename} exists and is not overwritten; give another --record"
         return _say(f"kproxy run: {why}", 1)
     except OSError as error:
         return _say(f"kproxy run: {error.filename or 'recording'}: {error.strerror}", 1)

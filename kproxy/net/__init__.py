@@ -1,0 +1,1 @@
+"""Sockets, and all that waits: trio lives here, and in what starts it."""

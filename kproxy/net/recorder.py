@@ -8,8 +8,8 @@ The backlog is bounded. When it is half full the pump waits for the disk, but fo
 half a second: a disk that is merely busy costs time and not frames, and one that hangs does not
 hang the proxy. What cannot be kept, because the disk hangs (the backlog is full) or refuses (it is
 full, or gone), is counted, said in the log once, and noted in the recording as soon as it can be
-written again. With `lossless` it is the other way round: the pump waits for as long as it takes, and a disk
-that refuses ends the proxy.
+written again. With `lossless` it is the other way round: the pump waits for as long as it takes,
+and a disk that refuses ends the proxy.
 """
 
 from __future__ import annotations

@@ -63,9 +63,7 @@ class Connection:
         """What the recording says of it: node id, client address, listener, broker address."""
         self.pending: deque[Frame] = deque()
         self.responses = ResponseStream(self.pending, nodes, ours, check)
-        self._requests = RequestStream(
-            number, numbers, self.pending, settings.request_bytes_max
-        )
+        self._requests = RequestStream(number, numbers, self.pending, settings.request_bytes_max)
         self._pending_max = settings.pending_requests_max
         self._paused = False
         self._opened_ns = now

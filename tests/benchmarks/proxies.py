@@ -6,8 +6,8 @@ A load generator (tests/benchmarks/load, Go) works through each proxy in turn, a
 of each the best round counts: CPU time of the proxy per request (or per GB), which is far steadier
 than wall time, and requests per second, p50, p99 and resident memory beside it. HAProxy in TCP
 mode is the bound: C, no Kafka, no recording. Needs go, and haproxy and toxiproxy where they are to
-be compared (`apt-get install haproxy`; `go install github.com/Shopify/toxiproxy/v2/cmd/server@latest`,
-named by TOXIPROXY or found as toxiproxy-server).
+be compared (HAProxy is a package of most systems, Toxiproxy a Go module with `cmd/server`, named by
+TOXIPROXY or found as toxiproxy-server).
 """
 
 from __future__ import annotations

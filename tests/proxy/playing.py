@@ -156,3 +156,18 @@ def metadata(*brokers: tuple[int, str, int]):
         controller_id=brokers[0][0] if brokers else -1,
         topics=[kind.MetadataResponseTopic(name="orders", partitions=[])],
     )
+
+
+def heartbeat(correlation_id: int) -> bytes:
+    """A small request."""
+    return request(12, 4, messages.HeartbeatRequest(group_id="g"), correlation_id)
+
+
+def heartbeat_answer(correlation_id: int, error_code: int = 0) -> bytes:
+    """Its response."""
+    return response(12, 4, messages.HeartbeatResponse(error_code=error_code), correlation_id)
+
+
+def end(player: Player, side: Side) -> None:
+    """One side half-closes."""
+    player.perform(player.cluster.closed(1, side, "eof", "", player.tick()))

@@ -79,7 +79,9 @@ def conversation() -> list[list[Frame | Note]]:
             request(2, b"x" * 90),
         ],
         [
-            event("rewritten", START_NS + 1_400_000, number=1, side="broker", splices=[[4, 1, "dw=="]]),
+            event(
+                "rewritten", START_NS + 1_400_000, number=1, side="broker", splices=[[4, 1, "dw=="]]
+            ),
             response(1, b"\0\0\0\2ok", flags=REWRITTEN, splices=((4, 1, b"w"),)),
             event("custom", START_NS + 1, number=1),
         ],

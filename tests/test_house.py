@@ -1,0 +1,186 @@
+"""The house rules: which room may know which, how large things are, what must be said.
+
+Every rule reads the files that git tracks, so that what is left lying about does not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.bed import needs
+
+ROOT = needs.REPOSITORY
+TOP_LEVEL = {"pyproject.toml", "README.md", "kproxy", "tests", "recordings", "compose.yaml"}
+
+ROOMS = ["protocol", "exchange", "proxy", "recording", "replay", "net", "view", "cli"]
+"""A room imports only from rooms to its left, and from itself."""
+
+ABOVE = {"demo": "view", "__main__": "cli", "cli": "cli"}
+"""Modules that belong to no room, and the last room that they may import from."""
+
+SANS_IO = ["protocol", "exchange", "proxy"]
+IO = {"trio", "socket", "selectors", "time", "threading", "asyncio", "random", "subprocess"}
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+LINE_CHARACTERS_MAX = 100
+
+BANNED = {
+    r"\butils?\b": "a name that says what it is",
+    r"\bTODO\b|\bFIXME\b|\bXXX\b": "do it, or leave it out",
+    r"/work/|/root/|/tmp/lab": "no paths of a machine",
+    r"registry\.npmjs|repo1?\.maven|pypi\.org/simple|proxy\.golang": "no registry hosts",
+}
+
+
+@cache
+def tracked() -> list[Path]:
+    """The files that git tracks."""
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("this is not a git checkout")
+    return [ROOT / name for name in done.stdout.split("\0") if name and (ROOT / name).exists()]
+
+
+def modules(folder: str) -> list[Path]:
+    """The tracked Python files below a folder."""
+    return [path for path in tracked() if path.suffix == ".py" and ROOT / folder in path.parents]
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """A module's syntax tree."""
+    return ast.parse(path.read_text())
+
+
+def named(path: Path) -> str:
+    """A path as it is shown."""
+    return str(path.relative_to(ROOT))
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The absolute names of the modules that a module imports, wherever in it."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def room(name: str) -> str | None:
+    """The room of a module of kproxy."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "kproxy" and len(parts) > 1 and parts[1] in ROOMS else None
+
+
+def test_the_top_level_is_what_it_is() -> None:
+    top = {path.relative_to(ROOT).parts[0] for path in tracked()}
+    assert {name for name in top if not name.startswith(".")} == TOP_LEVEL
+
+
+def test_a_room_imports_only_rooms_before_it() -> None:
+    wrong = []
+    for path in modules("kproxy"):
+        parts = path.relative_to(ROOT / "kproxy").with_suffix("").parts
+        own = parts[0] if parts[0] in ROOMS else ABOVE.get(parts[0])
+        if own is None:
+            assert parts == ("__init__",), f"{named(path)} is in no room"
+            continue
+        allowed = ROOMS[: ROOMS.index(own) + 1]
+        for name in imported(path):
+            if (found := room(name)) and found not in allowed:
+                wrong.append(f"{named(path)} imports {name}")
+    # The command line starts the demo, which starts all the rest; nothing else does.
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", SANS_IO)
+def test_a_room_without_io_imports_none(name: str) -> None:
+    assert modules(f"kproxy/{name}") != []
+    allowed = {"kproxy/protocol/generate.py": {"subprocess"}}
+    wrong = [
+        f"{named(path)} imports {found}"
+        for path in modules(f"kproxy/{name}")
+        for found in imported(path)
+        if found.split(".")[0] in IO - allowed.get(named(path), set())
+    ]
+    assert wrong == []
+
+
+def test_recordings_can_be_read_without_trio() -> None:
+    code = (
+        "import sys, kproxy.recording, kproxy.exchange.exchange, kproxy.view.jsonl;"
+        "list(kproxy.recording.read('recordings/demo.mcap'));"
+        "sys.exit('trio' in sys.modules)"
+    )
+    python = ROOT / ".venv" / "bin" / "python"
+    import sys
+
+    command = [str(python) if python.exists() else sys.executable, "-c", code]
+    assert subprocess.run(command, cwd=ROOT).returncode == 0
+
+
+def test_files_and_functions_fit() -> None:
+    large = []
+    for path in [*modules("kproxy"), *modules("tests")]:
+        lines = len(path.read_text().splitlines())
+        if lines > FILE_LINES_MAX:
+            large.append(f"{named(path)} has {lines} lines")
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                size = node.end_lineno - node.lineno + 1
+                if size > FUNCTION_LINES_MAX:
+                    large.append(f"{named(path)}:{node.lineno} {node.name} has {size} lines")
+    assert large == []
+
+
+def test_lines_fit() -> None:
+    assert [
+        f"{named(path)}:{number}"
+        for path in [*modules("kproxy"), *modules("tests")]
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > LINE_CHARACTERS_MAX
+    ] == []
+
+
+def test_everything_public_says_what_it_is() -> None:
+    silent = []
+    for path in modules("kproxy"):
+        if not ast.get_docstring(tree(path)):
+            silent.append(named(path))
+        for node in _public(tree(path)):
+            if not ast.get_docstring(node):
+                silent.append(f"{named(path)}:{node.lineno} {node.name}")
+    for path in modules("tests"):
+        if path.name != "__init__.py" and not ast.get_docstring(tree(path)):
+            silent.append(named(path))
+    assert silent == []
+
+
+def _public(parent: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in parent.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if not node.name.startswith("_"):
+                yield node
+                if isinstance(node, ast.ClassDef):
+                    yield from _public(node)
+
+
+def test_words_that_we_do_not_use() -> None:
+    found = []
+    for path in tracked():
+        if path == Path(__file__) or path.suffix not in (".py", ".pyi", ".md", ".yaml", ".toml"):
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for pattern, instead in BANNED.items():
+                if re.search(pattern, line, re.IGNORECASE if instead[0] == "a" else 0):
+                    found.append(f"{named(path)}:{number} {line.strip()[:60]} (use: {instead})")
+    assert found == []

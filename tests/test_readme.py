@@ -1,0 +1,80 @@
+"""The README is true: its commands are the ones that are run, and what it names is there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kproxy.cli import main
+from tests.bed import needs
+
+README = (needs.REPOSITORY / "README.md").read_text()
+
+
+def shell_lines() -> list[str]:
+    """The commands in the README's shell blocks."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    return [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines()]
+
+
+def test_it_can_be_read_in_one_sitting() -> None:
+    assert len(README.splitlines()) <= 250
+
+
+def test_two_commands_do_all_the_set_up() -> None:
+    demo, tests = (line for line in shell_lines() if line.startswith("python3 -m venv"))
+    assert demo.endswith(".venv/bin/kproxy demo")
+    assert tests.endswith(".venv/bin/pytest")
+
+
+def test_ci_runs_the_test_command_character_for_character() -> None:
+    command = next(line for line in shell_lines() if line.endswith(".venv/bin/pytest"))
+    ci = (needs.REPOSITORY / ".ci" / "run").read_text().splitlines()
+    assert ci[-1] == command
+    assert "export KPROXY_REQUIRE_ALL=1" in ci
+
+
+@pytest.mark.parametrize("line", [line for line in shell_lines() if "recordings/demo" in line])
+def test_what_it_shows_of_the_recording_works(line: str) -> None:
+    words = shlex.split(line.partition("|")[0])
+    assert words[0] == "kproxy"
+    done = subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=needs.REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0 and not done.stderr
+    if "--json" in words:
+        keys = list(json.loads(done.stdout.splitlines()[0]))
+        assert ", ".join(keys) in re.sub(r"\s+", " ", README)
+
+
+def test_its_python_runs(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(needs.REPOSITORY)
+    exec(compile(code, "README.md", "exec"), {})
+    assert "billing" in capsys.readouterr().out, "the demo has slow fetches by that client"
+
+
+def test_the_options_that_it_explains_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    text = capsys.readouterr().out
+    named = set(re.findall(r"`(--[a-z-]+)", README)) - {"--json"}
+    assert named, "it explains options"
+    assert [option for option in sorted(named) if option not in text] == []
+
+
+def test_the_files_that_it_names_are_there() -> None:
+    named = re.findall(r"`(kproxy/[\w/.]+)`", README)
+    assert named
+    for name in named:
+        assert (Path(needs.REPOSITORY) / name).exists(), name
