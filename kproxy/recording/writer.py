@@ -25,6 +25,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kproxy.exchange.entries import Frame, Note
+from kproxy.recording.compression import compressor
 from kproxy.recording.crc import combine
 from kproxy.recording.files import lock
 from kproxy.recording.format import (
@@ -105,9 +106,7 @@ class Writer:
         self._closed = False
         self._untidy = False  # whether a failed write left something behind the last good chunk
         if compression == "adaptive":
-            import zstandard  # 8 ms, and only needed here
-
-            self._compress = zstandard.ZstdCompressor(level=1).compress
+            self._compress = compressor()
         elif compression == "none":
             self._compress = None
         else:

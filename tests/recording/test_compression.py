@@ -74,5 +74,5 @@ def test_a_bomb_does_not_go_off(name: str) -> None:
 
 def test_a_frame_that_claims_to_be_huge_allocates_nothing() -> None:
     claim = b"\x28\xb5\x2f\xfd\xe0" + (1 << 50).to_bytes(8, "little") + b"\1\0\0"
-    with pytest.raises(ValueError, match="instead of 1000"):
+    with pytest.raises(ValueError, match="1000 bytes"):
         decompress("zstd", claim, 1000)
