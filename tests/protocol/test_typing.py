@@ -15,10 +15,10 @@ FOLDER = Path(__file__).parent / "typing"
 
 @pytest.mark.node
 def test_pyright_has_no_complaint():
-    try:
-        import pyright  # noqa: F401
-    except ImportError:
-        needs.missing("pyright is not installed")
-    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "-p", str(FOLDER)]
+    needs.program("node")
+    pyright = [sys.executable, "-m", "pyright"]
+    if subprocess.run([*pyright, "--version"], capture_output=True, timeout=300).returncode:
+        needs.missing("pyright could not be fetched")
+    command = [*pyright, "--pythonpath", sys.executable, "-p", str(FOLDER)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert "0 errors" in done.stdout, done.stdout + done.stderr
