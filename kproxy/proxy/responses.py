@@ -61,6 +61,7 @@ STREAMED_BYTES_MIN = 256 << 10
 _START = struct.Struct(">ii")
 _START_BYTES = 8
 _BROKER = Side.BROKER
+_FRONT_BYTES = 4096
 _REMEMBERED_BYTES_MAX = 16 << 10
 _SIZE = struct.Struct(">i")
 
@@ -266,7 +267,8 @@ class ResponseStream:
         frame = _response(request, now, [], size + 4)
         self._partial = Partial(frame, size + 4, bool(found & SECRET_RESPONSE))
         if found & ADDRESSES:
-            self._hold(frame, found, data[position : min(position + 4 + size, end)])
+            front = min(position + 4 + size, position + _FRONT_BYTES)
+            self._hold(frame, found, data[position:front])
         self._partial.whole = self._held is not None or self._check is not None
         return True
 

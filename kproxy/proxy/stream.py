@@ -26,7 +26,6 @@ PIECE_BYTES_MAX = 1 << 20
 TOKEN_BYTES_MAX = 512 << 10
 """Kafka's sasl.server.max.receive.size."""
 
-
 VIEWED_BYTES_MIN = 16 << 10
 """From this size on a part of a chunk is a view of it instead of a copy."""
 

@@ -6,6 +6,7 @@ the machine works. What must have become of a frame is known from how the frame 
 
 from __future__ import annotations
 
+import bisect
 import gc
 import itertools
 import types
@@ -67,8 +68,10 @@ def _check_link(world: World, link: Link) -> None:
     _check_accounts(link, requests, responses, unanswered)
     _check_times(requests, responses, unanswered)
     garbage = "violation" in (closed["how"], *link.hows)
+    assert link.abrupt == (closed["how"] == "reset")
     if link.number not in world.disturbed and not garbage:
         _check_all_arrived(world, link)
+        _check_half_closes(link)
 
 
 # ---- what was recorded of a connection
@@ -137,6 +140,7 @@ def _check_requests(link: Link, requests: list[Frame], certain: bool) -> None:
             return
         _check_request(frame, step)
         position += len(step.request)
+        assert frame.received_ns == _when(link, Side.CLIENT, position)
         count += 1
 
 
@@ -199,10 +203,18 @@ def _check_responses(
             _check_partial(frame, answer, delivered[position:])
             return
         _check_recorded(frame, answer.data, answer.recorded, answer.secret, 8)
+        arrived = _when(link, Side.BROKER, fed)
+        assert frame.received_ns == arrived or (world.late and frame.received_ns > arrived)
         position += _check_delivered(world, link, frame, answer, delivered[position:])
         parked = bool(answer.addressed) and not frame.sent_ns
     rest = len(delivered) - position
     assert rest < 8 or link.tail[Side.BROKER], "the client got what no broker sent"
+
+
+def _when(link: Link, side: Side, position: int) -> int:
+    """When the machine had so many bytes of a side."""
+    reads = link.reads[side]
+    return reads[bisect.bisect_left(reads, (position, 0))][1]
 
 
 def _check_pairing(frame: Frame, request: Frame) -> None:
@@ -317,6 +329,16 @@ def _check_all_arrived(world: World, link: Link) -> None:
     whole = [frame for frame in mine if frame.side is Side.BROKER and not frame.flags & MORE]
     sent = sum(len(_whole_sent(link, frame)) for frame in whole if not frame.flags & TRUNCATED)
     assert got >= sent, "not all reached the client"
+
+
+def _check_half_closes(link: Link) -> None:
+    """The end of one side was told to the other, once nothing more is due to it."""
+    if link.ended == {Side.BROKER}:
+        assert Side.CLIENT in link.eofs, "the client was not told of the broker's end"
+    if link.ended == {Side.CLIENT} and all(
+        step.answer or step.no_response for step in link.script[: link.asked]
+    ):
+        assert Side.BROKER in link.eofs, "the broker was not told of the client's end"
 
 
 def _whole_sent(link: Link, frame: Frame) -> bytes:

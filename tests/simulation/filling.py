@@ -153,7 +153,7 @@ class Filler:
         rng = self._rng
         if self._config_is_secret:
             values["name"] = rng.choice(SECRET_KEYS)
-            size = size_max if rng.random() < 0.001 else rng.choice((0, 0, 200))
+            size = size_max if rng.random() < 0.004 else rng.choice((0, 0, 200))
             values["value"] = self.secret(size).decode()
         else:
             values["name"] = rng.choice(PLAIN_KEYS)

@@ -98,6 +98,10 @@ class Link:
         self.reached = reached
         self.addresses: list[Address] = []
         """What the machine asked to dial."""
+        self.due: Address | None = None
+        """Where its broker was, by what the machine had heard, when the client came."""
+        self.heard = 0
+        """How many of the broker's answers the machine has recorded."""
         self.script = script
         self.wires = {Side.CLIENT: Wire(), Side.BROKER: Wire()}
         self.outboxes = {Side.CLIENT: Outbox(), Side.BROKER: Outbox()}
@@ -105,6 +109,12 @@ class Link:
         self.eofs: set[Side] = set()
         self.fed = {Side.CLIENT: 0, Side.BROKER: 0}
         """How many bytes the machine was given."""
+        self.reads: dict[Side, list[tuple[int, int]]] = {Side.CLIENT: [], Side.BROKER: []}
+        """Each time how many that were by then, and when."""
+        self.ended: set[Side] = set()
+        """The sides whose half-close the machine was told of."""
+        self.abrupt = False
+        """Whether the machine asked for a reset."""
         self.said = bytearray()
         """All that the client sent."""
         self.asked = 0
@@ -329,6 +339,7 @@ class Link:
                     world.broken(self, side)
                 elif wire.ended:
                     wire.ended = False
+                    self.ended.add(side)
                     world.ended(self, side)
                 return
             how = self.rng.random()
@@ -337,6 +348,7 @@ class Link:
                 size = self.rng.choice((1, 3, 4, 7, 8, 9, 11, 12, 13))
             data = wire.take(size)
             self.fed[side] += len(data)
+            self.reads[side].append((self.fed[side], world.now))
             world.fed(self, side, data)
 
     def send(self, side: Side, data: bytes, frames: list[Frame]) -> bool:
@@ -391,6 +403,7 @@ class Link:
     def close(self, abrupt: bool) -> None:
         """The machine closes both sides."""
         self.closed = True
+        self.abrupt = abrupt
         for side in Side:
             outbox = self.outboxes[side]
             if not abrupt and not outbox.gone:

@@ -58,6 +58,10 @@ BROKER_GARBAGE = (
 )
 
 
+_LIKE_METADATA = b"\0\3\0\x09\0\0\0\1"
+"""How a token begins that could be mistaken for a request, were its turn not known."""
+
+
 @attrs.define(eq=False)
 class Answer:
     """A response frame, and what must become of it."""
@@ -266,7 +270,7 @@ class Scripts:
     def _headless(self, correlation_id: int) -> Step:
         """A request of a known API that is nothing but the fixed part of its header."""
         key = self._rng.choice((PRODUCE, PRODUCE, FETCH, METADATA, 33, HANDSHAKE))
-        version = 1 if key == HANDSHAKE else self._rng.choice(_VERSIONS[key])
+        version = self._rng.choice(_VERSIONS[key])
         frame = _framed(struct.pack(">hhi", key, version, correlation_id))
         data = _framed(struct.pack(">i", correlation_id))
         answer = Answer(data, data, is_sensitive(key, "response"), api_key=key)
@@ -291,9 +295,9 @@ class Scripts:
             return steps
         match mechanism:
             case "SCRAM-SHA-512":
-                steps += [self._token(b"n,,n="), self._token(b"c=biws,p=")]
+                steps += [self._token(b"n,,n="), self._token(rng.choice((b"c=", _LIKE_METADATA)))]
             case "PLAIN":
-                steps.append(self._token(b"\0", b""))
+                steps.append(self._token(rng.choice((b"\0", _LIKE_METADATA)), b""))
             case "OAUTHBEARER":
                 steps.append(self._token(b"n,,\1auth=Bearer ", b""))
             case "GSSAPI":
@@ -361,10 +365,11 @@ class Scripts:
         data = encode_response(message, key)
         recorded = starred(data, filler.secrets[before:])
         addressed = filler.addressed
-        if not trailing and self._malformed and rng.random() < 0.03 and len(data) > 24:
+        malformed = self._malformed and not trailing and len(data) > 25
+        if malformed and rng.random() < (0.2 if size > 1000 else 0.03):
             # It does not decode, so it passes as it is; blanked out, if it could hold secrets.
             if len(data) > 1000:
-                data = data[:8] + b"\xff" * 16 + data[24:]
+                data = data[:9] + b"\xff" * 16 + data[25:]
             else:
                 data = _cut(data, rng.randint(1, 12))
             recorded = _blanked(data, 8) if secret else data

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 
-from kproxy.exchange.entries import Frame, Note, Side
+from kproxy.exchange.entries import MORE, TRUNCATED, UNANSWERED, Frame, Note, Side
 from kproxy.proxy.actions import (
     Action,
     Address,
@@ -68,9 +68,11 @@ class World:
         """Whether nothing more could happen when the end came."""
         self.disturbed: set[int] = set()
         """The connections that were broken, so that not all arrives."""
+        self._learnt: dict[int, Address] = {}
+        """Where each broker is by what the machine heard last."""
         self._asked: list[Listen] = []
         self._looks_around = rng.random() < 0.3
-        self._late = rng.choice((0.0, 0.0, 0.5, 1.0))
+        self.late = rng.choice((0.0, 0.0, 0.5, 1.0))
         self._refuses = rng.random() < 0.05
         self._moves = rng.random() < 0.4
         self._dials = {address: rng.random() < 0.9 for address in self.settings.bootstrap}
@@ -132,7 +134,10 @@ class World:
     def _named(self) -> None:
         """The proxy has asked a broker for all brokers, before any client came."""
         none = (0, 0)
-        found = [self.address() for _ in range(self.rng.randint(0, 6))]
+        for node_id in self.rng.sample((0, 1, 2, 3, 7), self.rng.randint(0, 5)):
+            self._move(node_id)
+        self._learnt.update(self.brokers)
+        found = [(node_id, *address) for node_id, address in self.brokers.items()]
         brokers = [BrokerAddress(*address, none, none, None) for address in found]
         self.perform(self.cluster.named(brokers))
 
@@ -193,6 +198,7 @@ class World:
         number = len(self.links) + 1
         script = self.scripts.script(rng.choice((0, 1, 3, 6, 15)))
         self.links.append(Link(self, number, node_id, reached, script))
+        self.links[-1].due = self._learnt.get(node_id)
         client = f"198.51.100.{number}:{50_000 + number}"
         self.perform(self.cluster.accepted(number, node_id, client, reached, self.now))
 
@@ -239,6 +245,7 @@ class World:
         else:
             (address,) = addresses
             assert address in self.past[link.node_id], "dialled where that broker never was"
+            assert address == link.due or self.late, "dialled where that broker was before"
         for address in addresses:
             up = self._dials.get(address)
             if up is None:
@@ -285,6 +292,7 @@ class World:
                     self._link(action).paused = paused
                 case Record():
                     self.entries += action.entries
+                    self._learn(action.entries)
                 case Close():
                     link = self._link(action)
                     link.close(action.abrupt)
@@ -303,6 +311,22 @@ class World:
             if not link.closed:
                 self.broken(link, side)
 
+    def _learn(self, entries: list[Frame | Note]) -> None:
+        """Note which addresses the machine has heard, in the order of its recording."""
+        for entry in entries:
+            if isinstance(entry, Note) or entry.side is Side.CLIENT:
+                continue
+            link = self.links[entry.connection - 1]
+            if entry.flags & (MORE | UNANSWERED) or link.heard == len(link.answers):
+                continue
+            _, answer = link.answers[link.heard]
+            link.heard += 1
+            if entry.flags & TRUNCATED:
+                continue
+            for item, address in zip(answer.addressed, answer.theirs, strict=True):
+                node_id = getattr(item, "broker_id", None)
+                self._learnt[item.node_id if node_id is None else node_id] = address
+
     def _link(self, action) -> Link:
         link = self.links[action.connection - 1]
         assert not link.closed, f"{type(action).__name__} for a closed connection"
@@ -316,7 +340,7 @@ class World:
         wanted = fixed.get(action.node_id, wanted)
         assert action.port == (wanted if wanted < 65_536 else 0)
         self._asked.append(action)
-        if self.rng.random() >= self._late:
+        if self.rng.random() >= self.late:
             self._answer_listen(len(self._asked) - 1)
 
     def _answer_listen(self, which: int | None = None) -> None:
