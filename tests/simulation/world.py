@@ -60,6 +60,8 @@ class World:
         self.past: dict[int, list[Address]] = {}
         """All the places where each has been."""
         self.listeners: dict[int, Address] = {}
+        self.opened_ns: set[int] = set()
+        """When listeners opened: what waited for them is taken in then."""
         self.links: list[Link] = []
         self.entries: list[Frame | Note] = []
         self.logs: list[str] = []
@@ -359,4 +361,5 @@ class World:
         taken = rng.random() < 0.1 or not action.port
         port = _FREE_PORT + len(self.listeners) if taken else action.port
         self.listeners[action.node_id] = ("127.0.0.1", port)
+        self.opened_ns.add(self.now)
         self.perform(self.cluster.listening(action.node_id, ("127.0.0.1", port), self.now))
