@@ -149,9 +149,9 @@ class Connection:
         return self._end(None, how, reason, now)
 
     def _after_responses(self, actions: list[Action], now: int) -> None:
-        if self.responses.accepted_tokens:
-            self.responses.accepted_tokens = False
-            self._requests.start_tokens()
+        if self.responses.refused_tokens:
+            self.responses.refused_tokens = False
+            self._requests.end_tokens()
         if self._paused and (self._ended or len(self.pending) <= self._pending_max // 2):
             # A broker that has ended answers no more: the client's end is all that is waited for.
             self._paused = False

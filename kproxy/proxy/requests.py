@@ -81,7 +81,6 @@ class RequestStream:
         self._bytes_max = request_bytes_max
         self._tail = b""
         self._partial: Partial | None = None
-        self._mechanism = ""
         self.raw = False
         """Whether frames are SASL tokens without headers."""
         self._tokens_due = 0
@@ -136,6 +135,8 @@ class RequestStream:
             )
             if traits(api_key, api_version) & REQUEST_TRAITS or size > _PENDING_BYTES_MAX:
                 self._complete(frame, out)
+                if self.raw:
+                    return stop
             else:
                 pending.append(frame)
                 frames.append(frame)
@@ -156,10 +157,9 @@ class RequestStream:
             out.pieces.append(self._tail)
             self._tail = b""
 
-    def start_tokens(self) -> None:
-        """The broker accepted SaslHandshake v0: what follows are tokens without headers."""
-        self.raw = True
-        self._tokens_due = _TOKENS_MIN.get(self._mechanism, 1)
+    def end_tokens(self) -> None:
+        """The broker refused SaslHandshake v0: what follows are requests."""
+        self.raw = False
 
     def _frame(self, data: bytes, position: int, end: int, now: int, out: Output) -> int:
         """Take the frame that starts at `position`: the offset behind it, or 0 to wait."""
@@ -218,7 +218,9 @@ class RequestStream:
             if found & PRODUCE:
                 _look_at_acks(frame)
             if found & HANDSHAKE:
-                self._mechanism = _mechanism(frame.data)
+                # Tokens may follow before the broker has accepted: they must not be recorded.
+                self.raw = True
+                self._tokens_due = _TOKENS_MIN.get(_mechanism(frame.data), 1)
             if found & SECRET_REQUEST:
                 redact_frame(frame, partial)
         out.frames.append(frame)

@@ -146,8 +146,8 @@ class ResponseStream:
         self._last: _Rewritten | None = None
         self.waiting: set[int] = set()
         """Node ids whose listener must be open before anything more may leave."""
-        self.accepted_tokens = False
-        """Whether the broker has just accepted SaslHandshake v0."""
+        self.refused_tokens = False
+        """Whether the broker has just refused SaslHandshake v0."""
 
     @property
     def busy(self) -> bool:
@@ -317,8 +317,8 @@ class ResponseStream:
         found = traits(frame.api_key, frame.api_version)
         if found & UNKNOWN:
             frame.flags |= OPAQUE
-        if found & HANDSHAKE and frame.data[8:10] == b"\0\0":
-            self.accepted_tokens = True
+        if found & HANDSHAKE and frame.data[8:10] != b"\0\0":
+            self.refused_tokens = True
         if self._check:
             self._check(frame.data, frame.api_key, frame.api_version)
         if found & SECRET_RESPONSE:

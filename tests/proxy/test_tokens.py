@@ -109,3 +109,13 @@ def test_a_refused_handshake_is_followed_by_requests() -> None:
     player.broker(handshake_answer(error_code=33))
     player.client(heartbeat(2))
     assert decode_request(player.frames()[-1].data).body.group_id == "g"
+
+
+def test_a_token_sent_before_the_handshake_is_answered_is_not_recorded() -> None:
+    player = Player()
+    player.connect()
+    player.client(handshake("PLAIN") + token(b"\0user\0pass-word") + heartbeat(2))
+    player.broker(handshake_answer() + token(b"") + heartbeat_answer(2))
+    assert not player.closed
+    assert b"pass-word" not in b"".join(frame.data for frame in player.frames())
+    assert [frame.number for frame in player.frames()] == [1, 2, 3, 1, 2, 3]
