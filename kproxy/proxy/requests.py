@@ -286,8 +286,9 @@ def _produce_newest() -> int:
 
 def _acks(frame: Frame) -> int | None:
     """The acks of a Produce request of which at least the front is there; None if unknown."""
-    # A version newer than our table is read as the newest that is in it.
-    version = min(frame.api_version, _produce_newest())
+    # A version that is not in our table is read as the newest that is.
+    newest = _produce_newest()
+    version = frame.api_version if 0 <= frame.api_version <= newest else newest
     for data in (bytes(frame.pieces[0][:_FRONT_BYTES]), frame.data):
         if version != frame.api_version:
             data = data[:6] + version.to_bytes(2) + data[8:]

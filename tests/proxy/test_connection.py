@@ -164,9 +164,10 @@ def test_acks_are_read_in_every_version(version: int, acks: int) -> None:
     assert bool(player.frames()[0].flags & NO_RESPONSE) == (acks == 0)
 
 
-def test_a_produce_newer_than_our_table_keeps_the_pairing_either_way() -> None:
+@pytest.mark.parametrize("version", [14, 99, 32767, -1, -32768])
+def test_a_produce_that_is_not_in_our_table_keeps_the_pairing_either_way(version: int) -> None:
     future = bytearray(produce(0, 13))
-    future[6:8] = (99).to_bytes(2)
+    future[6:8] = version.to_bytes(2, signed=True)
     player = Player()
     player.connect()
     player.client(bytes(future) + heartbeat(2))

@@ -153,8 +153,12 @@ class Scripts:
             steps.append(self._api(HANDSHAKE, 1, next(ids), wait=True))
             for _ in range(rng.randint(1, 2)):
                 steps.append(self._api(AUTHENTICATE, rng.randint(0, 2), next(ids), wait=True))
+        key = rng.choice(_ADDRESS_KEYS)
+        habit = key, rng.choice(_VERSIONS[key])
         while len(steps) < length:
-            steps.append(self._any(next(ids)))
+            # Clients ask the same things again and again.
+            repeats = rng.random() < 0.25
+            steps.append(self._api(*habit, next(ids)) if repeats else self._any(next(ids)))
         return steps
 
     def _correlation_ids(self):

@@ -114,7 +114,7 @@ class World:
                 self._move(node_id)
         else:
             node_id = rng.choice(list(self.brokers))
-            if self._moves and chosen > 0.9:
+            if self._moves and chosen > 0.7:
                 self._move(node_id)
         return node_id, *self.brokers[node_id]
 
