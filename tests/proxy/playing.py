@@ -140,7 +140,7 @@ class Player:
 
     def open(self, node_id: int) -> None:
         """Open the listener that was asked for."""
-        port = self.listened[node_id] or FIRST_PORT + node_id
+        port = self.listened[node_id] or FIRST_PORT + node_id % 45_000
         self.perform(self.cluster.listening(node_id, ("127.0.0.1", port), self.tick()))
 
 
