@@ -117,8 +117,8 @@ EVENTS = "events"
 class Note:
     """Something that happened beside the frames; its body is one JSON object.
 
-    `CONNECTIONS` bodies have `event` ("opened", "closed") and `connection`; `EVENTS` bodies have
-    `event` ("lost", …).
+    `CONNECTIONS` bodies have `event` ("opened", "named", "closed") and `connection`; `EVENTS`
+    bodies have `event` ("lost", …).
     """
 
     channel: str

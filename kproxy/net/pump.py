@@ -120,6 +120,11 @@ class Pump:
                 await self._empty.wait()
         self._nursery.cancel_scope.cancel()
 
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is due."""
+        return self._cluster.busy
+
     def named(self, brokers: list[BrokerAddress]) -> None:
         """Open the listeners of brokers that no response has named yet."""
         self._perform(self._cluster.named(brokers))

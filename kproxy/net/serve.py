@@ -187,7 +187,8 @@ async def _signals(pump: Pump, scope: trio.CancelScope, log: Callable[[str], Non
                 if pump.draining:
                     scope.cancel()
                     return
-                log("stopping: answers that are due have 5 s; press Ctrl-C again to end at once")
+                if pump.busy:
+                    log("answers that are due have 5 s; press Ctrl-C again to end at once")
                 nursery.start_soon(pump.drain, DRAIN_SECONDS)
 
 

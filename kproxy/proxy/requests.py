@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from kproxy.exchange import redact
+from kproxy.exchange import facts, redact
 from kproxy.exchange.entries import (
+    CONNECTIONS,
     FRAGMENT,
     NO_API,
     NO_RESPONSE,
@@ -28,6 +29,7 @@ from kproxy.exchange.entries import (
     RAW_SASL,
     REDACTED,
     Frame,
+    Note,
     Side,
 )
 from kproxy.protocol import ProtocolError, codec, decode_request, is_known, schema
@@ -80,6 +82,7 @@ class RequestStream:
         self._pending = pending
         self._bytes_max = request_bytes_max
         self._tail = b""
+        self._named = False
         self._partial: Partial | None = None
         self.raw = False
         """Whether frames are SASL tokens without headers."""
@@ -111,6 +114,16 @@ class RequestStream:
             out.pieces.append(part(data, 0, position))
             raise
         out.pieces.append(part(data, 0, position))
+        if not self._named and out.frames:
+            self._name(out.frames[0], out)
+
+    def _name(self, frame: Frame, out: Output) -> None:
+        """Say once who the client is, so that a recording's later files know it, too."""
+        found, client_id = facts.client_id(frame)
+        if found:
+            self._named = True
+            about = {"event": "named", "connection": self._connection, "client_id": client_id}
+            out.entries.append(Note(CONNECTIONS, frame.received_ns, about))
 
     def _whole_frames(self, data: bytes, position: int, end: int, now: int, out: Output) -> int:
         """Take the frames that are whole: the hot path. Returns the offset behind them."""

@@ -110,6 +110,11 @@ def test_responses_carry_the_number_and_the_times_of_their_request() -> None:
         assert answer.request_bytes == asked.frame_bytes
 
 
+def test_who_the_client_is_is_said_once() -> None:
+    (note,) = WHOLE.notes("named")
+    assert note.body == {"event": "named", "connection": 1, "client_id": "app"}
+
+
 def test_produce_without_acks_awaits_no_response() -> None:
     flags = [frame.flags for frame in WHOLE.frames(Side.CLIENT)]
     assert flags == [0, NO_RESPONSE, 0, 0]
