@@ -102,7 +102,8 @@ def address_fields(api_key: int, api_version: int) -> AddressFields | None:
     tagged = top.tag is not None and api_version in top.tagged_versions
     return AddressFields(
         body=8 + codec.response_header_version(api_key, api_version),
-        locate=codec.locate(message, api_version, paths),
+        # Not further than the last address: what stands behind need not even be well formed.
+        locate=codec.locate(message, api_version, paths, whole=False),
         field=top.name,
         tagged=tagged,
         compact=api_version in message.flexible_versions,
