@@ -81,7 +81,7 @@ class Frame:
     """Size of the whole frame with its size prefix; 0 for UNANSWERED."""
     flags: int = 0
     sent_ns: int = 0
-    """When its last byte was handed on; 0 if it was not (yet) when the frame was recorded."""
+    """When its last byte began to be handed on; 0 if that was not before it was recorded."""
     request_received_ns: int = 0
     request_sent_ns: int = 0
     """On responses: the request's times, so that latencies need no pairing."""

@@ -56,9 +56,10 @@ class End:
             OSError: the peer is gone.
         """
         if not self._waiting:
+            # The time before it: sending may wake the peer, which has answered before we go on.
+            now = self.clock()
             sent = self.transport.try_send(data)
             if sent == len(data):
-                now = self.clock()
                 for frame in frames:
                     frame.sent_ns = now
                 return
@@ -85,12 +86,12 @@ class End:
         """
         while self._waiting:
             data, frames = self._waiting[0]
+            now = self.clock()
             sent = self.transport.try_send(data)
             if sent < len(data):
                 self._waiting[0] = (data[sent:], frames)
                 return
             self._waiting.popleft()
-            now = self.clock()
             for frame in frames:
                 frame.sent_ns = now
         if self._eof_due:

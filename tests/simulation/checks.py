@@ -33,7 +33,7 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.exchange import pair
 from kproxy.protocol import decode_response
 from tests.simulation.link import Link
-from tests.simulation.scripts import Answer, Step
+from tests.simulation.scripts import CLIENT_IDS, Answer, Step
 from tests.simulation.world import START_NS, World
 
 _STREAMED_BYTES_MIN = 256 << 10
@@ -92,7 +92,8 @@ def _entries_of(world: World, link: Link) -> tuple[list[Frame], list[Note]]:
             continue
         if entry.connection != link.number:
             continue
-        assert len(notes) == 1, "a frame outside of its connection's notes"
+        around = [note.body["event"] for note in notes]
+        assert around in (["opened"], ["opened", "named"]), "a frame outside of its notes"
         piece = open_pieces.pop(entry.side, None)
         if piece is None:
             entry_flags = entry.flags
@@ -110,9 +111,10 @@ def _entries_of(world: World, link: Link) -> tuple[list[Frame], list[Note]]:
 
 
 def _check_notes(world: World, link: Link, notes: list[Note]) -> dict[str, Any]:
-    assert [note.body["event"] for note in notes] == ["opened", "closed"]
+    opened, *named, closed = notes
+    assert (opened.body["event"], closed.body["event"]) == ("opened", "closed")
+    assert len(named) <= 1 and all(note.body["client_id"] in CLIENT_IDS for note in named)
     assert all(note.channel == CONNECTIONS for note in notes)
-    opened, closed = notes
     assert START_NS <= opened.time_ns <= closed.time_ns <= world.now
     assert opened.body["node_id"] == link.node_id
     how = closed.body["how"]

@@ -37,6 +37,8 @@ for _key, _version in sorted(schema.known_versions()):
 _FOR_CLIENTS = [key for key in _VERSIONS if key not in (52, 53, 54, 55, 59, 82)]
 _COMMON = [METADATA, METADATA, PRODUCE, PRODUCE, FETCH, FETCH, 10, 11, 12, 14, API_VERSIONS]
 
+CLIENT_IDS = ("app", None, "", "client-" * 30)
+
 CLIENT_GARBAGE = (
     bytes.fromhex("16030100c8010000c40303"),
     b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -138,6 +140,8 @@ class Scripts:
         self._filler = filler
         self._malformed = malformed
         """Whether brokers sometimes send what cannot be decoded."""
+        self._repeats = rng.choice((0.1, 0.2, 0.7))
+        """How often clients ask, and brokers answer, the same as before."""
         self._last: dict[tuple[int, int], Answer] = {}
         """The last answer with addresses, by API and version."""
 
@@ -156,8 +160,7 @@ class Scripts:
         key = rng.choice(_ADDRESS_KEYS)
         habit = key, rng.choice(_VERSIONS[key])
         while len(steps) < length:
-            # Clients ask the same things again and again.
-            repeats = rng.random() < 0.25
+            repeats = rng.random() < self._repeats
             steps.append(self._api(*habit, next(ids)) if repeats else self._any(next(ids)))
         return steps
 
@@ -248,7 +251,7 @@ class Scripts:
             api_key=key,
             api_version=version,
             correlation_id=correlation_id,
-            client_id=rng.choice(("app", None, "", "client-" * 30)),
+            client_id=rng.choice(CLIENT_IDS),
             unknown_tags=filler.tags(),
         )
         trailing = rng.randbytes(rng.randint(1, 4)) if rng.random() < 0.02 else b""
@@ -276,10 +279,13 @@ class Scripts:
         key = self._rng.choice((PRODUCE, PRODUCE, FETCH, METADATA, 33, HANDSHAKE))
         version = self._rng.choice(_VERSIONS[key])
         frame = _framed(struct.pack(">hhi", key, version, correlation_id))
-        data = _framed(struct.pack(">i", correlation_id))
+        refused = key == HANDSHAKE  # or else tokens would follow
+        data = _framed(struct.pack(">i", correlation_id), b"\0\x21" if refused else b"")
         answer = Answer(data, data, is_sensitive(key, "response"), api_key=key)
         secret = is_sensitive(key, "request")
-        return Step(frame, frame, lambda: answer, key, version, correlation_id, secret=secret)
+        return Step(
+            frame, frame, lambda: answer, key, version, correlation_id, secret=secret, wait=refused
+        )  # fmt: skip
 
     # ---- SASL tokens without headers (KIP-43)
 
@@ -287,6 +293,7 @@ class Scripts:
         rng = self._rng
         mechanism = rng.choice(("PLAIN", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"))
         refused = rng.random() < 0.1
+        waits = refused or rng.random() < 0.7
         correlation_id = next(ids)
         body = messages.SaslHandshakeRequest(mechanism=mechanism)
         frame, recorded = self._request(HANDSHAKE, 0, correlation_id, body, 0)
@@ -294,7 +301,7 @@ class Scripts:
         header = messages.ResponseHeader(correlation_id=correlation_id)
         data = encode_response(Response(header, made, 0), HANDSHAKE)
         answer = Answer(data, data, api_key=HANDSHAKE)
-        steps = [Step(frame, recorded, lambda: answer, HANDSHAKE, 0, correlation_id, wait=True)]
+        steps = [Step(frame, recorded, lambda: answer, HANDSHAKE, 0, correlation_id, wait=waits)]
         if refused:
             return steps
         match mechanism:
@@ -350,7 +357,7 @@ class Scripts:
             data = _framed(struct.pack(">i", correlation_id), content)
             return Answer(data, _blanked(data, 8) if secret else data, secret, api_key=key)
         last = self._last.get((key, version))
-        if last and rng.random() < 0.3:
+        if last and rng.random() < self._repeats:
             return last.again(correlation_id)
         before = len(filler.secrets)
         body_version = version

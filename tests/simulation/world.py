@@ -78,7 +78,8 @@ class World:
         self._refuses = rng.random() < 0.05
         self._moves = rng.random() < 0.4
         self._dials = {address: rng.random() < 0.9 for address in self.settings.bootstrap}
-        self._to_open = rng.choice((1, 1, 2, 3, 5))
+        self._hurry = rng.choice((0.2, 0.02))
+        self._to_open = rng.choice((1, 1, 2, 3, 3, 7))
         self._stops_after = rng.randint(1, 300) if rng.random() < 0.1 else None
         self._sleeps_after = rng.randint(1, 300) if rng.random() < 0.05 else None
 
@@ -179,7 +180,7 @@ class World:
             own.append(self._open)
         if self._asked:
             own.append(self._answer_listen)
-        if own and rng.random() < 0.2:
+        if own and rng.random() < self._hurry:
             return rng.choice(own)
         links = [link for link in self.links if not link.closed]
         rng.shuffle(links)
