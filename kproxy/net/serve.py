@@ -181,7 +181,8 @@ def _close(recording: Recording, log: Callable[[str], None]) -> None:
 
 async def _signals(pump: Pump, scope: trio.CancelScope, log: Callable[[str], None]) -> None:
     """Drain at the first signal, end at the second."""
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    with trio.open_signal_receiver(*ending) as received:
         async with trio.open_nursery() as nursery:
             async for _ in received:
                 if pump.draining:
