@@ -119,6 +119,8 @@ class RequestStream:
 
     def _name(self, frame: Frame, out: Output) -> None:
         """Say once who the client is, so that a recording's later files know it, too."""
+        if frame.flags & (FRAGMENT | RAW_SASL):
+            return  # its header went with its first piece, or it has none
         found, client_id = facts.client_id(frame)
         if found:
             self._named = True

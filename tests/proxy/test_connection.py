@@ -160,6 +160,17 @@ def test_a_large_frame_leaves_before_it_is_whole_and_is_recorded_in_pieces() -> 
     assert recorded[-1].flags & NO_RESPONSE
 
 
+def test_the_client_is_not_named_by_what_a_large_first_request_holds() -> None:
+    frame = produce(1, size=1_500_000)
+    player = Player()
+    player.connect()
+    for start in range(0, len(frame), 65_536):
+        player.client(frame[start : start + 65_536])
+    assert player.notes("named") == []
+    player.client(heartbeat(2))
+    assert [note.body["client_id"] for note in player.notes("named")] == ["app"]
+
+
 @pytest.mark.parametrize("version", [0, 2, 3, 8, 9, 13])
 @pytest.mark.parametrize("acks", [0, 1, -1])
 def test_acks_are_read_in_every_version(version: int, acks: int) -> None:
