@@ -123,7 +123,8 @@ class Cluster:
                 waiting.discard(node_id)
                 if not waiting:
                     actions += self._after(connection, connection.resume(now))
-        return actions
+        # Opening a listener may let more responses go on any connection: behind all of these.
+        return sorted(actions, key=lambda action: isinstance(action, Listen))
 
     def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
         """No listener could be opened for a node: the responses that name it cannot leave."""

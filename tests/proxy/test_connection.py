@@ -354,6 +354,23 @@ def test_a_listener_is_open_before_the_response_that_names_its_broker_leaves() -
     assert b"b5" not in player.to_client()
 
 
+def test_responses_stay_in_order_when_one_listener_opens_because_of_another() -> None:
+    player = Player(hold_listeners=True)
+    one, two = (response(METADATA, 9, metadata((n, f"b{n}", 9092)), n) for n in (1, 2))
+    for number in (1, 2):
+        player.connect(number)
+        player.client(ask_metadata(1) + ask_metadata(2), number)
+        player.broker(one + two, number)
+    player.hold_listeners = False
+    player.open(1)
+    for number in (1, 2):
+        ids = [f.correlation_id for f in player.frames(Side.BROKER) if f.connection == number]
+        assert ids == [1, 2]
+        assert player.to_client(number).index(b"\0\0\0\1") < player.to_client(number).index(
+            two[4:8]
+        )
+
+
 def test_a_broker_is_dialled_at_the_address_it_was_last_given() -> None:
     player = Player()
     player.connect(1)
@@ -365,6 +382,25 @@ def test_a_broker_is_dialled_at_the_address_it_was_last_given() -> None:
     player.connect(3, node_id=1)
     assert player.dialled[-1].addresses == (("new", 9093),)
     assert player.listened == {1: 19094}, "one listener for one node, whatever its address"
+
+
+def test_a_broker_that_is_down_is_said_once_and_so_is_its_return() -> None:
+    player = Player()
+    reached = ("127.0.0.1", 19092)
+    for number in (1, 2, 3):
+        player.perform(player.cluster.accepted(number, None, "x:1", reached, player.tick()))
+        actions = player.cluster.not_dialled(number, "b:1 refuses connections", player.tick())
+        player.perform(actions)
+    assert player.closed == {1: False, 2: False, 3: False}
+    assert player.logs == [
+        "the bootstrap broker is down, connections to it end: b:1 refuses connections"
+    ]
+    assert len(player.notes("closed")) == 3
+    player.connect(4)
+    player.connect(5)
+    assert player.logs[1:] == [
+        "the bootstrap broker answers again; 3 connections have ended meanwhile"
+    ]
 
 
 def test_bootstrap_addresses_are_tried_in_turn_from_the_last_that_answered() -> None:

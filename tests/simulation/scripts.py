@@ -83,6 +83,8 @@ class Answer:
     api_key: int = NO_API
     garbage: bool = False
     """Whether it must end the connection."""
+    cut: int = 0
+    """How many bytes were left out at its end, so that it does not decode."""
 
     def sent_on(self, ours: Mapping[int, Address]) -> bytes:
         """What must reach the client, with our addresses in it."""
@@ -90,11 +92,13 @@ class Answer:
             return self.data
         for item in self.addressed:
             node_id = getattr(item, "broker_id", None)
-            item.host, item.port = ours[item.node_id if node_id is None else node_id]
+            node_id = item.node_id if node_id is None else node_id
+            if node_id in ours or not self.cut:
+                item.host, item.port = ours[node_id]
         data = encode_response(self.message, self.api_key)
         for item, theirs in zip(self.addressed, self.theirs, strict=True):
             item.host, item.port = theirs
-        return data
+        return _cut(data, self.cut)
 
     def again(self, correlation_id: int) -> Answer:
         """The same answer to another request: brokers repeat themselves."""
@@ -140,6 +144,8 @@ class Scripts:
         self._filler = filler
         self._malformed = malformed
         """Whether brokers sometimes send what cannot be decoded."""
+        self.uncertain = False
+        """Whether some addresses may or may not have been found by the machine."""
         self._repeats = rng.choice((0.1, 0.2, 0.7))
         """How often clients ask, and brokers answer, the same as before."""
         self._last: dict[tuple[int, int], Answer] = {}
@@ -375,19 +381,22 @@ class Scripts:
         message = Response(header, body, body_version, trailing)
         data = encode_response(message, key)
         recorded = starred(data, filler.secrets[before:])
-        addressed = filler.addressed
+        addressed, cut = filler.addressed, 0
         malformed = self._malformed and not trailing and len(data) > 25
         if malformed and rng.random() < (0.2 if size > 1000 else 0.03):
-            # It does not decode, so it passes as it is; blanked out, if it could hold secrets.
+            # It does not decode: what addresses can be found in it are rewritten all the same, and
+            # if it could hold secrets it is blanked out.
             if len(data) > 1000:
                 data = data[:9] + b"\xff" * 16 + data[25:]
+                addressed = []
             else:
-                data = _cut(data, rng.randint(1, 12))
+                cut = rng.randint(1, 12)
+                data = _cut(data, cut)
+                self.uncertain |= bool(addressed)
             recorded = _blanked(data, 8) if secret else data
-            addressed = []
         theirs = [(item.host, item.port) for item in addressed]
-        made = Answer(data, recorded, secret, False, message, addressed, theirs, key)
-        if addressed:
+        made = Answer(data, recorded, secret, False, message, addressed, theirs, key, cut=cut)
+        if addressed and not cut:
             self._last[key, version] = made
         return made
 
