@@ -49,6 +49,9 @@ from kproxy.proxy.rewrite import BrokerAddress
 
 CONNECTIONS_MAX = 10_000
 DIAL_SECONDS = 10.0
+REDIAL_SECONDS = 1.0
+"""How long a client is held while its broker refuses connections."""
+_REDIAL_SECONDS_MIN = 0.05
 CLOSE_SECONDS = 5.0
 _LINGER_SECONDS = 0.001
 """How long the pump waits by itself, without trio, for the next event of a lively conversation:
@@ -78,6 +81,7 @@ class Pump:
         self._log = log
         self._connections_max = connections_max
         self._full = False
+        self._dialling = 0
         self._transport = transport
         self._selector = selectors.DefaultSelector()
         self._links: dict[int, Link] = {}
@@ -159,7 +163,7 @@ class Pump:
 
     async def _connect(self, stream: trio.SocketStream, node_id: int | None) -> None:
         """Connect a client that was accepted to its broker, and have both watched."""
-        if len(self._links) >= self._connections_max:
+        if len(self._links) + self._dialling >= self._connections_max:
             await trio.aclose_forcefully(stream)
             if not self._full:
                 limit = f"{self._connections_max} (--connections-max, ulimit -n)"
@@ -176,11 +180,14 @@ class Pump:
             return
         actions = self._cluster.accepted(number, node_id, client, reached, self._clock())
         dial = next(action for action in actions if isinstance(action, Dial))
+        self._dialling += 1
         try:
             broker = await self._dial(number, dial)
         except BaseException:
             stream.socket.close()
             raise
+        finally:
+            self._dialling -= 1
         if broker is None:
             await trio.aclose_forcefully(stream)
             return
@@ -194,20 +201,29 @@ class Pump:
             self._watch(end)
 
     async def _dial(self, number: int, dial: Dial) -> trio.SocketStream | None:
-        reasons = []
-        for host, port in dial.addresses:
-            try:
-                with trio.fail_after(DIAL_SECONDS):
-                    stream = await trio.open_tcp_stream(host, port)
-            except (OSError, trio.TooSlowError) as error:
-                reasons.append(f"{host}:{port} {why(error)}")
-                continue
-            actions = self._cluster.dialled(number, (host, port), self._clock())
-            if not actions:  # it was closed in the meantime
-                await trio.aclose_forcefully(stream)
-                return None
-            self._perform(actions)
-            return stream
+        """Connect to the broker, trying again for a while: it may just be restarting, and a client
+        whose connection ends at once comes back at once, for it takes us for the broker."""
+        pause = _REDIAL_SECONDS_MIN
+        until = trio.current_time() + REDIAL_SECONDS
+        while True:
+            reasons = []
+            for host, port in dial.addresses:
+                try:
+                    with trio.fail_after(DIAL_SECONDS):
+                        stream = await trio.open_tcp_stream(host, port)
+                except (OSError, trio.TooSlowError) as error:
+                    reasons.append(f"{host}:{port} {why(error)}")
+                    continue
+                actions = self._cluster.dialled(number, (host, port), self._clock())
+                if not actions:  # it was closed in the meantime
+                    await trio.aclose_forcefully(stream)
+                    return None
+                self._perform(actions)
+                return stream
+            if trio.current_time() + pause > until:
+                break
+            await trio.sleep(pause)
+            pause *= 2
         reason = "no broker: " + ", ".join(reasons)
         self._perform(self._cluster.not_dialled(number, reason, self._clock()))
         return None

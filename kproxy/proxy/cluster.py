@@ -45,6 +45,8 @@ class Cluster:
         self._connections: dict[int, Connection] = {}
         self._numbers = itertools.count(1)
         self._asked: set[int] = set()
+        self._down: dict[int | None, int] = {}
+        """How many connections to a node (None: bootstrap) have ended because it is down."""
         self._last_bootstrap = 0
         self._next_idle_check: int | None = None
 
@@ -88,12 +90,27 @@ class Cluster:
         if broker in self._settings.bootstrap:
             self._last_bootstrap = self._settings.bootstrap.index(broker)
         connection = self._connections.get(number)
-        return connection.dialled(f"{broker[0]}:{broker[1]}", now) if connection else []
+        if connection is None:
+            return []
+        actions = connection.dialled(f"{broker[0]}:{broker[1]}", now)
+        node_id = connection.about["node_id"]
+        if ended := self._down.pop(node_id, 0):
+            text = f"{_name(node_id)} answers again; {ended} connections have ended meanwhile"
+            actions.append(Log(text))
+        return actions
 
     def not_dialled(self, number: int, reason: str, now: int) -> list[Action]:
         """No address of the broker of a connection answered."""
         connection = self._connections.get(number)
-        return self._after(connection, connection.not_dialled(reason, now)) if connection else []
+        if connection is None:
+            return []
+        node_id = connection.about["node_id"]
+        ended = self._down[node_id] = self._down.get(node_id, 0) + 1
+        actions = self._after(connection, connection.not_dialled(reason, now))
+        if ended == 1:
+            name = _name(node_id)
+            actions.append(Log(f"{name} is down, connections to it end: {reason}"))
+        return actions
 
     def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
         """Bytes arrived on a connection from one side."""
@@ -192,3 +209,7 @@ class Cluster:
             leak.check(frame, api_key, api_version, {*ours.values(), bootstrap}, theirs)
 
         return check
+
+
+def _name(node_id: int | None) -> str:
+    return "the bootstrap broker" if node_id is None else f"node {node_id}"

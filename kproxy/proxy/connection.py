@@ -88,7 +88,7 @@ class Connection:
 
     def not_dialled(self, reason: str, now: int) -> list[Action]:
         """No broker address answered."""
-        return self._end(Side.BROKER, "refused", reason, now)
+        return self._end(Side.BROKER, "down", reason, now)
 
     def receive(self, side: Side, data: bytes, now: int) -> list[Action]:
         """Bytes arrived from one side."""
@@ -188,9 +188,9 @@ class Connection:
             note.body["side"] = side.name.lower()
         opened = [] if self._noted else [self._opened()]
         actions: list[Action] = [Record([*opened, *out.entries, *closing, note])]
-        if reason:
+        if reason and how != "down":  # which is said once for all connections
             actions.append(Log(f"connection {self.number} ({self._between()}) ended: {reason}"))
-        abrupt = how not in ("eof", "idle", "stopped", "refused", "violation")
+        abrupt = how not in ("eof", "idle", "stopped", "refused", "down", "violation")
         return [*actions, Close(self.number, abrupt)]
 
     def _between(self) -> str:

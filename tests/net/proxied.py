@@ -21,6 +21,7 @@ class Proxied:
     """A running proxy."""
 
     port: int
+    broker_port: int
     logs: list[str]
     stop: trio.Event
     entries: list
@@ -46,7 +47,7 @@ async def proxied(
                 port = listener.socket.getsockname()[1]
             settings = Settings([("127.0.0.1", port)], **changes.pop("settings", {}))
             options = serve.Options(settings, record_path=record, discover=False, **changes)
-            proxy = Proxied(0, [], trio.Event(), [])
+            proxy = Proxied(0, port, [], trio.Event(), [])
             ready = trio.Event()
 
             def listening(address: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 
 import pytest
@@ -157,6 +158,17 @@ async def test_a_broker_that_is_down_ends_the_connection_and_is_said() -> None:
     assert "refuses connections" in proxy.logs[0]
     closed = [e for e in proxy.entries if isinstance(e, Note) and e.body["event"] == "closed"]
     assert "refuses connections" in closed[0].body["reason"]
+
+
+async def test_a_broker_that_restarts_is_waited_for() -> None:
+    async with proxied(None) as proxy, trio.open_nursery() as nursery:
+        async with await proxy.connect() as client:
+            await client.send_all(ask(1))
+            serve_tcp = functools.partial(trio.serve_tcp, host="127.0.0.1")
+            await nursery.start(serve_tcp, answering, proxy.broker_port)
+            assert await receive_exactly(client, len(answer(1))) == answer(1)
+        nursery.cancel_scope.cancel()
+    assert not proxy.logs
 
 
 async def test_stopping_waits_for_the_answer_that_is_due(tmp_path) -> None:
