@@ -120,7 +120,7 @@ def _check_notes(world: World, link: Link, notes: list[Note]) -> dict[str, Any]:
     how = closed.body["how"]
     possible = {each.removesuffix("!") for each in link.hows}
     assert how in possible, f"it ended by {how}, where {sorted(possible)} happened"
-    forced = {"reset", "stopped", "idle", "refused"} & possible
+    forced = {"reset", "stopped", "idle", "refused", "down"} & possible
     assert how == "violation" or "violation!" not in link.hows or forced, "garbage was taken"
     return closed.body
 

@@ -56,7 +56,7 @@ def test_much_of_what_can_happen_happens() -> None:
                 seen.add(entry.body.get("how", "opened"))
             else:
                 seen |= {name for name, flag in FLAGS.items() if entry.flags & flag}
-    assert seen >= {"opened", "eof", "reset", "violation", "stopped", "idle", "refused", *FLAGS}
+    assert seen >= {"opened", "eof", "reset", "violation", "stopped", "idle", "refused", "down", *FLAGS}
 
 
 FLAGS = {

@@ -256,7 +256,7 @@ class World:
             if up:
                 self.perform(self.cluster.dialled(link.number, address, self.now))
                 return
-        link.hows.add("refused")
+        link.hows.add("down")
         self.disturbed.add(link.number)
         self.perform(self.cluster.not_dialled(link.number, "refuses connections", self.now))
 
