@@ -137,7 +137,11 @@ class Exchange:
         for frame in (self._response, self._row):
             if frame is not None and frame.side is Side.BROKER and frame.request_sent_ns:
                 return frame.request_sent_ns
-        return self._request.sent_ns if self._request is not None else 0
+        sent_ns = self._request.sent_ns if self._request is not None else 0
+        # A request counts as handed on when the last of those handed on with it was; where that
+        # was after its own answer, its time is not known.
+        late = self._response is not None and sent_ns > self._response.received_ns
+        return 0 if late else sent_ns
 
     @property
     def broker_ms(self) -> float | None:

@@ -97,6 +97,14 @@ def test_unknown_times_are_none():
     assert exchange.proxy_ms is None
 
 
+def test_an_answer_is_never_earlier_than_its_request():
+    """What is handed on in one go counts as sent when the last of it was: after this answer."""
+    asked = heartbeat(sent_ns=START_NS + 60_000 * MS)
+    (exchange,) = pair([asked, response(asked, ALIVE, request_sent_ns=0)])
+    assert exchange.broker_ms is None
+    assert exchange.proxy_ms is None
+
+
 def test_an_injected_response_took_no_time_at_the_broker():
     asked = heartbeat(sent_ns=0)
     answered = response(asked, ALIVE, request_sent_ns=0, flags=INJECTED)

@@ -375,6 +375,8 @@ def _check_exchanges(world: World) -> None:
     ]
     exchanges = list(pair(world.entries))
     assert sorted(exchange.number for exchange in exchanges) == sorted(asked)
+    for exchange in exchanges:
+        assert (exchange.broker_ms or 0) >= 0 and (exchange.proxy_ms or 0) >= 0
 
 
 # ---- secrets and memory
