@@ -55,6 +55,8 @@ class World:
         self.cluster = Cluster(self.settings)
         self.filler = Filler(rng, self.address)
         self.scripts = Scripts(rng, self.filler, not self.settings.check_addresses)
+        # Of a response that names too many brokers some are learnt.
+        self.scripts.uncertain = self.settings.nodes_max < 1000
         self.brokers: dict[int, Address] = {}
         """Where each broker is now."""
         self.past: dict[int, list[Address]] = {}
