@@ -8,6 +8,7 @@ mistakes cost no more than they must.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from kproxy import __version__
 
 _PORT_DEFAULT = 9092
 _LISTEN_DEFAULT = "127.0.0.1:19092"
+_ROTATE_LEAST = {"size": 64 << 10, "time": 1.0}
 _CAPTURES = Path("recordings/captures")
 
 
@@ -34,21 +36,34 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with these arguments (default: sys.argv); return its exit code."""
+    # Closed, as daemons have them: nobody reads then, and that is no reason to fail.
+    sys.stdout = sys.stdout or open(os.devnull, "w")
+    sys.stderr = sys.stderr or open(os.devnull, "w")
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.command is None:
         parser.print_help()
         return 2
     try:
-        return options.run(options)
+        code = options.run(options)
+        sys.stdout.flush()
+        return code
     except UsageError as error:
         return _say(f"kproxy {options.command}: {error}", 2)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has gone (| head). Keep the interpreter from complaining.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        # Whoever read our output has gone (| head).
+        return _discard_output(0)
+    except OSError as error:
+        why = error.strerror or error
+        return _discard_output(_say(f"kproxy {options.command}: cannot write the output: {why}", 1))
+
+
+def _discard_output(code: int) -> int:
+    """Keep the interpreter from complaining at its end about output that cannot be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
 
 
 def _say(text: str, code: int) -> int:
@@ -212,8 +227,8 @@ def _run(options: argparse.Namespace) -> int:
             if text.strip()
         ],
         listen_port=listen_port,
-        advertised_host=options.advertise,
-        node_ports=dict(_node_port(text) for text in options.node_port),
+        advertised_host=_advertised(options.advertise),
+        node_ports=_node_ports(options.node_port, listen_port),
         idle_seconds=_parsed(options.idle_timeout, "--idle-timeout", _duration),
         request_bytes_max=_parsed(options.request_bytes_max, "--request-bytes-max", _size),
         pending_requests_max=_count(options.pending_requests_max, "--pending-requests-max"),
@@ -238,15 +253,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _recording_options(options: argparse.Namespace) -> tuple[Path | None, int | None, float | None]:
-    rotate_bytes = rotate_seconds = None
-    if options.rotate != "off":
-        for part in options.rotate.split(","):
-            try:
-                rotate_bytes = _size(part)
-            except ValueError:
-                rotate_seconds = _parsed(part, "--rotate", _duration)
+    rotate_bytes, rotate_seconds = _rotation(options.rotate)
     if options.no_record:
         return None, None, None
+    if options.record == Path():
+        raise UsageError("--record names no file")
     return options.record or _capture(), rotate_bytes, rotate_seconds
 
 
@@ -266,10 +277,16 @@ def _serve(serve_options, live: bool) -> int:
     from kproxy.recording.format import RecordingError
 
     def log(text: str) -> None:
-        print(f"kproxy: {text}", file=sys.stderr, flush=True)
+        # A log that cannot be written is no reason to stop the proxy.
+        with contextlib.suppress(OSError):
+            print(f"kproxy: {text}", file=sys.stderr, flush=True)
 
     def ready(address: str) -> None:
-        print(address, flush=True)
+        try:
+            print(address, flush=True)
+        except OSError as error:
+            log(f"clients connect to {address} (stdout: {error.strerror})")
+            _discard_output(0)
 
     try:
         summary = trio.run(serve.serve, serve_options, ready, log, _live_view() if live else None)
@@ -339,6 +356,25 @@ def _demo(options: argparse.Namespace) -> int:
 # What was typed, as values
 
 
+def _rotation(text: str) -> tuple[int | None, float | None]:
+    """Parse SIZE,TIME, one of them, or off."""
+    found: dict[str, float] = {}
+    parts = [] if text == "off" else text.split(",")
+    for part in parts:
+        for name, parse in (("size", _size), ("time", _duration)):
+            with contextlib.suppress(ValueError):
+                found[name] = parse(part)
+                break
+        else:
+            raise UsageError(f"--rotate: {part!r} is not a size or a duration, as in 1GiB,1h")
+        if found[name] < _ROTATE_LEAST[name]:
+            raise UsageError(f"--rotate: {part!r} is too small; at least 64KiB and 1s")
+    if len(found) < len(parts):
+        raise UsageError(f"--rotate {text!r}: give one size and one duration, as in 1GiB,1h")
+    size = found.get("size")
+    return None if size is None else int(size), found.get("time")
+
+
 def _address(
     text: str, option: str, port_default: int | None = None, port_min: int = 1
 ) -> tuple[str, int]:
@@ -377,11 +413,27 @@ def _count(text: str, option: str) -> int:
     return int(text)
 
 
-def _node_port(text: str) -> tuple[int, int]:
-    node_id, equals, port = text.partition("=")
-    if not (equals and node_id.isascii() and node_id.isdigit()):
-        raise UsageError(f"--node-port {text!r} is not ID=PORT, as in 1=19101")
-    return int(node_id), _port(port, f"--node-port {text!r}")
+def _advertised(text: str | None) -> str | None:
+    if text is None:
+        return None
+    host = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    bracketed = f"[{host}]" if ":" in host else host
+    if _address(f"{bracketed}:1", "--advertise")[0] != host or host.count(":") == 1:
+        raise UsageError(f"--advertise {text!r} is not a host")
+    return host
+
+
+def _node_ports(texts: Sequence[str], listen_port: int) -> dict[int, int]:
+    ports: dict[int, int] = {}
+    for text in texts:
+        node_id, equals, port_text = text.partition("=")
+        if not (equals and node_id.isascii() and node_id.isdigit()):
+            raise UsageError(f"--node-port {text!r} is not ID=PORT, as in 1=19101")
+        port = _port(port_text, f"--node-port {text!r}")
+        if int(node_id) in ports or port in (*ports.values(), listen_port):
+            raise UsageError(f"--node-port {text!r}: this node, or this port, is taken already")
+        ports[int(node_id)] = port
+    return ports
 
 
 def _parsed(text: str, option: str, parse: Callable[[str], float]) -> float:

@@ -43,7 +43,17 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
         (["run", "--bootstrap", "a:1", "--listen", "localhost"], "port is missing"),
         (["run", "--bootstrap", "a:1", "--node-port", "1"], "is not ID=PORT"),
         (["run", "--bootstrap", "a:1", "--node-port", "x=1"], "is not ID=PORT"),
-        (["run", "--bootstrap", "a:1", "--rotate", "soon"], "is not a duration"),
+        (["run", "--bootstrap", "a:1", "--rotate", "soon"], "is not a size or a duration"),
+        (["run", "--bootstrap", "a:1", "--rotate", "1GiB,1h,2h"], "one size and one duration"),
+        (["run", "--bootstrap", "a:1", "--rotate", "1ms"], "too small"),
+        (["run", "--bootstrap", "a:1", "--record", ""], "names no file"),
+        (["run", "--bootstrap", "a:1", "--advertise", "host:9092"], "is not a host"),
+        (["run", "--bootstrap", "a:1", "--advertise", "http://x"], "is not"),
+        (["run", "--bootstrap", "a:1", "--advertise", "a b"], "is not"),
+        (["run", "--bootstrap", "a:1", "--advertise", ""], "host is missing"),
+        (["run", "--bootstrap", "a:1", *(["--node-port", "1=2"] * 2)], "taken already"),
+        (["run", "--bootstrap", "a:1", "--node-port", "1=19092"], "taken already"),
+        (["run", "--bootstrap", "x" * 300 + ":9092"], "cannot resolve"),
         (["run", "--bootstrap", "a:1", "--idle-timeout", "1 week"], "is not a duration"),
         (["run", "--bootstrap", "a:1", "--connections-max", "0"], "at least 1"),
         (["run", "--bootstrap", "a:1", "--backlog-bytes-max", "much"], "is not a size"),
@@ -120,6 +130,23 @@ def test_output_cut_off_by_head_ends_quietly() -> None:
     command = f"{sys.executable} -m kproxy show --json {DEMO} | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
     assert done.stdout.startswith('{"number"') and done.stderr == ""
+
+
+@pytest.mark.parametrize("to", [">&-", "> /dev/full", "2>&-"])
+def test_a_recording_is_shown_or_the_reason_why_not_is(to: str) -> None:
+    command = f"{sys.executable} -m kproxy show {DEMO} {to}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
+    assert "Traceback" not in done.stderr and done.stderr.count("\n") <= 1
+    assert done.returncode == (1 if "full" in to else 0)
+
+
+@pytest.mark.parametrize("to", [">&-", ">/dev/full", "2>&-", "2>/dev/full", ">&- 2>&-"])
+def test_output_that_cannot_be_written_does_not_stop_the_proxy(to: str) -> None:
+    run = f"{sys.executable} -m kproxy run --bootstrap 127.0.0.1:1 --listen 127.0.0.1:0"
+    command = f"timeout -s INT 2 {run} --no-record {to}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 124, "it ran until it was stopped"
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")

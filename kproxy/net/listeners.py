@@ -54,7 +54,8 @@ def _bound(family: int, address: tuple) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            # All addresses are those of IPv4, too, as for every other server.
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
         sock.bind(address)
         sock.listen(_BACKLOG)
         sock.setblocking(False)
@@ -74,8 +75,7 @@ async def resolve(host: str) -> Interface:
         found = await trio.socket.getaddrinfo(
             host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-    except OSError as error:
-        raise ListenError(
-            f"cannot listen on {host}: {error.strerror or error}; check --listen"
-        ) from error
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ListenError(f"cannot listen on {host}: {why}; check --listen") from error
     return Interface(host, list({(family, address): None for family, _, _, _, address in found}))

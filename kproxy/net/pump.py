@@ -211,7 +211,7 @@ class Pump:
                 try:
                     with trio.fail_after(DIAL_SECONDS):
                         stream = await trio.open_tcp_stream(host, port)
-                except (OSError, trio.TooSlowError) as error:
+                except (OSError, UnicodeError, trio.TooSlowError) as error:
                     reasons.append(f"{host}:{port} {why(error)}")
                     continue
                 actions = self._cluster.dialled(number, (host, port), self._clock())

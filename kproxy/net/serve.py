@@ -26,7 +26,7 @@ from kproxy import __version__
 from kproxy.exchange.entries import Frame, Note
 from kproxy.net import listeners
 from kproxy.net.discovery import discover
-from kproxy.net.pump import CONNECTIONS_MAX, Pump
+from kproxy.net.pump import CONNECTIONS_MAX, Pump, why
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Recorder
 from kproxy.protocol import schema
 from kproxy.proxy.actions import Address
@@ -204,8 +204,8 @@ async def _check_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], No
     for host, port in bootstrap:
         try:
             await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
-        except OSError as error:
-            unresolved.append(f"{host}: {(error.strerror or str(error)).lower()}")
+        except (OSError, UnicodeError) as error:  # the latter for a name that no host can have
+            unresolved.append(f"{host}: {why(error)}")
     if len(unresolved) == len(bootstrap):
         raise UnresolvedBootstrap(
             f"cannot resolve {'; '.join(unresolved)}; check --bootstrap for typing mistakes"

@@ -212,6 +212,8 @@ def _damaged(error: RecordingError, last_ns: int) -> Note:
 def _why_torn(scan: Scan) -> str:
     if being_written(scan.file):
         return f"{scan.torn}: it is still being written"
+    if scan.contents is None:
+        return f"{scan.torn}, before anything was recorded"
     return f"{scan.torn}: its writer was stopped; `kproxy recover` completes it"
 
 
