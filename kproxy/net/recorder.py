@@ -14,6 +14,7 @@ and a disk that refuses ends the proxy.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Protocol
@@ -21,7 +22,7 @@ from typing import Protocol
 import attrs
 import trio
 
-from kproxy.exchange.entries import Frame, Note
+from kproxy.exchange.entries import EVENTS, Frame, Note
 
 FLUSH_SECONDS = 0.05
 FLUSH_BYTES = 256 << 10
@@ -37,10 +38,6 @@ class Sink(Protocol):
 
     def write(self, entries: list[Frame | Note]) -> None:
         """Write them all; raises OSError, having written none that is not whole."""
-        ...
-
-    def lost(self, frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int) -> None:
-        """Write that entries are missing; raises OSError."""
         ...
 
 
@@ -63,6 +60,12 @@ class Loss:
                 self.from_ns = self.from_ns or entry.received_ns
                 self.until_ns = entry.received_ns
         self.reason = reason
+
+    def note(self) -> Note:
+        """What the recording says of it."""
+        body = {"event": "lost", "frames": self.frames, "bytes": self.frame_bytes}
+        body |= {"reason": self.reason, "from_ns": self.from_ns, "until_ns": self.until_ns}
+        return Note(EVENTS, self.until_ns, body)
 
     def merge(self, newer: Loss) -> None:
         """Count what another one has counted since."""
@@ -156,6 +159,8 @@ class Recorder:
                 self._write(batch, loss)
         except OSError as error:
             self._refused(batch, loss, error)
+            with contextlib.suppress(OSError):  # where there is room for no more than that
+                self._write([], self._loss)
         else:
             self._written(batch)
 
@@ -192,16 +197,15 @@ class Recorder:
             self._show(batch)
 
     def _write(self, batch: list[Frame | Note], loss: Loss) -> None:
-        if loss.frames:
-            self._sink.lost(loss.frames, loss.frame_bytes, loss.reason, loss.from_ns, loss.until_ns)
-            loss.frames = 0
-        if batch:
-            self._sink.write(batch)
+        if loss.frames or batch:
+            # The note and what follows it, or neither: so there is one note for one gap.
+            self._sink.write([loss.note(), *batch] if loss.frames else batch)
 
     def _lose(self, entries: list[Frame | Note], reason: str) -> None:
         if reason != self._said:
             self._said = reason
-            self._log(f"{reason}; the proxy goes on and counts what it does not record")
+            if not self._lossless:
+                self._log(f"{reason}; the proxy goes on and counts what it does not record")
         before = self._loss.frames
         self._loss.add(entries, reason)
         self.frames_lost += self._loss.frames - before

@@ -67,7 +67,7 @@ def recover(path: Path | str) -> Recovery:
             chunk_ns = content.chunk.end_ns
             last_ns = max(last_ns, chunk_ns)
         if scan.torn is None:
-            return Recovery(path, True, count, 0)
+            return Recovery(path, True, count - _is_recovered(last), 0)
         size = os.fstat(file.fileno()).st_size
     if scan.contents is None:
         raise _hopeless(scan)

@@ -100,21 +100,6 @@ class Recording:
                 if isinstance(entry, Note):
                     self._remember(entry)
 
-    def lost(self, frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int) -> None:
-        """Say in the recording that something could not be recorded.
-
-        Raises: OSError, when not even that can be written.
-        """
-        body = {
-            "event": "lost",
-            "frames": frames,
-            "bytes": frame_bytes,
-            "reason": reason,
-            "from_ns": from_ns,
-            "until_ns": until_ns,
-        }
-        self.write([Note(EVENTS, until_ns, body)])
-
     def close(self) -> None:
         """Complete and close the current file. Closing twice does nothing.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from kproxy.exchange.entries import Frame, Side
+from kproxy.exchange.entries import Frame, Note, Side
 from kproxy.net.recorder import Recorder
 
 
@@ -17,18 +17,14 @@ class Disk:
 
     def __init__(self) -> None:
         self.written: list[int] = []
-        self.noted: list[tuple] = []
+        self.noted: list[dict] = []
         self.error: OSError | None = None
 
     def write(self, entries) -> None:
         if self.error:
             raise self.error
-        self.written += [entry.number for entry in entries]
-
-    def lost(self, *what) -> None:
-        if self.error:
-            raise self.error
-        self.noted.append(what)
+        self.written += [entry.number for entry in entries if isinstance(entry, Frame)]
+        self.noted += [entry.body for entry in entries if isinstance(entry, Note)]
 
 
 async def running(recorder: Recorder, nursery: trio.Nursery) -> None:
@@ -80,8 +76,51 @@ async def test_a_full_disk_is_said_once_counted_and_noted_when_there_is_room() -
         await until(lambda: disk.written == [4])
         nursery.cancel_scope.cancel()
     assert len(logs) == 1 and "No space left on device" in logs[0]
-    assert disk.noted == [(3, 300, "cannot write the recording: No space left on device", 1, 3)]
+    reason = "cannot write the recording: No space left on device"
+    (note,) = disk.noted
+    assert note == {
+        "event": "lost",
+        "frames": 3,
+        "bytes": 300,
+        "reason": reason,
+        "from_ns": 1,
+        "until_ns": 3,
+    }
     assert (recorder.frames_recorded, recorder.frames_lost) == (1, 3)
+
+
+async def test_gaps_are_counted_one_by_one_and_the_last_at_the_end() -> None:
+    disk = Disk()
+    recorder = Recorder(disk, lambda _: None)
+    full = OSError(28, "No space left on device")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(recorder.run)
+        for number in (1, 3):
+            disk.error = full
+            recorder.put([frame(number)], 100)
+            await until(lambda n=number: recorder.frames_lost == n // 2 + 1)
+            disk.error = None
+            recorder.put([frame(number + 1)], 100)
+            await until(lambda n=number: disk.written[-1:] == [n + 1])
+        nursery.cancel_scope.cancel()
+    assert [(note["frames"], note["bytes"], note["from_ns"]) for note in disk.noted] == [
+        (1, 100, 1),
+        (1, 100, 3),
+    ]
+
+
+def test_what_is_lost_at_the_very_end_is_noted_if_there_is_room_for_that() -> None:
+    class Tight(Disk):
+        def write(self, entries) -> None:
+            if any(isinstance(entry, Frame) for entry in entries):
+                raise OSError(28, "No space left on device")
+            super().write(entries)
+
+    disk = Tight()
+    recorder = Recorder(disk, lambda _: None)
+    recorder.put([frame(1), frame(2)], 200)
+    recorder.finish()
+    assert disk.noted[0]["frames"] == recorder.frames_lost == 2
 
 
 async def test_lossless_ends_on_a_full_disk() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.exchange.entries import CONNECTIONS, EVENTS, Frame, Note
+from kproxy.exchange.entries import CONNECTIONS, Frame, Note
 from kproxy.recording import Recording, entries, info, recordings, verify
 from tests.recording.making import SETTINGS, START_NS, event, opened, plains, request
 
@@ -123,22 +123,6 @@ def test_each_file_repeats_the_state(tmp_path: Path) -> None:
     assert bodies(run.paths[1]) == [
         {"event": "state", "topics": {"x": "orders", "y": "users"}, "cluster": "c1"}
     ]
-
-
-def test_what_was_lost_is_noted(tmp_path: Path) -> None:
-    run = recording(tmp_path)
-    run.lost(7, 7000, "disk full", START_NS, START_NS + SECOND)
-    run.close()
-    (note,) = entries(run.path)
-    assert (note.channel, note.time_ns) == (EVENTS, START_NS + SECOND)
-    assert note.body == {
-        "event": "lost",
-        "frames": 7,
-        "bytes": 7000,
-        "reason": "disk full",
-        "from_ns": START_NS,
-        "until_ns": START_NS + SECOND,
-    }
 
 
 def test_names_that_are_taken_are_passed_over(tmp_path: Path) -> None:
