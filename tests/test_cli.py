@@ -126,6 +126,28 @@ def test_a_torn_recording_is_shown_as_far_as_it_goes_and_recovered(
     assert len(out.splitlines()) == len(shown)
 
 
+def test_the_demo_works_by_itself_and_its_hints_are_true(tmp_path: Path) -> None:
+    pytest.importorskip("confluent_kafka")
+    done = subprocess.run(
+        [sys.executable, "-m", "kproxy", "demo"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert done.returncode == 0 and done.stderr == ""
+    assert "The consumer got 12 of 12 records" in done.stdout
+    for words in ("Produce v", "JoinGroup v", "Fetch v", "OffsetCommit v"):
+        assert words in done.stdout, "it shows what passes"
+    hints = [line for line in done.stdout.splitlines() if line.startswith("    ")]
+    assert len(hints) == 3
+    for hint in hints[:2]:
+        shown = subprocess.run(
+            ["bash", "-c", hint], cwd=tmp_path, capture_output=True, text=True, timeout=20
+        )
+        assert shown.returncode == 0 and "orders" in shown.stdout and not shown.stderr
+
+
 def test_output_cut_off_by_head_ends_quietly() -> None:
     command = f"{sys.executable} -m kproxy show --json {DEMO} | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
