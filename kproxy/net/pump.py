@@ -153,7 +153,8 @@ class Pump:
         except ListenError as error:
             if action.port == 0:
                 return self._cluster.not_listening(action.node_id, str(error), now)
-            self._log(f"{error}; node {action.node_id} gets another port")
+            node = f"node {action.node_id}"
+            self._log(f"port {action.port} is not free for {node}, it gets another (--node-port)")
             return self._listen(Listen(action.node_id, 0))
         self._accept(listeners, action.node_id)
         address = listeners[0].socket.getsockname()[:2]

@@ -188,7 +188,14 @@ class Cluster:
     def _listen(self, node_ids: set[int]) -> list[Action]:
         asked = sorted(node_ids - self._asked)
         self._asked.update(asked)
-        return [Listen(node_id, self._port(node_id)) for node_id in asked]
+        actions: list[Action] = []
+        for node_id in asked:
+            port = self._port(node_id)
+            if not port and self._settings.listen_port:
+                text = f"node {node_id} is too large for its usual port, it gets any (--node-port)"
+                actions.append(Log(text))
+            actions.append(Listen(node_id, port))
+        return actions
 
     def _addresses(self, node_id: int | None) -> Sequence[Address]:
         if node_id is not None:

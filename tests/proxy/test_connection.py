@@ -371,6 +371,15 @@ def test_responses_stay_in_order_when_one_listener_opens_because_of_another() ->
         )
 
 
+def test_a_node_id_too_large_for_a_port_gets_any_with_a_warning() -> None:
+    player = Player()
+    player.connect()
+    player.client(ask_metadata(1))
+    player.broker(response(METADATA, 9, metadata((1, "b1", 9092), (60_000, "b2", 9092)), 1))
+    assert player.listened == {1: 19094, 60_000: 0}
+    assert len(player.logs) == 1 and "node 60000 is too large" in player.logs[0]
+
+
 def test_a_broker_is_dialled_at_the_address_it_was_last_given() -> None:
     player = Player()
     player.connect(1)
