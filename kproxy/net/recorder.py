@@ -4,12 +4,12 @@
 
     pump ─ put ─▶ backlog ── every 50 ms, or 256 KiB ──▶ Recording.write (in a thread)
 
-The backlog is bounded. When it is half full the pump waits for the disk, but for no longer than
-half a second: a disk that is merely busy costs time and not frames, and one that hangs does not
-hang the proxy. What cannot be kept, because the disk hangs (the backlog is full) or refuses (it is
-full, or gone), is counted, said in the log once, and noted in the recording as soon as it can be
-written again. With `lossless` it is the other way round: the pump waits for as long as it takes,
-and a disk that refuses ends the proxy.
+The backlog is bounded. When there is more in it than the thread can be about to write, the pump
+waits for the disk, but for no longer than half a second: a disk that is merely busy costs time and
+not frames, and one that hangs does not hang the proxy. What cannot be kept, because the disk hangs
+(the backlog is full) or refuses (it is full, or gone), is counted, said in the log once, and noted
+in the recording as soon as it can be written again. With `lossless` it is the other way round: the
+pump waits for as long as it takes, and a disk that refuses ends the proxy.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from kproxy.exchange.entries import EVENTS, Frame, Note
 FLUSH_SECONDS = 0.05
 FLUSH_BYTES = 256 << 10
 BACKLOG_BYTES_MAX = 64 << 20
+BUSY_BYTES_MAX = 8 << 20
+"""The pump waits when the backlog is larger than this (or half of what it may be): what is to be
+written next is then still in the processor's cache, and memory stays small."""
 STALL_SECONDS = 0.5
 """How long the pump waits for a disk from which nothing is heard, before frames are lost."""
 _ENTRY_BYTES = 256
@@ -93,6 +96,7 @@ class Recorder:
         self._watch = watch
         self._lossless = lossless
         self._backlog_bytes_max = backlog_bytes_max
+        self._busy_bytes_max = min(BUSY_BYTES_MAX, backlog_bytes_max // 2)
         self._entries: list[Frame | Note] = []
         self._bytes = 0
         self._writing_bytes = 0
@@ -110,10 +114,12 @@ class Recorder:
     @property
     def congested(self) -> bool:
         """Whether the pump should wait for `room` before it takes in more."""
-        return self._bytes + self._writing_bytes > self._backlog_bytes_max // 2 and not self._hangs
+        return self._bytes + self._writing_bytes > self._busy_bytes_max and not self._hangs
 
     def put(self, entries: list[Frame | Note], data_bytes: int) -> None:
         """Take entries that hold about so many bytes; never waits."""
+        if self._sink is None and self._watch is None:
+            return
         size = data_bytes + _ENTRY_BYTES * len(entries)
         full = self._bytes + self._writing_bytes + size > self._backlog_bytes_max
         if full and not self._lossless:

@@ -27,7 +27,7 @@ from pathlib import Path
 from kproxy.exchange.entries import Frame, Note
 from kproxy.recording.compression import compressor
 from kproxy.recording.crc import combine
-from kproxy.recording.files import lock
+from kproxy.recording.files import lock, uncache
 from kproxy.recording.format import (
     CHUNK,
     CHUNK_HEADS,
@@ -51,6 +51,7 @@ from kproxy.recording.summary import ChunkInfo, Contents
 
 _BUFFERS_MAX = 1024  # of one pwritev: IOV_MAX on Linux and macOS
 _PENDING_BYTES_MAX = 4 * 1024 * 1024
+_UNCACHE_BYTES = 8 * 1024 * 1024  # how much of a file is written between two calls of uncache
 _COMBINE_BYTES_MIN = 64 * 1024  # below, reading the bytes again is cheaper
 
 
@@ -104,6 +105,7 @@ class Writer:
         self.path = path
         self._contents = contents
         self._closed = False
+        self._uncached_bytes = contents.size
         self._untidy = False  # whether a failed write left something behind the last good chunk
         if compression == "adaptive":
             self._compress = compressor()
@@ -143,6 +145,9 @@ class Writer:
         self._put(buffers, start)
         for info, crc in done:
             contents.add(info, crc)
+        if contents.size - self._uncached_bytes >= _UNCACHE_BYTES:
+            self._uncached_bytes = contents.size
+            uncache(self._fd)
 
     def write_table(self, rows: list[bytes], time_ns: int) -> None:
         """Append only the header chunk of a data chunk that lacks it (when resuming a file).

@@ -150,7 +150,7 @@ def test_lossless_keeps_all_and_asks_the_pump_to_wait() -> None:
 
 
 async def test_the_pump_waits_for_a_busy_disk(autojump_clock) -> None:
-    recorder = Recorder(None, print, backlog_bytes_max=1000)
+    recorder = Recorder(None, print, lambda _: None, backlog_bytes_max=1000)
     recorder.put([frame(1)], 600)
     assert recorder.congested
     async with trio.open_nursery() as nursery:
@@ -161,7 +161,7 @@ async def test_the_pump_waits_for_a_busy_disk(autojump_clock) -> None:
 
 
 async def test_the_pump_does_not_wait_for_a_disk_that_hangs(autojump_clock) -> None:
-    recorder = Recorder(None, print, backlog_bytes_max=1000)
+    recorder = Recorder(None, print, lambda _: None, backlog_bytes_max=1000)
     recorder.put([frame(1)], 600)
     started = trio.current_time()
     await recorder.room()
