@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -19,6 +20,8 @@ from kproxy import __version__
 
 _PORT_DEFAULT = 9092
 _LISTEN_DEFAULT = "127.0.0.1:19092"
+_GARBAGE_OBJECTS = 100_000
+"""After so many new objects Python looks for garbage in cycles; its default is 700."""
 _ROTATE_LEAST = {"size": 64 << 10, "time": 1.0}
 _CAPTURES = Path("recordings/captures")
 
@@ -288,6 +291,10 @@ def _serve(serve_options, live: bool) -> int:
             log(f"clients connect to {address} (stdout: {error.strerror})")
             _discard_output(0)
 
+    # Frames wait for the recorder by the thousand and are in no cycle: to look at them again and
+    # again for one takes a tenth of all CPU time.
+    gc.freeze()
+    gc.set_threshold(_GARBAGE_OBJECTS)
     try:
         summary = trio.run(serve.serve, serve_options, ready, log, _live_view() if live else None)
     except serve.UnresolvedBootstrap as error:

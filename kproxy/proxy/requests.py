@@ -287,38 +287,42 @@ def _look_at_acks(frame: Frame) -> None:
         frame.flags |= NO_RESPONSE
 
 
-@functools.lru_cache(maxsize=64)
-def _peek_acks(api_version: int) -> tuple[Callable[[bytes, int], int], bool]:
-    """Returns what reads the acks from a body on, and whether the header has tagged fields."""
-    message = schema.message(PRODUCE_KEY, schema.REQUEST)
-    return codec.peek(message, api_version, "acks"), api_version in message.flexible_versions
-
-
-@functools.cache
-def _produce_newest() -> int:
-    return max(schema.message(PRODUCE_KEY, schema.REQUEST).versions)
-
-
 def _acks(frame: Frame) -> int | None:
     """The acks of a Produce request of which at least the front is there; None if unknown."""
-    # A version that is not in our table is read as the newest that is.
-    newest = _produce_newest()
-    version = frame.api_version if 0 <= frame.api_version <= newest else newest
-    for data in (bytes(frame.pieces[0][:_FRONT_BYTES]), frame.data):
-        if version != frame.api_version:
-            data = data[:6] + version.to_bytes(2) + data[8:]
-        try:
-            peek, flexible = _peek_acks(version)
-            # The client id, and an empty list of tagged fields: where nearly every body begins.
-            body = 14 + int.from_bytes(data[12:14])
-            if flexible:
-                body = body + 1 if data[body : body + 1] == b"\0" else codec.request_body(data)
-            elif body > 14 + 32_767:
-                body = codec.request_body(data)
-            return peek(data, body)
-        except ProtocolError:
-            continue
-    return None
+    front = frame.pieces[0]
+    if len(front) > _FRONT_BYTES:
+        front = bytes(front[:_FRONT_BYTES])
+    try:
+        return _acks_in(front, frame.api_version)
+    except ProtocolError:
+        pass  # Only now is it put together, which costs more than all else about a large request.
+    try:
+        return _acks_in(frame.data, frame.api_version)
+    except ProtocolError:
+        return None
+
+
+def _acks_in(data: bytes, api_version: int) -> int:
+    peek, flexible, version = _peek_acks(api_version)
+    if version != api_version:
+        data = data[:6] + version.to_bytes(2) + data[8:]
+    # The client id, and an empty list of tagged fields: where nearly every body begins.
+    body = 14 + int.from_bytes(data[12:14])
+    if flexible:
+        body = body + 1 if data[body : body + 1] == b"\0" else codec.request_body(data)
+    elif body > 14 + 32_767:
+        body = codec.request_body(data)
+    return peek(data, body)
+
+
+@functools.lru_cache(maxsize=64)
+def _peek_acks(api_version: int) -> tuple[Callable[[bytes, int], int], bool, int]:
+    """Returns what reads the acks from a body on, whether the header has tagged fields, and as
+    which version: one that is not in our table is read as the newest that is."""
+    message = schema.message(PRODUCE_KEY, schema.REQUEST)
+    newest = max(message.versions)
+    version = api_version if 0 <= api_version <= newest else newest
+    return codec.peek(message, version, "acks"), version in message.flexible_versions, version
 
 
 def _mechanism(data: bytes) -> str:

@@ -65,7 +65,6 @@ _FRONT_BYTES = 4096
 _REMEMBERED_BYTES_MAX = 16 << 10
 _SIZE = struct.Struct(">i")
 
-
 Check = Callable[[bytes, int, int], None]
 """Looks for foreign addresses in a response as it is sent on; the test mode."""
 
@@ -171,7 +170,7 @@ class ResponseStream:
         try:
             while position < end:
                 if self._partial is None:
-                    position = self._whole_frames(data, position, end, now, out)
+                    position, kept = self._whole_frames(data, position, kept, now, out)
                     if position == end:
                         break
                     if not self._start(data, position, end, now, out):
@@ -195,23 +194,28 @@ class ResponseStream:
         if kept < position:
             out.pieces.append(part(data, kept, position))
 
-    def _whole_frames(self, data: bytes, position: int, end: int, now: int, out: Output) -> int:
-        """Take the frames that are whole, due and unremarkable: the hot path.
+    def _whole_frames(
+        self, data: bytes, position: int, kept: int, now: int, out: Output
+    ) -> tuple[int, int]:
+        """Take the frames that are whole, due and free of secrets: the hot path.
 
-        Returns the offset behind them.
+        Returns the offset behind them, and the offset from which on nothing has left yet.
         """
         pending, unpack = self._pending, _START.unpack_from
         frames, entries = out.frames, out.entries
         wanted = ~0 if self._check else RESPONSE_TRAITS
+        end = len(data)
         while pending and end - position >= _START_BYTES:
             size, correlation_id = unpack(data, position)
             stop = position + 4 + size
             request = pending[0]
             if stop > end or size < 4 or request.correlation_id != correlation_id:
                 break
-            if traits(request.api_key, request.api_version) & wanted or request.flags & RAW_SASL:
+            found = traits(request.api_key, request.api_version) & wanted
+            if request.flags & RAW_SASL or (
+                found and (found != ADDRESSES or self._check or size >= STREAMED_BYTES_MIN)
+            ):
                 break
-            pending.popleft()
             frame = Frame(
                 _BROKER,
                 request.connection,
@@ -228,10 +232,20 @@ class ResponseStream:
                 request.sent_ns,
                 request.frame_bytes,
             )
+            if found:
+                sent = self._at_once(frame)
+                if sent is None:
+                    break
+                if frame.flags & REWRITTEN:
+                    if kept < position:
+                        out.pieces.append(part(data, kept, position))
+                    out.pieces.append(sent)
+                    kept = stop
+            pending.popleft()
             frames.append(frame)
             entries.append(frame)
             position = stop
-        return position
+        return position, kept
 
     def resume(self, now: int, out: Output) -> None:
         """The listeners waited for are open: let go what was parked, and what came behind it."""
@@ -333,7 +347,9 @@ class ResponseStream:
         """Let a held frame or tail go, with our addresses, or park it until they are known."""
         self._parked = frame
         try:
-            sent, changes = self._tail_replaced() if self._tail else self._replaced(frame)
+            sent, changes = (
+                self._tail_replaced() if self._tail else self._replaced(frame, self._held)
+            )
         except ProtocolError:
             frame.flags |= OPAQUE
             sent, changes = b"".join(self._tail.pieces) if self._tail else frame.data, ()
@@ -351,8 +367,24 @@ class ResponseStream:
         out.frames.append(frame)
         out.entries.append(frame)
 
-    def _replaced(self, frame: Frame) -> tuple[bytes, Sequence[Splice]]:
-        data, fields, last = frame.data, self._held, self._last
+    def _at_once(self, frame: Frame) -> bytes | None:
+        """Return what a whole frame becomes; None if it must be held: until a listener is open, or
+        because it is not what it should be."""
+        fields = rewrite.address_fields(frame.api_key, frame.api_version)
+        try:
+            sent, changes = self._replaced(frame, fields)
+        except (ProtocolError, Violation):
+            return None
+        if self.waiting:
+            self.waiting = set()
+            return None
+        if changes:
+            frame.flags |= REWRITTEN
+            frame.splices = changes
+        return sent
+
+    def _replaced(self, frame: Frame, fields: AddressFields) -> tuple[bytes, Sequence[Splice]]:
+        data, last = frame.data, self._last
         frame.pieces = [data]
         if last and last.same(data, fields, self._nodes.generation):
             return last.again(data)
