@@ -170,19 +170,22 @@ def _delay_us(received_ns: int, sent_ns: int) -> int:
 
 def _rewritten(frame: Frame) -> bytes:
     """The body of the note that says what was sent on instead of a frame that follows it."""
-    side = "client" if frame.side is Side.CLIENT else "broker"
+    side = b"broker" if frame.side else b"client"
     splices = _splices_json(tuple(frame.splices))
-    text = f'{{"event":"rewritten","number":{frame.number},"side":"{side}","splices":{splices}}}'
-    return text.encode()
+    return b'{"event":"rewritten","number":%d,"side":"%b","splices":%b}' % (
+        frame.number,
+        side,
+        splices,
+    )
 
 
 @functools.lru_cache(maxsize=64)
-def _splices_json(splices: tuple[Splice, ...]) -> str:
+def _splices_json(splices: tuple[Splice, ...]) -> bytes:
     # Remembered: a broker that repeats an answer has it rewritten in the same way.
     return json.dumps(
         [[offset, length, base64.b64encode(new).decode()] for offset, length, new in splices],
         separators=(",", ":"),
-    )
+    ).encode()
 
 
 def rewritten_frame(note: Note) -> tuple[int, Side] | None:
