@@ -20,7 +20,6 @@ that connection; an unexpected exception is logged in one line and does the same
 
 from __future__ import annotations
 
-import itertools
 import selectors
 from collections.abc import Callable, Sequence
 
@@ -79,7 +78,11 @@ class Pump:
         self._recorder = recorder
         self._clock = clock
         self._log = log
-        self._connections_max = connections_max
+        self.connections_max = connections_max
+        self.connections_accepted = 0
+        """So far; also the number of the last one."""
+        self.connections_refused = 0
+        """So far: those that were too many."""
         self._full = False
         self._dialling = 0
         self._transport = transport
@@ -87,7 +90,6 @@ class Pump:
         self._links: dict[int, Link] = {}
         self._lost: list[tuple[End, OSError]] = []
         """Peers that were found gone while sending to them."""
-        self._numbers = itertools.count(1)
         self._nursery: trio.Nursery
         self._accepting: trio.Nursery
         self._empty = trio.Event()
@@ -123,6 +125,11 @@ class Pump:
                 self._empty = trio.Event()
                 await self._empty.wait()
         self._nursery.cancel_scope.cancel()
+
+    @property
+    def connections_open(self) -> int:
+        """How many clients are connected."""
+        return len(self._links) + self._dialling
 
     @property
     def busy(self) -> bool:
@@ -164,15 +171,17 @@ class Pump:
 
     async def _connect(self, stream: trio.SocketStream, node_id: int | None) -> None:
         """Connect a client that was accepted to its broker, and have both watched."""
-        if len(self._links) + self._dialling >= self._connections_max:
+        if self.connections_open >= self.connections_max:
+            self.connections_refused += 1
             await trio.aclose_forcefully(stream)
             if not self._full:
-                limit = f"{self._connections_max} (--connections-max, ulimit -n)"
+                limit = f"{self.connections_max} (--connections-max, ulimit -n)"
                 self._log(f"no more connections than {limit}: new ones are closed at once")
             self._full = True
             return
         self._full = False
-        number = next(self._numbers)
+        self.connections_accepted += 1
+        number = self.connections_accepted
         try:
             client = "{}:{}".format(*stream.socket.getpeername()[:2])
             reached = stream.socket.getsockname()[:2]

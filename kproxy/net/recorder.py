@@ -95,7 +95,7 @@ class Recorder:
         self._log = log
         self._watch = watch
         self._lossless = lossless
-        self._backlog_bytes_max = backlog_bytes_max
+        self.backlog_bytes_max = backlog_bytes_max
         self._busy_bytes_max = min(BUSY_BYTES_MAX, backlog_bytes_max // 2)
         self._entries: list[Frame | Note] = []
         self._bytes = 0
@@ -110,18 +110,24 @@ class Recorder:
         """Why `run` ended by itself."""
         self.frames_recorded = 0
         self.frames_lost = 0
+        self.frame_bytes_lost = 0
 
     @property
     def congested(self) -> bool:
         """Whether the pump should wait for `room` before it takes in more."""
         return self._bytes + self._writing_bytes > self._busy_bytes_max and not self._hangs
 
+    @property
+    def backlog_bytes(self) -> int:
+        """About how much memory holds what is not written yet."""
+        return self._bytes + self._writing_bytes
+
     def put(self, entries: list[Frame | Note], data_bytes: int) -> None:
         """Take entries that hold about so many bytes; never waits."""
         if self._sink is None and self._watch is None:
             return
         size = data_bytes + _ENTRY_BYTES * len(entries)
-        full = self._bytes + self._writing_bytes + size > self._backlog_bytes_max
+        full = self.backlog_bytes + size > self.backlog_bytes_max
         if full and not self._lossless:
             self._lose(entries, "the disk does not keep up")
             return
@@ -212,6 +218,8 @@ class Recorder:
             self._said = reason
             if not self._lossless:
                 self._log(f"{reason}; the proxy goes on and counts what it does not record")
-        before = self._loss.frames
-        self._loss.add(entries, reason)
-        self.frames_lost += self._loss.frames - before
+        loss = self._loss
+        frames, frame_bytes = loss.frames, loss.frame_bytes
+        loss.add(entries, reason)
+        self.frames_lost += loss.frames - frames
+        self.frame_bytes_lost += loss.frame_bytes - frame_bytes

@@ -47,6 +47,8 @@ class Cluster:
         self._asked: set[int] = set()
         self._down: dict[int | None, int] = {}
         """How many connections to a node (None: bootstrap) have ended because it is down."""
+        self.reached: dict[int | None, bool] = {}
+        """Whether the last attempt to connect a client to a node (None: bootstrap) succeeded."""
         self._last_bootstrap = 0
         self._next_idle_check: int | None = None
 
@@ -94,6 +96,7 @@ class Cluster:
             return []
         actions = connection.dialled(f"{broker[0]}:{broker[1]}", now)
         node_id = connection.about["node_id"]
+        self.reached[node_id] = True
         if ended := self._down.pop(node_id, 0):
             text = f"{_name(node_id)} answers again; {ended} connections have ended meanwhile"
             actions.append(Log(text))
@@ -105,6 +108,7 @@ class Cluster:
         if connection is None:
             return []
         node_id = connection.about["node_id"]
+        self.reached[node_id] = False
         ended = self._down[node_id] = self._down.get(node_id, 0) + 1
         actions = self._after(connection, connection.not_dialled(reason, now))
         if ended == 1:
