@@ -74,13 +74,16 @@ class Recording:
         self._open: dict[int, dict[str, Any]] = {}
         self._state: dict[str, Any] = {}
         self._part = 0
-        self._written_before = 0
         self._writer = self._begin(self.path, start_ns)
+        self._growing = self._writer, 0
+        """The current file and the size of all before it: one thing, for whoever asks for the size
+        while another thread begins a new file."""
 
     @property
     def bytes_written(self) -> int:
         """The size of all its files so far."""
-        return self._written_before + self._writer.bytes_written
+        writer, bytes_before = self._growing
+        return bytes_before + writer.bytes_written
 
     def write(self, entries: Sequence[Frame | Note]) -> None:
         """Append entries, to a new file if the current one is due.
@@ -136,14 +139,14 @@ class Recording:
 
     def _rotate(self, time_ns: int) -> None:
         """Go on in a new file, if one can be begun."""
-        old = self._writer
+        old, bytes_before = self._growing
         try:
             self._writer = self._begin(self._next_path(), max(time_ns, self._start_ns))
         except OSError as error:
             self.problem = error
             return
         self.problem = None
-        self._written_before += old.bytes_written
+        self._growing = self._writer, bytes_before + old.bytes_written
         try:
             old.close()
         except OSError:
