@@ -104,6 +104,12 @@ def _add_run(commands) -> None:
     _add_limits(run.add_argument_group("its limits"))
     run.add_argument("--quiet", action="store_true", help="do not show what passes")
     run.add_argument(
+        "--control",
+        metavar="HOST:PORT",
+        help="serve metrics for Prometheus at http://HOST:PORT/metrics (port 0 takes any); where"
+        " other machines reach it, requests must carry the token in KPROXY_CONTROL_TOKEN as Bearer",
+    )
+    run.add_argument(
         "--check-addresses",
         action="store_true",
         help="for tests: end with an error if a response carries an address that is not ours",
@@ -250,6 +256,8 @@ def _run(options: argparse.Namespace) -> int:
             lossless=options.record_or_die,
             backlog_bytes_max=_parsed(options.backlog_bytes_max, "--backlog-bytes-max", _size),
             connections_max=_count(options.connections_max, "--connections-max"),
+            control=options.control and _address(options.control, "--control", port_min=0),
+            control_token=_token(),
         ),
         live=not options.quiet and sys.stdout.isatty(),
     )
@@ -297,7 +305,7 @@ def _serve(serve_options, live: bool) -> int:
     gc.set_threshold(_GARBAGE_OBJECTS)
     try:
         summary = trio.run(serve.serve, serve_options, ready, log, _live_view() if live else None)
-    except serve.UnresolvedBootstrap as error:
+    except (serve.UnresolvedBootstrap, serve.ControlUnguarded) as error:
         raise UsageError(str(error)) from error
     except (ListenError, RecordingError, serve.AddressLeak, serve.RecordingFailed) as error:
         return _say(f"kproxy run: {error}", 1)
@@ -441,6 +449,14 @@ def _node_ports(texts: Sequence[str], listen_port: int) -> dict[int, int]:
             raise UsageError(f"--node-port {text!r}: this node, or this port, is taken already")
         ports[int(node_id)] = port
     return ports
+
+
+def _token() -> str | None:
+    """The token that KPROXY_CONTROL_TOKEN holds, if any; as HTTP can carry it."""
+    token = os.environ.get("KPROXY_CONTROL_TOKEN") or None
+    if token and not (token.isascii() and token.isprintable() and " " not in token):
+        raise UsageError("KPROXY_CONTROL_TOKEN has characters that HTTP cannot carry; use letters")
+    return token
 
 
 def _parsed(text: str, option: str, parse: Callable[[str], float]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 from collections.abc import Sequence
 
@@ -21,10 +22,17 @@ class ListenError(Exception):
 
 @attrs.frozen
 class Interface:
-    """The addresses on which every listener listens: those of the host given by --listen."""
+    """The addresses of a host on which to listen, at any port."""
 
     host: str
     addresses: Sequence[SocketAddress]
+    option: str = "--listen"
+    """The option that decides where to listen."""
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return all(ipaddress.ip_address(address[0]).is_loopback for _, address in self.addresses)
 
     def open(self, port: int) -> list[trio.SocketListener]:
         """Listen at `port` (0: any, the same for all addresses) without waiting for anything.
@@ -42,7 +50,7 @@ class Interface:
             for listener in listeners:
                 listener.socket.close()
             if error.errno == errno.EADDRINUSE:
-                why = "the port is taken; choose another with --listen"
+                why = f"the port is taken; choose another with {self.option}"
             else:
                 why = error.strerror or str(error)
             raise ListenError(f"cannot listen on {self.host}:{port}: {why}") from error
@@ -65,8 +73,8 @@ def _bound(family: int, address: tuple) -> socket.socket:
     return sock
 
 
-async def resolve(host: str) -> Interface:
-    """Find the addresses of the host on which to listen.
+async def resolve(host: str, option: str = "--listen") -> Interface:
+    """Find the addresses of the host on which to listen, as `option` says.
 
     Raises:
         ListenError: it does not resolve.
@@ -77,5 +85,6 @@ async def resolve(host: str) -> Interface:
         )
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
-        raise ListenError(f"cannot listen on {host}: {why}; check --listen") from error
-    return Interface(host, list({(family, address): None for family, _, _, _, address in found}))
+        raise ListenError(f"cannot listen on {host}: {why}; check {option}") from error
+    addresses = list({(family, address): None for family, _, _, _, address in found})
+    return Interface(host, addresses, option)

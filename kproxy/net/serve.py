@@ -12,6 +12,7 @@ A second signal ends it at once; even then the recording is completed.
 
 from __future__ import annotations
 
+import functools
 import resource
 import signal
 import time
@@ -43,6 +44,10 @@ class UnresolvedBootstrap(Exception):
     """No bootstrap address resolves."""
 
 
+class ControlUnguarded(Exception):
+    """Other machines could control the proxy, without a token."""
+
+
 class AddressLeak(Exception):
     """The test mode found an address that is not ours in a response."""
 
@@ -66,6 +71,10 @@ class Options:
     """Whether to ask the brokers at the start which brokers there are."""
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     connections_max: int = CONNECTIONS_MAX
+    control: Address | None = None
+    """Where to serve metrics; None does not."""
+    control_token: str | None = None
+    """What a request there must carry."""
 
 
 @attrs.frozen
@@ -98,6 +107,7 @@ async def serve(
     Raises:
         ListenError: the listen address cannot be used.
         UnresolvedBootstrap: no bootstrap address resolves.
+        ControlUnguarded: other machines reach the control address, and there is no token.
         RecordingError, OSError: the recording cannot be created.
         RecordingFailed: `lossless`, and the disk refuses.
         AddressLeak: the test mode found a foreign address.
@@ -106,17 +116,20 @@ async def serve(
     await _check_bootstrap(settings.bootstrap, log)
     interface = await listeners.resolve(options.listen_host)
     bootstrap = interface.open(settings.listen_port)
-    port = bootstrap[0].socket.getsockname()[1]
     clock = monotonic_clock()
+    control: list[trio.SocketListener] = []
     try:
+        control = await _control_listeners(options)
         recording = _open_recording(options, clock())
     except BaseException:
-        for listener in bootstrap:
+        for listener in (*bootstrap, *control):
             listener.socket.close()
         raise
+    port = bootstrap[0].socket.getsockname()[1]
     recorder = Recorder(recording, log, watch, options.lossless, options.backlog_bytes_max)
     connections_max = _connections_possible(options.connections_max)
-    pump = Pump(Cluster(settings), interface, recorder, clock, log, connections_max)
+    cluster = Cluster(settings)
+    pump = Pump(cluster, interface, recorder, clock, log, connections_max)
     host = settings.advertised_host or _reachable(options.listen_host)
     try:
         async with trio.open_nursery() as nursery:
@@ -127,12 +140,16 @@ async def serve(
 
             nursery.start_soon(until_done, pump.serve, bootstrap)
             nursery.start_soon(until_done, recorder.run)
+            if control:
+                sources = {"cluster": cluster, "recorder": recorder, "recording": recording}
+                run = functools.partial(_serve_control, options, control, log, pump=pump, **sources)
+                nursery.start_soon(run)
             nursery.start_soon(_signals, pump, nursery.cancel_scope, log)
             if stop is not None:
                 nursery.start_soon(_drain_when, stop, pump)
             if options.discover:
                 nursery.start_soon(discover, settings.bootstrap, pump.named, log)
-            ready(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            ready(_address(host, port))
     finally:
         recorder.finish()
         if recording:
@@ -143,6 +160,36 @@ async def serve(
         raise RecordingFailed(recorder.failure)
     paths = recording.paths if recording else []
     return Summary(recorder.frames_recorded, recorder.frames_lost, paths)
+
+
+async def _control_listeners(options: Options) -> list[trio.SocketListener]:
+    if options.control is None:
+        return []
+    host, port = options.control
+    interface = await listeners.resolve(host, "--control")
+    if not interface.loopback and not options.control_token:
+        raise ControlUnguarded(
+            f"--control {host}: other machines can reach that; set KPROXY_CONTROL_TOKEN to what"
+            " they must send, or use 127.0.0.1"
+        )
+    return interface.open(port)
+
+
+async def _serve_control(
+    options: Options,
+    listening: Sequence[trio.SocketListener],
+    log: Callable[[str], None],
+    **sources: Any,
+) -> None:
+    # Imported only by those who want it: that takes 30 ms and 5 MiB.
+    from kproxy.net.control import Control
+    from kproxy.net.metrics import Sources, exposition
+
+    host, token = options.control[0], options.control_token
+    address = _address(_reachable(host), listening[0].socket.getsockname()[1])
+    log(f"metrics: http://{address}/metrics{', for who sends the token' if token else ''}")
+    routes = {"/metrics": {"GET": exposition(Sources(**sources))}}
+    await Control(routes, host, token, log).serve(listening)
 
 
 def _open_recording(options: Options, start_ns: int) -> Recording | None:
@@ -212,6 +259,10 @@ async def _check_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], No
         )
     for text in unresolved:
         log(f"cannot resolve {text}; going on with the other bootstrap addresses")
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _reachable(host: str) -> str:

@@ -1,0 +1,139 @@
+"""What the proxy counts, in Prometheus' text format.
+
+Nothing is counted for this: every metric is a row of a table, read from what the pump, the machine,
+the recorder and the recording know anyway when somebody asks. So the bytes that pass pay nothing.
+
+Names: units at the end, `_total` on what only grows, labels from the vocabulary of `kproxy show
+--json`. All of it is valid OpenMetrics as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import attrs
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+
+from kproxy import __version__
+from kproxy.net.control import Answer
+from kproxy.net.pump import Pump
+from kproxy.net.recorder import Recorder
+from kproxy.proxy.cluster import Cluster
+from kproxy.recording.rotation import Recording
+
+_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""The oldest version of the format, which everything reads."""
+
+
+@attrs.frozen(eq=False)
+class Sources:
+    """Where the numbers come from."""
+
+    pump: Pump
+    cluster: Cluster
+    recorder: Recorder
+    recording: Recording | None
+
+
+_Row = tuple[type[Metric], str, str, Callable[[Sources], float]]
+
+_PASSING: list[_Row] = [
+    (
+        GaugeMetricFamily,
+        "kproxy_connections_open",
+        "Clients that are connected.",
+        lambda from_: from_.pump.connections_open,
+    ),
+    (
+        GaugeMetricFamily,
+        "kproxy_connections_max",
+        "The most clients at once (--connections-max, or what ulimit -n allows).",
+        lambda from_: from_.pump.connections_max,
+    ),
+    (
+        CounterMetricFamily,
+        "kproxy_connections_accepted",
+        "Connections of clients that were taken on.",
+        lambda from_: from_.pump.connections_accepted,
+    ),
+    (
+        CounterMetricFamily,
+        "kproxy_connections_refused",
+        "Connections of clients that were closed at once, because there were too many.",
+        lambda from_: from_.pump.connections_refused,
+    ),
+]
+
+_RECORDING: list[_Row] = [
+    (
+        CounterMetricFamily,
+        "kproxy_frames_recorded",
+        "Frames, and pieces of large ones, that are in the recording.",
+        lambda from_: from_.recorder.frames_recorded,
+    ),
+    (
+        CounterMetricFamily,
+        "kproxy_frames_lost",
+        "Frames, and pieces of large ones, that passed and could not be recorded.",
+        lambda from_: from_.recorder.frames_lost,
+    ),
+    (
+        CounterMetricFamily,
+        "kproxy_frames_lost_bytes",
+        "Size of the frames that could not be recorded.",
+        lambda from_: from_.recorder.frame_bytes_lost,
+    ),
+    (
+        CounterMetricFamily,
+        "kproxy_recording_bytes",
+        "Written to the files of the recording.",
+        lambda from_: from_.recording.bytes_written,
+    ),
+    (
+        GaugeMetricFamily,
+        "kproxy_backlog_bytes",
+        "Memory that holds what the disk has not taken yet.",
+        lambda from_: from_.recorder.backlog_bytes,
+    ),
+    (
+        GaugeMetricFamily,
+        "kproxy_backlog_max_bytes",
+        "What is over it is lost (--backlog-bytes-max).",
+        lambda from_: from_.recorder.backlog_bytes_max,
+    ),
+]
+
+
+class _Proxy:
+    """Collects the tables, and what has labels."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics as they are now."""
+        sources = self._sources
+        yield InfoMetricFamily("kproxy_build", "This program.", {"version": __version__})
+        recording = sources.recording
+        for family, name, text, value in _PASSING + (_RECORDING if recording else []):
+            yield family(name, text, value=value(sources))
+        if recording:
+            text = "The file that is being written."
+            yield InfoMetricFamily("kproxy_recording", text, {"file": str(recording.paths[-1])})
+        up = GaugeMetricFamily(
+            "kproxy_broker_up",
+            "Whether the last attempt to connect to the broker succeeded, for a client.",
+            labels=["node_id"],
+        )
+        for node_id, reached in sources.cluster.reached.items():
+            up.add_metric(["bootstrap" if node_id is None else str(node_id)], reached)
+        yield up
+
+
+def exposition(sources: Sources) -> Callable[[], Answer]:
+    """Return what answers a request for the metrics."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Proxy(sources))
+    ProcessCollector(registry=registry)
+    return lambda: Answer(200, generate_latest(registry), _CONTENT_TYPE)
