@@ -18,10 +18,12 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.bed.waiting import until
 
@@ -37,6 +39,8 @@ class Proxy:
     """What it says clients should connect to."""
     recording: Path
     log_path: Path
+    code: int = 0
+    """With what it must end."""
 
     @property
     def port(self) -> int:
@@ -59,12 +63,20 @@ class Proxy:
 
         return str(until(find, f"the log says {pattern!r}"))
 
+    def metrics(self) -> dict[str, float]:
+        """What it counts, as Prometheus reads it; of a metric with labels the last one."""
+        url = self.says(r"metrics: http").partition("metrics: ")[2]
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            text = answer.read().decode()
+        families = text_string_to_metric_families(text)
+        return {sample.name: sample.value for family in families for sample in family.samples}
+
     def stop(self) -> None:
         """End it as Ctrl-C does; AssertionError when it does not end well."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         code = self.process.wait(timeout=20)
-        assert code == 0, f"kproxy run ended with {code}: {self.log}"
+        assert code == self.code, f"kproxy run ended with {code}: {self.log}"
         assert "Traceback" not in self.log and "defect" not in self.log, self.log
 
 
