@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -59,6 +64,9 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
         (["run", "--bootstrap", "a:1", "--backlog-bytes-max", "much"], "is not a size"),
         (["run", "--bootstrap", "a:1", "--record", "x", "--no-record"], "not allowed with"),
         (["run", "--bootstrap", "no.such.host.invalid:9092"], "cannot resolve"),
+        (["run", "--bootstrap", "a:1", "--control", "localhost"], "port is missing"),
+        (["run", "--bootstrap", "127.0.0.1:1", "--control", "0.0.0.0:0"], "KPROXY_CONTROL_TOKEN"),
+        (["run", "--bootstrap", "127.0.0.1:1", "--control", "[::]:0"], "KPROXY_CONTROL_TOKEN"),
         (["show"], "FILE"),
     ],
 )
@@ -169,6 +177,39 @@ def test_output_that_cannot_be_written_does_not_stop_the_proxy(to: str) -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
     assert done.returncode == 124, "it ran until it was stopped"
     assert "Traceback" not in done.stderr
+
+
+def test_a_token_that_http_cannot_carry_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for token in ("two words", "line\n", "schlüssel"):
+        monkeypatch.setenv("KPROXY_CONTROL_TOKEN", token)
+        code, out, err = said(capsys, "run", "--bootstrap", "127.0.0.1:1", "--no-record")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "KPROXY_CONTROL_TOKEN" in err and token not in err
+
+
+def test_other_machines_need_the_token_for_the_metrics(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kproxy", "run", "--bootstrap", "127.0.0.1:1", "--no-record"]
+    with subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0", "--control", "0.0.0.0:0"],
+        env={**os.environ, "KPROXY_CONTROL_TOKEN": "s3cret"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            line = process.stderr.readline()
+            url = re.search(r"http://127\.0\.0\.1:\d+/metrics", line)[0]
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(url, timeout=10)
+            request = urllib.request.Request(url, headers={"Authorization": "Bearer s3cret"})
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                assert b"kproxy_connections_open 0.0" in answer.read()
+            assert "s3cret" not in line
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
