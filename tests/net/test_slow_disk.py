@@ -1,0 +1,153 @@
+"""A disk that is slow or hangs, under a real recorder, pump and recording: who waits for it.
+
+The file takes nothing until it is given leave, one write at a time. So a slow disk needs no clock.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from kproxy.exchange.entries import Frame, Note
+from kproxy.recording import verify
+from kproxy.recording.reader import entries
+from tests.net.proxied import Proxied, proxied, receive_exactly
+from tests.net.test_metrics import fetch, values
+from tests.net.test_pump import answer, answering, ask
+
+BACKLOG_BYTES_MAX = 100_000
+LOCAL = ("127.0.0.1", 0)
+
+
+@attrs.define(eq=False)
+class Disk:
+    """Lets writes of recordings pass, or makes them wait."""
+
+    leave: threading.Semaphore = attrs.field(factory=lambda: threading.Semaphore(0))
+    hanging: threading.Event = attrs.field(factory=threading.Event)
+    """Set when a write waits."""
+    throttled: bool = False
+
+    def heal(self) -> None:
+        """Let everything pass from now on."""
+        self.throttled = False
+        self.leave.release(1000)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    """The disk of all recordings."""
+    disk = Disk()
+    pwritev = os.pwritev
+
+    def put(fd: int, buffers: list[bytes], offset: int) -> int:
+        if disk.throttled:
+            disk.hanging.set()
+            assert disk.leave.acquire(timeout=20)
+        return pwritev(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "pwritev", put)
+    yield disk
+    disk.heal()
+
+
+async def beat(client: trio.SocketStream, first: int, count: int) -> None:
+    """So many heartbeats, one after the other, each answered right."""
+    for number in range(first, first + count):
+        await client.send_all(ask(number))
+        assert await receive_exactly(client, len(answer(number))) == answer(number)
+
+
+async def lost(proxy: Proxied) -> float:
+    """How many frames are lost, as the metrics say."""
+    return values(await fetch(proxy))["kproxy_frames_lost_total"]
+
+
+def recorded(path: Path) -> tuple[list[bytes], list[dict]]:
+    """The frames of a recording and its notes of what is lost; it is whole."""
+    verify(path)
+    found = list(entries(path))
+    notes = [entry.body for entry in found if isinstance(entry, Note)]
+    frames = [entry.data for entry in found if isinstance(entry, Frame)]
+    return frames, [body for body in notes if body["event"] == "lost"]
+
+
+async def test_a_disk_that_hangs_holds_nobody_up_and_its_losses_are_told(
+    tmp_path: Path, disk: Disk
+) -> None:
+    path = tmp_path / "r.mcap"
+    async with proxied(
+        answering, path, control=LOCAL, backlog_bytes_max=BACKLOG_BYTES_MAX
+    ) as proxy:
+        async with await proxy.connect() as client, await proxy.connect() as bystander:
+            await beat(client, 0, 10)
+            disk.throttled = True
+            beats = 10
+            while not await lost(proxy):
+                await beat(client, beats, 50)
+                beats += 50
+            assert disk.hanging.is_set()
+            metrics = values(await fetch(proxy))
+            assert BACKLOG_BYTES_MAX / 2 < metrics["kproxy_backlog_bytes"] <= BACKLOG_BYTES_MAX
+            await beat(bystander, 0, 100)
+            disk.heal()
+        while values(await fetch(proxy))["kproxy_backlog_bytes"]:
+            await trio.sleep(0.01)
+        during = await lost(proxy)
+    frames, notes = recorded(path)
+    passed = 2 * (beats + 100)
+    assert proxy.summary.frames_lost == during == sum(note["frames"] for note in notes)
+    assert (proxy.summary.frames_recorded, len(frames)) == (passed - during, passed - during)
+    assert {note["reason"] for note in notes} == {"the disk does not keep up"}
+    said = [line for line in proxy.logs if "metrics: " not in line]
+    assert said == [
+        "the disk does not keep up; the proxy goes on and counts what it does not record"
+    ]
+
+
+async def test_a_disk_that_is_merely_slow_costs_nothing(tmp_path: Path, disk: Disk) -> None:
+    path = tmp_path / "r.mcap"
+    async with proxied(answering, path, backlog_bytes_max=BACKLOG_BYTES_MAX) as proxy:
+        async with await proxy.connect() as client:
+            disk.throttled = True
+            for first in range(0, 500, 50):
+                await beat(client, first, 50)
+                disk.leave.release()
+            disk.heal()
+    frames, notes = recorded(path)
+    assert len(frames) == proxy.summary.frames_recorded == 1000
+    assert not notes and not proxy.logs and not proxy.summary.frames_lost
+
+
+async def test_with_nothing_to_be_lost_a_disk_that_hangs_is_waited_for(
+    tmp_path: Path, disk: Disk
+) -> None:
+    path = tmp_path / "r.mcap"
+    options = {"lossless": True, "backlog_bytes_max": BACKLOG_BYTES_MAX, "control": LOCAL}
+    async with proxied(answering, path, **options) as proxy, trio.open_nursery() as nursery:
+        disk.throttled = True
+        done = trio.Event()
+
+        async def beat_on() -> None:
+            async with await proxy.connect() as client:
+                await beat(client, 0, 300)
+            done.set()
+
+        nursery.start_soon(beat_on)
+        # Longer than the pump waits where losses are allowed, and than this takes on a good disk.
+        with trio.move_on_after(1.5) as waiting:
+            await done.wait()
+        backlog_bytes = values(await fetch(proxy))["kproxy_backlog_bytes"]
+        assert waiting.cancelled_caught and disk.hanging.is_set()
+        assert BACKLOG_BYTES_MAX / 2 < backlog_bytes < BACKLOG_BYTES_MAX
+        disk.heal()
+        await done.wait()
+    frames, notes = recorded(path)
+    assert len(frames) == proxy.summary.frames_recorded == 600
+    assert not notes and not proxy.summary.frames_lost
