@@ -316,7 +316,9 @@ def _serve(serve_options, live: bool) -> int:
         return _say(f"kproxy run: {error.filename or 'recording'}: {error.strerror}", 1)
     lost = f", {summary.frames_lost} frames LOST" if summary.frames_lost else ""
     if summary.paths:
-        where = " ".join(str(path) for path in summary.paths)
+        where = " ".join(
+            str(path) if path.exists() else f"{path} (deleted)" for path in summary.paths
+        )
         log(f"recorded {summary.frames_recorded} frames{lost} in {where}")
     return 0
 

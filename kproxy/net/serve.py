@@ -120,7 +120,7 @@ async def serve(
     control: list[trio.SocketListener] = []
     try:
         control = await _control_listeners(options)
-        recording = _open_recording(options, clock())
+        recording = _open_recording(options, clock(), log)
     except BaseException:
         for listener in (*bootstrap, *control):
             listener.socket.close()
@@ -156,7 +156,8 @@ async def serve(
     if pump.failure:
         raise AddressLeak(pump.failure)
     if recorder.failure:
-        raise RecordingFailed(recorder.failure)
+        lost = f"{recorder.frames_lost} frames that passed are not recorded"
+        raise RecordingFailed(f"{recorder.failure}; {lost}")
     paths = recording.paths if recording else []
     return Summary(recorder.frames_recorded, recorder.frames_lost, paths)
 
@@ -192,7 +193,9 @@ def _control(
     return functools.partial(Control(routes, host, token, log).serve, listening)
 
 
-def _open_recording(options: Options, start_ns: int) -> Recording | None:
+def _open_recording(
+    options: Options, start_ns: int, log: Callable[[str], None]
+) -> Recording | None:
     if options.record_path is None:
         return None
     options.record_path.parent.mkdir(parents=True, exist_ok=True)
@@ -203,6 +206,7 @@ def _open_recording(options: Options, start_ns: int) -> Recording | None:
         library_version=__version__,
         rotate_bytes=options.rotate_bytes,
         rotate_ns=options.rotate_seconds and int(options.rotate_seconds * 1e9),
+        log=log,
     )
 
 

@@ -15,14 +15,17 @@ Numbers of exchanges and connections go on.
 
 A file ends when a batch would begin behind `rotate_bytes` or `rotate_ns`, measured by the times of
 the entries: nothing here reads a clock. A file that cannot be begun is no reason to lose anything:
-the current one goes on, and the next batch tries again.
+the current one goes on, and the next batch tries again. One that somebody deletes is left for the
+next one at once: what goes into it nobody will ever read.
+
+What was said of connections in a batch that could not be written is said again with the next one.
 """
 
 from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +39,9 @@ ROTATE_NS = 3600 * 1_000_000_000
 class Recording:
     """A recording being written, in one file or several.
 
-    Parameters as of `Writer`; `rotate_bytes` and `rotate_ns` end a file, None never does. Calls may
-    come from any thread, one at a time.
+    Parameters as of `Writer`; `rotate_bytes` and `rotate_ns` end a file, None never does. `log` is
+    told in one line what the user should know. Calls may come from any thread, one at a time; `log`
+    is called from there.
 
     Resource handling: holds a file descriptor until `close`.
 
@@ -55,6 +59,7 @@ class Recording:
         metadata: dict[str, str] | None = None,
         rotate_bytes: int | None = ROTATE_BYTES,
         rotate_ns: int | None = ROTATE_NS,
+        log: Callable[[str], None] = lambda text: None,
     ):
         self.path = Path(path)
         self.paths: list[Path] = []
@@ -73,6 +78,9 @@ class Recording:
         self._metadata = {"recording": secrets.token_hex(8)} | (metadata or {})
         self._open: dict[int, dict[str, Any]] = {}
         self._state: dict[str, Any] = {}
+        self._untold: set[int] = set()
+        """Open connections of which the current file does not say all, for a batch was refused."""
+        self._log = log
         self._part = 0
         self._writer = self._begin(self.path, start_ns)
         self._growing = self._writer, 0
@@ -94,14 +102,23 @@ class Recording:
             return
         first = entries[0]
         time_ns = first.received_ns if isinstance(first, Frame) else first.time_ns
-        if self._due(time_ns):
-            self._rotate(time_ns)
+        notes = [entry for entry in entries if isinstance(entry, Note)]
         try:
+            if self._due(time_ns):
+                self._rotate(time_ns)
+            if self._untold:
+                entries = [*self._opening(time_ns, self._untold), *entries]
             self._writer.write(entries)
+            self._untold.clear()
+        except OSError:
+            self._untold |= {
+                note.body["connection"] for note in notes if note.channel == CONNECTIONS
+            }
+            raise
         finally:  # a connection is open even if the note about it is lost
-            for entry in entries:
-                if isinstance(entry, Note):
-                    self._remember(entry)
+            for note in notes:
+                self._remember(note)
+            self._untold &= self._open.keys()
 
     def close(self) -> None:
         """Complete and close the current file. Closing twice does nothing.
@@ -111,6 +128,8 @@ class Recording:
         self._writer.close()
 
     def _due(self, time_ns: int) -> bool:
+        if self._writer.deleted:
+            return True
         if self._rotate_bytes is not None and self._writer.bytes_written >= self._rotate_bytes:
             return True
         return self._rotate_ns is not None and time_ns - self._start_ns >= self._rotate_ns
@@ -120,6 +139,7 @@ class Recording:
 
         Raises: OSError.
         """
+        path.parent.mkdir(parents=True, exist_ok=True)
         writer = Writer(
             path,
             start_ns=start_ns,
@@ -127,7 +147,7 @@ class Recording:
             **self._settings,
         )
         try:
-            writer.write(self._opening(start_ns))
+            writer.write(self._opening(start_ns, self._open))
         except OSError:
             writer.abandon()
             path.unlink()
@@ -138,19 +158,32 @@ class Recording:
         return writer
 
     def _rotate(self, time_ns: int) -> None:
-        """Go on in a new file, if one can be begun."""
+        """Go on in a new file, if one can be begun.
+
+        Raises: OSError, when none can be begun and the current file was deleted.
+        """
         old, bytes_before = self._growing
         try:
             self._writer = self._begin(self._next_path(), max(time_ns, self._start_ns))
         except OSError as error:
+            if old.deleted:
+                raise
+            if self.problem is None:
+                why = error.strerror or error
+                self._log(f"cannot begin a new file ({why}); the recording goes on in {old.path}")
             self.problem = error
             return
         self.problem = None
+        self._untold.clear()
+        if old.deleted:
+            self._log(f"{old.path} was deleted; the recording goes on in {self._writer.path}")
         self._growing = self._writer, bytes_before + old.bytes_written
         try:
             old.close()
-        except OSError:
+        except OSError as error:
             self.unfinished.append(old.path)
+            why = error.strerror or error
+            self._log(f"cannot complete {old.path} ({why}); kproxy recover does that later")
 
     def _next_path(self) -> Path:
         """Return the next name that is free; leftovers of other recordings may be in the way."""
@@ -160,10 +193,11 @@ class Recording:
 
     # ------------------------------------------------------------ what later files need
 
-    def _opening(self, time_ns: int) -> list[Note]:
-        """Return the notes with which a file starts."""
+    def _opening(self, time_ns: int, connections: Iterable[int]) -> list[Note]:
+        """Return the notes with which a file starts, of these connections."""
         notes = [
-            Note(CONNECTIONS, time_ns, body | {"event": "open"}) for body in self._open.values()
+            Note(CONNECTIONS, time_ns, self._open[number] | {"event": "open"})
+            for number in connections
         ]
         if self._state:
             notes.append(Note(EVENTS, time_ns, {"event": "state", **self._state}))

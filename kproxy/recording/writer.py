@@ -119,6 +119,12 @@ class Writer:
         """The size of the file so far."""
         return self._contents.size
 
+    @property
+    def deleted(self) -> bool:
+        """Whether the file is not to be found any more: somebody has deleted it."""
+        # Not by its links alone: there are file systems that count none.
+        return os.fstat(self._fd).st_nlink == 0 and not self.path.exists()
+
     def write(self, entries: Sequence[Frame | Note]) -> None:
         """Append entries, in whole chunks.
 

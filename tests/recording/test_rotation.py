@@ -135,10 +135,11 @@ def test_names_that_are_taken_are_passed_over(tmp_path: Path) -> None:
     assert leftover.read_bytes() == b"older"
 
 
-def test_a_file_that_cannot_be_begun_costs_nothing(
+def test_a_file_that_cannot_be_begun_costs_nothing_and_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = recording(tmp_path, rotate_ns=SECOND)
+    logs: list[str] = []
+    run = recording(tmp_path, rotate_ns=SECOND, log=logs.append)
     run.write([opened(1)])
     with monkeypatch.context() as patched:
 
@@ -147,11 +148,63 @@ def test_a_file_that_cannot_be_begun_costs_nothing(
 
         patched.setattr(os, "open", refuse)
         run.write([at(2, 1)])
+        run.write([at(2.5, 2)])
         assert run.problem is not None and run.problem.strerror == "Too many open files"
-    run.write([at(3, 2)])
+    run.write([at(3, 3)])
     assert run.problem is None
     run.close()
-    assert [len(list(entries(path))) for path in run.paths] == [2, 2]
+    assert [len(list(entries(path))) for path in run.paths] == [3, 2]
+    assert len(logs) == 1 and "Too many open files" in logs[0] and "run.mcap" in logs[0]
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_recording_that_is_deleted_goes_on_in_a_new_file(tmp_path: Path, what: str) -> None:
+    logs: list[str] = []
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    run = recording(folder, log=logs.append)
+    run.write([opened(7), at(0, 1)])
+    run.paths[0].unlink()
+    if what == "folder":
+        folder.rmdir()
+    run.write([at(1, 2)])
+    run.write([at(2, 3)])
+    run.close()
+    (left,) = folder.iterdir()
+    assert left == run.paths[-1]
+    verify(left)
+    assert [entry.number for entry in entries(left) if isinstance(entry, Frame)] == [2, 3]
+    assert [body["connection"] for body in bodies(left)] == [7]
+    assert len(logs) == 1 and "was deleted" in logs[0] and left.name in logs[0]
+
+
+def test_a_recording_that_is_deleted_and_cannot_go_on_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recording(tmp_path)
+    run.paths[0].unlink()
+    with monkeypatch.context() as patched:
+
+        def refuse(*_: object) -> int:
+            raise OSError(30, "Read-only file system")
+
+        patched.setattr(os, "open", refuse)
+        with pytest.raises(OSError, match="Read-only"):
+            run.write([at(1, 1)])
+    run.write([at(2, 2)])
+    run.close()
+    (left,) = tmp_path.iterdir()
+    assert [entry.number for entry in entries(left)] == [2]
+
+
+def test_a_recording_that_is_renamed_goes_on(tmp_path: Path) -> None:
+    run = recording(tmp_path)
+    run.write([at(0, 1)])
+    moved = run.paths[0].rename(tmp_path / "moved.mcap")
+    run.write([at(1, 2)])
+    run.close()
+    assert [entry.number for entry in entries(moved)] == [1, 2]
+    assert list(tmp_path.iterdir()) == [moved]
 
 
 @pytest.mark.parametrize("failing", range(1, 5))
@@ -196,6 +249,13 @@ def test_a_connection_is_open_even_if_its_note_was_lost(
         patched.setattr(os, "pwritev", full)
         with pytest.raises(OSError):
             run.write([opened(5)])
+        with pytest.raises(OSError):
+            run.write(
+                [opened(6), Note(CONNECTIONS, START_NS, {"event": "closed", "connection": 6})]
+            )
+    run.write([at(1)])
+    run.write([at(2)])
     run.write([at(11)])
     run.close()
-    assert [body["connection"] for body in bodies(run.paths[1])] == [5]
+    for path in run.paths:  # the next file says it, and so does this one as soon as it can
+        assert [body["connection"] for body in bodies(path)] == [5]
