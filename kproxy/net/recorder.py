@@ -32,6 +32,9 @@ BUSY_BYTES_MAX = 8 << 20
 written next is then still in the processor's cache, and memory stays small."""
 STALL_SECONDS = 0.5
 """How long the pump waits for a disk from which nothing is heard, before frames are lost."""
+NOTES_BYTES_MAX = 4 << 20
+"""What notes may take beyond the backlog's limit while the disk hangs: a few thousand of them."""
+_NOTE_BYTES = 1024
 _ENTRY_BYTES = 256
 """What an entry takes in memory beside its data."""
 
@@ -130,7 +133,11 @@ class Recorder:
         full = self.backlog_bytes + size > self.backlog_bytes_max
         if full and not self._lossless:
             self._lose(entries, "the disk does not keep up")
-            return
+            # Whoever reads on must know which connections there are; a note is small.
+            notes = [entry for entry in entries if type(entry) is Note]
+            if not notes or self.backlog_bytes > self.backlog_bytes_max + NOTES_BYTES_MAX:
+                return
+            entries, size = notes, _NOTE_BYTES * len(notes)
         self._entries += entries
         self._bytes += size
         self._some.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from kproxy.exchange.entries import Frame, Note, Side
+from kproxy.exchange.entries import CONNECTIONS, Frame, Note, Side
 from kproxy.net.recorder import Recorder
 
 
@@ -140,6 +140,25 @@ def test_a_disk_that_is_too_slow_costs_frames_and_not_memory() -> None:
         recorder.put([frame(number)], 100)
     assert recorder.frames_lost > 90
     assert len(logs) == 1 and "does not keep up" in logs[0]
+
+
+def test_connections_are_known_after_a_disk_that_hung() -> None:
+    disk = Disk()
+    recorder = Recorder(disk, lambda _: None, backlog_bytes_max=1000)
+    recorder.put([frame(1)], 700)
+    opened = Note(CONNECTIONS, 2, {"event": "opened", "connection": 2})
+    recorder.put([opened, frame(2)], 300)
+    assert recorder.frames_lost == 1
+    recorder.finish()
+    assert disk.written == [1]
+    assert [body["event"] for body in disk.noted] == ["lost", "opened"]
+
+
+def test_notes_are_bounded_too() -> None:
+    recorder = Recorder(Disk(), lambda _: None, backlog_bytes_max=1000)
+    for number in range(100_000):
+        recorder.put([Note(CONNECTIONS, 2, {"event": "opened", "connection": number})], 0)
+    assert recorder.backlog_bytes < 5 << 20
 
 
 def test_lossless_keeps_all_and_asks_the_pump_to_wait() -> None:
