@@ -150,9 +150,7 @@ async def serve(
                 nursery.start_soon(discover, settings.bootstrap, pump.named, log)
             ready(_address(host, port))
     finally:
-        recorder.finish()
-        if recording:
-            _close(recording, log)
+        finish(recorder, recording, log)
     if pump.failure:
         raise AddressLeak(pump.failure)
     if recorder.failure:
@@ -223,7 +221,13 @@ def _connections_possible(wanted: int) -> int:
     return (files - _FILES_BESIDE) // 2
 
 
-def _close(recording: Recording, log: Callable[[str], None]) -> None:
+def finish(recorder: Recorder, recording: Recording | None, log: Callable[[str], None]) -> None:
+    """Write what is left, and complete the recording."""
+    if recording is None:
+        recorder.finish()
+        return
+    recording.prepare_close()
+    recorder.finish()
     try:
         recording.close()
     except OSError as error:

@@ -18,22 +18,29 @@ the entries: nothing here reads a clock. A file that cannot be begun is no reaso
 the current one goes on, and the next batch tries again. One that somebody deletes is left for the
 next one at once: what goes into it nobody will ever read.
 
+Some room on the disk is held from the beginning, by a file without a name, and given back for the
+end: what was lost for want of room must be told in the recording itself.
+
 What was said of connections in a batch that could not be written is said again with the next one.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import secrets
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Frame, Note
 from kproxy.recording.writer import Writer
 
 ROTATE_BYTES = 1 << 30
 ROTATE_NS = 3600 * 1_000_000_000
+_RESERVE_BYTES = 64 << 10
+"""For notes of what is lost, and the summary of a recording of some hundred chunks."""
 
 
 class Recording:
@@ -43,7 +50,7 @@ class Recording:
     told in one line what the user should know. Calls may come from any thread, one at a time; `log`
     is called from there.
 
-    Resource handling: holds a file descriptor until `close`.
+    Resource handling: holds two file descriptors and 64 KiB of disk until `close`.
 
     Raises: as `Writer`.
     """
@@ -83,6 +90,7 @@ class Recording:
         self._log = log
         self._part = 0
         self._writer = self._begin(self.path, start_ns)
+        self._reserve = _reserve(self.path.parent)
         self._growing = self._writer, 0
         """The current file and the size of all before it: one thing, for whoever asks for the size
         while another thread begins a new file."""
@@ -120,11 +128,18 @@ class Recording:
                 self._remember(note)
             self._untold &= self._open.keys()
 
+    def prepare_close(self) -> None:
+        """Give back the room that was held for the last batch and the end of the file."""
+        if self._reserve is not None:
+            self._reserve.close()
+            self._reserve = None
+
     def close(self) -> None:
         """Complete and close the current file. Closing twice does nothing.
 
         Raises: OSError, when there is no room for the summary; the file is readable all the same.
         """
+        self.prepare_close()
         self._writer.close()
 
     def _due(self, time_ns: int) -> bool:
@@ -217,6 +232,22 @@ class Recording:
             self._open.pop(connection, None)
         elif connection in self._open:
             _merge(self._open[connection], body)
+
+
+def _reserve(folder: Path) -> BinaryIO | None:
+    """Hold some room on the disk until the file is closed; None where there is none to hold."""
+    try:
+        file = tempfile.TemporaryFile(dir=folder, buffering=0)
+    except OSError:
+        return None
+    try:
+        # No zeros: there are file systems that store none.
+        if file.write(os.urandom(_RESERVE_BYTES)) == _RESERVE_BYTES:
+            return file
+    except OSError:
+        pass
+    file.close()
+    return None
 
 
 def _merge(known: dict[str, Any], body: dict[str, Any]) -> None:
