@@ -130,7 +130,7 @@ class Recorder:
         if self._sink is None and self._watch is None:
             return
         size = data_bytes + _ENTRY_BYTES * len(entries)
-        full = self.backlog_bytes + size > self.backlog_bytes_max
+        full = self._bytes + self._writing_bytes + size > self.backlog_bytes_max
         if full and not self._lossless:
             self._lose(entries, "the disk does not keep up")
             # Whoever reads on must know which connections there are; a note is small.
