@@ -50,32 +50,51 @@ def _inner_first(fields: tuple[Field, ...]) -> dict[str, tuple[Field, ...]]:
 def _make(
     name: str, qualified: str, fields: tuple[Field, ...], structs: dict[str, type]
 ) -> type:
+    defaults = {field.name: _default(field, structs) for field in fields}
+    defaults["unknown_tags"] = ()
     body: dict[str, Any] = {
         "__module__": __name__,
         "__qualname__": qualified,
         "__doc__": f"Kafka's {qualified}.",
+        "__slots__": tuple(defaults),
         "__init__": _init,
         "__eq__": _equal,
         "__repr__": _repr,
     }
-    for field in fields:
-        body[field.name] = _attribute(field, structs)
-    body["unknown_tags"] = attrs.field(default=())
-    # Methods of its own for each class would cost most of the first use of a message: the codec
-    # does not call them, so one that loops over the fields serves all classes.
-    made = attrs.define(type(name, (), body), kw_only=True, init=False, eq=False, repr=False)
-    structs[name] = made
+    made = structs[name] = _MessageType(name, (), body)
+    made._defaults = defaults
     return made
 
 
+class _MessageType(type):
+    """The type of the classes: shows each to attrs as one of its own.
+
+    `attrs.define` takes 0.3 ms, which would be most of the first use of a message, and makes
+    methods that the codec does not call. So a class is plain slots, whose three methods loop over
+    the fields, and attrs's description of it is made when `attrs.fields` or the like asks.
+    """
+
+    _defaults: dict[str, Any]
+    """Field → its default, or an `attrs.Factory` of one."""
+
+    @property
+    def __attrs_attrs__(cls) -> tuple[Any, ...]:
+        return _attributes(cls)
+
+
+@functools.cache
+def _attributes(cls: _MessageType) -> tuple[Any, ...]:
+    described = {name: attrs.field(default=value) for name, value in cls._defaults.items()}
+    return attrs.fields(attrs.make_class(cls.__name__, described, kw_only=True))
+
+
 def _init(self: Any, **values: Any) -> None:
-    for field in self.__attrs_attrs__:
-        if field.name in values:
-            value = values.pop(field.name)
+    for name, default in type(self)._defaults.items():
+        if name in values:
+            value = values.pop(name)
         else:
-            default = field.default
             value = default.factory() if isinstance(default, _FACTORY) else default
-        setattr(self, field.name, value)
+        setattr(self, name, value)
     if values:
         raise TypeError(f"{type(self).__qualname__} has no field {next(iter(values))!r}")
 
@@ -86,22 +105,24 @@ _FACTORY: Any = attrs.Factory
 def _equal(self: Any, other: object) -> bool:
     if other.__class__ is not self.__class__:
         return NotImplemented
-    names = [field.name for field in self.__attrs_attrs__]
-    return all(getattr(self, name) == getattr(other, name) for name in names)
+    return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
 
 def _repr(self: Any) -> str:
-    fields = (f"{field.name}={getattr(self, field.name)!r}" for field in self.__attrs_attrs__)
+    fields = (f"{name}={getattr(self, name)!r}" for name in self.__slots__)
     return f"{type(self).__qualname__}({', '.join(fields)})"
 
 
-def _attribute(field: Field, structs: dict[str, type]) -> Any:
+def _default(field: Field, structs: dict[str, type]) -> Any:
     default = schema.default_value(field)
     if field.is_array and default is not None:
-        return attrs.field(factory=list[Any])
+        return _NEW_LIST
     if field.defaults_to_struct:
-        return attrs.field(factory=structs[field.element])
-    return attrs.field(default=default)
+        return attrs.Factory(structs[field.element])
+    return default
+
+
+_NEW_LIST: Any = attrs.Factory(list[Any])
 
 
 def __getattr__(name: str) -> type:
