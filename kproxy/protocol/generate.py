@@ -84,7 +84,7 @@ def read_definition(text: str) -> Message | None:
     structs: dict[str, tuple[Field, ...]] = {}
     for common in definition.get("commonStructs", ()):
         structs[common["name"]] = _read_fields(common["fields"], versions, structs)
-    fields = _read_fields(definition["fields"], versions, structs)
+    fields, structs = schema.nest(_read_fields(definition["fields"], versions, structs), structs)
     return Message(
         name=definition["name"],
         api_key=definition.get("apiKey"),
@@ -92,8 +92,8 @@ def read_definition(text: str) -> Message | None:
         versions=versions,
         flexible_versions=schema.parse_versions(definition["flexibleVersions"], versions),
         listeners=tuple(definition.get("listeners", ())),
-        fields=schema.nest(fields, structs),
-        structs={name: schema.nest(below, structs) for name, below in structs.items()},
+        fields=fields,
+        structs=structs,
     )
 
 
@@ -222,12 +222,13 @@ def _add_older(newer: Message, older: Message) -> Message:
     structs = dict(newer.structs)
     aliases: dict[str, str] = {}
     fields = _add_fields(newer.fields, older.fields, only, older, structs, aliases)
+    fields, structs = schema.nest(fields, structs)
     return attrs.evolve(
         newer,
         versions=_union(newer.versions, only),
         flexible_versions=_union(newer.flexible_versions, _cut(older.flexible_versions, only)),
-        fields=schema.nest(fields, structs),
-        structs={name: schema.nest(below, structs) for name, below in structs.items()},
+        fields=fields,
+        structs=structs,
     )
 
 

@@ -229,6 +229,7 @@ def parse_message(block: str) -> Message:
             open_structs.pop()
     for fields, _, name in open_structs[1:]:
         structs[name] = tuple(fields)
+    nested, structs = nest(tuple(top), structs)
     key = options.get("key")
     return Message(
         name=head[1],
@@ -237,21 +238,30 @@ def parse_message(block: str) -> Message:
         versions=versions,
         flexible_versions=parse_versions(options.get("flexible", "none"), versions),
         listeners=tuple(options["listeners"].split(",")) if "listeners" in options else (),
-        fields=nest(tuple(top), structs),
-        structs={name: nest(fields, structs) for name, fields in structs.items()},
+        fields=nested,
+        structs=structs,
     )
 
 
 def nest(
     fields: tuple[Field, ...], structs: dict[str, tuple[Field, ...]]
-) -> tuple[Field, ...]:
-    """Put the fields of its struct into each field that has one, at every depth."""
-    return tuple(
-        attrs.evolve(field, fields=nest(structs[field.element], structs))
-        if field.element in structs
-        else field
-        for field in fields
-    )
+) -> tuple[tuple[Field, ...], dict[str, tuple[Field, ...]]]:
+    """Put the fields of its struct into each field that has one, at every depth.
+
+    Both the message's own fields and the structs come back so.
+    """
+    nested: dict[str, tuple[Field, ...]] = {}
+
+    def below(name: str) -> tuple[Field, ...]:
+        if name not in nested:
+            nested[name] = tuple(map(whole, structs[name]))
+        return nested[name]
+
+    def whole(field: Field) -> Field:
+        name = field.element
+        return attrs.evolve(field, fields=below(name)) if name in structs else field
+
+    return tuple(map(whole, fields)), {name: below(name) for name in structs}
 
 
 def _parse_field(words: list[str], limit: Versions) -> Field:
