@@ -1,25 +1,27 @@
 """Compiles the decoder of one message in one version: `decode(data, p) -> (value, p)`.
 
-The function is straight-line: structs are inlined into their loops, adjacent fixed-width fields
+The function is straight-line: structs are inlined into their loops (one that a message has in
+several places becomes a function, so that the source stays small), adjacent fixed-width fields
 and the length that follows them are read by one `unpack_from`, and values are assigned to slots
 without calling `__init__`. For a struct `int32 id, string host` of a flexible version::
 
     o2.id, n = u_iB(data, p)
-    p += 4
     if 0 < n < 128:
-     q = p + n
-     o2.host = data[p + 1 : q].decode()
-     p = q
+     q = p + 5
+     p += n + 4
+     o2.host = data[q:p].decode()
     else:
      …
 
 Nothing is checked against the end on the way (see `wire`): a slice that was too short shows at
-the latest in the last line, because `p` only grows.
+the latest in the last line, because `p` only grows. Reads may look ahead as far as bytes must
+follow: a struct of a flexible version always has its tagged section behind its fields.
 """
 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from typing import Any
 
 import attrs
@@ -30,16 +32,26 @@ from kproxy.protocol.source import CODES, Source
 
 LENGTH_CODES = {"string": "h", "bytes": "i", "records": "i"}
 """Struct codes of lengths before KIP-482."""
+INLINED_TEXTS = 8
+"""A message with more strings calls a function for each: compiling the lines would take longer
+than they save in many calls. Such are the descriptions of groups, which are rare."""
 
 
 @attrs.define(eq=False)
 class Batch:
-    """Fixed-width reads that wait to be done by one `unpack_from`."""
+    """Fixed-width reads that wait to be done by one `unpack_from`.
+
+    It reads on behind one nullable field, as if that were null or empty, which most are; where it
+    is not, what follows is read again. Bytes for the first read are always there, because the
+    field only takes more.
+    """
 
     source: Source
     targets: list[str] = attrs.Factory(list[str])
     codes: str = ""
     after: list[str] = attrs.Factory(list[str])
+    passed: tuple[Slot, str, Batch] | None = None
+    """The nullable field, its target, and what is read up to its length."""
 
     def add(self, target: str, code: str, after: str = "") -> None:
         """Read one more value into `target`; then run the line `after`."""
@@ -48,20 +60,62 @@ class Batch:
         if after:
             self.after.append(after)
 
-    def flush(self, back: int = 0) -> None:
-        """Write the read; the position stays `back` bytes behind what was read."""
-        if not self.targets:
-            return
-        codes = self.codes
-        if codes == "B":
-            self.source(f"{self.targets[0]} = data[p]", *(["p += 1"] if not back else []))
+    def passes(self, slot: Slot, target: str) -> bool:
+        """Take a nullable field among the reads, if that saves a read."""
+        usually_empty = slot.is_array or slot.kind == "string"
+        if not (slot.nullable and slot.flexible and usually_empty and self.source.inlines):
+            return False
+        if self.passed or not self.targets:
+            return False
+        self.add(self.source.name("m"), "B")
+        self.passed = slot, target, Batch(self.source, self.targets, self.codes)
+        self.targets, self.codes = [], ""
+        return True
+
+    def flush(self) -> None:
+        """Write the read; the position moves behind what was read."""
+        width = self.read()
+        if width:
+            self.source(f"p += {width}")
+
+    def read(self, back: int = 0) -> int:
+        """Write the read; what comes next is `back` bytes less than this behind the position."""
+        if not (self.targets or self.passed):
+            return 0
+        if self.passed:
+            self._read_past(*self.passed, back)
+            position = 0
         else:
-            width = _width(codes) - back
-            comma = "," if len(self.targets) == 1 else ""
-            read = f"{self.source.unpacker(codes)}(data, p)"
-            self.source(f"{', '.join(self.targets)}{comma} = {read}", f"p += {width}")
+            self._read(self.targets, self.codes)
+            position = _width(self.codes) - back
         self.source(*self.after)
-        self.targets, self.codes, self.after = [], "", []
+        self.targets, self.codes, self.after, self.passed = [], "", [], None
+        return position
+
+    def _read_past(self, slot: Slot, target: str, before: Batch, back: int) -> None:
+        source, length = self.source, before.targets[-1]
+        self._read(before.targets + self.targets, before.codes + self.codes)
+        with source.block(f"if {length} < 2:"):
+            empty = "[]" if slot.is_array else '""'
+            source(f"{target} = {empty} if {length} else None")
+            source(f"p += {_width(before.codes + self.codes) - back}")
+        with source.block("else:"):
+            source(f"p += {_width(before.codes) - 1}")
+            alone = Batch(source)
+            write_slot(source, slot, target, alone)
+            alone.flush()
+            if self.targets:
+                self._read(self.targets, self.codes)
+            if _width(self.codes) - back:
+                source(f"p += {_width(self.codes) - back}")
+
+    def _read(self, targets: list[str], codes: str) -> None:
+        if codes == "B":
+            self.source(f"{targets[0]} = data[p]")
+        else:
+            comma = "," if len(targets) == 1 else ""
+            read = f"{self.source.unpacker(codes)}(data, p)"
+            self.source(f"{', '.join(targets)}{comma} = {read}")
 
 
 def _width(codes: str) -> int:
@@ -73,8 +127,10 @@ def new_source() -> Source:
     """A source that knows what all compiled readers refer to."""
     source = Source()
     source.namespace |= {
-        "new": object.__new__,
         "varint": wire.varint,
+        "compact_text": wire.compact_text,
+        "compact_text_or_null": wire.compact_text_or_null,
+        "compact_texts": wire.compact_texts,
         "compact_bytes": wire.compact_bytes,
         "compact_bytes_or_null": wire.compact_bytes_or_null,
         "skip_compact_bytes": wire.skip_compact_bytes,
@@ -112,11 +168,23 @@ def _source(layout: Layout, refuse: Any, utf8_only: bool) -> Source:
     source = new_source()
     source.utf8_only = utf8_only
     source.constant("refuse", refuse)
+    structs, places = _structs(layout)
+    texts = [slot for one in structs for slot in one.slots if slot.kind == "string"]
+    source.inlines = len(texts) <= INLINED_TEXTS
+    for inner in structs:
+        if places[inner.name] < 2:
+            continue
+        with source.block(f"def read_{inner.name}(o, data, p):"):
+            batch = Batch(source)
+            _write_fields(source, inner, "o", batch)
+            batch.flush()
+            source("return p")
+        source.functions.add(inner.name)
     with source.block("def decode(data, p):"):
         source("start = p")
         with source.block("try:"):
             target = source.name("o")
-            source(f"{target} = new({class_name(source, layout)})")
+            source(f"{target} = {new(source, layout)}")
             batch = Batch(source)
             write_struct(source, layout, target, batch)
             batch.flush()
@@ -129,16 +197,42 @@ def _source(layout: Layout, refuse: Any, utf8_only: bool) -> Source:
     return source
 
 
-def class_name(source: Source, layout: Layout) -> str:
-    """Make the class of a struct known to the source."""
+def _structs(layout: Layout) -> tuple[list[Layout], Counter[str]]:
+    """Every struct of a message once, those inside others first, and how many fields have it."""
+    found: dict[str, Layout] = {}
+    places: Counter[str] = Counter()
+
+    def visit(outer: Layout) -> None:
+        for slot in outer.slots + outer.tagged:
+            if slot.struct:
+                places[slot.struct.name] += 1
+                if slot.struct.name not in found:
+                    visit(slot.struct)
+                    found[slot.struct.name] = slot.struct
+
+    visit(layout)
+    return [*found.values(), layout], places
+
+
+def new(source: Source, layout: Layout, struct: str = "") -> str:
+    """An expression: a new object of a struct (of that name, else the layout's), nothing set."""
     cls = messages.message_class(layout.message.name)
-    if layout.path:
-        cls = getattr(cls, layout.name)
-    return source.constant("C_" + layout.name, cls)
+    struct = struct or (layout.name if layout.path else "")
+    if struct:
+        cls = getattr(cls, struct)
+    return source.constant(f"new_{struct}", functools.partial(object.__new__, cls)) + "()"
 
 
 def write_struct(source: Source, layout: Layout, target: str, batch: Batch) -> None:
     """Write the reads of a struct's fields into the new object `target`."""
+    if layout.name in source.functions:
+        batch.flush()
+        source(f"p = read_{layout.name}({target}, data, p)")
+    else:
+        _write_fields(source, layout, target, batch)
+
+
+def _write_fields(source: Source, layout: Layout, target: str, batch: Batch) -> None:
     for field in layout.absent:
         write_default(source, layout, field, f"{target}.{field.name}")
     for slot in layout.tagged:
@@ -152,6 +246,8 @@ def write_struct(source: Source, layout: Layout, target: str, batch: Batch) -> N
     batch.flush()
     if layout.tagged:
         _write_known_tags(source, layout, target)
+    elif not source.inlines:
+        source(f"{target}.unknown_tags, p = tags(data, p, n)")
     else:
         with source.block("if n:"):
             source(f"{target}.unknown_tags, p = tags(data, p, n)")
@@ -209,9 +305,8 @@ def write_default(source: Source, layout: Layout, field: Field, target: str) -> 
     if field.is_array and default is not None:
         source(f"{target} = []")
     elif field.defaults_to_struct:
-        cls = getattr(messages.message_class(layout.message.name), field.element)
         name = source.name("o")
-        source(f"{name} = new({source.constant('C_' + field.element, cls)})")
+        source(f"{name} = {new(source, layout, field.element)}")
         for below in field.fields:
             write_default(source, layout, below, f"{name}.{below.name}")
         source(f"{name}.unknown_tags = ()", f"{target} = {name}")
@@ -223,6 +318,8 @@ def write_default(source: Source, layout: Layout, field: Field, target: str) -> 
 
 def write_slot(source: Source, slot: Slot, target: str, batch: Batch) -> None:
     """Write the read of one field."""
+    if batch.passes(slot, target):
+        return
     if slot.is_array:
         _write_array(source, slot, target, batch)
     elif slot.kind == "struct":
@@ -239,25 +336,37 @@ def write_slot(source: Source, slot: Slot, target: str, batch: Batch) -> None:
 
 
 def _write_compact_bytes(source: Source, slot: Slot, target: str, batch: Batch) -> None:
-    """Here `p` stays at the length until the bytes are read, which saves an addition."""
+    """Here `p` stays where it is until the length is known, which saves an addition."""
     text = slot.kind == "string"
+    read = f"compact_{'text' if text else 'bytes'}{'_or_null' if slot.nullable else ''}"
+    if text and not source.inlines:
+        batch.flush()
+        source(f"{target}, p = {read}(data, p)")
+        return
+    two_known = not text and bool(batch.targets)
+    batch.add("n", "B")
+    if two_known:
+        batch.add("b", "B")
+    at = batch.read(back=2 if two_known else 1)
+    place = f"p + {at}" if at else "p"
     escapes = "" if source.utf8_only else '"utf-8", "surrogateescape"'
     decode = f".decode({escapes})" if text else ""
-    batch.add("n", "B")
-    batch.flush(back=1)
-    with source.block("if 0 < n < 128:"):
-        source("q = p + n", f"{target} = data[p + 1 : q]{decode}", "p = q")
+    step = f"p += n + {at}" if at else "p += n"
+    content = f"{target} = data[q:p]{decode}"
+    branches = [("0 < n < 128", [f"q = p + {at + 1}", step, content])]
     if slot.nullable:
-        source(f"elif n == 0: {target} = None; p += 1")
+        branches.append(("n == 0", [f"{target} = None", f"p += {at + 1}"]))
     if not text:
         # Records are rarely shorter than 127 bytes.
-        with source.block("elif n and 0 < (b := data[p + 1]) < 128:"):
-            source("q = p + n - 127 + (b << 7)", f"{target} = data[p + 2 : q]", "p = q")
+        long = source.constant(f"long_{at}", wire.long_lengths(at))
+        second = "n > 127 and 0 < b < 128" if two_known else "n and 0 < (b := data[p + 1]) < 128"
+        lines = [f"q = p + {at + 2}", f"p += n + {long}[b]", content]
+        branches.insert(0 if two_known else len(branches), (second, lines))
+    for index, (condition, lines) in enumerate(branches):
+        with source.block(f"{'elif' if index else 'if'} {condition}:"):
+            source(*lines)
     with source.block("else:"):
-        read = "compact_bytes_or_null" if slot.nullable else "compact_bytes"
-        source(f"q, p = {read}(data, p)")
-        value = 'q.decode("utf-8", "surrogateescape")' if text else "q"
-        source(f"{target} = None if q is None else {value}" if text else f"{target} = q")
+        source(f"{target}, p = {read}(data, {place})")
 
 
 def _write_bytes(source: Source, slot: Slot, target: str, batch: Batch) -> None:
@@ -266,16 +375,16 @@ def _write_bytes(source: Source, slot: Slot, target: str, batch: Batch) -> None:
     batch.add("n", LENGTH_CODES[slot.kind])
     batch.flush()
     with source.block("if n >= 0:"):
-        source("q = p + n", f"{target} = data[p:q]{decode}", "p = q")
+        source("q = p", "p += n", f"{target} = data[q:p]{decode}")
     source(*([f"elif n == -1: {target} = None"] if slot.nullable else []), "else: raise Malformed")
 
 
 def _write_inner(source: Source, slot: Slot, target: str, batch: Batch) -> None:
     assert slot.struct is not None
     name = source.name("o")
-    cls = class_name(source, slot.struct)
+    made = f"{name} = {target} = {new(source, slot.struct)}"
     if not slot.nullable:
-        source(f"{name} = new({cls})", f"{target} = {name}")
+        source(made)
         write_struct(source, slot.struct, name, batch)
         return
     batch.add("n", "b")
@@ -283,7 +392,7 @@ def _write_inner(source: Source, slot: Slot, target: str, batch: Batch) -> None:
     with source.block("if n < 0:"):
         source(f"{target} = None")
     with source.block("else:"):
-        source(f"{name} = new({cls})", f"{target} = {name}")
+        source(made)
         write_struct(source, slot.struct, name, batch)
         batch.flush()
 
@@ -294,21 +403,13 @@ def _write_array(source: Source, slot: Slot, target: str, batch: Batch) -> None:
     if slot.flexible and slot.kind in CODES and slot.kind != "uuid":
         _write_compact_numbers(source, slot, target)
         return
-    if slot.nullable:
-        if slot.flexible:
-            source("if n > 127: n, p = count_or_null(data, p, n)")
-        with source.block(f"if n == {0 if slot.flexible else -1}:"):
-            source(f"{target} = None")
-        opening = "else:"
-    else:
-        opening = "if True:"
-    with source.block(opening):
-        if slot.flexible and not slot.nullable:
-            source("if not 0 < n < 128: n, p = count(data, p, n)")
-        if slot.flexible:
-            source("n -= 1")
-        else:
-            source(f"if not 0 <= n <= {wire.COLLECTION_ELEMENTS_MAX}: raise Malformed")
+    if not slot.nullable:
+        _write_elements(source, slot, target)
+        return
+    if slot.flexible:
+        source("if n > 127: n, p = count_or_null(data, p, n)")
+    source(f"if n == {0 if slot.flexible else -1}: {target} = None")
+    with source.block("else:"):
         _write_elements(source, slot, target)
 
 
@@ -333,8 +434,14 @@ def _write_compact_numbers(source: Source, slot: Slot, target: str) -> None:
 
 
 def _write_elements(source: Source, slot: Slot, target: str) -> None:
+    if slot.flexible and not slot.nullable:
+        condition = "if not 0 < n < 128: " if source.inlines else ""
+        source(f"{condition}n, p = count(data, p, n)")
+    elif not slot.flexible:
+        source(f"if not 0 <= n <= {wire.COLLECTION_ELEMENTS_MAX}: raise Malformed")
+    count = "n - 1" if slot.flexible else "n"
     if slot.kind == "uuid":
-        source("q = p + 16 * n", "if q > len(data): raise Malformed")
+        source(f"q = p + 16 * ({count})", "if q > len(data): raise Malformed")
         source(f"{target} = [make_uuid(data[i : i + 16]) for i in range(p, q, 16)]", "p = q")
         return
     if slot.kind in CODES:
@@ -346,12 +453,15 @@ def _write_elements(source: Source, slot: Slot, target: str) -> None:
             f"p += {_width(code)} * n",
         )
         return
+    if slot.flexible and slot.kind == "string":
+        source(f"{target}, p = compact_texts(data, p, {count})")
+        return
     items, item = source.name("r"), source.name("o")
-    source(f"{items} = []", f"{target} = {items}")
-    with source.block("for _ in range(n):"):
+    source(f"{items} = {target} = []")
+    with source.block(f"for _ in range({count}):"):
         batch = Batch(source)
         if slot.struct:
-            source(f"{item} = new({class_name(source, slot.struct)})", f"{items}.append({item})")
+            source(f"{item} = {new(source, slot.struct)}", f"{items}.append({item})")
             write_struct(source, slot.struct, item, batch)
             batch.flush()
         else:

@@ -62,7 +62,7 @@ def _make(
         "__repr__": _repr,
     }
     made = structs[name] = _MessageType(name, (), body)
-    made._defaults = defaults
+    made.__field_defaults__ = defaults
     return made
 
 
@@ -74,7 +74,7 @@ class _MessageType(type):
     the fields, and attrs's description of it is made when `attrs.fields` or the like asks.
     """
 
-    _defaults: dict[str, Any]
+    __field_defaults__: dict[str, Any]
     """Field → its default, or an `attrs.Factory` of one."""
 
     @property
@@ -84,12 +84,12 @@ class _MessageType(type):
 
 @functools.cache
 def _attributes(cls: _MessageType) -> tuple[Any, ...]:
-    described = {name: attrs.field(default=value) for name, value in cls._defaults.items()}
+    described = {name: attrs.field(default=value) for name, value in cls.__field_defaults__.items()}
     return attrs.fields(attrs.make_class(cls.__name__, described, kw_only=True))
 
 
 def _init(self: Any, **values: Any) -> None:
-    for name, default in type(self)._defaults.items():
+    for name, default in self.__field_defaults__.items():
         if name in values:
             value = values.pop(name)
         else:

@@ -39,6 +39,10 @@ class Source:
     names: int = 0
     utf8_only: bool = False
     """Whether strings are read as UTF-8, which is faster than escaping what is not."""
+    inlines: bool = True
+    """Whether compact lengths of one byte are looked at in place, not by a function."""
+    functions: set[str] = attrs.Factory(set[str])
+    """The structs that have a function of their own."""
 
     def __call__(self, *lines: str) -> None:
         """Append lines at the present depth."""

@@ -61,11 +61,41 @@ def compact_bytes_or_null(data: bytes, position: int) -> tuple[bytes | None, int
     return (None if size == 0 else data[position:end]), end
 
 
-def compact_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
+def compact_bytes(data: bytes, position: int) -> tuple[bytes, int]:
     """Bytes with a compact length of any size that cannot be null."""
     found, position = compact_bytes_or_null(data, position)
     if found is None:
         raise Malformed
+    return found, position
+
+
+def compact_text_or_null(data: bytes, position: int) -> tuple[str | None, int]:
+    """A string with a compact length of any size, which starts at the position."""
+    size = data[position]
+    if size == 0:
+        return None, position + 1
+    if size < 128:
+        return compact_text(data, position)
+    found, position = compact_bytes_or_null(data, position)
+    return (None if found is None else found.decode("utf-8", "surrogateescape")), position
+
+
+def compact_text(data: bytes, position: int) -> tuple[str, int]:
+    """A string with a compact length of any size that cannot be null."""
+    size = data[position]
+    if 0 < size < 128:
+        end = position + size
+        return data[position + 1 : end].decode("utf-8", "surrogateescape"), end
+    found, position = compact_bytes(data, position)
+    return found.decode("utf-8", "surrogateescape"), position
+
+
+def compact_texts(data: bytes, position: int, elements: int) -> tuple[list[str], int]:
+    """An array of strings that cannot be null, behind its count."""
+    found: list[str] = []
+    for _ in range(elements):
+        text, position = compact_text(data, position)
+        found.append(text)
     return found, position
 
 
@@ -83,8 +113,8 @@ def skip_compact_bytes(data: bytes, position: int, nullable: bool) -> int:
 
 
 def count(data: bytes, position: int, value: int) -> tuple[int, int]:
-    """A compact count that is long, or null where null is not allowed."""
-    if value:
+    """A compact count that cannot be null, of any size; `value` is its first byte."""
+    if value > 127:
         value, position = count_or_null(data, position, value)
     if value == 0:  # also when it was said in more bytes than needed
         raise Malformed
@@ -188,6 +218,16 @@ def make_uuid(raw: bytes) -> uuid.UUID:
     _set_int(made, _from_bytes(raw, "big"))
     _set_safe(made, _UNKNOWN)
     return made
+
+
+@functools.cache
+def long_lengths(offset: int) -> tuple[int, ...]:
+    """For a compact length of two bytes, n and b: with entry b, where the content ends.
+
+    The end is position + n + entry, if the length is `offset` bytes behind the position. A table
+    is faster than the arithmetic.
+    """
+    return tuple((b << 7) - 127 + offset for b in range(128))
 
 
 @functools.cache
