@@ -240,7 +240,8 @@ def _run(options: argparse.Namespace) -> int:
         node_ports=_node_ports(options.node_port, listen_port),
         idle_seconds=_parsed(options.idle_timeout, "--idle-timeout", _duration),
         request_bytes_max=_parsed(options.request_bytes_max, "--request-bytes-max", _size),
-        pending_requests_max=_count(options.pending_requests_max, "--pending-requests-max"),
+        # Two: a SASL token may go without an answer, which only shows when the next request has one.
+        pending_requests_max=_count(options.pending_requests_max, "--pending-requests-max", 2),
         check_addresses=options.check_addresses,
     )
     if not settings.bootstrap:
@@ -424,9 +425,9 @@ def _port(text: str, where: str, port_min: int = 1) -> int:
     return int(text)
 
 
-def _count(text: str, option: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise UsageError(f"{option}: {text!r} is not a number of at least 1")
+def _count(text: str, option: str, least: int = 1) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise UsageError(f"{option}: {text!r} is not a number of at least {least}")
     return int(text)
 
 
