@@ -240,7 +240,7 @@ def _run(options: argparse.Namespace) -> int:
         node_ports=_node_ports(options.node_port, listen_port),
         idle_seconds=_parsed(options.idle_timeout, "--idle-timeout", _duration),
         request_bytes_max=_parsed(options.request_bytes_max, "--request-bytes-max", _size),
-        # Two: a SASL token may go without an answer, which only shows when the next request has one.
+        # A SASL token may go without an answer, which shows only when the next request has one.
         pending_requests_max=_count(options.pending_requests_max, "--pending-requests-max", 2),
         check_addresses=options.check_addresses,
     )
