@@ -21,16 +21,15 @@ chunks are refused, because nothing would tell a wrong one before the end of the
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import attrs
+from zlib_ng.zlib_ng import crc32
 
 from kproxy.exchange.entries import Note
 from kproxy.recording.compression import decompress
-from kproxy.recording.crc import combine
 from kproxy.recording.format import (
     CHANNEL,
     CHUNK,
@@ -59,7 +58,6 @@ from kproxy.recording.summary import Contents
 
 _BLOCK_BYTES = 1024 * 1024
 _COMPRESSION_NAME_BYTES_MAX = 32
-_COMBINE_BYTES_MIN = 64 * 1024
 _CHANNELS = {topic: channel for channel, topic in TOPICS.items()}
 _HEAD_LAYOUTS = {HEADER: (0, 2), SCHEMA: (2, 3), CHANNEL: (4, 3), METADATA: (0, 2)}
 """Of the records of a head: bytes of fixed size, then how many fields with a u32 length."""
@@ -195,7 +193,7 @@ class Scan:
         """Read over bytes, for their CRC only."""
         while length > 0:
             data = self._read(min(length, _BLOCK_BYTES), what)
-            self.crc = zlib.crc32(data, self.crc)
+            self.crc = crc32(data, self.crc)
             length -= len(data)
 
     def _content(self, length: int, what: str) -> bytes:
@@ -203,7 +201,7 @@ class Scan:
             self._fits(length, what)
             raise self.damage(self.offset, f"{what} of {length} bytes is longer than any that is")
         data = self._read(length, what)
-        self.crc = zlib.crc32(data, self.crc)
+        self.crc = crc32(data, self.crc)
         return data
 
     def _fits(self, length: int, what: str) -> None:
@@ -238,7 +236,7 @@ class Scan:
             raise self.error(0, "is not a recording: it does not begin as MCAP files do")
         if len(start) < len(MAGIC):
             raise _Torn("ends in its first bytes")
-        self.crc = zlib.crc32(start)
+        self.crc = crc32(start)
         self.offset = len(MAGIC)
 
     def _record(self) -> tuple[int, int]:
@@ -253,7 +251,7 @@ class Scan:
             raise _Torn("ends in the middle of a record")
         opcode, length = RECORD.unpack(head)
         if opcode != DATA_END:  # which says the CRC of what is before it
-            self.crc = zlib.crc32(head, self.crc)
+            self.crc = crc32(head, self.crc)
         if not self.info.library and opcode != HEADER:
             raise self.error(self.offset, "is not a recording: it has no MCAP header")
         return opcode, length
@@ -344,7 +342,7 @@ class Scan:
             return
         info = self.info
         if info.native:
-            if f"{zlib.crc32(content[:-8], before):08x}" != entries.pop("head_crc32", ""):
+            if f"{crc32(content[:-8], before):08x}" != entries.pop("head_crc32", ""):
                 raise ValueError("the checksum of the head does not match")
         info.metadata = entries
         info.start_ns = int(entries.get("start_ns", "0"))
@@ -396,7 +394,7 @@ class Scan:
             self.file.seek(end)
             self._crc_known, self.contents = False, None
         else:
-            self.crc = zlib.crc32(name, zlib.crc32(fixed, self.crc))
+            self.crc = crc32(name, crc32(fixed, self.crc))
             data = self._read(data_bytes, what)
             try:
                 records = self._records(compression, data, size, crc)
@@ -416,13 +414,9 @@ class Scan:
             records = decompress(compression, data, size)
         except ValueError as error:
             raise self.damage(self.offset, f"a chunk does not decompress: {error}") from None
-        known = zlib.crc32(records)
-        if known != crc and (crc or self._native):
+        if crc32(records) != crc and (crc or self._native):
             raise self.damage(self.offset, "the checksum of a chunk does not match")
-        if compression == "" and len(data) >= _COMBINE_BYTES_MIN:
-            self.crc = combine(self.crc, known, len(data))
-        else:
-            self.crc = zlib.crc32(data, self.crc)
+        self.crc = crc32(data, self.crc)
         return records
 
     # ------------------------------------------------------------ the end
@@ -469,7 +463,7 @@ class Scan:
         content = self._content(length, "its footer")
         stored = int.from_bytes(content[16:20], "little")
         head = RECORD.pack(opcode, length) + content[:16]
-        if stored and stored != zlib.crc32(head, before):
+        if stored and stored != crc32(head, before):
             raise self.damage(self.offset, "the checksum of its summary does not match")
         if self._read(len(MAGIC), "its last bytes") != MAGIC:
             raise self.damage(self.offset, "its last bytes are wrong")

@@ -8,9 +8,9 @@ whose writer was killed, so that both finish a file in the same way.
 from __future__ import annotations
 
 import struct
-import zlib
 
 import attrs
+from zlib_ng.zlib_ng import crc32
 
 from kproxy.recording.format import (
     CHANNEL,
@@ -120,7 +120,7 @@ class Contents:
                 at += len(records)
         summary = b"".join(records for _, records in groups) + offsets
         footer = RECORD.pack(FOOTER, FOOTER_FIELDS.size) + struct.pack("<QQ", summary_start, at)
-        crc = zlib.crc32(footer, zlib.crc32(summary))
+        crc = crc32(footer, crc32(summary))
         return b"".join((data_end, summary, footer, struct.pack("<I", crc), MAGIC))
 
     def _statistics(self) -> bytes:

@@ -20,13 +20,13 @@ big frames prevail and saves at most 11 % of the bytes there.
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from zlib_ng.zlib_ng import crc32
+
 from kproxy.exchange.entries import Frame, Note
 from kproxy.recording.compression import compressor
-from kproxy.recording.crc import combine
 from kproxy.recording.files import lock, uncache
 from kproxy.recording.format import (
     CHUNK,
@@ -52,7 +52,6 @@ from kproxy.recording.summary import ChunkInfo, Contents
 _BUFFERS_MAX = 1024  # of one pwritev: IOV_MAX on Linux and macOS
 _PENDING_BYTES_MAX = 4 * 1024 * 1024
 _UNCACHE_BYTES = 8 * 1024 * 1024  # how much of a file is written between two calls of uncache
-_COMBINE_BYTES_MIN = 64 * 1024  # below, reading the bytes again is cheaper
 
 
 class Writer:
@@ -194,7 +193,7 @@ class Writer:
         parts = _coalesced(packed.parts) if packed.stored_bytes else [b"".join(packed.parts)]
         records_crc = 0
         for part in parts:
-            records_crc = zlib.crc32(part, records_crc)
+            records_crc = crc32(part, records_crc)
         compression = ""
         compressed_bytes = packed.size
         if self._compress and packed.compressible:
@@ -215,12 +214,9 @@ class Writer:
         )
         buffers.append(head)
         buffers += parts
-        crc = zlib.crc32(head, crc)
-        if compression or compressed_bytes < _COMBINE_BYTES_MIN:
-            for part in parts:
-                crc = zlib.crc32(part, crc)
-        else:
-            crc = combine(crc, records_crc, compressed_bytes)
+        crc = crc32(head, crc)
+        for part in parts:  # a second time where they are stored: that costs next to nothing
+            crc = crc32(part, crc)
         info = ChunkInfo(
             packed.start_ns,
             packed.end_ns,
@@ -274,8 +270,8 @@ def _head(
     entries = metadata_entries(schema_id, start_ns, metadata) | {"head_crc32": "0" * 8}
     own = record(METADATA, string(PROFILE) + string_map(entries))
     head = (before + own)[:-8]
-    head += f"{zlib.crc32(head):08x}".encode()
-    return head, Contents(schema_id, len(before), len(own), len(head), zlib.crc32(head))
+    head += f"{crc32(head):08x}".encode()
+    return head, Contents(schema_id, len(before), len(own), len(head), crc32(head))
 
 
 def _coalesced(parts: Iterable[Buffer]) -> list[Buffer]:
