@@ -327,6 +327,7 @@ class Pump:
         for end in link.ends.values():
             self._watch(end)
             end.transport.close(abrupt)
+            end.other = None  # or the two would be garbage in a cycle, which is rarely looked for
         if not self._links:
             self._empty.set()
 
