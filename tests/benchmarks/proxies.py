@@ -80,10 +80,10 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def resident_mib(pid: int) -> float:
-    """The most memory that a process has had resident."""
+def resident_mib(pid: int, field: str = "VmHWM") -> float:
+    """The most memory that a process has had resident; by VmRSS what it has now."""
     status = Path(f"/proc/{pid}/status").read_text()
-    return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024
+    return int(re.search(rf"{field}:\s+(\d+)", status)[1]) / 1024
 
 
 def wait_for(address: int) -> None:
