@@ -62,6 +62,10 @@ def affordable(idle: int, busy: int) -> int:
     """Return how many idle connections there can be; say so if they are not as many as wanted."""
     limit = open_files((idle + busy) * 2 + FILES_BESIDE)
     possible = min(idle, (limit - FILES_BESIDE) // 2 - busy)
+    if possible < 1:
+        raise SystemExit(
+            f"The limit of open files, {limit}, is too low for {busy} busy ones alone."
+        )
     if possible < idle:
         print(
             f"The limit of open files is {limit} and may not be raised here, so kproxy can hold"
