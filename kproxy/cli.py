@@ -20,8 +20,9 @@ from kproxy import __version__
 
 _PORT_DEFAULT = 9092
 _LISTEN_DEFAULT = "127.0.0.1:19092"
-_GARBAGE_OBJECTS = 100_000
-"""After so many new objects Python looks for garbage in cycles; its default is 700."""
+_GARBAGE_OBJECTS = (20_000, 5, 5)
+"""How often Python looks for garbage in cycles: after so many new objects, in older ones after so
+many times, in all after so many of these. Its own are (700, 10, 10)."""
 _ROTATE_LEAST = {"size": 64 << 10, "time": 1.0}
 _CAPTURES = Path("recordings/captures")
 
@@ -303,7 +304,7 @@ def _serve(serve_options, live: bool) -> int:
     # Frames wait for the recorder by the thousand and are in no cycle: to look at them again and
     # again for one takes a tenth of all CPU time.
     gc.freeze()
-    gc.set_threshold(_GARBAGE_OBJECTS)
+    gc.set_threshold(*_GARBAGE_OBJECTS)
     try:
         summary = trio.run(serve.serve, serve_options, ready, log, _live_view() if live else None)
     except (serve.UnresolvedBootstrap, serve.ControlUnguarded) as error:
