@@ -20,7 +20,7 @@ from kproxy import __version__
 
 _PORT_DEFAULT = 9092
 _LISTEN_DEFAULT = "127.0.0.1:19092"
-_GARBAGE_OBJECTS = (20_000, 5, 5)
+_GARBAGE_OBJECTS = (100_000, 5, 5)
 """How often Python looks for garbage in cycles: after so many new objects, in older ones after so
 many times, in all after so many of these. Its own are (700, 10, 10)."""
 _ROTATE_LEAST = {"size": 64 << 10, "time": 1.0}
