@@ -259,7 +259,7 @@ def _run(options: argparse.Namespace) -> int:
             backlog_bytes_max=_parsed(options.backlog_bytes_max, "--backlog-bytes-max", _size),
             connections_max=_count(options.connections_max, "--connections-max"),
             control=options.control and _address(options.control, "--control", port_min=0),
-            control_token=_token(),
+            control_token=_token() if options.control else None,
         ),
         live=not options.quiet and sys.stdout.isatty(),
     )

@@ -9,6 +9,7 @@ Names: units at the end, `_total` on what only grows, labels from the vocabulary
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import attrs
@@ -120,7 +121,8 @@ class _Proxy:
             yield family(name, text, value=value(sources))
         if recording:
             text = "The file that is being written."
-            yield InfoMetricFamily("kproxy_recording", text, {"file": str(recording.paths[-1])})
+            path = os.fsencode(recording.paths[-1]).decode("utf-8", "backslashreplace")
+            yield InfoMetricFamily("kproxy_recording", text, {"file": path})
         up = GaugeMetricFamily(
             "kproxy_broker_up",
             "Whether the last attempt to connect to the broker succeeded, for a client.",

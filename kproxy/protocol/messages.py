@@ -2,8 +2,9 @@
 
 `messages.MetadataResponse` is an attrs class with every field of every version, each with the
 default of Kafka's definition; its structs are attributes of it under Kafka's names, such as
-`messages.MetadataResponse.MetadataResponseBroker`. Arguments are keyword-only. What a version does
-not have stays at its default when that version is decoded, and is left out when it is encoded.
+`messages.MetadataResponse.MetadataResponseBroker`. Arguments are keyword-only, and no class can be
+derived from it. What a version does not have stays at its default when that version is decoded, and
+is left out when it is encoded.
 
 A tagged struct that was not sent is None. `unknown_tags` of every struct keeps what the table does
 not know, as (tag, bytes) pairs in wire order; there, too, stay the bytes of a known tag that was
@@ -76,6 +77,11 @@ class _MessageType(type):
 
     __field_defaults__: dict[str, Any]
     """Field → its default, or an `attrs.Factory` of one."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> _MessageType:
+        if bases:
+            raise TypeError(f"{bases[0].__qualname__} is final: its fields are what Kafka defines")
+        return super().__new__(cls, name, bases, body)
 
     @property
     def __attrs_attrs__(cls) -> tuple[Any, ...]:

@@ -49,7 +49,7 @@ def check(
 
 
 def _written(address: Address) -> bytes:
-    return address[0].encode() + struct.pack(">i", address[1])
+    return address[0].encode("utf-8", "surrogateescape") + struct.pack(">i", address[1])
 
 
 def _addresses(value) -> Iterator[Address]:

@@ -308,10 +308,10 @@ def _acks_in(data: bytes, api_version: int) -> int:
         data = data[:6] + version.to_bytes(2) + data[8:]
     # The client id, and an empty list of tagged fields: where nearly every body begins.
     body = 14 + int.from_bytes(data[12:14])
-    if flexible:
-        body = body + 1 if data[body : body + 1] == b"\0" else codec.request_body(data)
-    elif body > 14 + 32_767:
-        body = codec.request_body(data)
+    if body > 14 + 32_767 or (flexible and data[body : body + 1] != b"\0"):
+        body = codec.request_body(data)  # without a client id, or with tagged fields
+    elif flexible:
+        body += 1
     return peek(data, body)
 
 

@@ -87,6 +87,10 @@ class Recording:
         self._state: dict[str, Any] = {}
         self._untold: set[int] = set()
         """Open connections of which the current file does not say all, for a batch was refused."""
+        self._unopened: set[int] = set()
+        """Those among them of which it does not even say that they are open."""
+        self._endings: list[Note] = []
+        """The notes about the ends of others, that were refused: no more than were open then."""
         self._log = log
         self._part = 0
         self._writer = self._begin(self.path, start_ns)
@@ -114,19 +118,19 @@ class Recording:
         try:
             if self._due(time_ns):
                 self._rotate(time_ns)
-            if self._untold:
-                entries = [*self._opening(time_ns, self._untold), *entries]
+            if self._untold or self._endings:
+                told_again = [*self._endings, *self._opening(time_ns, self._untold)]
+                entries = [*told_again, *entries]
             self._writer.write(entries)
-            self._untold.clear()
+            self._all_told()
         except OSError:
-            self._untold |= {
-                note.body["connection"] for note in notes if note.channel == CONNECTIONS
-            }
+            self._keep(note for note in notes if note.channel == CONNECTIONS)
             raise
         finally:  # a connection is open even if the note about it is lost
             for note in notes:
                 self._remember(note)
             self._untold &= self._open.keys()
+            self._unopened &= self._open.keys()
 
     def prepare_close(self) -> None:
         """Give back the room that was held for the last batch and the end of the file."""
@@ -189,7 +193,7 @@ class Recording:
             self.problem = error
             return
         self.problem = None
-        self._untold.clear()
+        self._all_told()
         if old.deleted:
             self._log(f"{old.path} was deleted; the recording goes on in {self._writer.path}")
         self._growing = self._writer, bytes_before + old.bytes_written
@@ -217,6 +221,21 @@ class Recording:
         if self._state:
             notes.append(Note(EVENTS, time_ns, {"event": "state", **self._state}))
         return notes
+
+    def _all_told(self) -> None:
+        self._untold.clear()
+        self._unopened.clear()
+        self._endings.clear()
+
+    def _keep(self, refused: Iterable[Note]) -> None:
+        """Keep what must be said again: where these notes should stand, they do not."""
+        for note in refused:
+            event, connection = note.body.get("event"), note.body["connection"]
+            if event == "opened":
+                self._unopened.add(connection)
+            elif event == "closed" and connection not in self._unopened:
+                self._endings.append(note)
+            self._untold.add(connection)
 
     def _remember(self, note: Note) -> None:
         body = note.body

@@ -120,9 +120,14 @@ class Writer:
 
     @property
     def deleted(self) -> bool:
-        """Whether the file is not to be found any more: somebody has deleted it."""
-        # Not by its links alone: there are file systems that count none.
-        return os.fstat(self._fd).st_nlink == 0 and not self.path.exists()
+        """Whether the file is not to be found any more: somebody has deleted or replaced it."""
+        ours = os.fstat(self._fd)
+        if ours.st_nlink:
+            return False
+        try:  # not by its links alone: there are file systems that count none
+            return not os.path.samestat(ours, os.stat(self.path))
+        except OSError:
+            return True
 
     def write(self, entries: Sequence[Frame | Note]) -> None:
         """Append entries, in whole chunks.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import urllib.request
@@ -54,6 +55,13 @@ async def until(proxy: Proxied, name: str, value: float) -> dict[str, float]:
 async def beat(client: trio.SocketStream, number: int) -> None:
     await client.send_all(ask(number))
     assert await receive_exactly(client, len(answer(number))) == answer(number)
+
+
+async def test_a_path_that_is_not_text_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"odd\xe9.mcap")
+    async with proxied(answering, path, control=LOCAL) as proxy:
+        found = values(await fetch(proxy))
+        assert [name for name in found if name.endswith("odd\\xe9.mcap")]
 
 
 async def test_what_passes_is_counted(tmp_path: Path) -> None:

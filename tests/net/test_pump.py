@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import gc
 import struct
 
 import pytest
 import trio
 
 from kproxy.exchange.entries import Frame, Note, Side
+from kproxy.net.link import End
 from kproxy.protocol import messages
 from kproxy.recording.reader import entries
 from tests.net.proxied import proxied, receive_exactly
@@ -61,6 +63,23 @@ async def test_bytes_pass_both_ways_and_are_recorded(tmp_path) -> None:
         assert list(times) == sorted(times) and times[0] > 0
     assert proxy.summary.frames_recorded == 100
     assert proxy.summary.frames_lost == 0
+
+
+async def test_connections_leave_nothing_for_the_garbage_collector() -> None:
+    """`kproxy run` has it look rarely, and what a connection holds can be megabytes."""
+    async with proxied(answering) as proxy:
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(5):
+                async with await proxy.connect() as client:
+                    await client.send_all(ask(number))
+                    await receive_exactly(client, len(answer(number)))
+            # Until the proxy has closed them or the time is up; the last one is still at hand.
+            while sum(isinstance(found, End) for found in gc.get_objects()) > 2:
+                await trio.sleep(0.01)
+        finally:
+            gc.enable()
 
 
 async def test_a_client_that_never_reads_holds_up_nobody_else() -> None:

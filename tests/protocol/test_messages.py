@@ -84,3 +84,8 @@ def test_a_decoded_object_has_every_attribute(version):
     assert attrs.asdict(found) == attrs.asdict(body)
     found.topics[0].partitions[0].isr_nodes.append(7)
     assert METADATA.MetadataResponsePartition().isr_nodes == []
+
+
+def test_they_are_final():
+    with pytest.raises(TypeError, match="MetadataResponse is final"):
+        type("Mine", (METADATA,), {})

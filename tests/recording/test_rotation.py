@@ -178,6 +178,20 @@ def test_a_recording_that_is_deleted_goes_on_in_a_new_file(tmp_path: Path, what:
     assert len(logs) == 1 and "was deleted" in logs[0] and left.name in logs[0]
 
 
+def test_a_recording_that_is_replaced_goes_on_in_a_new_file(tmp_path: Path) -> None:
+    logs: list[str] = []
+    run = recording(tmp_path, log=logs.append)
+    run.write([at(0, 1)])
+    other = tmp_path / "other"
+    other.write_text("somebody else's")
+    other.rename(run.paths[0])
+    run.write([at(1, 2)])
+    run.close()
+    assert run.paths[0].read_text() == "somebody else's"
+    assert [entry.number for entry in entries(run.paths[-1])] == [2]
+    assert len(logs) == 1 and run.paths[-1].name in logs[0]
+
+
 def test_a_recording_that_is_deleted_and_cannot_go_on_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,3 +273,25 @@ def test_a_connection_is_open_even_if_its_note_was_lost(
     run.close()
     for path in run.paths:  # the next file says it, and so does this one as soon as it can
         assert [body["connection"] for body in bodies(path)] == [5]
+
+
+def test_the_end_of_a_connection_is_told_even_if_its_note_was_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recording(tmp_path)
+    run.write([opened(5)])
+    with monkeypatch.context() as patched:
+
+        def full(*_: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        patched.setattr(os, "pwritev", full)
+        for number in (5, 6):  # the second was opened where nothing could be written
+            with pytest.raises(OSError):
+                ended = {"event": "closed", "connection": number}
+                run.write([opened(6), Note(CONNECTIONS, START_NS, ended)])
+    run.write([at(1)])
+    run.write([at(2)])
+    run.close()
+    told = [(body["event"], body["connection"]) for body in bodies(run.paths[0])]
+    assert told == [("opened", 5), ("closed", 5)]
