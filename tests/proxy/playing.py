@@ -171,3 +171,12 @@ def heartbeat_answer(correlation_id: int, error_code: int = 0) -> bytes:
 def end(player: Player, side: Side) -> None:
     """One side half-closes."""
     player.perform(player.cluster.closed(1, side, "eof", "", player.tick()))
+
+
+def produce(acks: int, version: int = 9, correlation_id: int = 1, size: int = 100) -> bytes:
+    """A Produce request of one partition."""
+    kind = messages.ProduceRequest
+    partition = kind.PartitionProduceData(index=0, records=b"r" * size)
+    topic = kind.TopicProduceData(name="orders", partition_data=[partition])
+    body = kind(transactional_id=None, acks=acks, timeout_ms=1000, topic_data=[topic])
+    return request(0, version, body, correlation_id)

@@ -16,7 +16,7 @@ from kproxy.exchange.entries import (
     UNANSWERED,
     Side,
 )
-from kproxy.protocol import decode_request, decode_response, messages
+from kproxy.protocol import decode_response, messages
 from kproxy.proxy.settings import Settings
 from tests.proxy.playing import (
     BROKER,
@@ -25,19 +25,12 @@ from tests.proxy.playing import (
     heartbeat,
     heartbeat_answer,
     metadata,
+    produce,
     request,
     response,
 )
 
 PRODUCE, METADATA, HEARTBEAT = 0, 3, 12
-
-
-def produce(acks: int, version: int = 9, correlation_id: int = 1, size: int = 100) -> bytes:
-    kind = messages.ProduceRequest
-    partition = kind.PartitionProduceData(index=0, records=b"r" * size)
-    topic = kind.TopicProduceData(name="orders", partition_data=[partition])
-    body = kind(transactional_id=None, acks=acks, timeout_ms=1000, topic_data=[topic])
-    return request(PRODUCE, version, body, correlation_id)
 
 
 def ask_metadata(correlation_id: int, version: int = 9) -> bytes:
@@ -169,30 +162,6 @@ def test_the_client_is_not_named_by_what_a_large_first_request_holds() -> None:
     assert player.notes("named") == []
     player.client(heartbeat(2))
     assert [note.body["client_id"] for note in player.notes("named")] == ["app"]
-
-
-@pytest.mark.parametrize("version", [0, 2, 3, 8, 9, 13])
-@pytest.mark.parametrize("acks", [0, 1, -1])
-def test_acks_are_read_in_every_version(version: int, acks: int) -> None:
-    player = Player()
-    player.connect()
-    player.client(produce(acks, version))
-    assert bool(player.frames()[0].flags & NO_RESPONSE) == (acks == 0)
-
-
-@pytest.mark.parametrize("cut", [16, 5000])
-def test_acks_are_not_read_from_the_records_of_a_client_without_an_id(cut: int) -> None:
-    """Its length is -1, and as an unsigned number it leads far into the records."""
-    whole = produce(-1, size=70_000)
-    client_id_bytes = int.from_bytes(whole[12:14])
-    anonymous = whole[4:12] + b"\xff\xff" + whole[14 + client_id_bytes :]
-    anonymous = len(anonymous).to_bytes(4) + anonymous
-    player = Player()
-    player.connect()
-    player.client(anonymous[:cut])
-    player.client(anonymous[cut:])
-    assert not player.frames()[0].flags & NO_RESPONSE
-    assert decode_request(anonymous).body.acks == -1
 
 
 @pytest.mark.parametrize("version", [14, 99, 32767, -1, -32768])
