@@ -184,7 +184,8 @@ def test_a_token_that_http_cannot_carry_is_refused(
 ) -> None:
     for token in ("two words", "line\n", "schlüssel"):
         monkeypatch.setenv("KPROXY_CONTROL_TOKEN", token)
-        code, out, err = said(capsys, "run", "--bootstrap", "127.0.0.1:1", "--no-record")
+        typed = ["run", "--bootstrap", "127.0.0.1:1", "--no-record", "--control", "127.0.0.1:0"]
+        code, out, err = said(capsys, *typed)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert "KPROXY_CONTROL_TOKEN" in err and token not in err
 
