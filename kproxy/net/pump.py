@@ -430,10 +430,7 @@ def why(error: BaseException) -> str:
 def _untrace(error: BaseException) -> None:
     """Let go of the frames that an error went through: they hold it, and so would be garbage in a
     cycle, a dozen times a second where a broker is down."""
-    for cause in (error.__cause__, error.__context__):
-        if cause is not None:
-            _untrace(cause)
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            _untrace(each)
     error.__traceback__ = None
+    causes = {error.__cause__, error.__context__, *getattr(error, "exceptions", ())}
+    for cause in causes - {None}:
+        _untrace(cause)

@@ -46,9 +46,8 @@ class Cluster:
         self._numbers = itertools.count(1)
         self._asked: set[int] = set()
         self._down: dict[int | None, int] = {}
-        """How many connections to a node (None: bootstrap) have ended because it is down."""
-        self.reached: dict[int | None, bool] = {}
-        """Whether the last attempt to connect a client to a node (None: bootstrap) succeeded."""
+        """How many connections to a node (None: bootstrap) have ended because it is down; 0: it
+        answers."""
         self._last_bootstrap = 0
         self._next_idle_check: int | None = None
 
@@ -61,6 +60,11 @@ class Cluster:
     def busy(self) -> bool:
         """Whether any request is still to be answered, to the last byte."""
         return any(connection.busy for connection in self._connections.values())
+
+    @property
+    def reached(self) -> dict[int | None, bool]:
+        """Whether the last attempt to connect a client to a node (None: bootstrap) succeeded."""
+        return {node_id: not ended for node_id, ended in self._down.items()}
 
     def accepted(
         self, number: int, node_id: int | None, client: str, reached: Address, now: int
@@ -96,8 +100,8 @@ class Cluster:
             return []
         actions = connection.dialled(f"{broker[0]}:{broker[1]}", now)
         node_id = connection.about["node_id"]
-        self.reached[node_id] = True
-        if ended := self._down.pop(node_id, 0):
+        ended, self._down[node_id] = self._down.get(node_id, 0), 0
+        if ended:
             text = f"{_name(node_id)} answers again; {ended} connections have ended meanwhile"
             actions.append(Log(text))
         return actions
@@ -108,7 +112,6 @@ class Cluster:
         if connection is None:
             return []
         node_id = connection.about["node_id"]
-        self.reached[node_id] = False
         ended = self._down[node_id] = self._down.get(node_id, 0) + 1
         actions = self._after(connection, connection.not_dialled(reason, now))
         if ended == 1:

@@ -93,11 +93,14 @@ class Recording:
         """The notes about the ends of others, that were refused: no more than were open then."""
         self._log = log
         self._part = 0
-        self._writer = self._begin(self.path, start_ns)
-        self._reserve = _reserve(self.path.parent)
-        self._growing = self._writer, 0
+        self._growing = self._begin(self.path, start_ns), 0
         """The current file and the size of all before it: one thing, for whoever asks for the size
         while another thread begins a new file."""
+        self._reserve = _reserve(self.path.parent)
+
+    @property
+    def _writer(self) -> Writer:
+        return self._growing[0]
 
     @property
     def bytes_written(self) -> int:
@@ -182,10 +185,11 @@ class Recording:
         Raises: OSError, when none can be begun and the current file was deleted.
         """
         old, bytes_before = self._growing
+        deleted = old.deleted
         try:
-            self._writer = self._begin(self._next_path(), max(time_ns, self._start_ns))
+            new = self._begin(self._next_path(), max(time_ns, self._start_ns))
         except OSError as error:
-            if old.deleted:
+            if deleted:
                 raise
             if self.problem is None:
                 why = error.strerror or error
@@ -194,9 +198,9 @@ class Recording:
             return
         self.problem = None
         self._all_told()
-        if old.deleted:
-            self._log(f"{old.path} was deleted; the recording goes on in {self._writer.path}")
-        self._growing = self._writer, bytes_before + old.bytes_written
+        if deleted:
+            self._log(f"{old.path} was deleted; the recording goes on in {new.path}")
+        self._growing = new, bytes_before + old.bytes_written
         try:
             old.close()
         except OSError as error:
