@@ -376,7 +376,7 @@ class Pump:
         end = link.ends[action.side]
         pieces = action.pieces
         try:
-            end.send(pieces[0] if len(pieces) == 1 else b"".join(pieces), action.frames)
+            end.send(pieces[0] if len(pieces) == 1 else b"".join(pieces), action.passages)
         except OSError as error:
             self._lost.append((end, error))
             return

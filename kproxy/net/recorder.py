@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import attrs
 import trio
 
-from kproxy.exchange.entries import EVENTS, Frame, Note
+from kproxy.exchange.entries import EVENTS, Entry, Frame, Note, Run, each, frame_count
 
 FLUSH_SECONDS = 0.05
 FLUSH_BYTES = 256 << 10
@@ -36,13 +36,13 @@ NOTES_BYTES_MAX = 4 << 20
 """What notes may take beyond the backlog's limit while the disk hangs: a few thousand of them."""
 _NOTE_BYTES = 1024
 _ENTRY_BYTES = 256
-"""What an entry takes in memory beside its data."""
+"""What a frame or a note takes in memory beside its data."""
 
 
 class Sink(Protocol):
     """Where entries go: a recording."""
 
-    def write(self, entries: list[Frame | Note]) -> None:
+    def write(self, entries: list[Entry]) -> None:
         """Write them all; raises OSError, having written none that is not whole."""
         ...
 
@@ -57,14 +57,17 @@ class Loss:
     from_ns: int = 0
     until_ns: int = 0
 
-    def add(self, entries: list[Frame | Note], reason: str) -> None:
+    def add(self, entries: list[Entry], reason: str) -> None:
         """Count these."""
         for entry in entries:
-            if isinstance(entry, Frame):
-                self.frames += 1
-                self.frame_bytes += sum(map(len, entry.pieces))
-                self.from_ns = self.from_ns or entry.received_ns
-                self.until_ns = entry.received_ns
+            if isinstance(entry, Note):
+                continue
+            self.frame_bytes += (
+                entry.frame_bytes if isinstance(entry, Run) else sum(map(len, entry.pieces))
+            )
+            self.from_ns = self.from_ns or entry.time_ns
+            self.until_ns = entry.time_ns
+        self.frames += frame_count(entries)
         self.reason = reason
 
     def note(self) -> Note:
@@ -90,7 +93,7 @@ class Recorder:
         self,
         sink: Sink | None,
         log: Callable[[str], None],
-        watch: Callable[[list[Frame | Note]], None] | None = None,
+        watch: Callable[[Iterable[Frame | Note]], None] | None = None,
         lossless: bool = False,
         backlog_bytes_max: int = BACKLOG_BYTES_MAX,
     ) -> None:
@@ -100,7 +103,7 @@ class Recorder:
         self._lossless = lossless
         self.backlog_bytes_max = backlog_bytes_max
         self._busy_bytes_max = min(BUSY_BYTES_MAX, backlog_bytes_max // 2)
-        self._entries: list[Frame | Note] = []
+        self._entries: list[Entry] = []
         self._bytes = 0
         self._writing_bytes = 0
         self._some = trio.Event()
@@ -125,11 +128,13 @@ class Recorder:
         """About how much memory holds what is not written yet."""
         return self._bytes + self._writing_bytes
 
-    def put(self, entries: list[Frame | Note], data_bytes: int) -> None:
+    def put(self, entries: list[Entry], data_bytes: int) -> None:
         """Take entries that hold about so many bytes; never waits."""
         if self._sink is None and self._watch is None:
             return
-        size = data_bytes + _ENTRY_BYTES * len(entries)
+        size = data_bytes
+        for entry in entries:
+            size += _ENTRY_BYTES * (len(entry.sizes) if type(entry) is Run else 1)
         full = self._bytes + self._writing_bytes + size > self.backlog_bytes_max
         if full and not self._lossless:
             self._lose(entries, "the disk does not keep up")
@@ -183,29 +188,29 @@ class Recorder:
         else:
             self._written(batch)
 
-    def _take(self) -> tuple[list[Frame | Note], Loss]:
+    def _take(self) -> tuple[list[Entry], Loss]:
         batch, self._entries = self._entries, []
         loss, self._loss = self._loss, Loss()
         self._writing_bytes, self._bytes = self._bytes, 0
         self._some, self._much = trio.Event(), trio.Event()
         return batch, loss
 
-    def _written(self, batch: list[Frame | Note]) -> None:
-        self.frames_recorded += sum(1 for entry in batch if type(entry) is Frame)
+    def _written(self, batch: list[Entry]) -> None:
+        self.frames_recorded += frame_count(batch)
         self._show(batch)
 
-    def _show(self, batch: list[Frame | Note]) -> None:
+    def _show(self, batch: list[Entry]) -> None:
         """Let whoever looks on look on; a mistake there must not cost the recording."""
         if self._watch is None:
             return
         try:
-            self._watch(batch)
+            self._watch(each(batch))
         except Exception as error:
             self._watch = None
             what = f"{type(error).__name__}: {error}".splitlines()[0]
             self._log(f"the display stops, by a defect in kproxy, please report it: {what}")
 
-    def _refused(self, batch: list[Frame | Note], loss: Loss, error: OSError) -> None:
+    def _refused(self, batch: list[Entry], loss: Loss, error: OSError) -> None:
         reason = f"cannot write the recording: {error.strerror or error}"
         self._loss, newer = loss, self._loss
         self._lose(batch, reason)
@@ -215,12 +220,12 @@ class Recorder:
         else:
             self._show(batch)
 
-    def _write(self, batch: list[Frame | Note], loss: Loss) -> None:
+    def _write(self, batch: list[Entry], loss: Loss) -> None:
         if loss.frames or batch:
             # The note and what follows it, or neither: so there is one note for one gap.
             self._sink.write([loss.note(), *batch] if loss.frames else batch)
 
-    def _lose(self, entries: list[Frame | Note], reason: str) -> None:
+    def _lose(self, entries: list[Entry], reason: str) -> None:
         if reason != self._said:
             self._said = reason
             if not self._lossless:

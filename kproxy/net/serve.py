@@ -16,7 +16,7 @@ import functools
 import resource
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,7 @@ async def serve(
     options: Options,
     ready: Callable[[str], None],
     log: Callable[[str], None],
-    watch: Callable[[list[Frame | Note]], None] | None = None,
+    watch: Callable[[Iterable[Frame | Note]], None] | None = None,
     stop: trio.Event | None = None,
 ) -> Summary:
     """Run until a signal, or until `stop` is set; say the bootstrap address through `ready`.

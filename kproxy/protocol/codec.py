@@ -8,10 +8,9 @@
     (message, version) ──▶ decoder   bytes → value
                            encoder   value → bytes
                            locate    bytes → where fields are, without building anything
-                           peek      bytes → one field near the front
                            seek      bytes in chunks → where a field starts
 
-All five are compiled from one `schema.Layout`. Any bytes give a result or a `ProtocolError`;
+All four are compiled from one `schema.Layout`. Any bytes give a result or a `ProtocolError`;
 memory is bounded by the input. What the table does not know survives: unknown tags in
 `unknown_tags`, strings that are not UTF-8 as surrogate escapes, bytes behind the body in
 `trailing`.
@@ -29,7 +28,7 @@ import attrs
 from kproxy.protocol import diagnose, messages, schema
 from kproxy.protocol.compile_decode import compile_decode
 from kproxy.protocol.compile_encode import WRITE_ERRORS, compile_encode
-from kproxy.protocol.compile_walk import compile_locate, compile_peek, compile_seek
+from kproxy.protocol.compile_walk import compile_locate, compile_seek
 from kproxy.protocol.errors import ProtocolError
 from kproxy.protocol.schema import REQUEST, RESPONSE, Layout, Message
 
@@ -179,20 +178,6 @@ def _check_path(message: Message, path: str) -> None:
                 break
         else:
             raise ValueError(f"{message.name} has no field {path!r}")
-
-
-@functools.cache
-def peek(message: Message, version: int, path: str) -> Callable[[bytes, int], Any]:
-    """`f(data, pos) -> value` of one untagged top-level field, reading nothing behind it.
-
-    Raises:
-        ValueError: the version has no such field.
-        ProtocolError (from f): with `truncated` true if more bytes could help.
-    """
-    found = layout(message, version)
-    return compile_peek(
-        found, path, functools.partial(diagnose.refusal_of_bytes, found, stop=path)
-    )
 
 
 @functools.cache

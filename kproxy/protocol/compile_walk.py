@@ -1,4 +1,4 @@
-"""Compiles functions that walk a message by its lengths and build nothing: locate, peek, seek.
+"""Compiles functions that walk a message by its lengths and build nothing: locate and seek.
 
 The walk refuses what the decoder refuses. Fixed-width fields are not looked at; arrays of structs
 that all have the same size are stepped over by arithmetic, in flexible versions after one look
@@ -12,11 +12,7 @@ from typing import Any
 import attrs
 
 from kproxy.protocol import wire
-from kproxy.protocol.compile_decode import (
-    Batch,
-    new_source,
-    write_slot,
-)
+from kproxy.protocol.compile_decode import new_source
 from kproxy.protocol.schema import Layout, Slot
 from kproxy.protocol.source import Source
 
@@ -353,31 +349,6 @@ def _part(layout: Layout, first: str | None) -> tuple[list[Slot], bool]:
     if any(slot.name == first for slot in layout.tagged):
         return [], True
     raise ValueError(f"{layout.name} v{layout.version} has no field {first!r}")
-
-
-def compile_peek(layout: Layout, field: str, refuse: Any) -> Any:
-    """`f(data, p) -> value`; see `codec.peek`."""
-    source = new_source()
-    source.constant("refuse", refuse)
-    walker = Walker(source, {})
-    names = [slot.name for slot in layout.slots]
-    if field not in names:
-        raise ValueError(f"{layout.name} v{layout.version} has no untagged field {field!r}")
-    position = names.index(field)
-    with source.block("def peek(data, p):"):
-        source("start = p")
-        with source.block("try:"):
-            for slot in layout.slots[:position]:
-                walk_slot(walker, slot, slot.name)
-            walker.step()
-            batch = Batch(source)
-            write_slot(source, layout.slots[position], "value", batch)
-            batch.flush()
-            source("if p > len(data): raise Malformed")
-        with source.block("except READ_ERRORS:"):
-            source("raise refuse(data, start) from None")
-        source("return value")
-    return source.build(f"peek {layout.name} v{layout.version} {field}", "peek")
 
 
 def compile_seek(layout: Layout, field: str, refuse: Any) -> Any:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from kproxy.exchange.entries import Frame, Note, Side
+from kproxy.exchange.entries import Entry, Frame, Passage, Side
 
 Address = tuple[str, int]
 """Host and port."""
@@ -33,12 +33,12 @@ class Dial:
 
 @attrs.define(eq=False)
 class Send:
-    """Send these bytes to one side; then note the time in `frames`, whose last bytes they hold."""
+    """Send these bytes to one side; then tell `passages` when: their last bytes are in them."""
 
     connection: int
     side: Side
     pieces: list[bytes]
-    frames: list[Frame]
+    passages: list[Frame | Passage]
 
 
 @attrs.define(eq=False)
@@ -84,7 +84,7 @@ class Listen:
 class Record:
     """Hand these to the recording."""
 
-    entries: list[Frame | Note]
+    entries: list[Entry]
     data_bytes: int = 0
     """About how much memory they hold."""
 

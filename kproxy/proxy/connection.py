@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kproxy.exchange.entries import CONNECTIONS, Frame, Note, Side
+from kproxy.exchange.entries import CONNECTIONS, Asked, Note, Side
 from kproxy.proxy.actions import (
     Action,
     Address,
@@ -37,7 +37,7 @@ from kproxy.proxy.actions import (
 from kproxy.proxy.leak import Leak
 from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.requests import RequestStream
-from kproxy.proxy.responses import Check, ResponseStream, unanswered
+from kproxy.proxy.responses import Check, ResponseStream
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.stream import Output, Violation
 
@@ -61,8 +61,8 @@ class Connection:
         self.number = number
         self.about = about
         """What the recording says of it: node id, client address, listener, broker address."""
-        self.pending: deque[Frame] = deque()
-        self.responses = ResponseStream(self.pending, nodes, ours, check)
+        self.pending: deque[Asked] = deque()
+        self.responses = ResponseStream(number, self.pending, nodes, ours, check)
         self._requests = RequestStream(number, numbers, self.pending, settings.request_bytes_max)
         self._pending_max = settings.pending_requests_max
         self._paused = False
@@ -171,7 +171,7 @@ class Connection:
     def _passed(self, side: Side, out: Output, data_bytes: int = 0) -> list[Action]:
         actions: list[Action] = []
         if out.pieces:
-            actions.append(Send(self.number, _OTHER[side], out.pieces, out.frames))
+            actions.append(Send(self.number, _OTHER[side], out.pieces, out.passages))
         if out.entries:
             actions.append(Record(out.entries, data_bytes))
         return actions
@@ -181,7 +181,7 @@ class Connection:
         out = Output()
         self._requests.finish(now, out)
         self.responses.finish(now, out)
-        closing = [unanswered(request, now) for request in self.pending]
+        closing = [self.responses.unanswered(request, now) for request in self.pending]
         self.pending.clear()
         note = self._note("closed", now, how=how, reason=reason)
         if side is not None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import attrs
 
@@ -28,9 +28,13 @@ from kproxy.exchange.entries import (
     OPAQUE,
     RAW_SASL,
     REDACTED,
+    Asked,
     Frame,
     Note,
+    Passage,
+    Run,
     Side,
+    each,
 )
 from kproxy.protocol import ProtocolError, codec, decode_request, is_known, schema
 from kproxy.proxy.stream import (
@@ -52,9 +56,6 @@ from kproxy.proxy.traits import (
     traits,
 )
 
-_PENDING_BYTES_MAX = 4096
-"""Up to this size a request is kept until its answer; of larger ones only what they were."""
-
 _FRONT_BYTES = 4096
 """In which the acks of nearly every Produce request are found."""
 
@@ -74,7 +75,7 @@ class RequestStream:
         self,
         connection: int,
         numbers: Iterator[int],
-        pending: deque[Frame],
+        pending: deque[Asked],
         request_bytes_max: int,
     ) -> None:
         self._connection = connection
@@ -84,6 +85,7 @@ class RequestStream:
         self._tail = b""
         self._named = False
         self._partial: Partial | None = None
+        self._front: _Front | None = None
         self.raw = False
         """Whether frames are SASL tokens without headers."""
         self._tokens_due = 0
@@ -114,8 +116,8 @@ class RequestStream:
             out.pieces.append(part(data, 0, position))
             raise
         out.pieces.append(part(data, 0, position))
-        if not self._named and out.frames:
-            self._name(out.frames[0], out)
+        if not self._named and out.passages:
+            self._name(next(each(out.entries)), out)
 
     def _name(self, frame: Frame, out: Output) -> None:
         """Say once who the client is, so that a recording's later files know it, too."""
@@ -129,33 +131,42 @@ class RequestStream:
 
     def _whole_frames(self, data: bytes, position: int, end: int, now: int, out: Output) -> int:
         """Take the frames that are whole: the hot path. Returns the offset behind them."""
-        frames, entries, pending = out.frames, out.entries, self._pending
-        connection, numbers, unpack = self._connection, self._numbers, _START.unpack_from
+        pending, numbers, unpack = self._pending, self._numbers, _START.unpack_from
         bytes_max = self._bytes_max
+        passage = run = None
         while end - position >= _START_BYTES:
             size, api_key, api_version, correlation_id = unpack(data, position)
             stop = position + 4 + size
             if stop > end or not 8 <= size <= bytes_max:
                 break
-            frame = Frame(
-                _CLIENT,
-                connection,
-                next(numbers),
-                api_key,
-                api_version,
-                correlation_id,
-                now,
-                [part(data, position, stop) if size > VIEWED_BYTES_MIN else data[position:stop]],
-                size + 4,
-            )
-            if traits(api_key, api_version) & REQUEST_TRAITS or size > _PENDING_BYTES_MAX:
+            flags = 0
+            found = traits(api_key, api_version) & REQUEST_TRAITS
+            if found == PRODUCE and size < VIEWED_BYTES_MIN:
+                if self._acks(data, position, stop, api_version) == 0:
+                    flags = NO_RESPONSE
+            elif found or size >= VIEWED_BYTES_MIN:
+                run = None
+                pieces = [part(data, position, stop)]
+                frame = self._make(api_key, api_version, correlation_id, pieces, size + 4, now)
                 self._complete(frame, out)
+                position = stop
                 if self.raw:
-                    return stop
-            else:
-                pending.append(frame)
-                frames.append(frame)
-                entries.append(frame)
+                    break
+                continue
+            if run is None:
+                if passage is None:
+                    passage = Passage(now)
+                    out.passages.append(passage)
+                run = Run(_CLIENT, self._connection, passage, data, position, [], [])
+                asked, sizes = run.asked, run.sizes
+                out.entries.append(run)
+            request = (
+                correlation_id, api_key, api_version, next(numbers), size + 4, flags, passage,
+            )  # fmt: skip
+            asked.append(request)
+            sizes.append(size + 4)
+            if not flags:
+                pending.append(request)
             position = stop
         return position
 
@@ -202,7 +213,7 @@ class RequestStream:
         partial.frame.pieces.append(part(data, 0, stop))
         if partial.will_cut(stop) and partial.frame.api_key == PRODUCE_KEY:
             # The acks are near the front: read them before it is cut off for the recording.
-            _look_at_acks(partial.frame)
+            self._look_at_acks(partial.frame)
         partial.add(stop, now, out)
         if not partial.left:
             self._partial = None
@@ -231,22 +242,53 @@ class RequestStream:
             if found & UNKNOWN:
                 frame.flags |= OPAQUE
             if found & PRODUCE:
-                _look_at_acks(frame)
+                self._look_at_acks(frame)
             if found & HANDSHAKE:
                 # Tokens may follow before the broker has accepted: they must not be recorded.
                 self.raw = True
                 self._tokens_due = _TOKENS_MIN.get(_mechanism(frame.data), 1)
             if found & SECRET_REQUEST:
                 redact_frame(frame, partial)
-        out.frames.append(frame)
+        out.passages.append(frame)
         out.entries.append(frame)
-        if frame.flags & NO_RESPONSE:
+        if not frame.flags & NO_RESPONSE:
+            self._await_answer(frame, out)
+
+    def _await_answer(self, frame: Frame, out: Output) -> None:
+        # What waits for its answer, maybe for long, does not hold the request's bytes.
+        passage = Passage(frame.received_ns)
+        out.passages.append(passage)
+        self._pending.append(
+            (
+                frame.correlation_id,
+                frame.api_key,
+                frame.api_version,
+                frame.number,
+                frame.frame_bytes,
+                frame.flags,
+                passage,
+            )
+        )
+
+    def _look_at_acks(self, frame: Frame) -> None:
+        if frame.flags & FRAGMENT:
             return
-        if frame.frame_bytes > _PENDING_BYTES_MAX:
-            # What waits for its answer, maybe for long, need not hold a large request's bytes.
-            frame = attrs.evolve(frame, pieces=[])
-            out.frames.append(frame)
-        self._pending.append(frame)
+        data = bytes(frame.pieces[0][:_FRONT_BYTES])
+        acks = self._acks(data, 0, len(data), frame.api_version)
+        if acks is None:  # Only now is it put together: that costs more than all else about it.
+            data = frame.data
+            acks = self._acks(data, 0, len(data), frame.api_version)
+        if acks == 0:
+            frame.flags |= NO_RESPONSE
+
+    def _acks(self, data: bytes, start: int, stop: int, api_version: int) -> int | None:
+        """The acks of a Produce request of which at least the front is there; None if unknown."""
+        front = self._front
+        if front is not None and data.startswith(front.header_tail, start + _START_BYTES, stop):
+            if front.api_version == api_version:
+                return front.acks
+        front = self._front = _front(data[start:stop], api_version)
+        return front and front.acks
 
     # SASL tokens without a header
 
@@ -277,52 +319,50 @@ class RequestStream:
         self._tokens_due -= 1
         frame.pieces = [redact.blank_token(frame.data)]
         frame.flags |= REDACTED
-        self._pending.append(frame)
-        out.frames.append(frame)
+        out.passages.append(frame)
         out.entries.append(frame)
+        self._await_answer(frame, out)
 
 
-def _look_at_acks(frame: Frame) -> None:
-    if not frame.flags & FRAGMENT and _acks(frame) == 0:
-        frame.flags |= NO_RESPONSE
+@attrs.frozen
+class _Front:
+    """How a Produce request began, up to its acks. A client repeats itself: what follows on its
+    connection nearly always begins alike."""
+
+    api_version: int
+    header_tail: bytes
+    """From behind the correlation id up to there."""
+    acks: int
 
 
-def _acks(frame: Frame) -> int | None:
-    """The acks of a Produce request of which at least the front is there; None if unknown."""
-    front = frame.pieces[0]
-    if len(front) > _FRONT_BYTES:
-        front = bytes(front[:_FRONT_BYTES])
-    try:
-        return _acks_in(front, frame.api_version)
-    except ProtocolError:
-        pass  # Only now is it put together, which costs more than all else about a large request.
-    try:
-        return _acks_in(frame.data, frame.api_version)
-    except ProtocolError:
-        return None
-
-
-def _acks_in(data: bytes, api_version: int) -> int:
-    peek, flexible, version = _peek_acks(api_version)
+def _front(data: bytes, api_version: int) -> _Front | None:
+    """The front of a Produce request of which at least that is there; None if unknown."""
+    locate, flexible, version = _locate_acks(api_version)
     if version != api_version:
         data = data[:6] + version.to_bytes(2) + data[8:]
     # The client id, and an empty list of tagged fields: where nearly every body begins.
     body = 14 + int.from_bytes(data[12:14])
-    if body > 14 + 32_767 or (flexible and data[body : body + 1] != b"\0"):
-        body = codec.request_body(data)  # without a client id, or with tagged fields
-    elif flexible:
-        body += 1
-    return peek(data, body)
+    try:
+        if body > 14 + 32_767 or (flexible and data[body : body + 1] != b"\0"):
+            body = codec.request_body(data)  # without a client id, or with tagged fields
+        elif flexible:
+            body += 1
+        ((_, start, _, stop),) = locate(data, body)[0]
+    except ProtocolError:
+        return None
+    acks = int.from_bytes(data[start:stop], signed=True)
+    return _Front(api_version, data[_START_BYTES:stop], acks)
 
 
 @functools.lru_cache(maxsize=64)
-def _peek_acks(api_version: int) -> tuple[Callable[[bytes, int], int], bool, int]:
-    """Returns what reads the acks from a body on, whether the header has tagged fields, and as
+def _locate_acks(api_version: int) -> tuple[codec.Locate, bool, int]:
+    """Returns what finds the acks from a body on, whether the header has tagged fields, and as
     which version: one that is not in our table is read as the newest that is."""
     message = schema.message(PRODUCE_KEY, schema.REQUEST)
     newest = max(message.versions)
     version = api_version if 0 <= api_version <= newest else newest
-    return codec.peek(message, version, "acks"), version in message.flexible_versions, version
+    locate = codec.locate(message, version, ("acks",), whole=False)
+    return locate, version in message.flexible_versions, version
 
 
 def _mechanism(data: bytes) -> str:

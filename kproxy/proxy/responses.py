@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
@@ -25,14 +25,17 @@ from kproxy.exchange.entries import (
     REDACTED,
     REWRITTEN,
     UNANSWERED,
+    Asked,
     Frame,
+    Passage,
+    Run,
     Side,
 )
 from kproxy.protocol import ProtocolError, codec, schema
 from kproxy.proxy import rewrite
 from kproxy.proxy.actions import Address
 from kproxy.proxy.nodes import Nodes
-from kproxy.proxy.rewrite import AddressFields, Splice
+from kproxy.proxy.rewrite import AddressFields, Splice, Tail
 from kproxy.proxy.stream import (
     TOKEN_BYTES_MAX,
     VIEWED_BYTES_MIN,
@@ -69,57 +72,21 @@ Check = Callable[[bytes, int, int], None]
 """Looks for foreign addresses in a response as it is sent on; the test mode."""
 
 
-class _Tail:
-    """The end of a response that streams past: found by walking along, then held back."""
-
-    def __init__(self, fields: AddressFields, walk: Generator, body: int) -> None:
-        self.fields = fields
-        self.pieces: list[bytes] = []
-        self.offset: int | None = None
-        """Where in the frame it starts, once that is known."""
-        self._walk = walk
-        self._body = body
-        self._seen = 0
-        next(walk)
-
-    def passes(self, piece: bytes) -> int:
-        """Take the next bytes of the frame; return how many of them may leave at once.
-
-        Raises:
-            ProtocolError: the body is not what its schema says.
-        """
-        start = self._seen
-        self._seen += len(piece)
-        if self.offset is None:
-            try:
-                self._walk.send(piece[max(0, self._body - start) :])
-                return len(piece)
-            except StopIteration as found:
-                self.offset = self._body + found.value
-        passed = max(0, min(len(piece), self.offset - start))
-        self.pieces.append(piece[passed:])
-        return passed
-
-
 @attrs.frozen
 class _Rewritten:
     """A response and what became of it. Brokers repeat themselves: one asked for its metadata again
     and again mostly answers the same but for the correlation id."""
 
-    fields: AddressFields
+    api_key: int
+    api_version: int
     generation: int
+    """Of the nodes: with another, its addresses would become others."""
     came: bytes
     """All behind the correlation id."""
+    size: bytes
     sent: bytes
+    """What was sent instead: the size prefix, and all behind the correlation id."""
     changes: Sequence[Splice]
-
-    def same(self, data: bytes, fields: AddressFields, generation: int) -> bool:
-        """Whether a response is this one again, and its addresses would become the same."""
-        return generation == self.generation and fields is self.fields and data[8:] == self.came
-
-    def again(self, data: bytes) -> tuple[bytes, Sequence[Splice]]:
-        """What that response becomes."""
-        return self.sent[:4] + data[4:8] + self.sent[8:], self.changes
 
 
 class ResponseStream:
@@ -127,11 +94,13 @@ class ResponseStream:
 
     def __init__(
         self,
-        pending: deque[Frame],
+        connection: int,
+        pending: deque[Asked],
         nodes: Nodes,
         ours: Mapping[int, Address],
         check: Check | None,
     ) -> None:
+        self._connection = connection
         self._pending = pending
         self._nodes = nodes
         self._ours = ours
@@ -139,7 +108,7 @@ class ResponseStream:
         self._rest = b""
         self._partial: Partial | None = None
         self._held: AddressFields | None = None
-        self._tail: _Tail | None = None
+        self._tail: Tail | None = None
         self._backlog: list[bytes] = []
         self._parked: Frame | None = None
         self._last: _Rewritten | None = None
@@ -202,49 +171,45 @@ class ResponseStream:
         Returns the offset behind them, and the offset from which on nothing has left yet.
         """
         pending, unpack = self._pending, _START.unpack_from
-        frames, entries = out.frames, out.entries
         end = len(data)
+        passage = run = None
         if self._check:  # the test mode looks at every frame, which is done elsewhere
             return position, kept
         while pending and end - position >= _START_BYTES:
             size, correlation_id = unpack(data, position)
             stop = position + 4 + size
             request = pending[0]
-            if stop > end or size < 4 or request.correlation_id != correlation_id:
+            asked_id, api_key, api_version, _, _, flags, _ = request
+            if stop > end or size < 4 or asked_id != correlation_id or flags & RAW_SASL:
                 break
-            found = traits(request.api_key, request.api_version) & RESPONSE_TRAITS
-            if found and (found != ADDRESSES or size >= STREAMED_BYTES_MIN):
-                break
-            if request.flags & RAW_SASL:
-                break
-            frame = Frame(
-                _BROKER,
-                request.connection,
-                request.number,
-                request.api_key,
-                request.api_version,
-                correlation_id,
-                now,
-                [part(data, position, stop) if size > VIEWED_BYTES_MIN else data[position:stop]],
-                size + 4,
-                0,
-                0,
-                request.received_ns,
-                request.sent_ns,
-                request.frame_bytes,
-            )
+            found = traits(api_key, api_version) & RESPONSE_TRAITS
+            changes = ()
             if found:
-                sent = self._at_once(frame)
+                if found != ADDRESSES or size >= STREAMED_BYTES_MIN:
+                    break
+                sent, changes = self._at_once(data[position:stop], api_key, api_version)
                 if sent is None:
                     break
-                if frame.flags & REWRITTEN:
+                if changes:
                     if kept < position:
                         out.pieces.append(part(data, kept, position))
                     out.pieces.append(sent)
                     kept = stop
             pending.popleft()
-            frames.append(frame)
-            entries.append(frame)
+            if size >= VIEWED_BYTES_MIN:
+                run = None
+                frame = self._response(request, now, [part(data, position, stop)], size + 4)
+                _record(frame, changes, out)
+            else:
+                if run is None or changes is not run.splices:
+                    if passage is None:
+                        passage = Passage(now)
+                        out.passages.append(passage)
+                    run = Run(_BROKER, self._connection, passage, data, position, [], [], changes)
+                    asked, sizes = run.asked, run.sizes
+                    out.entries.append(run)
+                asked.append(request)
+                sizes.append(size + 4)
             position = stop
         return position, kept
 
@@ -278,8 +243,8 @@ class ResponseStream:
             return False
         _, correlation_id = _START.unpack_from(data, position)
         request = self._pair(correlation_id, data, position, size, now, out)
-        found = traits(request.api_key, request.api_version)
-        frame = _response(request, now, [], size + 4)
+        frame = self._response(request, now, [], size + 4)
+        found = traits(frame.api_key, frame.api_version)
         self._partial = Partial(frame, size + 4, bool(found & SECRET_RESPONSE))
         if found & ADDRESSES:
             front = min(position + 4 + size, position + _FRONT_BYTES)
@@ -297,7 +262,7 @@ class ResponseStream:
                 pass  # the header is not whole: hold it all
             else:
                 walk = codec.seek(message, frame.api_version, fields.field)
-                self._tail = _Tail(fields, walk, body)
+                self._tail = Tail(fields, walk, body)
                 return
         if frame.frame_bytes > HELD_BYTES_MAX:
             raise Violation(
@@ -339,8 +304,7 @@ class ResponseStream:
         if found & SECRET_RESPONSE:
             redact_frame(frame, partial)
         self._tail = None
-        out.frames.append(frame)
-        out.entries.append(frame)
+        _record(frame, (), out)
 
     # Addresses
 
@@ -348,50 +312,49 @@ class ResponseStream:
         """Let a held frame or tail go, with our addresses, or park it until they are known."""
         self._parked = frame
         try:
-            sent, changes = (
-                self._tail_replaced() if self._tail else self._replaced(frame, self._held)
-            )
+            if self._tail:
+                sent, changes = self._tail_replaced()
+            else:
+                frame.pieces = [frame.data]
+                sent, changes = self._replaced(frame.data, frame.api_key, frame.api_version)
         except ProtocolError:
             frame.flags |= OPAQUE
             sent, changes = b"".join(self._tail.pieces) if self._tail else frame.data, ()
         if self.waiting:
             return
         self._parked = None
-        if changes:
-            frame.flags |= REWRITTEN
-            frame.splices = changes
         if self._check:
             whole = frame.data[: self._tail.offset] + sent if self._tail else sent
             self._check(whole, frame.api_key, frame.api_version)
         self._held = self._tail = None
         out.pieces.append(sent)
-        out.frames.append(frame)
-        out.entries.append(frame)
+        _record(frame, changes, out)
 
-    def _at_once(self, frame: Frame) -> bytes | None:
+    def _at_once(
+        self, data: bytes, api_key: int, api_version: int
+    ) -> tuple[bytes | None, Sequence[Splice]]:
         """Return what a whole frame becomes; None if it must be held: until a listener is open, or
         because it is not what it should be."""
-        fields = rewrite.address_fields(frame.api_key, frame.api_version)
+        last = self._last
+        if last is not None and data[8:] == last.came and last.api_key == api_key:
+            if last.api_version == api_version and last.generation == self._nodes.generation:
+                return last.size + data[4:8] + last.sent, last.changes
         try:
-            sent, changes = self._replaced(frame, fields)
+            sent, changes = self._replaced(data, api_key, api_version)
         except (ProtocolError, Violation):
-            return None
+            return None, ()
         if self.waiting:
             self.waiting = set()
-            return None
-        if changes:
-            frame.flags |= REWRITTEN
-            frame.splices = changes
-        return sent
+            return None, ()
+        return sent, changes
 
-    def _replaced(self, frame: Frame, fields: AddressFields) -> tuple[bytes, Sequence[Splice]]:
-        data, last = frame.data, self._last
-        frame.pieces = [data]
-        if last and last.same(data, fields, self._nodes.generation):
-            return last.again(data)
+    def _replaced(
+        self, data: bytes, api_key: int, api_version: int
+    ) -> tuple[bytes, Sequence[Splice]]:
+        fields = rewrite.address_fields(api_key, api_version)
         body = fields.body
         if fields.compact and data[body - 1 : body] != b"\0":
-            body = codec.response_body(data, frame.api_key, frame.api_version)
+            body = codec.response_body(data, api_key, api_version)
         found = rewrite.find(data, fields, body)
         self.waiting = self._nodes.learn(found) if found else set()
         changes = rewrite.splices(found, self._ours, fields) if found and not self.waiting else ()
@@ -399,7 +362,10 @@ class ResponseStream:
             return data, ()
         sent = rewrite.apply(data, changes)
         if len(data) <= _REMEMBERED_BYTES_MAX:
-            self._last = _Rewritten(fields, self._nodes.generation, data[8:], sent, changes)
+            generation = self._nodes.generation
+            self._last = _Rewritten(
+                api_key, api_version, generation, data[8:], sent[:4], sent[8:], changes
+            )
         return sent, changes
 
     def _tail_replaced(self) -> tuple[bytes, Sequence[Splice]]:
@@ -415,67 +381,80 @@ class ResponseStream:
 
     def _pair(
         self, correlation_id: int, data: bytes, position: int, size: int, now: int, out: Output
-    ) -> Frame:
+    ) -> Asked:
         pending = self._pending
         while pending:
             request = pending.popleft()
-            if request.correlation_id == correlation_id and not request.flags & RAW_SASL:
+            asked_id, _, _, _, _, flags, _ = request
+            if asked_id == correlation_id and not flags & RAW_SASL:
                 return request
-            if request.flags & (RAW_SASL | OPAQUE):
+            if flags & (RAW_SASL | OPAQUE):
                 # May have gone without an answer: a last token, a future Produce.
-                out.entries.append(unanswered(request, now))
+                out.entries.append(self.unanswered(request, now))
                 continue
             pending.appendleft(request)
             _check_start(data, position, size)
             raise Violation(
-                f"the broker answered correlation id {correlation_id}"
-                f" where {request.correlation_id} was due"
+                f"the broker answered correlation id {correlation_id} where {asked_id} was due"
             )
         _check_start(data, position, size)
         raise Violation(f"the broker answered correlation id {correlation_id}, which is not asked")
 
     def _token_due(self, data: bytes, position: int, have: int, size: int) -> bool:
         pending = self._pending
-        if not pending or not pending[0].flags & RAW_SASL:
+        if not pending or not _is_token(pending[0]):
             return False
-        later = next((frame for frame in pending if not frame.flags & RAW_SASL), None)
+        later = next((request for request in pending if not _is_token(request)), None)
         if later is None or size < 4:
             return True
         if have < _START_BYTES:
             return False  # it may be the answer to the later one: its correlation id will tell
-        return _START.unpack_from(data, position)[1] != later.correlation_id
+        return _START.unpack_from(data, position)[1] != later[0]
 
     def _start_token(self, size: int, now: int) -> bool:
         if not 0 <= size <= TOKEN_BYTES_MAX:
             raise Violation(f"the broker sent a SASL token of {size} bytes")
-        frame = _response(self._pending.popleft(), now, [], size + 4)
+        frame = self._response(self._pending.popleft(), now, [], size + 4)
         frame.flags = RAW_SASL
         self._partial = Partial(frame, size + 4, secret=True)
         return True
 
+    def unanswered(self, request: Asked, now: int) -> Frame:
+        """Return the entry that closes the exchange of a request that will not be answered."""
+        frame = self._response(request, now, [], 0)
+        frame.flags = UNANSWERED
+        return frame
 
-def unanswered(request: Frame, now: int) -> Frame:
-    """Return the entry that closes the exchange of a request that will not be answered."""
-    frame = _response(request, now, [], 0)
-    frame.flags = UNANSWERED
-    return frame
+    def _response(
+        self, request: Asked, now: int, pieces: list[bytes | memoryview], frame_bytes: int
+    ) -> Frame:
+        correlation_id, api_key, api_version, number, request_bytes, _, passage = request
+        return Frame(
+            _BROKER,
+            self._connection,
+            number,
+            api_key,
+            api_version,
+            correlation_id,
+            now,
+            pieces,
+            frame_bytes,
+            request_received_ns=passage.received_ns,
+            request_sent_ns=passage.sent_before(now),
+            request_bytes=request_bytes,
+        )
 
 
-def _response(request: Frame, now: int, pieces: list[bytes], frame_bytes: int) -> Frame:
-    return Frame(
-        Side.BROKER,
-        request.connection,
-        request.number,
-        request.api_key,
-        request.api_version,
-        request.correlation_id,
-        now,
-        pieces,
-        frame_bytes,
-        request_received_ns=request.received_ns,
-        request_sent_ns=request.sent_ns,
-        request_bytes=request.frame_bytes,
-    )
+def _record(frame: Frame, changes: Sequence[Splice], out: Output) -> None:
+    if changes:
+        frame.flags |= REWRITTEN
+        frame.splices = changes
+    out.passages.append(frame)
+    out.entries.append(frame)
+
+
+def _is_token(request: Asked) -> bool:
+    return bool(request[5] & RAW_SASL)
 
 
 def _check_start(data: bytes, position: int, size: int) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -213,6 +213,38 @@ def apply(frame: bytes, changes: Sequence[Splice]) -> bytes:
     """Return the frame with the splices applied and its size prefix corrected."""
     body = b"".join(spliced(frame, changes, 4))
     return struct.pack(">i", len(body)) + body
+
+
+class Tail:
+    """The end of a response that streams past: found by walking along, then held back."""
+
+    def __init__(self, fields: AddressFields, walk: Generator, body: int) -> None:
+        self.fields = fields
+        self.pieces: list[bytes] = []
+        self.offset: int | None = None
+        """Where in the frame it starts, once that is known."""
+        self._walk = walk
+        self._body = body
+        self._seen = 0
+        next(walk)
+
+    def passes(self, piece: bytes) -> int:
+        """Take the next bytes of the frame; return how many of them may leave at once.
+
+        Raises:
+            ProtocolError: the body is not what its schema says.
+        """
+        start = self._seen
+        self._seen += len(piece)
+        if self.offset is None:
+            try:
+                self._walk.send(piece[max(0, self._body - start) :])
+                return len(piece)
+            except StopIteration as found:
+                self.offset = self._body + found.value
+        passed = max(0, min(len(piece), self.offset - start))
+        self.pieces.append(piece[passed:])
+        return passed
 
 
 def find_in_tail(tail: bytes, fields: AddressFields) -> list[BrokerAddress]:

@@ -16,8 +16,9 @@ from kproxy.exchange.entries import (
     RAW_SASL,
     REDACTED,
     TRUNCATED,
+    Entry,
     Frame,
-    Note,
+    Passage,
 )
 
 PIECE_BYTES_MAX = 1 << 20
@@ -27,7 +28,8 @@ TOKEN_BYTES_MAX = 512 << 10
 """Kafka's sasl.server.max.receive.size."""
 
 VIEWED_BYTES_MIN = 16 << 10
-"""From this size on a part of a chunk is a view of it instead of a copy."""
+"""From this size on a part of a chunk is a view of it instead of a copy, and a frame that is whole
+in its chunk is recorded by itself instead of in a run."""
 
 
 def part(data: bytes, start: int, stop: int) -> bytes | memoryview:
@@ -47,9 +49,9 @@ class Output:
 
     pieces: list[bytes] = attrs.Factory(list)
     """Bytes to send to the other side."""
-    frames: list[Frame] = attrs.Factory(list)
-    """Frames whose last byte is among them."""
-    entries: list[Frame | Note] = attrs.Factory(list)
+    passages: list[Frame | Passage] = attrs.Factory(list)
+    """What is to be told when they were sent: of frames whose last byte is among them."""
+    entries: list[Entry] = attrs.Factory(list)
     """What the recording gets."""
 
 

@@ -1,9 +1,9 @@
 """Entries to the records of chunks: what recording costs per frame.
 
-    Frame, Note … ─▶ Packed (data chunk) ─▶ Packed (header chunk)
+    Frame, Run, Note … ─▶ Packed (data chunk) ─▶ Packed (header chunk)
 
-Per frame there is one `struct` call, for its message header and its row at once, and no copy of its
-bytes: parts are joined, or handed to the kernel, by the writer.
+Per frame there is one `struct` call, for its message header and its row at once. Its bytes are
+joined, or handed to the kernel as they are, by the writer.
 """
 
 from __future__ import annotations
@@ -12,13 +12,23 @@ import base64
 import functools
 import itertools
 import json
-import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import attrs
 
 from kproxy.exchange.entries import CONNECTIONS as CONNECTIONS_NAME
-from kproxy.exchange.entries import FRAGMENT, MORE, REWRITTEN, Frame, Note, Side, Splice
+from kproxy.exchange.entries import (
+    ERROR_NOT_LOOKED,
+    FRAGMENT,
+    MORE,
+    REWRITTEN,
+    Entry,
+    Frame,
+    Note,
+    Run,
+    Side,
+    Splice,
+)
 from kproxy.recording.format import (
     CHUNK_BYTES,
     CONNECTIONS,
@@ -37,6 +47,11 @@ from kproxy.recording.format import (
 )
 
 _SEQUENCE_MASK = 0xFFFFFFFF
+_ROW_START = MESSAGE_HEAD.size
+_HEAD_BYTES = FRAME_HEAD.size
+
+RUN_FRAMES_MAX = 1024
+"""Longer runs are split."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -64,7 +79,7 @@ class Packed:
         return self.stored_bytes * 2 < self.size
 
 
-def packed_chunks(entries: Iterator[Frame | Note], sequence: int) -> Iterator[Packed]:
+def packed_chunks(entries: Iterator[Entry], sequence: int) -> Iterator[Packed]:
     """Pack entries into chunks; `sequence` is the number of entries before them in the file."""
     noted = None
     while True:
@@ -79,62 +94,50 @@ def packed_chunks(entries: Iterator[Frame | Note], sequence: int) -> Iterator[Pa
         entries = rest
 
 
-def _fill(
-    packed: Packed, entries: Iterator[Frame | Note], sequence: int
-) -> Iterator[Frame | Note] | None:
-    """Fill a chunk; return the entries that remain, None if there are none.
-
-    This is the hot path of recording: what stands in the loop costs per frame.
-    """
-    pack = FRAME_HEAD.pack
-    parts, rows = packed.parts, packed.rows
-    first, position, stored, frames, connections = sequence, 0, 0, 0, 0
+def _fill(packed: Packed, entries: Iterator[Entry], sequence: int) -> Iterator[Entry] | None:
+    """Fill a chunk; return the entries that remain, None if there are none."""
+    parts = packed.parts
+    first, position, frames, connections = sequence, 0, 0, 0
     start_ns, end_ns = 1 << 64, 0
     rest, noted = None, packed.noted
     for entry in entries:
-        if isinstance(entry, Frame):
-            pieces = entry.pieces
-            size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+        kind = type(entry)
+        if kind is Run:
+            if len(entry) > RUN_FRAMES_MAX:
+                rest = itertools.chain(_parted(entry), entries)
+                break
+            sequence, position = _pack_run(entry, sequence, position, parts, packed.rows)
+            frames += len(entry)
+        elif kind is Frame:
+            size = sum(map(len, entry.pieces))
             if size > PIECE_BYTES_MAX:
                 rest = itertools.chain(_split(entry), entries)
                 break
-            flags = entry.flags
-            if flags & REWRITTEN and entry.splices and noted != (entry.number, entry.side):
+            if entry.splices and noted != (entry.number, entry.side):
                 noted = (entry.number, entry.side)
-                note = _event(entry.received_ns, _rewritten(entry), sequence)
+                note = _rewritten(entry.number, entry.side, entry.splices)
+                note = _event(entry.received_ns, note, sequence)
                 parts.append(note)
                 position += len(note)
                 sequence += 1
-            time_ns, sent_ns = entry.received_ns, entry.sent_ns
-            asked_ns, asked_sent_ns = entry.request_received_ns, entry.request_sent_ns
-            try:
-                head = pack(
-                    MESSAGE, size + FRAME_FIXED_BYTES, FRAMES, sequence & _SEQUENCE_MASK,
-                    time_ns, time_ns, time_ns, asked_ns, entry.number,
-                    (sent_ns - time_ns) // 1000 if sent_ns else NOT_SENT,
-                    (asked_sent_ns - asked_ns) // 1000 if asked_sent_ns else NOT_SENT,
-                    position, entry.frame_bytes, entry.request_bytes, entry.connection,
-                    entry.correlation_id, entry.api_key, entry.api_version, entry.error_code,
-                    entry.fault_id, flags, entry.side, 0,
-                )  # fmt: skip
-            except struct.error:
-                head = _clamped(entry, size, sequence, position)
+            head = _head(entry, size, sequence, position)
             parts.append(head)
-            parts += pieces
+            parts += entry.pieces
             position += FRAME_HEAD.size + size
-            frames += 1
-            if not flags & MORE:
-                rows.append(head[MESSAGE_HEAD.size :])
+            if not entry.flags & MORE:
+                packed.rows.append(head[MESSAGE_HEAD.size :])
             if size >= STORED_BYTES_MIN:
-                stored += size
+                packed.stored_bytes += size
+            frames += 1
+            sequence += 1
         else:
             note = _note(entry, sequence)
             parts.append(note)
             position += len(note)
-            time_ns = entry.time_ns
             connections += entry.channel == CONNECTIONS_NAME
             noted = rewritten_frame(entry) or noted
-        sequence += 1
+            sequence += 1
+        time_ns = entry.time_ns
         if time_ns < start_ns:
             start_ns = time_ns
         if time_ns > end_ns:
@@ -142,14 +145,56 @@ def _fill(
         if position >= CHUNK_BYTES:
             rest = entries
             break
-    packed.size, packed.stored_bytes, packed.noted = position, stored, noted
+    packed.size, packed.noted = position, noted
     packed.start_ns, packed.end_ns = start_ns, end_ns
     packed.messages = (frames, 0, connections, sequence - first - frames - connections)
     return rest
 
 
-def _clamped(frame: Frame, size: int, sequence: int, position: int) -> bytes:
-    """Return the head of a frame with values outside their field's range brought into it."""
+def _pack_run(
+    run: Run, sequence: int, position: int, parts: list[Buffer], rows: list[bytes]
+) -> tuple[int, int]:
+    """Append a run's frames; return the sequence and the position behind them.
+
+    This is the hot path of recording: what stands in the loop costs per frame.
+    """
+    pack, data, at = FRAME_HEAD.pack, run.data, run.start
+    side, connection, splices = run.side, run.connection, run.splices
+    time_ns, sent_us = run.time_ns, _delay_us(run.time_ns, run.passage.sent_ns)
+    answers, changed = side is Side.BROKER, REWRITTEN if splices else 0
+    passage, asked_ns, asked_us = None, 0, NOT_SENT
+    for request, size in zip(run.asked, run.sizes, strict=True):
+        correlation_id, api_key, api_version, number, request_bytes, flags, asked = request
+        if not answers:
+            request_bytes = 0
+        else:
+            flags = changed
+            if asked is not passage:
+                passage, asked_ns = asked, asked.received_ns
+                asked_us = _delay_us(asked_ns, asked.sent_before(time_ns))
+            if splices:
+                note = _event(time_ns, _rewritten(number, side, splices), sequence)
+                parts.append(note)
+                position += len(note)
+                sequence += 1
+        head = pack(
+            MESSAGE, size + FRAME_FIXED_BYTES, FRAMES, sequence & _SEQUENCE_MASK,
+            time_ns, time_ns, time_ns, asked_ns, number, sent_us, asked_us,
+            position, size, request_bytes, connection,
+            correlation_id, api_key, api_version, ERROR_NOT_LOOKED, 0, flags, side, 0,
+        )  # fmt: skip
+        stop = at + size
+        parts.append(head)
+        parts.append(data[at:stop])
+        rows.append(head[_ROW_START:])
+        at = stop
+        position += _HEAD_BYTES + size
+        sequence += 1
+    return sequence, position
+
+
+def _head(frame: Frame, size: int, sequence: int, position: int) -> bytes:
+    """Return the head of a frame, values outside their field's range brought into it."""
     time_ns, asked_ns = frame.received_ns, frame.request_received_ns
     return FRAME_HEAD.pack(
         MESSAGE, size + FRAME_FIXED_BYTES, FRAMES, sequence & _SEQUENCE_MASK,
@@ -168,14 +213,13 @@ def _delay_us(received_ns: int, sent_ns: int) -> int:
     return max(0, min((sent_ns - received_ns) // 1000, DELAY_US_MAX))
 
 
-def _rewritten(frame: Frame) -> bytes:
+def _rewritten(number: int, side: Side, splices: Sequence[Splice]) -> bytes:
     """The body of the note that says what was sent on instead of a frame that follows it."""
-    side = b"broker" if frame.side else b"client"
-    splices = _splices_json(tuple(frame.splices))
+    name = b"broker" if side else b"client"
     return b'{"event":"rewritten","number":%d,"side":"%b","splices":%b}' % (
-        frame.number,
-        side,
-        splices,
+        number,
+        name,
+        _splices_json(tuple(splices)),
     )
 
 
@@ -228,6 +272,16 @@ def header_chunk(packed: Packed, sequence: int) -> Packed:
     return Packed(
         [head, rows], [], size, stored, packed.end_ns, packed.end_ns, messages=(0, 1, 0, 0)
     )
+
+
+def _parted(run: Run) -> Iterator[Run]:
+    """Split a run into shorter ones, so that chunks have about their size."""
+    at = run.start
+    for first in range(0, len(run), RUN_FRAMES_MAX):
+        asked = run.asked[first : first + RUN_FRAMES_MAX]
+        sizes = run.sizes[first : first + RUN_FRAMES_MAX]
+        yield attrs.evolve(run, start=at, asked=asked, sizes=sizes)
+        at += sum(sizes)
 
 
 def _split(frame: Frame) -> Iterator[Frame]:

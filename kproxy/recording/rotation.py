@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from kproxy.exchange.entries import CONNECTIONS, EVENTS, Frame, Note
+from kproxy.exchange.entries import CONNECTIONS, EVENTS, Entry, Note
 from kproxy.recording.writer import Writer
 
 ROTATE_BYTES = 1 << 30
@@ -108,15 +108,14 @@ class Recording:
         writer, bytes_before = self._growing
         return bytes_before + writer.bytes_written
 
-    def write(self, entries: Sequence[Frame | Note]) -> None:
+    def write(self, entries: Sequence[Entry]) -> None:
         """Append entries, to a new file if the current one is due.
 
         Raises: OSError, when they cannot be written: then none of them is in the recording.
         """
         if not entries:
             return
-        first = entries[0]
-        time_ns = first.received_ns if isinstance(first, Frame) else first.time_ns
+        time_ns = entries[0].time_ns
         notes = [entry for entry in entries if isinstance(entry, Note)]
         try:
             if self._due(time_ns):

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from zlib_ng.zlib_ng import crc32
 
-from kproxy.exchange.entries import Frame, Note
+from kproxy.exchange.entries import Entry
 from kproxy.recording.compression import compressor
 from kproxy.recording.files import lock, uncache
 from kproxy.recording.format import (
@@ -129,7 +129,7 @@ class Writer:
         except OSError:
             return True
 
-    def write(self, entries: Sequence[Frame | Note]) -> None:
+    def write(self, entries: Sequence[Entry]) -> None:
         """Append entries, in whole chunks.
 
         Raises: OSError, when the file cannot take them (disk full …): then none of them is in it.

@@ -75,9 +75,8 @@ class Live:
 
     def _allowed(self, entry: Frame | Note) -> bool:
         """Whether there is time to look at one more exchange, by the time of its last entry."""
-        time_ns = entry.time_ns if isinstance(entry, Note) else entry.received_ns
-        passed_seconds = max(0, time_ns - self._time_ns) / 1e9
-        self._time_ns = max(time_ns, self._time_ns)
+        passed_seconds = max(0, entry.time_ns - self._time_ns) / 1e9
+        self._time_ns = max(entry.time_ns, self._time_ns)
         self._allowance = min(BURST_MAX, self._allowance + passed_seconds * PER_SECOND_MAX)
         if self._allowance < 1:
             return False

@@ -1,4 +1,4 @@
-"""locate, peek and seek find what decode reads, and refuse what it refuses."""
+"""locate and seek find what decode reads, and refuse what it refuses."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_every_field_is_located_where_it_is(message):
 
 @pytest.mark.parametrize("message", BODIES, ids=title)
 def test_the_other_ways_to_walk_agree(message):
-    """Contents, walks from a field on, seek in chunks of any size and peek, on the same bytes."""
+    """Contents, walks from a field on, seek in chunks of any size, on the same bytes."""
 
     @few(25)
     @given(st.data())
@@ -101,7 +101,6 @@ def test_the_other_ways_to_walk_agree(message):
             start = start_of(message, version, slot.name, raw)
             check_first(message, version, slot, raw, start)
             check_seek(message, version, slot, raw, start, size)
-            check_peek(message, version, slot, raw, start, getattr(body, slot.name))
         for slot in codec.layout(message, version).tagged:
             start = start_of(message, version, slot.name, raw)
             check_first(message, version, slot, raw, start)
@@ -165,17 +164,6 @@ def sought(message: Message, version: int, name: str, chunks: list[bytes]) -> tu
         except StopIteration as stop:
             return stop.value, sent
     raise AssertionError("the end was reached before the field")
-
-
-def check_peek(message, version, slot, raw, start, value):
-    """peek reads one field and needs nothing behind it."""
-    peek = codec.peek(message, version, slot.name)
-    assert peek(raw, 0) == value
-    if slot.width:
-        assert peek(raw[: start + slot.width], 0) == value
-        with pytest.raises(ProtocolError) as caught:
-            peek(raw[: start + slot.width - 1], 0)
-        assert caught.value.truncated
 
 
 # ── by hand ──────────────────────────────────────────────────────────────────────────────────
@@ -255,8 +243,6 @@ def test_a_path_that_no_version_has_is_a_mistake(path):
 
 
 def test_asking_for_what_a_version_does_not_have_is_a_mistake():
-    with pytest.raises(ValueError, match="no untagged field 'node_endpoints'"):
-        codec.peek(FETCH, 17, "node_endpoints")
     with pytest.raises(ValueError, match="no field 'node_endpoints'"):
         codec.seek(FETCH, 4, "node_endpoints")
     with pytest.raises(ValueError, match="has no version 99"):

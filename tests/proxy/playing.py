@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from kproxy.exchange.entries import Frame, Note, Side
+from kproxy.exchange.entries import Frame, Note, Side, each
 from kproxy.protocol import (
     Request,
     Response,
@@ -57,7 +57,7 @@ class Player:
     cluster: Cluster = None
     sent: dict = attrs.field(factory=dict)
     """(connection, side) → bytes sent to that side."""
-    entries: list = attrs.field(factory=list)
+    recorded: list = attrs.field(factory=list)
     dialled: list = attrs.field(factory=list)
     listened: dict = attrs.field(factory=dict)
     eofs: list = attrs.field(factory=list)
@@ -98,6 +98,11 @@ class Player:
         """All that was sent to the client."""
         return bytes(self.sent.get((number, Side.CLIENT), b""))
 
+    @property
+    def entries(self) -> list[Frame | Note]:
+        """What was recorded."""
+        return list(each(self.recorded))
+
     def frames(self, side: Side | None = None) -> list[Frame]:
         """The frames recorded."""
         found = [entry for entry in self.entries if isinstance(entry, Frame)]
@@ -115,10 +120,10 @@ class Player:
                     out = self.sent.setdefault((action.connection, action.side), bytearray())
                     for piece in action.pieces:
                         out += piece
-                    for frame in action.frames:
-                        frame.sent_ns = self.tick()
+                    for passage in action.passages:
+                        passage.sent_ns = self.tick()
                 case Record():
-                    self.entries += action.entries
+                    self.recorded += action.entries
                 case Dial():
                     self.dialled.append(action)
                 case Listen():

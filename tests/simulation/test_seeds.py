@@ -77,8 +77,8 @@ def test_what_was_recorded_is_read_back(seed: int, tmp_path) -> None:
     world = simulate(seed)
     path = tmp_path / "r.mcap"
     writer = Writer(path, start_ns=START_NS, schema_id="5eed5eed", library_version="0.1.0")
-    for start in range(0, len(world.entries), 7):
-        writer.write(world.entries[start : start + 7])
+    for start in range(0, len(world.recorded), 7):
+        writer.write(world.recorded[start : start + 7])
     writer.close()
     read = [entry for entry in entries(path) if not _is_rewrite(entry)]
     assert _plain(read) == _plain(world.entries)
@@ -150,14 +150,14 @@ def _leak_a_config(patch) -> None:
 
 
 def _leave_a_request_open(patch) -> None:
-    unanswered = responses.unanswered
+    unanswered = responses.ResponseStream.unanswered
 
-    def sometimes(request, now):
-        frame = unanswered(request, now)
+    def of_another(self, request, now):
+        frame = unanswered(self, request, now)
         frame.number += 1
         return frame
 
-    patch.setattr("kproxy.proxy.connection.unanswered", sometimes)
+    patch.setattr(responses.ResponseStream, "unanswered", of_another)
 
 
 def _say_nothing_of_a_rewrite(patch) -> None:

@@ -14,9 +14,19 @@ on by random amounts, sometimes by none.
 
 from __future__ import annotations
 
+import functools
 import random
 
-from kproxy.exchange.entries import MORE, TRUNCATED, UNANSWERED, Frame, Note, Side
+from kproxy.exchange.entries import (
+    MORE,
+    TRUNCATED,
+    UNANSWERED,
+    Entry,
+    Frame,
+    Note,
+    Side,
+    each,
+)
 from kproxy.proxy.actions import (
     Action,
     Address,
@@ -65,7 +75,7 @@ class World:
         self.opened_ns: set[int] = set()
         """When listeners opened: what waited for them is taken in then."""
         self.links: list[Link] = []
-        self.entries: list[Frame | Note] = []
+        self.recorded: list[Entry] = []
         self.logs: list[str] = []
         self.failures: list[str] = []
         self.rested = False
@@ -287,6 +297,11 @@ class World:
         how = self.cluster.closed(link.number, side, "reset", "reset by the peer", self.now)
         self.perform(how)
 
+    @functools.cached_property
+    def entries(self) -> list[Frame | Note]:
+        """What was recorded, when all is over."""
+        return list(each(self.recorded))
+
     # ---- what the machine asks for
 
     def perform(self, actions: list[Action]) -> None:
@@ -296,7 +311,7 @@ class World:
             match action:
                 case Send():
                     data = b"".join(action.pieces)
-                    if not self._link(action).send(action.side, data, action.frames):
+                    if not self._link(action).send(action.side, data, action.passages):
                         gone.append((self._link(action), action.side))
                 case Eof():
                     if not self._link(action).send_eof(action.side):
@@ -306,7 +321,7 @@ class World:
                     assert self._link(action).paused != paused
                     self._link(action).paused = paused
                 case Record():
-                    self.entries += action.entries
+                    self.recorded += action.entries
                     self._learn(action.entries)
                 case Close():
                     link = self._link(action)
@@ -326,9 +341,9 @@ class World:
             if not link.closed:
                 self.broken(link, side)
 
-    def _learn(self, entries: list[Frame | Note]) -> None:
+    def _learn(self, entries: list[Entry]) -> None:
         """Note which addresses the machine has heard, in the order of its recording."""
-        for entry in entries:
+        for entry in each(entries):
             if isinstance(entry, Note) or entry.side is Side.CLIENT:
                 continue
             link = self.links[entry.connection - 1]
