@@ -251,7 +251,8 @@ class Pump:
             while events := select(_LINGER_SECONDS):
                 for key, mask in events:
                     self._handle(key.data, mask)
-                if self._clock() > let_others_run_ns or self._recorder.congested:
+                recorder = self._recorder
+                if recorder.due or recorder.congested or self._clock() > let_others_run_ns:
                     break
             if self._recorder.congested:
                 await self._recorder.room()

@@ -28,8 +28,10 @@ FLUSH_SECONDS = 0.05
 FLUSH_BYTES = 256 << 10
 BACKLOG_BYTES_MAX = 64 << 20
 BUSY_BYTES_MAX = 8 << 20
-"""The pump waits when the backlog is larger than this (or half of what it may be): what is to be
-written next is then still in the processor's cache, and memory stays small."""
+"""The pump waits when the backlog is larger than this (or half of what it may be)."""
+DUE_BYTES = 1 << 20
+"""When so much waits and nothing is being written, the recorder is given its turn at once: the less
+waits, the more of it is still in the processor's cache."""
 STALL_SECONDS = 0.5
 """How long the pump waits for a disk from which nothing is heard, before frames are lost."""
 NOTES_BYTES_MAX = 4 << 20
@@ -122,6 +124,11 @@ class Recorder:
     def congested(self) -> bool:
         """Whether the pump should wait for `room` before it takes in more."""
         return self._bytes + self._writing_bytes > self._busy_bytes_max and not self._hangs
+
+    @property
+    def due(self) -> bool:
+        """Whether the pump should give the recorder its turn."""
+        return self._bytes >= DUE_BYTES and not self._writing_bytes
 
     @property
     def backlog_bytes(self) -> int:

@@ -66,6 +66,17 @@ def lock(fd: int) -> bool:
     return True
 
 
+def write_all(fd: int, data: bytes | memoryview, at: int) -> None:
+    """Write data at an offset, however often the system takes only a part of it.
+
+    Raises: OSError.
+    """
+    while len(data):
+        written = os.pwrite(fd, data, at)
+        data = data[written:]
+        at += written
+
+
 def uncache(fd: int) -> None:
     """Have the kernel write a file to the disk now, and forget those of its pages that are there.
 

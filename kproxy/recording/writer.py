@@ -23,11 +23,12 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from zlib_ng.zlib_ng import crc32
+from zlib_ng.zlib_ng import crc32, crc32_combine
 
 from kproxy.exchange.entries import Entry
 from kproxy.recording.compression import compressor
-from kproxy.recording.files import lock, uncache
+from kproxy.recording.direct import Direct
+from kproxy.recording.files import lock, uncache, write_all
 from kproxy.recording.format import (
     CHUNK,
     CHUNK_HEADS,
@@ -83,6 +84,7 @@ class Writer:
         head, contents = _head(schema_id, start_ns, library_version, metadata or {})
         self._start(Path(path), contents, compression)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._direct = Direct(self._fd)
         lock(self._fd)
         try:
             self._put([head], 0)
@@ -97,6 +99,7 @@ class Writer:
         writer = cls.__new__(cls)
         writer._start(path, contents, "none")
         writer._fd = fd
+        writer._direct = Direct(fd)
         os.ftruncate(fd, contents.size)
         return writer
 
@@ -199,12 +202,13 @@ class Writer:
         records_crc = 0
         for part in parts:
             records_crc = crc32(part, records_crc)
-        compression = ""
+        compression, stored_crc = "", records_crc
         compressed_bytes = packed.size
         if self._compress and packed.compressible:
             compressed = self._compress(parts[0] if len(parts) == 1 else b"".join(parts))
             if len(compressed) < packed.size:
                 compression, parts, compressed_bytes = "zstd", [compressed], len(compressed)
+                stored_crc = crc32(compressed)
         layout = CHUNK_HEADS[compression]
         head = layout.pack(
             CHUNK,
@@ -219,9 +223,7 @@ class Writer:
         )
         buffers.append(head)
         buffers += parts
-        crc = crc32(head, crc)
-        for part in parts:  # a second time where they are stored: that costs next to nothing
-            crc = crc32(part, crc)
+        crc = crc32_combine(crc32(head, crc), stored_crc, compressed_bytes)
         info = ChunkInfo(
             packed.start_ns,
             packed.end_ns,
@@ -243,14 +245,14 @@ class Writer:
             os.ftruncate(self._fd, self._contents.size)
             self._untidy = False
         try:
+            buffers, at = self._direct.write(buffers, at)
             for first in range(0, len(buffers), _BUFFERS_MAX):
                 batch = buffers[first : first + _BUFFERS_MAX]
-                end = at + sum(map(len, batch))
-                at += os.pwritev(self._fd, batch, at)
-                if at < end:
-                    rest = memoryview(b"".join(batch))
-                    while at < end:
-                        at += os.pwrite(self._fd, rest[at - end :], at)
+                size = sum(map(len, batch))
+                written = os.pwritev(self._fd, batch, at)
+                if written < size:
+                    write_all(self._fd, memoryview(b"".join(batch))[written:], at + written)
+                at += size
         except OSError:
             try:
                 os.ftruncate(self._fd, self._contents.size)

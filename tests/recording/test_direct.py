@@ -1,0 +1,129 @@
+"""What goes past the page cache is in the file as if it had gone through it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kproxy.recording import direct
+from kproxy.recording.direct import BYTES_MIN, Direct
+from kproxy.recording.files import write_all
+from tests.recording.making import request, write
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="there is no O_DIRECT here")
+
+BLOCK = 4096
+MUCH = os.urandom(BYTES_MIN + 5 * BLOCK)
+
+
+def opened(folder: Path) -> int:
+    """A new file's descriptor."""
+    return os.open(folder / "file", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+
+
+def refused(number: int):
+    """What a system says that cannot."""
+
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    return refuse
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(
+    sizes=st.lists(st.integers(0, 3 * BLOCK + 1) | st.just(BLOCK), min_size=1, max_size=8),
+    at=st.integers(0, 3 * BLOCK) | st.just(BLOCK),
+)
+def test_every_byte_is_where_it_belongs(tmp_path: Path, monkeypatch, sizes, at: int) -> None:
+    monkeypatch.setattr(direct, "BYTES_MIN", 0)
+    monkeypatch.setattr(direct, "_BUFFER_BYTES", 2 * BLOCK)
+    fd = opened(tmp_path)
+    os.pwrite(fd, b"b" * at, 0)
+    buffers = [MUCH[size : 2 * size] for size in sizes]
+    rest, stop = Direct(fd).write(buffers, at)
+    write_all(fd, b"".join(rest), stop)
+    assert (tmp_path / "file").read_bytes() == b"b" * at + b"".join(buffers)
+    os.close(fd)
+
+
+def spied(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
+    """Collects how each piece is written: whether directly, and how much."""
+    seen = []
+
+    def spy(fd: int, data: memoryview, at: int) -> None:
+        seen.append((bool(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT), len(data)))
+        write_all(fd, data, at)
+
+    monkeypatch.setattr(direct, "write_all", spy)
+    return seen
+
+
+def test_much_goes_directly_and_little_does_not(tmp_path: Path, monkeypatch) -> None:
+    seen = spied(monkeypatch)
+    fd = opened(tmp_path)
+    way = Direct(fd)
+    little = [MUCH[: BYTES_MIN - 1]]
+    assert way.write(little, 0) == (little, 0) and not seen
+    assert way.write([MUCH], BLOCK - 7) == ([], BLOCK - 7 + len(MUCH))
+    assert seen == [(False, 7), (True, len(MUCH) - BLOCK), (False, BLOCK - 7)]
+    assert not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT
+    os.close(fd)
+
+
+def test_a_file_system_without_it_is_asked_once(tmp_path: Path, monkeypatch) -> None:
+    asked = []
+    ask = fcntl.fcntl
+
+    def without(fd: int, what: int, flags: int = 0) -> int:
+        if flags & os.O_DIRECT:
+            asked.append(what)
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return ask(fd, what, flags)
+
+    fd = opened(tmp_path)
+    way = Direct(fd)
+    monkeypatch.setattr(direct.fcntl, "fcntl", without)
+    for _ in range(2):
+        rest, at = way.write([MUCH], 7)
+        assert (b"".join(rest), at) == (MUCH, 7)
+    assert asked == [fcntl.F_SETFL]
+    os.close(fd)
+
+
+def test_a_slow_disk_is_left_to_the_page_cache(tmp_path: Path, monkeypatch) -> None:
+    seen = spied(monkeypatch)
+    times = iter([0.0, 0.06])
+    monkeypatch.setattr(direct.time, "monotonic", lambda: next(times))
+    fd = opened(tmp_path)
+    way = Direct(fd)
+    rest, at = way.write([MUCH] * 5, 0)
+    assert sum(size for _, size in seen) == at == 1 << 20
+    assert b"".join(rest) == (MUCH * 5)[at:]
+    assert way.write([MUCH], 0) == ([MUCH], 0)
+    os.close(fd)
+
+
+def test_a_disk_that_refuses_is_not_asked_in_another_way(tmp_path: Path, monkeypatch) -> None:
+    fd = opened(tmp_path)
+    monkeypatch.setattr(direct.os, "pwrite", refused(errno.ENOSPC))
+    with pytest.raises(OSError, match="No space left"):
+        Direct(fd).write([MUCH], 0)
+    monkeypatch.undo()
+    assert not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT
+    os.close(fd)
+
+
+def test_a_recording_is_the_same_either_way(tmp_path: Path, monkeypatch) -> None:
+    batches = [[request(number, MUCH) for number in range(first, first + 3)] for first in (1, 4)]
+    seen = spied(monkeypatch)
+    one = write(tmp_path / "direct.mcap", batches)
+    assert sum(size for directly, size in seen if directly) > 5 * len(MUCH)
+    monkeypatch.setattr(direct, "BYTES_MIN", 1 << 40)
+    assert write(tmp_path / "cached.mcap", batches).read_bytes() == one.read_bytes()
