@@ -9,33 +9,43 @@ import random
 import sys
 from collections.abc import Iterator
 
-from kproxy.exchange.entries import Frame, Side
+from kproxy.exchange.entries import Frame, Passage, Run, Side, frame_count
 from kproxy.recording import Writer
 
 START_NS = 1_790_000_000_000_000_000
 
 
-def frames(seed: int) -> Iterator[list[Frame]]:
-    """The batches that the program writes, for ever."""
+def batches(seed: int) -> Iterator[list[Frame | Run]]:
+    """What the program writes, for ever: frames one by one, and runs of small ones."""
     chance = random.Random(seed)
     number = 0
     while True:
-        batch = []
-        for _ in range(chance.choice((1, 3, 50))):
-            number += 1
-            size = chance.choice((30, 200, 200, 3000, 60_000))
-            data = bytes([number % 251]) * size
-            received_ns = START_NS + number * 1000
-            batch.append(Frame(Side.CLIENT, 1, number, 0, 11, number, received_ns, [data], size))
-        yield batch
+        count = chance.choice((1, 3, 50))
+        received_ns = START_NS + number * 1000
+        numbers = range(number + 1, number + count + 1)
+        number += count
+        if chance.random() < 0.5:
+            sizes = [chance.choice((30, 200, 3000)) for _ in numbers]
+            data = b"".join(bytes([n % 251]) * size for n, size in zip(numbers, sizes, strict=True))
+            passage = Passage(received_ns)
+            asked = [(n, 0, 11, n, 0, 0, passage) for n in numbers]
+            yield [Run(Side.CLIENT, 1, passage, data, 0, asked, sizes)]
+        else:
+            sizes = [chance.choice((30, 200, 3000, 60_000)) for _ in numbers]
+            yield [
+                Frame(Side.CLIENT, 1, n, 0, 11, n, received_ns, [bytes([n % 251]) * size], size)
+                for n, size in zip(numbers, sizes, strict=True)
+            ]
 
 
 def main(path: str, seed: str) -> None:
     """Write until killed."""
     writer = Writer(path, start_ns=START_NS, schema_id="5eed", library_version="0.1.0")
-    for batch in frames(int(seed)):
+    number = 0
+    for batch in batches(int(seed)):
         writer.write(batch)
-        print(batch[-1].number, flush=True)
+        number += frame_count(batch)
+        print(number, flush=True)
 
 
 if __name__ == "__main__":

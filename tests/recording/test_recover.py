@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from mcap.records import ChunkIndex
 
-from kproxy.exchange.entries import Note
+from kproxy.exchange.entries import Note, each
 from kproxy.recording import RecordingError, Writer, entries, recover, rows, verify
 from tests.recording import killed
 from tests.recording.making import (
@@ -202,7 +202,7 @@ def test_a_writer_that_is_killed_leaves_everything_that_it_said_it_wrote(tmp_pat
             for _ in range(chance.randrange(1, 40)):
                 said = int(writer.stdout.readline())
             writer.kill()
-        expected = itertools.chain.from_iterable(killed.frames(seed))
+        expected = each(itertools.chain.from_iterable(killed.batches(seed)))
         *read, torn = entries(path)
         assert isinstance(torn, Note) and torn.body["event"] == "torn"
         assert len(read) >= said
