@@ -179,7 +179,8 @@ class Pump:
                 self._log(f"no more connections than {limit}: new ones are closed at once")
             self._full = True
             return
-        self._full = False
+        if self.connections_open < self.connections_max * 0.9:
+            self._full = False  # not at once: it would be said again for each that comes and goes
         self.connections_accepted += 1
         number = self.connections_accepted
         try:

@@ -117,6 +117,34 @@ async def test_a_client_that_never_reads_holds_up_nobody_else() -> None:
         await trio.aclose_forcefully(silent)
 
 
+async def test_clients_at_the_limit_of_connections_are_told_of_once() -> None:
+    async with proxied(answering, connections_max=10) as proxy:
+
+        async def served() -> trio.SocketStream:
+            client = await proxy.connect()
+            await client.send_all(ask(1))
+            await receive_exactly(client, len(answer(1)))
+            return client
+
+        async def ended(client: trio.SocketStream) -> None:
+            async with client:
+                await client.send_eof()
+                assert await client.receive_some() == b""
+
+        clients = [await served() for _ in range(9)]
+        for said in (1, 1, 2):
+            if said == 2:  # only now have enough ended
+                await ended(clients.pop())
+                clients.append(await served())
+            last = await served()
+            async with await proxy.connect() as refused:
+                assert await refused.receive_some() == b""
+            assert len([text for text in proxy.logs if "no more connections" in text]) == said
+            await ended(last)
+        for client in clients:
+            await ended(client)
+
+
 async def test_a_half_close_reaches_the_broker_after_the_answers() -> None:
     order = []
 
