@@ -150,8 +150,8 @@ class Connection:
 
     def _after_responses(self, actions: list[Action], now: int) -> None:
         if self.responses.refused_tokens:
-            self.responses.refused_tokens = False
-            self._requests.end_tokens()
+            self._requests.end_tokens(self.responses.refused_tokens)
+            self.responses.refused_tokens = 0
         if self._paused and (self._ended or len(self.pending) <= self._pending_max // 2):
             # A broker that has ended answers no more: the client's end is all that is waited for.
             self._paused = False

@@ -89,6 +89,7 @@ class RequestStream:
         self.raw = False
         """Whether frames are SASL tokens without headers."""
         self._tokens_due = 0
+        self._handshake = 0
 
     def feed(self, data: bytes, now: int, out: Output) -> None:
         """Take a chunk.
@@ -139,15 +140,15 @@ class RequestStream:
             stop = position + 4 + size
             if stop > end or not 8 <= size <= bytes_max:
                 break
-            flags = 0
+            frame_bytes, flags = size + 4, 0
             found = traits(api_key, api_version) & REQUEST_TRAITS
-            if found == PRODUCE and size < VIEWED_BYTES_MIN:
+            if found == PRODUCE and frame_bytes < VIEWED_BYTES_MIN:
                 if self._acks(data, position, stop, api_version) == 0:
                     flags = NO_RESPONSE
-            elif found or size >= VIEWED_BYTES_MIN:
+            elif found or frame_bytes >= VIEWED_BYTES_MIN:
                 run = None
                 pieces = [part(data, position, stop)]
-                frame = self._make(api_key, api_version, correlation_id, pieces, size + 4, now)
+                frame = self._make(api_key, api_version, correlation_id, pieces, frame_bytes, now)
                 self._complete(frame, out)
                 position = stop
                 if self.raw:
@@ -161,10 +162,10 @@ class RequestStream:
                 asked, sizes = run.asked, run.sizes
                 out.entries.append(run)
             request = (
-                correlation_id, api_key, api_version, next(numbers), size + 4, flags, passage,
+                correlation_id, api_key, api_version, next(numbers), frame_bytes, flags, passage,
             )  # fmt: skip
             asked.append(request)
-            sizes.append(size + 4)
+            sizes.append(frame_bytes)
             if not flags:
                 pending.append(request)
             position = stop
@@ -183,9 +184,11 @@ class RequestStream:
             out.pieces.append(self._tail)
             self._tail = b""
 
-    def end_tokens(self) -> None:
-        """The broker refused SaslHandshake v0: what follows are requests."""
-        self.raw = False
+    def end_tokens(self, number: int) -> None:
+        """The broker refused the SaslHandshake v0 of this number: what follows are requests, unless
+        the client has sent another one since."""
+        if number == self._handshake:
+            self.raw = False
 
     def _frame(self, data: bytes, position: int, end: int, now: int, out: Output) -> int:
         """Take the frame that starts at `position`: the offset behind it, or 0 to wait."""
@@ -246,6 +249,7 @@ class RequestStream:
             if found & HANDSHAKE:
                 # Tokens may follow before the broker has accepted: they must not be recorded.
                 self.raw = True
+                self._handshake = frame.number
                 self._tokens_due = _TOKENS_MIN.get(_mechanism(frame.data), 1)
             if found & SECRET_REQUEST:
                 redact_frame(frame, partial)

@@ -114,8 +114,8 @@ class ResponseStream:
         self._last: _Rewritten | None = None
         self.waiting: set[int] = set()
         """Node ids whose listener must be open before anything more may leave."""
-        self.refused_tokens = False
-        """Whether the broker has just refused SaslHandshake v0."""
+        self.refused_tokens = 0
+        """The number of the SaslHandshake v0 that the broker has just refused; 0 is none."""
 
     @property
     def busy(self) -> bool:
@@ -196,9 +196,10 @@ class ResponseStream:
                     out.pieces.append(sent)
                     kept = stop
             pending.popleft()
-            if size >= VIEWED_BYTES_MIN:
+            frame_bytes = size + 4
+            if frame_bytes >= VIEWED_BYTES_MIN:
                 run = None
-                frame = self._response(request, now, [part(data, position, stop)], size + 4)
+                frame = self._response(request, now, [part(data, position, stop)], frame_bytes)
                 _record(frame, changes, out)
             else:
                 if run is None or changes is not run.splices:
@@ -209,7 +210,7 @@ class ResponseStream:
                     asked, sizes = run.asked, run.sizes
                     out.entries.append(run)
                 asked.append(request)
-                sizes.append(size + 4)
+                sizes.append(frame_bytes)
             position = stop
         return position, kept
 
@@ -298,7 +299,7 @@ class ResponseStream:
         if found & UNKNOWN:
             frame.flags |= OPAQUE
         if found & HANDSHAKE and frame.data[8:10] != b"\0\0":
-            self.refused_tokens = True
+            self.refused_tokens = frame.number
         if self._check:
             self._check(frame.data, frame.api_key, frame.api_version)
         if found & SECRET_RESPONSE:

@@ -119,3 +119,12 @@ def test_a_token_sent_before_the_handshake_is_answered_is_not_recorded() -> None
     assert not player.closed
     assert b"pass-word" not in b"".join(frame.data for frame in player.frames())
     assert [frame.number for frame in player.frames()] == [1, 2, 3, 1, 2, 3]
+
+
+def test_a_refusal_does_not_uncover_the_tokens_of_a_later_handshake() -> None:
+    player = Player()
+    player.connect()
+    player.client(handshake("GSSAPI") + token(b"first-secret") + handshake("PLAIN"))
+    player.broker(handshake_answer(error_code=33))
+    player.client(token(b"\0user\0second-secret"))
+    assert b"secret" not in b"".join(frame.data for frame in player.frames())
