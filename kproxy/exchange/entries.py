@@ -128,7 +128,8 @@ class Passage:
     def sent_before(self, time_ns: int) -> int:
         """When it was handed on, 0 if later: a request whose chunk a slow broker takes in parts may
         be answered before the last part."""
-        return self.sent_ns if self.sent_ns <= time_ns else 0
+        sent_ns = self.sent_ns
+        return sent_ns if sent_ns <= time_ns else 0
 
 
 Asked = tuple[int, int, int, int, int, int, Passage]

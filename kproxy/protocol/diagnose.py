@@ -93,12 +93,10 @@ class Walk:
             )
         return size
 
-    def struct(self, layout: Layout, stop: str | None = None) -> None:
-        """Walk a struct; up to and including the field `stop`, if that is given."""
+    def struct(self, layout: Layout) -> None:
+        """Walk a struct."""
         for slot in layout.slots:
             self.slot(slot, ".".join((*layout.path, slot.name)))
-            if slot.name == stop:
-                return
         if layout.flexible:
             self.tags(layout)
 
@@ -136,13 +134,11 @@ class Walk:
                 self.take(size, path)
 
 
-def refusal_of_bytes(
-    layout: Layout, data: bytes, start: int, stop: str | None = None
-) -> ProtocolError:
+def refusal_of_bytes(layout: Layout, data: bytes, start: int) -> ProtocolError:
     """The error for bytes that a compiled reader refused."""
     walk = Walk(layout, data, start)
     try:
-        walk.struct(layout, stop)
+        walk.struct(layout)
     except ProtocolError as error:
         return error
     return walk.refusal("does not follow its definition", None)

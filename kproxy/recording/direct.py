@@ -6,7 +6,7 @@
 
 Through the page cache a gigabyte costs half a second of CPU time, past it less than a tenth. But
 the page cache takes a burst that the disk does not, so it stays the way for all that is small, and
-for the rest of a file as soon as the disk turns out to be slow.
+for a while where the disk turns out to be slow.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator
 
@@ -28,7 +29,12 @@ BYTES_MIN = 256 << 10
 """Less than this is not worth it."""
 SLOW_BYTES_PER_SECOND = 500e6
 LATE_SECONDS_MAX = 0.05
-"""A disk is slow when it is so far behind one that writes at this rate."""
+"""A disk is slow when it is so far behind one that writes at this rate: beyond what a thread may
+have waited for its turn …"""
+SPARED_BYTES = 64 << 20
+"""… and is then left alone for so much."""
+_REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a disk answers that would say the same in another way."""
 _BUFFER_BYTES = 1 << 20
 _BLOCK_BYTES = 4096
 """A multiple of the block of any common disk."""
@@ -37,8 +43,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Direct:
-    """The way past the page cache for one open file: until it turns out that there is none, or that
-    the disk is slow.
+    """The way past the page cache for one open file, if there is one.
 
     Resource handling: the descriptor stays the caller's. Holds a megabyte once it was used.
     """
@@ -48,6 +53,7 @@ class Direct:
         self._buffer: mmap.mmap | None = None
         self._usable = fcntl is not None and hasattr(os, "O_DIRECT")
         self._late_seconds = 0.0
+        self._spared_bytes = 0
 
     def write(self, buffers: list[Buffer], at: int) -> tuple[list[Buffer], int]:
         """Write buffers at an offset, if that is worth it; return those that remain, because this
@@ -55,16 +61,18 @@ class Direct:
 
         Raises: OSError, when the disk does not take them.
         """
-        if not self._usable or sum(map(len, buffers)) < BYTES_MIN:
+        size = sum(map(len, buffers))
+        self._spared_bytes = max(0, self._spared_bytes - size)
+        if not self._usable or size < BYTES_MIN or self._spared_bytes:
             return buffers, at
         done = 0
         for window in self._windows(buffers, at % _BLOCK_BYTES):
             if not self._put(window, at + done):
                 break
             done += len(window)
-            if not self._usable:
+            if self._spared_bytes:
                 break
-        rest = memoryview(b"".join(buffers))[done:] if not self._usable else b""
+        rest = memoryview(b"".join(buffers))[done:] if done < size else b""
         return ([rest] if rest else []), at + done
 
     def _windows(self, buffers: Iterable[Buffer], start: int) -> Iterator[memoryview]:
@@ -97,20 +105,22 @@ class Direct:
         return True
 
     def _put_blocks(self, blocks: memoryview, at: int) -> bool:
-        started = time.monotonic()
         flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
         try:
             fcntl.fcntl(self._fd, fcntl.F_SETFL, flags | os.O_DIRECT)
             try:
+                started = time.monotonic()
                 write_all(self._fd, blocks, at)
+                seconds = time.monotonic() - started
             finally:
                 fcntl.fcntl(self._fd, fcntl.F_SETFL, flags)
         except OSError as error:
-            if error.errno != errno.EINVAL:
+            if error.errno in _REFUSALS:
                 raise
             self._usable = False  # a file system without it, or with blocks of another size
             return False
-        late_seconds = time.monotonic() - started - len(blocks) / SLOW_BYTES_PER_SECOND
-        self._late_seconds = max(0.0, self._late_seconds + late_seconds)
-        self._usable = self._late_seconds <= LATE_SECONDS_MAX
+        due_seconds = len(blocks) / SLOW_BYTES_PER_SECOND + sys.getswitchinterval()
+        self._late_seconds = max(0.0, self._late_seconds + seconds - due_seconds)
+        if self._late_seconds > LATE_SECONDS_MAX:
+            self._late_seconds, self._spared_bytes = 0.0, SPARED_BYTES
         return True

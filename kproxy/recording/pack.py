@@ -2,8 +2,8 @@
 
     Frame, Run, Note … ─▶ Packed (data chunk) ─▶ Packed (header chunk)
 
-Per frame there is one `struct` call, for its message header and its row at once. Its bytes are
-joined, or handed to the kernel as they are, by the writer.
+Per frame there is one `struct` call, for its message header and its row at once; its bytes go to
+the writer as they are.
 """
 
 from __future__ import annotations
@@ -49,9 +49,6 @@ from kproxy.recording.format import (
 _SEQUENCE_MASK = 0xFFFFFFFF
 _ROW_START = MESSAGE_HEAD.size
 _HEAD_BYTES = FRAME_HEAD.size
-
-RUN_FRAMES_MAX = 1024
-"""Longer runs are split."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -103,11 +100,10 @@ def _fill(packed: Packed, entries: Iterator[Entry], sequence: int) -> Iterator[E
     for entry in entries:
         kind = type(entry)
         if kind is Run:
-            if len(entry) > RUN_FRAMES_MAX:
-                rest = itertools.chain(_parted(entry), entries)
-                break
-            sequence, position = _pack_run(entry, sequence, position, parts, packed.rows)
-            frames += len(entry)
+            count, sequence, position = _pack_run(entry, sequence, position, parts, packed.rows)
+            frames += count
+            if count < len(entry):
+                entries = itertools.chain((_behind(entry, count),), entries)
         elif kind is Frame:
             size = sum(map(len, entry.pieces))
             if size > PIECE_BYTES_MAX:
@@ -153,8 +149,9 @@ def _fill(packed: Packed, entries: Iterator[Entry], sequence: int) -> Iterator[E
 
 def _pack_run(
     run: Run, sequence: int, position: int, parts: list[Buffer], rows: list[bytes]
-) -> tuple[int, int]:
-    """Append a run's frames; return the sequence and the position behind them.
+) -> tuple[int, int, int]:
+    """Append a run's frames until the chunk is full; return how many that were, and the sequence
+    and the position behind them.
 
     This is the hot path of recording: what stands in the loop costs per frame.
     """
@@ -163,6 +160,7 @@ def _pack_run(
     time_ns, sent_us = run.time_ns, _delay_us(run.time_ns, run.passage.sent_ns)
     answers, changed = side is Side.BROKER, REWRITTEN if splices else 0
     passage, asked_ns, asked_us = None, 0, NOT_SENT
+    first_row = len(rows)
     for request, size in zip(run.asked, run.sizes, strict=True):
         correlation_id, api_key, api_version, number, request_bytes, flags, asked = request
         if not answers:
@@ -190,7 +188,9 @@ def _pack_run(
         at = stop
         position += _HEAD_BYTES + size
         sequence += 1
-    return sequence, position
+        if position >= CHUNK_BYTES:
+            break
+    return len(rows) - first_row, sequence, position
 
 
 def _head(frame: Frame, size: int, sequence: int, position: int) -> bytes:
@@ -274,14 +274,10 @@ def header_chunk(packed: Packed, sequence: int) -> Packed:
     )
 
 
-def _parted(run: Run) -> Iterator[Run]:
-    """Split a run into shorter ones, so that chunks have about their size."""
-    at = run.start
-    for first in range(0, len(run), RUN_FRAMES_MAX):
-        asked = run.asked[first : first + RUN_FRAMES_MAX]
-        sizes = run.sizes[first : first + RUN_FRAMES_MAX]
-        yield attrs.evolve(run, start=at, asked=asked, sizes=sizes)
-        at += sum(sizes)
+def _behind(run: Run, count: int) -> Run:
+    """What is left of a run when so many of its frames are taken."""
+    start = run.start + sum(run.sizes[:count])
+    return attrs.evolve(run, start=start, asked=run.asked[count:], sizes=run.sizes[count:])
 
 
 def _split(frame: Frame) -> Iterator[Frame]:

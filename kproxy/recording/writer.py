@@ -1,14 +1,14 @@
 """Writes one recording file.
 
-    write(entries) ─▶ pack into chunks ─▶ compress or not ─▶ one pwritev ─▶ the OS
-                        data chunk, header chunk, data chunk, header chunk …
+    write(entries) ─▶ pack into chunks ─▶ compress or not ─┬─ little: one pwritev ──▶ the OS
+                        data chunk, header chunk,          └─ much: past its cache ─▶ the disk
+                        data chunk, header chunk …
 
 Invariants: after `write` returned, all of its entries are with the operating system (they survive
 the death of the process); after it raised, none of them is in the file and the next `write` goes
 on where the file was whole: every byte is written at an offset that the writer keeps itself.
 
-Per frame there is one `struct` call (message header and row at once) and no copy beyond one join;
-pieces of big frames go to the kernel as they came.
+Small frames are joined; the pieces of big ones are copied once at most (`direct`).
 
 Compression is decided per chunk: it is stored if at least half of its bytes are in frames of 16 KiB
 and more (batches, mostly compressed by their producer), else compressed with zstd level 1. So at
