@@ -12,7 +12,7 @@ import base64
 import functools
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import attrs
 
@@ -111,7 +111,8 @@ def _fill(packed: Packed, entries: Iterator[Entry], sequence: int) -> Iterator[E
                 break
             if entry.splices and noted != (entry.number, entry.side):
                 noted = (entry.number, entry.side)
-                note = _rewritten(entry.number, entry.side, entry.splices)
+                changes = _splices_json(tuple(entry.splices))
+                note = _rewritten(entry.number, entry.side, changes)
                 note = _event(entry.received_ns, note, sequence)
                 parts.append(note)
                 position += len(note)
@@ -156,9 +157,11 @@ def _pack_run(
     This is the hot path of recording: what stands in the loop costs per frame.
     """
     pack, data, at = FRAME_HEAD.pack, run.data, run.start
-    side, connection, splices = run.side, run.connection, run.splices
-    time_ns, sent_us = run.time_ns, _delay_us(run.time_ns, run.passage.sent_ns)
-    answers, changed = side is Side.BROKER, REWRITTEN if splices else 0
+    side, connection, time_ns = run.side, run.connection, run.time_ns
+    sent_us = _delay_us(time_ns, run.passage.sent_ns)
+    answers, changes, changed = side is Side.BROKER, b"", 0
+    if run.splices:
+        changes, changed = _splices_json(tuple(run.splices)), REWRITTEN
     passage, asked_ns, asked_us = None, 0, NOT_SENT
     first_row = len(rows)
     for request, size in zip(run.asked, run.sizes, strict=True):
@@ -170,8 +173,8 @@ def _pack_run(
             if asked is not passage:
                 passage, asked_ns = asked, asked.received_ns
                 asked_us = _delay_us(asked_ns, asked.sent_before(time_ns))
-            if splices:
-                note = _event(time_ns, _rewritten(number, side, splices), sequence)
+            if changes:
+                note = _event(time_ns, _rewritten(number, side, changes), sequence)
                 parts.append(note)
                 position += len(note)
                 sequence += 1
@@ -213,14 +216,10 @@ def _delay_us(received_ns: int, sent_ns: int) -> int:
     return max(0, min((sent_ns - received_ns) // 1000, DELAY_US_MAX))
 
 
-def _rewritten(number: int, side: Side, splices: Sequence[Splice]) -> bytes:
+def _rewritten(number: int, side: Side, changes: bytes) -> bytes:
     """The body of the note that says what was sent on instead of a frame that follows it."""
     name = b"broker" if side else b"client"
-    return b'{"event":"rewritten","number":%d,"side":"%b","splices":%b}' % (
-        number,
-        name,
-        _splices_json(tuple(splices)),
-    )
+    return b'{"event":"rewritten","number":%d,"side":"%b","splices":%b}' % (number, name, changes)
 
 
 @functools.lru_cache(maxsize=64)
