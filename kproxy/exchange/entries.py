@@ -62,6 +62,28 @@ def spliced(data: bytes, splices: Sequence[Splice], start: int = 0) -> Iterator[
     yield data[start:]
 
 
+VIEWED_BYTES_MIN = 16 << 10
+"""From this size on a part of a chunk is a view of it instead of a copy, is not joined with others,
+and a frame that is whole in its chunk is recorded by itself instead of in a run."""
+
+
+def coalesced(pieces: Iterable[bytes | memoryview]) -> list[bytes | memoryview]:
+    """Join neighbouring small pieces; leave large ones as they are."""
+    joined: list[bytes | memoryview] = []
+    small: list[bytes | memoryview] = []
+    for piece in pieces:
+        if len(piece) < VIEWED_BYTES_MIN:
+            small.append(piece)
+            continue
+        if small:
+            joined.append(b"".join(small))
+            small = []
+        joined.append(piece)
+    if small:
+        joined.append(b"".join(small))
+    return joined
+
+
 @attrs.define(eq=False)
 class Frame:
     """One frame as its sender sent it, or a piece of one."""

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from kproxy.exchange.entries import Side
+from kproxy.exchange.entries import Side, coalesced
 from kproxy.net.link import End, Link
 from kproxy.net.listeners import Interface, ListenError
 from kproxy.net.recorder import Recorder
@@ -376,9 +376,11 @@ class Pump:
         if link is None:
             return
         end = link.ends[action.side]
-        pieces = action.pieces
+        pieces = action.pieces if len(action.pieces) == 1 else coalesced(action.pieces)
         try:
-            end.send(pieces[0] if len(pieces) == 1 else b"".join(pieces), action.passages)
+            for piece in pieces[:-1]:
+                end.send(piece, [])
+            end.send(pieces[-1], action.passages)
         except OSError as error:
             self._lost.append((end, error))
             return

@@ -28,6 +28,7 @@ from kproxy.exchange.entries import (
     OPAQUE,
     RAW_SASL,
     REDACTED,
+    VIEWED_BYTES_MIN,
     Asked,
     Frame,
     Note,
@@ -39,7 +40,6 @@ from kproxy.exchange.entries import (
 from kproxy.protocol import ProtocolError, codec, decode_request, is_known, schema
 from kproxy.proxy.stream import (
     TOKEN_BYTES_MAX,
-    VIEWED_BYTES_MIN,
     Output,
     Partial,
     Violation,

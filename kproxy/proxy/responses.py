@@ -25,6 +25,7 @@ from kproxy.exchange.entries import (
     REDACTED,
     REWRITTEN,
     UNANSWERED,
+    VIEWED_BYTES_MIN,
     Asked,
     Frame,
     Passage,
@@ -38,7 +39,6 @@ from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.rewrite import AddressFields, Splice, Tail
 from kproxy.proxy.stream import (
     TOKEN_BYTES_MAX,
-    VIEWED_BYTES_MIN,
     Output,
     Partial,
     Violation,

@@ -238,7 +238,7 @@ class Tail:
         self._seen += len(piece)
         if self.offset is None:
             try:
-                self._walk.send(piece[max(0, self._body - start) :])
+                self._walk.send(memoryview(piece)[max(0, self._body - start) :])
                 return len(piece)
             except StopIteration as found:
                 self.offset = self._body + found.value

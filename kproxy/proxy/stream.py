@@ -16,6 +16,7 @@ from kproxy.exchange.entries import (
     RAW_SASL,
     REDACTED,
     TRUNCATED,
+    VIEWED_BYTES_MIN,
     Entry,
     Frame,
     Passage,
@@ -26,10 +27,6 @@ PIECE_BYTES_MAX = 1 << 20
 
 TOKEN_BYTES_MAX = 512 << 10
 """Kafka's sasl.server.max.receive.size."""
-
-VIEWED_BYTES_MIN = 16 << 10
-"""From this size on a part of a chunk is a view of it instead of a copy, and a frame that is whole
-in its chunk is recorded by itself instead of in a run."""
 
 
 def part(data: bytes, start: int, stop: int) -> bytes | memoryview:

@@ -20,12 +20,12 @@ big frames prevail and saves at most 11 % of the bytes there.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from zlib_ng.zlib_ng import crc32, crc32_combine
 
-from kproxy.exchange.entries import Entry
+from kproxy.exchange.entries import Entry, coalesced
 from kproxy.recording.compression import compressor
 from kproxy.recording.direct import Direct
 from kproxy.recording.files import lock, uncache, write_all
@@ -39,7 +39,6 @@ from kproxy.recording.format import (
     METADATA,
     PROFILE,
     RECORD,
-    STORED_BYTES_MIN,
     channel_records,
     metadata_entries,
     record,
@@ -198,7 +197,7 @@ class Writer:
         self, packed: Packed, at: int, crc: int, buffers: list[Buffer]
     ) -> tuple[ChunkInfo, int]:
         """Append a chunk's buffers; return its index entry, and the file's CRC including it."""
-        parts = _coalesced(packed.parts) if packed.stored_bytes else [b"".join(packed.parts)]
+        parts = coalesced(packed.parts) if packed.stored_bytes else [b"".join(packed.parts)]
         records_crc = 0
         for part in parts:
             records_crc = crc32(part, records_crc)
@@ -279,20 +278,3 @@ def _head(
     head = (before + own)[:-8]
     head += f"{crc32(head):08x}".encode()
     return head, Contents(schema_id, len(before), len(own), len(head), crc32(head))
-
-
-def _coalesced(parts: Iterable[Buffer]) -> list[Buffer]:
-    """Join neighbouring small parts; leave big ones as they are."""
-    joined: list[Buffer] = []
-    small: list[Buffer] = []
-    for part in parts:
-        if len(part) < STORED_BYTES_MIN:
-            small.append(part)
-            continue
-        if small:
-            joined.append(b"".join(small))
-            small = []
-        joined.append(part)
-    if small:
-        joined.append(b"".join(small))
-    return joined
