@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from kproxy.recording.files import write_all
+from kproxy.recording.files import Buffer, write_all
 
 try:
     import fcntl
@@ -38,8 +38,6 @@ _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _BUFFER_BYTES = 1 << 20
 _BLOCK_BYTES = 4096
 """A multiple of the block of any common disk."""
-
-Buffer = bytes | bytearray | memoryview
 
 
 class Direct:

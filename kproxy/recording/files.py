@@ -19,6 +19,9 @@ try:
 except ImportError:  # not on Windows
     fcntl = None
 
+Buffer = bytes | bytearray | memoryview
+"""What can be written."""
+
 
 def open_recording(path: Path) -> BinaryIO:
     """Open a file for reading.
@@ -66,7 +69,7 @@ def lock(fd: int) -> bool:
     return True
 
 
-def write_all(fd: int, data: bytes | memoryview, at: int) -> None:
+def write_all(fd: int, data: Buffer, at: int) -> None:
     """Write data at an offset, however often the system takes only a part of it.
 
     Raises: OSError.

@@ -29,6 +29,7 @@ from kproxy.exchange.entries import (
     Side,
     Splice,
 )
+from kproxy.recording.files import Buffer
 from kproxy.recording.format import (
     CHUNK_BYTES,
     CONNECTIONS,
@@ -49,8 +50,6 @@ from kproxy.recording.format import (
 _SEQUENCE_MASK = 0xFFFFFFFF
 _ROW_START = MESSAGE_HEAD.size
 _HEAD_BYTES = FRAME_HEAD.size
-
-Buffer = bytes | bytearray | memoryview
 
 
 @attrs.define(eq=False)

@@ -28,7 +28,7 @@ from zlib_ng.zlib_ng import crc32, crc32_combine
 from kproxy.exchange.entries import Entry, coalesced
 from kproxy.recording.compression import compressor
 from kproxy.recording.direct import Direct
-from kproxy.recording.files import lock, uncache, write_all
+from kproxy.recording.files import Buffer, lock, uncache, write_all
 from kproxy.recording.format import (
     CHUNK,
     CHUNK_HEADS,
@@ -46,7 +46,7 @@ from kproxy.recording.format import (
     string,
     string_map,
 )
-from kproxy.recording.pack import Buffer, Packed, header_chunk, packed_chunks
+from kproxy.recording.pack import Packed, header_chunk, packed_chunks
 from kproxy.recording.summary import ChunkInfo, Contents
 
 _BUFFERS_MAX = 1024  # of one pwritev: IOV_MAX on Linux and macOS
