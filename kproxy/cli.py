@@ -471,12 +471,12 @@ def _parsed(text: str, option: str, parse: Callable[[str], float]) -> float:
 
 
 def _duration(text: str) -> float:
-    from kproxy.exchange.units import parse_seconds
+    from kproxy.units import parse_seconds
 
     return parse_seconds(text)
 
 
 def _size(text: str) -> int:
-    from kproxy.exchange.units import parse_bytes
+    from kproxy.units import parse_bytes
 
     return parse_bytes(text)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -140,23 +140,30 @@ class Frame:
 
 
 @attrs.define(eq=False)
-class Passage:
-    """When one chunk came and went: shared by its frames and what is kept of them."""
+class ChunkTimes:
+    """When one chunk arrived and was sent on: shared by its frames and what is kept of them."""
 
     received_ns: int
     sent_ns: int = 0
-    """0: it has not been handed on yet."""
+    """0: it has not been sent on yet."""
 
     def sent_before(self, time_ns: int) -> int:
-        """When it was handed on, 0 if later: a request whose chunk a slow broker takes in parts may
+        """When it was sent on, 0 if later: a request whose chunk a slow broker takes in parts may
         be answered before the last part."""
         sent_ns = self.sent_ns
         return sent_ns if sent_ns <= time_ns else 0
 
 
-Asked = tuple[int, int, int, int, int, int, Passage]
-"""What is kept of a request: correlation_id, api_key, api_version, number, frame_bytes, flags,
-passage. A plain tuple, because there is one for every request that passes."""
+class PendingRequest(NamedTuple):
+    """What is kept of a request until its response has left."""
+
+    correlation_id: int
+    api_key: int
+    api_version: int
+    number: int
+    frame_bytes: int
+    flags: int
+    times: ChunkTimes
 
 
 @attrs.define(eq=False)
@@ -165,13 +172,13 @@ class Run:
 
     side: Side
     connection: int
-    passage: Passage
+    times: ChunkTimes
     data: bytes
     """The chunk."""
     start: int
     """Where the first of them starts in it."""
-    asked: list[Asked]
-    """The requests: of a run of responses, those that they answer."""
+    requests: list[PendingRequest]
+    """The requests; of a run of responses, those to which they respond."""
     sizes: list[int]
     """Their frame_bytes."""
     splices: Sequence[Splice] = ()
@@ -183,7 +190,7 @@ class Run:
     @property
     def time_ns(self) -> int:
         """When they arrived."""
-        return self.passage.received_ns
+        return self.times.received_ns
 
     @property
     def frame_bytes(self) -> int:
@@ -192,9 +199,9 @@ class Run:
 
     def frames(self) -> Iterator[Frame]:
         """Yield them one by one."""
-        at, passage, answers = self.start, self.passage, self.side is Side.BROKER
-        for asked, size in zip(self.asked, self.sizes, strict=True):
-            correlation_id, api_key, api_version, number, request_bytes, flags, request = asked
+        at, times, responses = self.start, self.times, self.side is Side.BROKER
+        for request, size in zip(self.requests, self.sizes, strict=True):
+            correlation_id, api_key, api_version, number, request_bytes, flags, sent = request
             frame = Frame(
                 self.side,
                 self.connection,
@@ -202,17 +209,17 @@ class Run:
                 api_key,
                 api_version,
                 correlation_id,
-                passage.received_ns,
+                times.received_ns,
                 [self.data[at : at + size]],
                 size,
                 flags,
-                passage.sent_ns,
+                times.sent_ns,
                 splices=self.splices,
             )
-            if answers:
+            if responses:
                 frame.flags = REWRITTEN if self.splices else 0
-                frame.request_received_ns = request.received_ns
-                frame.request_sent_ns = request.sent_before(passage.received_ns)
+                frame.request_received_ns = sent.received_ns
+                frame.request_sent_ns = sent.sent_before(times.received_ns)
                 frame.request_bytes = request_bytes
             yield frame
             at += size
@@ -226,7 +233,7 @@ EVENTS = "events"
 class Note:
     """Something that happened beside the frames; its body is one JSON object.
 
-    `CONNECTIONS` bodies have `event` ("opened", "named", "closed") and `connection`; `EVENTS`
+    `CONNECTIONS` bodies have `event` ("opened", "client_id", "closed") and `connection`; `EVENTS`
     bodies have `event` ("lost", …).
     """
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import attrs
 
-from kproxy.exchange.entries import Frame, Passage, Side
+from kproxy.exchange.entries import ChunkTimes, Frame, Side
 from kproxy.net.transport import Transport
 
 
@@ -36,7 +36,7 @@ class End:
     """Whether the machine wants nothing read from it for now."""
     watched: int = 0
     """What the selector watches it for."""
-    _waiting: deque[tuple[memoryview, list[Frame | Passage]]] = attrs.field(factory=deque)
+    _waiting: deque[tuple[memoryview, list[Frame | ChunkTimes]]] = attrs.field(factory=deque)
     _eof_due: bool = False
 
     @property
@@ -49,8 +49,8 @@ class End:
         """Whether more should be read from it now."""
         return self.receiving and not self.paused and not self.other.blocked
 
-    def send(self, data: bytes, passages: list[Frame | Passage]) -> None:
-        """Send now what can be sent now; `passages` have their last bytes in `data`.
+    def send(self, data: bytes, timed: list[Frame | ChunkTimes]) -> None:
+        """Send now what can be sent now; `timed` have their last bytes in `data`.
 
         Raises:
             OSError: the peer is gone.
@@ -60,12 +60,12 @@ class End:
             now = self.clock()
             sent = self.transport.try_send(data)
             if sent == len(data):
-                for passage in passages:
-                    passage.sent_ns = now
+                for times in timed:
+                    times.sent_ns = now
                 return
-            self._waiting.append((memoryview(data)[sent:], passages))
+            self._waiting.append((memoryview(data)[sent:], timed))
         else:
-            self._waiting.append((memoryview(data), passages))
+            self._waiting.append((memoryview(data), timed))
 
     def send_eof(self) -> None:
         """Half-close after what waits.
@@ -85,15 +85,15 @@ class End:
             OSError: the peer is gone.
         """
         while self._waiting:
-            data, passages = self._waiting[0]
+            data, timed = self._waiting[0]
             now = self.clock()
             sent = self.transport.try_send(data)
             if sent < len(data):
-                self._waiting[0] = (data[sent:], passages)
+                self._waiting[0] = (data[sent:], timed)
                 return
             self._waiting.popleft()
-            for passage in passages:
-                passage.sent_ns = now
+            for times in timed:
+                times.sent_ns = now
         if self._eof_due:
             self._eof_due = False
             self.transport.send_eof()

@@ -128,8 +128,8 @@ class _Proxy:
             "Whether the last attempt to connect to the broker succeeded, for a client.",
             labels=["node_id"],
         )
-        for node_id, reached in sources.cluster.reached.items():
-            up.add_metric(["bootstrap" if node_id is None else str(node_id)], reached)
+        for node_id, reachable in sources.cluster.reachable.items():
+            up.add_metric(["bootstrap" if node_id is None else str(node_id)], reachable)
         yield up
 
 

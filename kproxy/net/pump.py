@@ -136,9 +136,9 @@ class Pump:
         """Whether an answer is due."""
         return self._cluster.busy
 
-    def named(self, brokers: list[BrokerAddress]) -> None:
+    def discovered(self, brokers: list[BrokerAddress]) -> None:
         """Open the listeners of brokers that no response has named yet."""
-        self._perform(self._cluster.named(brokers))
+        self._perform(self._cluster.discovered(brokers))
 
     # Listeners
 
@@ -185,11 +185,11 @@ class Pump:
         number = self.connections_accepted
         try:
             client = "{}:{}".format(*stream.socket.getpeername()[:2])
-            reached = stream.socket.getsockname()[:2]
+            local_address = stream.socket.getsockname()[:2]
         except OSError:  # it has gone again
             await trio.aclose_forcefully(stream)
             return
-        actions = self._cluster.accepted(number, node_id, client, reached, self._clock())
+        actions = self._cluster.accepted(number, node_id, client, local_address, self._clock())
         dial = next(action for action in actions if isinstance(action, Dial))
         self._dialling += 1
         try:
@@ -380,7 +380,7 @@ class Pump:
         try:
             for piece in pieces[:-1]:
                 end.send(piece, [])
-            end.send(pieces[-1], action.passages)
+            end.send(pieces[-1], action.timed)
         except OSError as error:
             self._lost.append((end, error))
             return

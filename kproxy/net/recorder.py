@@ -22,7 +22,8 @@ from typing import Protocol
 import attrs
 import trio
 
-from kproxy.exchange.entries import EVENTS, Entry, Frame, Note, Run, each, frame_count
+from kproxy.exchange import notes
+from kproxy.exchange.entries import Entry, Frame, Note, Run, each, frame_count
 
 FLUSH_SECONDS = 0.05
 FLUSH_BYTES = 256 << 10
@@ -74,9 +75,7 @@ class Loss:
 
     def note(self) -> Note:
         """What the recording says of it."""
-        body = {"event": "lost", "frames": self.frames, "bytes": self.frame_bytes}
-        body |= {"reason": self.reason, "from_ns": self.from_ns, "until_ns": self.until_ns}
-        return Note(EVENTS, self.until_ns, body)
+        return notes.lost(self.frames, self.frame_bytes, self.reason, self.from_ns, self.until_ns)
 
     def merge(self, newer: Loss) -> None:
         """Count what another one has counted since."""

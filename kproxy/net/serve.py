@@ -147,7 +147,7 @@ async def serve(
             if stop is not None:
                 nursery.start_soon(_drain_when, stop, pump)
             if options.discover:
-                nursery.start_soon(discover, settings.bootstrap, pump.named, log)
+                nursery.start_soon(discover, settings.bootstrap, pump.discovered, log)
             ready(_address(host, port))
     finally:
         finish(recorder, recording, log)

@@ -165,9 +165,7 @@ def locate(
 def _refusal_from(found: Layout, first: str, data: bytes, start: int) -> ProtocolError:
     names = [slot.name for slot in found.slots]
     position = names.index(first) if first in names else len(names)
-    return diagnose.refusal_of_bytes(
-        attrs.evolve(found, slots=found.slots[position:]), data, start
-    )
+    return diagnose.refusal_of_bytes(attrs.evolve(found, slots=found.slots[position:]), data, start)
 
 
 def _check_path(message: Message, path: str) -> None:

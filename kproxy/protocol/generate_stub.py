@@ -71,4 +71,3 @@ def annotation(field: Field, message: Message) -> str:
     if nullable or absent_is_none:
         text += " | None"
     return text
-

@@ -48,9 +48,7 @@ def _inner_first(fields: tuple[Field, ...]) -> dict[str, tuple[Field, ...]]:
     return found
 
 
-def _make(
-    name: str, qualified: str, fields: tuple[Field, ...], structs: dict[str, type]
-) -> type:
+def _make(name: str, qualified: str, fields: tuple[Field, ...], structs: dict[str, type]) -> type:
     defaults = {field.name: _default(field, structs) for field in fields}
     defaults["unknown_tags"] = ()
     body: dict[str, Any] = {

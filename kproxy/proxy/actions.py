@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from kproxy.exchange.entries import Entry, Frame, Passage, Side
+from kproxy.exchange.entries import ChunkTimes, Entry, Frame, Side
 
 Address = tuple[str, int]
 """Host and port."""
@@ -33,12 +33,12 @@ class Dial:
 
 @attrs.define(eq=False)
 class Send:
-    """Send these bytes to one side; then tell `passages` when: their last bytes are in them."""
+    """Send these bytes to one side; then tell `timed` when: their last bytes are in them."""
 
     connection: int
     side: Side
     pieces: list[bytes]
-    passages: list[Frame | Passage]
+    timed: list[Frame | ChunkTimes]
 
 
 @attrs.define(eq=False)

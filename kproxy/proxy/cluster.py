@@ -62,30 +62,35 @@ class Cluster:
         return any(connection.busy for connection in self._connections.values())
 
     @property
-    def reached(self) -> dict[int | None, bool]:
+    def reachable(self) -> dict[int | None, bool]:
         """Whether the last attempt to connect a client to a node (None: bootstrap) succeeded."""
         return {node_id: not ended for node_id, ended in self._down.items()}
 
     def accepted(
-        self, number: int, node_id: int | None, client: str, reached: Address, now: int
+        self,
+        number: int,
+        node_id: int | None,
+        client_address: str,
+        local_address: Address,
+        now: int,
     ) -> list[Action]:
-        """A client connected to the listener of a node (None: bootstrap), reaching us at `reached`.
+        """A client connected to the listener of a node (None: bootstrap), at our `local_address`.
 
         `number` names the connection from here on and is never used again.
         """
-        host = self._settings.advertised_host or reached[0]
+        host = self._settings.advertised_host or local_address[0]
         about = {
             "node_id": node_id,
-            "client_address": client,
-            "listener": f"{reached[0]}:{reached[1]}",
+            "client_address": client_address,
+            "listener": f"{local_address[0]}:{local_address[1]}",
             "broker_address": None,
         }
-        ours = self._nodes.ours(host)
+        advertised = self._nodes.advertised(host)
         check = None
         if self._settings.check_addresses:
-            check = self._checker(ours, (host, reached[1] if node_id is None else 0))
+            check = self._checker(advertised, (host, local_address[1] if node_id is None else 0))
         self._connections[number] = Connection(
-            number, about, self._settings, self._numbers, self._nodes, ours, check, now
+            number, about, self._settings, self._numbers, self._nodes, advertised, check, now
         )
         if self._next_idle_check is None:
             self._next_idle_check = now + _WAKE_NS
@@ -160,7 +165,7 @@ class Cluster:
                 actions += self._after(connection, connection.close("refused", why, now))
         return actions
 
-    def named(self, brokers: list[BrokerAddress]) -> list[Action]:
+    def discovered(self, brokers: list[BrokerAddress]) -> list[Action]:
         """A broker was asked for the brokers of its cluster, before any client has: so a client
         that knew us before a restart finds the listener of its broker open again."""
         try:
@@ -217,10 +222,10 @@ class Cluster:
         port = self._settings.listen_port + 1 + node_id
         return port if port <= _PORT_MAX else 0
 
-    def _checker(self, ours: Mapping[int, Address], bootstrap: Address):
+    def _checker(self, advertised: Mapping[int, Address], bootstrap: Address):
         def check(frame: bytes, api_key: int, api_version: int) -> None:
             theirs = [node.broker for node in self._nodes.by_id.values()]
-            leak.check(frame, api_key, api_version, {*ours.values(), bootstrap}, theirs)
+            leak.check(frame, api_key, api_version, {*advertised.values(), bootstrap}, theirs)
 
         return check
 

@@ -21,7 +21,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kproxy.exchange.entries import CONNECTIONS, Asked, Note, Side
+from kproxy.exchange import notes
+from kproxy.exchange.entries import Note, PendingRequest, Side
 from kproxy.proxy.actions import (
     Action,
     Address,
@@ -54,15 +55,15 @@ class Connection:
         settings: Settings,
         numbers: Iterator[int],
         nodes: Nodes,
-        ours: Mapping[int, Address],
+        advertised: Mapping[int, Address],
         check: Check | None,
         now: int,
     ) -> None:
         self.number = number
         self.about = about
         """What the recording says of it: node id, client address, listener, broker address."""
-        self.pending: deque[Asked] = deque()
-        self.responses = ResponseStream(number, self.pending, nodes, ours, check)
+        self.pending: deque[PendingRequest] = deque()
+        self.responses = ResponseStream(number, self.pending, nodes, advertised, check)
         self._requests = RequestStream(number, numbers, self.pending, settings.request_bytes_max)
         self._pending_max = settings.pending_requests_max
         self._paused = False
@@ -171,7 +172,7 @@ class Connection:
     def _passed(self, side: Side, out: Output, data_bytes: int = 0) -> list[Action]:
         actions: list[Action] = []
         if out.pieces:
-            actions.append(Send(self.number, _OTHER[side], out.pieces, out.passages))
+            actions.append(Send(self.number, _OTHER[side], out.pieces, out.timed))
         if out.entries:
             actions.append(Record(out.entries, data_bytes))
         return actions
@@ -183,9 +184,8 @@ class Connection:
         self.responses.finish(now, out)
         closing = [self.responses.unanswered(request, now) for request in self.pending]
         self.pending.clear()
-        note = self._note("closed", now, how=how, reason=reason)
-        if side is not None:
-            note.body["side"] = side.name.lower()
+        name = None if side is None else side.name.lower()
+        note = notes.closed(self.number, now, self.about, how, reason, name)
         opened = [] if self._noted else [self._opened()]
         actions: list[Action] = [Record([*opened, *out.entries, *closing, note])]
         if reason and how != "down":  # which is said once for all connections
@@ -200,8 +200,4 @@ class Connection:
 
     def _opened(self) -> Note:
         self._noted = True
-        return self._note("opened", self._opened_ns)
-
-    def _note(self, event: str, time_ns: int, **more: Any) -> Note:
-        body = {"event": event, "connection": self.number, **self.about, **more}
-        return Note(CONNECTIONS, time_ns, body)
+        return notes.opened(self.number, self._opened_ns, self.about)

@@ -25,16 +25,20 @@ _NOT_CONNECTED_TO = frozenset(
 
 
 class Leak(Exception):
-    """A response carries an address that is not ours."""
+    """A response carries an address that is not advertised."""
 
 
 def check(
-    frame: bytes, api_key: int, api_version: int, ours: set[Address], theirs: Iterable[Address]
+    frame: bytes,
+    api_key: int,
+    api_version: int,
+    advertised: set[Address],
+    theirs: Iterable[Address],
 ) -> None:
     """Check one response as it is sent on.
 
     Raises:
-        Leak: it has a usable address that is not among `ours`.
+        Leak: it has a usable address that is not among `advertised`.
     """
     name = api_name(api_key)
     if name in _NOT_CONNECTED_TO:
@@ -44,7 +48,7 @@ def check(
     except ProtocolError:
         found = [address for address in theirs if _written(address) in frame]
     for host, port in found:
-        if host and port > 0 and (host, port) not in ours:
+        if host and port > 0 and (host, port) not in advertised:
             raise Leak(f"{name} v{api_version} response carries {host}:{port}, which is not ours")
 
 

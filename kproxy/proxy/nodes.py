@@ -58,12 +58,12 @@ class Nodes:
         self.by_id[node_id].listening = address
         self.generation += 1
 
-    def ours(self, host: str) -> Ours:
+    def advertised(self, host: str) -> AdvertisedAddresses:
         """Our addresses for a client that reaches us at `host`."""
-        return Ours(self.by_id, host)
+        return AdvertisedAddresses(self.by_id, host)
 
 
-class Ours(Mapping[int, Address]):
+class AdvertisedAddresses(Mapping[int, Address]):
     """node id → the address that a client shall use, for the nodes that have a listener."""
 
     def __init__(self, by_id: dict[int, Node], host: str) -> None:

@@ -19,9 +19,8 @@ from collections.abc import Iterator
 
 import attrs
 
-from kproxy.exchange import facts, redact
+from kproxy.exchange import facts, notes
 from kproxy.exchange.entries import (
-    CONNECTIONS,
     FRAGMENT,
     NO_API,
     NO_RESPONSE,
@@ -29,15 +28,15 @@ from kproxy.exchange.entries import (
     RAW_SASL,
     REDACTED,
     VIEWED_BYTES_MIN,
-    Asked,
+    ChunkTimes,
     Frame,
-    Note,
-    Passage,
+    PendingRequest,
     Run,
     Side,
     each,
 )
 from kproxy.protocol import ProtocolError, codec, decode_request, is_known, schema
+from kproxy.proxy import redact
 from kproxy.proxy.stream import (
     TOKEN_BYTES_MAX,
     Output,
@@ -75,7 +74,7 @@ class RequestStream:
         self,
         connection: int,
         numbers: Iterator[int],
-        pending: deque[Asked],
+        pending: deque[PendingRequest],
         request_bytes_max: int,
     ) -> None:
         self._connection = connection
@@ -117,7 +116,7 @@ class RequestStream:
             out.pieces.append(part(data, 0, position))
             raise
         out.pieces.append(part(data, 0, position))
-        if not self._named and out.passages:
+        if not self._named and out.timed:
             self._name(next(each(out.entries)), out)
 
     def _name(self, frame: Frame, out: Output) -> None:
@@ -127,14 +126,14 @@ class RequestStream:
         found, client_id = facts.client_id(frame)
         if found:
             self._named = True
-            about = {"event": "named", "connection": self._connection, "client_id": client_id}
-            out.entries.append(Note(CONNECTIONS, frame.received_ns, about))
+            out.entries.append(notes.client_id(self._connection, frame.received_ns, client_id))
 
     def _whole_frames(self, data: bytes, position: int, end: int, now: int, out: Output) -> int:
         """Take the frames that are whole: the hot path. Returns the offset behind them."""
         pending, numbers, unpack = self._pending, self._numbers, _START.unpack_from
+        new = tuple.__new__  # a third of the cost of PendingRequest(…)
         bytes_max = self._bytes_max
-        passage = run = None
+        times = run = None
         while end - position >= _START_BYTES:
             size, api_key, api_version, correlation_id = unpack(data, position)
             stop = position + 4 + size
@@ -155,16 +154,17 @@ class RequestStream:
                     break
                 continue
             if run is None:
-                if passage is None:
-                    passage = Passage(now)
-                    out.passages.append(passage)
-                run = Run(_CLIENT, self._connection, passage, data, position, [], [])
-                asked, sizes = run.asked, run.sizes
+                if times is None:
+                    times = ChunkTimes(now)
+                    out.timed.append(times)
+                run = Run(_CLIENT, self._connection, times, data, position, [], [])
+                requests, sizes = run.requests, run.sizes
                 out.entries.append(run)
-            request = (
-                correlation_id, api_key, api_version, next(numbers), frame_bytes, flags, passage,
-            )  # fmt: skip
-            asked.append(request)
+            request = new(
+                PendingRequest,
+                (correlation_id, api_key, api_version, next(numbers), frame_bytes, flags, times),
+            )
+            requests.append(request)
             sizes.append(frame_bytes)
             if not flags:
                 pending.append(request)
@@ -253,24 +253,24 @@ class RequestStream:
                 self._tokens_due = _TOKENS_MIN.get(_mechanism(frame.data), 1)
             if found & SECRET_REQUEST:
                 redact_frame(frame, partial)
-        out.passages.append(frame)
+        out.timed.append(frame)
         out.entries.append(frame)
         if not frame.flags & NO_RESPONSE:
             self._await_answer(frame, out)
 
     def _await_answer(self, frame: Frame, out: Output) -> None:
         # What waits for its answer, maybe for long, does not hold the request's bytes.
-        passage = Passage(frame.received_ns)
-        out.passages.append(passage)
+        times = ChunkTimes(frame.received_ns)
+        out.timed.append(times)
         self._pending.append(
-            (
+            PendingRequest(
                 frame.correlation_id,
                 frame.api_key,
                 frame.api_version,
                 frame.number,
                 frame.frame_bytes,
                 frame.flags,
-                passage,
+                times,
             )
         )
 
@@ -323,7 +323,7 @@ class RequestStream:
         self._tokens_due -= 1
         frame.pieces = [redact.blank_token(frame.data)]
         frame.flags |= REDACTED
-        out.passages.append(frame)
+        out.timed.append(frame)
         out.entries.append(frame)
         self._await_answer(frame, out)
 

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-from kproxy.exchange import redact
 from kproxy.exchange.entries import (
     OPAQUE,
     RAW_SASL,
@@ -26,14 +25,14 @@ from kproxy.exchange.entries import (
     REWRITTEN,
     UNANSWERED,
     VIEWED_BYTES_MIN,
-    Asked,
+    ChunkTimes,
     Frame,
-    Passage,
+    PendingRequest,
     Run,
     Side,
 )
 from kproxy.protocol import ProtocolError, codec, schema
-from kproxy.proxy import rewrite
+from kproxy.proxy import redact, rewrite
 from kproxy.proxy.actions import Address
 from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.rewrite import AddressFields, Splice, Tail
@@ -95,15 +94,15 @@ class ResponseStream:
     def __init__(
         self,
         connection: int,
-        pending: deque[Asked],
+        pending: deque[PendingRequest],
         nodes: Nodes,
-        ours: Mapping[int, Address],
+        advertised: Mapping[int, Address],
         check: Check | None,
     ) -> None:
         self._connection = connection
         self._pending = pending
         self._nodes = nodes
-        self._ours = ours
+        self._advertised = advertised
         self._check = check
         self._rest = b""
         self._partial: Partial | None = None
@@ -172,7 +171,7 @@ class ResponseStream:
         """
         pending, unpack = self._pending, _START.unpack_from
         end = len(data)
-        passage = run = None
+        times = run = None
         if self._check:  # the test mode looks at every frame, which is done elsewhere
             return position, kept
         while pending and end - position >= _START_BYTES:
@@ -203,13 +202,13 @@ class ResponseStream:
                 _record(frame, changes, out)
             else:
                 if run is None or changes is not run.splices:
-                    if passage is None:
-                        passage = Passage(now)
-                        out.passages.append(passage)
-                    run = Run(_BROKER, self._connection, passage, data, position, [], [], changes)
-                    asked, sizes = run.asked, run.sizes
+                    if times is None:
+                        times = ChunkTimes(now)
+                        out.timed.append(times)
+                    run = Run(_BROKER, self._connection, times, data, position, [], [], changes)
+                    requests, sizes = run.requests, run.sizes
                     out.entries.append(run)
-                asked.append(request)
+                requests.append(request)
                 sizes.append(frame_bytes)
             position = stop
         return position, kept
@@ -358,7 +357,9 @@ class ResponseStream:
             body = codec.response_body(data, api_key, api_version)
         found = rewrite.find(data, fields, body)
         self.waiting = self._nodes.learn(found) if found else set()
-        changes = rewrite.splices(found, self._ours, fields) if found and not self.waiting else ()
+        changes = (
+            rewrite.splices(found, self._advertised, fields) if found and not self.waiting else ()
+        )
         if not changes:
             return data, ()
         sent = rewrite.apply(data, changes)
@@ -375,14 +376,14 @@ class ResponseStream:
         self.waiting = self._nodes.learn(found)
         if self.waiting:
             return b"", ()
-        sent = rewrite.replace_tail(tail, found, self._ours, self._tail.fields)
+        sent = rewrite.replace_tail(tail, found, self._advertised, self._tail.fields)
         return sent, [(self._tail.offset, len(tail), sent)] if sent != tail else ()
 
     # Pairing
 
     def _pair(
         self, correlation_id: int, data: bytes, position: int, size: int, now: int, out: Output
-    ) -> Asked:
+    ) -> PendingRequest:
         pending = self._pending
         while pending:
             request = pending.popleft()
@@ -420,16 +421,16 @@ class ResponseStream:
         self._partial = Partial(frame, size + 4, secret=True)
         return True
 
-    def unanswered(self, request: Asked, now: int) -> Frame:
+    def unanswered(self, request: PendingRequest, now: int) -> Frame:
         """Return the entry that closes the exchange of a request that will not be answered."""
         frame = self._response(request, now, [], 0)
         frame.flags = UNANSWERED
         return frame
 
     def _response(
-        self, request: Asked, now: int, pieces: list[bytes | memoryview], frame_bytes: int
+        self, request: PendingRequest, now: int, pieces: list[bytes | memoryview], frame_bytes: int
     ) -> Frame:
-        correlation_id, api_key, api_version, number, request_bytes, _, passage = request
+        correlation_id, api_key, api_version, number, request_bytes, _, times = request
         return Frame(
             _BROKER,
             self._connection,
@@ -440,8 +441,8 @@ class ResponseStream:
             now,
             pieces,
             frame_bytes,
-            request_received_ns=passage.received_ns,
-            request_sent_ns=passage.sent_before(now),
+            request_received_ns=times.received_ns,
+            request_sent_ns=times.sent_before(now),
             request_bytes=request_bytes,
         )
 
@@ -450,11 +451,11 @@ def _record(frame: Frame, changes: Sequence[Splice], out: Output) -> None:
     if changes:
         frame.flags |= REWRITTEN
         frame.splices = changes
-    out.passages.append(frame)
+    out.timed.append(frame)
     out.entries.append(frame)
 
 
-def _is_token(request: Asked) -> bool:
+def _is_token(request: PendingRequest) -> bool:
     return bool(request[5] & RAW_SASL)
 
 

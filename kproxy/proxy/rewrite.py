@@ -186,15 +186,15 @@ def _addresses(data: bytes, spans, fields: AddressFields) -> list[BrokerAddress]
 
 
 def splices(
-    found: list[BrokerAddress], ours: Mapping[int, Address], fields: AddressFields
+    found: list[BrokerAddress], advertised: Mapping[int, Address], fields: AddressFields
 ) -> tuple[Splice, ...]:
-    """Return what to replace so that each usable address becomes `ours[node_id]`, in order."""
+    """Return the splices that make each usable address `advertised[node_id]`, in order."""
     changes: list[Splice] = []
     grown: dict[tuple[int, int, int], int] = {}
     for address in found:
         if not address.usable:
             continue
-        host, port = ours[address.node_id]
+        host, port = advertised[address.node_id]
         new_host = _string(host, fields.compact)
         start, end = address.host_span
         changes.append((start, end - start, new_host))
@@ -259,7 +259,7 @@ def find_in_tail(tail: bytes, fields: AddressFields) -> list[BrokerAddress]:
 def replace_tail(
     tail: bytes,
     found: list[BrokerAddress],
-    ours: Mapping[int, Address],
+    advertised: Mapping[int, Address],
     fields: AddressFields,
 ) -> bytes:
     """Return the tail with our addresses in it, and exactly as long.
@@ -271,7 +271,7 @@ def replace_tail(
     Raises:
         ProtocolError: the tail is not what its schema says.
     """
-    changes = splices(found, ours, fields)
+    changes = splices(found, advertised, fields)
     if not changes:
         return tail
     end = fields.locate_tail(tail, 0)[1]

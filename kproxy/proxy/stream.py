@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import attrs
 
-from kproxy.exchange import redact
 from kproxy.exchange.entries import (
     FRAGMENT,
     MORE,
@@ -17,10 +16,11 @@ from kproxy.exchange.entries import (
     REDACTED,
     TRUNCATED,
     VIEWED_BYTES_MIN,
+    ChunkTimes,
     Entry,
     Frame,
-    Passage,
 )
+from kproxy.proxy import redact
 
 PIECE_BYTES_MAX = 1 << 20
 """Frames are recorded in pieces of about this size."""
@@ -46,7 +46,7 @@ class Output:
 
     pieces: list[bytes] = attrs.Factory(list)
     """Bytes to send to the other side."""
-    passages: list[Frame | Passage] = attrs.Factory(list)
+    timed: list[Frame | ChunkTimes] = attrs.Factory(list)
     """What is to be told when they were sent: of frames whose last byte is among them."""
     entries: list[Entry] = attrs.Factory(list)
     """What the recording gets."""

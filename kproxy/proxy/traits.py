@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import functools
 
-from kproxy.exchange import redact
 from kproxy.exchange.entries import Side
 from kproxy.protocol import is_known
-from kproxy.proxy import rewrite
+from kproxy.proxy import redact, rewrite
 
 UNKNOWN = 1  # no schema: recorded opaque
 SECRET_REQUEST = 2

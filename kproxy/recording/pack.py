@@ -157,20 +157,20 @@ def _pack_run(
     """
     pack, data, at = FRAME_HEAD.pack, run.data, run.start
     side, connection, time_ns = run.side, run.connection, run.time_ns
-    sent_us = _delay_us(time_ns, run.passage.sent_ns)
+    sent_us = _delay_us(time_ns, run.times.sent_ns)
     answers, changes, changed = side is Side.BROKER, b"", 0
     if run.splices:
         changes, changed = _splices_json(tuple(run.splices)), REWRITTEN
-    passage, asked_ns, asked_us = None, 0, NOT_SENT
+    times, asked_ns, asked_us = None, 0, NOT_SENT
     first_row = len(rows)
-    for request, size in zip(run.asked, run.sizes, strict=True):
+    for request, size in zip(run.requests, run.sizes, strict=True):
         correlation_id, api_key, api_version, number, request_bytes, flags, asked = request
         if not answers:
             request_bytes = 0
         else:
             flags = changed
-            if asked is not passage:
-                passage, asked_ns = asked, asked.received_ns
+            if asked is not times:
+                times, asked_ns = asked, asked.received_ns
                 asked_us = _delay_us(asked_ns, asked.sent_before(time_ns))
             if changes:
                 note = _event(time_ns, _rewritten(number, side, changes), sequence)
@@ -275,7 +275,7 @@ def header_chunk(packed: Packed, sequence: int) -> Packed:
 def _behind(run: Run, count: int) -> Run:
     """What is left of a run when so many of its frames are taken."""
     start = run.start + sum(run.sizes[:count])
-    return attrs.evolve(run, start=start, asked=run.asked[count:], sizes=run.sizes[count:])
+    return attrs.evolve(run, start=start, requests=run.requests[count:], sizes=run.sizes[count:])
 
 
 def _split(frame: Frame) -> Iterator[Frame]:

@@ -26,7 +26,7 @@ from typing import Any, TextIO
 
 from kproxy.exchange.entries import EVENTS, Frame, Note
 from kproxy.exchange.exchange import Exchange, pair
-from kproxy.exchange.units import format_bytes
+from kproxy.units import format_bytes
 from kproxy.view.summary import Summary, summarise
 from kproxy.view.wording import Names, milliseconds, printable
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import attrs
 
 from kproxy.exchange.exchange import SASL_TOKEN, Exchange
-from kproxy.exchange.units import format_bytes
+from kproxy.units import format_bytes
 from kproxy.view import generic, words_cluster, words_data, words_groups
 from kproxy.view.wording import Names, Words
 

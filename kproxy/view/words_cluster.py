@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kproxy.exchange.units import format_bytes
+from kproxy.units import format_bytes
 from kproxy.view.wording import (
     Names,
     Words,

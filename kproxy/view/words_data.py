@@ -7,8 +7,8 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange.units import format_bytes
 from kproxy.protocol import ProtocolError, records
+from kproxy.units import format_bytes
 from kproxy.view.wording import (
     Names,
     Words,

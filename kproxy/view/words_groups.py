@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.exchange.units import format_bytes
 from kproxy.protocol import ProtocolError, codec, schema
+from kproxy.units import format_bytes
 from kproxy.view.wording import (
     Names,
     Words,

@@ -254,7 +254,7 @@ async def test_every_connection_is_opened_and_closed_in_the_recording(tmp_path) 
     notes = [e.body for e in entries(path) if isinstance(e, Note)]
     for number in (1, 2, 3):
         mine = [body for body in notes if body.get("connection") == number]
-        assert [body["event"] for body in mine] == ["opened", "named", "closed"]
+        assert [body["event"] for body in mine] == ["opened", "client_id", "closed"]
         assert mine[0]["client_address"].startswith("127.0.0.1:")
         assert mine[0]["node_id"] is None
         assert mine[0]["broker_address"].startswith("127.0.0.1:")

@@ -86,9 +86,9 @@ def test_metadata_of_a_real_broker():
     assert protocol.encode_request(found) == request
 
     start = bytes.fromhex(text.split("response")[1].split()[0])
-    spans, _ = codec.locate(
-        schema.named("MetadataResponse"), 0, ("brokers.host",), whole=False
-    )(start, protocol.response_body(start, 3, 0))
+    spans, _ = codec.locate(schema.named("MetadataResponse"), 0, ("brokers.host",), whole=False)(
+        start, protocol.response_body(start, 3, 0)
+    )
     hosts = [start[content:end].decode() for _, _, content, end in spans]
     assert len(hosts) == 2
     assert all(host.endswith(".kafka-main-kafka-brokers.kafka.svc") for host in hosts)

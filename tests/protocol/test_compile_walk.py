@@ -254,9 +254,7 @@ def test_elements_of_one_size_are_stepped_over_unless_one_has_tags():
     cls = messages.EndQuorumEpochRequest
     candidates = [cls.ReplicaInfo(candidate_id=n) for n in range(5)]
     candidates[3].unknown_tags = ((7, b"seven"),)
-    topic = cls.TopicData(
-        partitions=[cls.PartitionData(preferred_candidates=candidates)]
-    )
+    topic = cls.TopicData(partitions=[cls.PartitionData(preferred_candidates=candidates)])
     body = cls(topics=[topic])
     raw = encoded(message, 1, body)
     assert decoded(message, 1, raw) == body

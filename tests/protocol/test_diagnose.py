@@ -141,8 +141,7 @@ def test_memory_is_bounded_by_the_input(version, filler):
             "MetadataRequest",
             0,
             "ffffffff",
-            "MetadataRequest v0 topics at offset 4:"
-            " is null, but is not nullable in this version",
+            "MetadataRequest v0 topics at offset 4: is null, but is not nullable in this version",
         ),
         (
             "MetadataRequest",

@@ -72,8 +72,10 @@ class Player:
 
     def connect(self, number: int = 1, node_id: int | None = None) -> None:
         """Open a connection whose broker answers."""
-        reached = ("127.0.0.1", 19092)
-        self.perform(self.cluster.accepted(number, node_id, "127.0.0.1:5000", reached, self.tick()))
+        local_address = ("127.0.0.1", 19092)
+        self.perform(
+            self.cluster.accepted(number, node_id, "127.0.0.1:5000", local_address, self.tick())
+        )
         address = self.dialled[-1].addresses[0]
         self.perform(self.cluster.dialled(number, address, self.tick()))
 
@@ -120,8 +122,8 @@ class Player:
                     out = self.sent.setdefault((action.connection, action.side), bytearray())
                     for piece in action.pieces:
                         out += piece
-                    for passage in action.passages:
-                        passage.sent_ns = self.tick()
+                    for times in action.timed:
+                        times.sent_ns = self.tick()
                 case Record():
                     self.recorded += action.entries
                 case Dial():

@@ -104,8 +104,8 @@ def test_responses_carry_the_number_and_the_times_of_their_request() -> None:
 
 
 def test_who_the_client_is_is_said_once() -> None:
-    (note,) = WHOLE.notes("named")
-    assert note.body == {"event": "named", "connection": 1, "client_id": "app"}
+    (note,) = WHOLE.notes("client_id")
+    assert note.body == {"event": "client_id", "connection": 1, "client_id": "app"}
 
 
 def test_produce_without_acks_awaits_no_response() -> None:
@@ -159,9 +159,9 @@ def test_the_client_is_not_named_by_what_a_large_first_request_holds() -> None:
     player.connect()
     for start in range(0, len(frame), 65_536):
         player.client(frame[start : start + 65_536])
-    assert player.notes("named") == []
+    assert player.notes("client_id") == []
     player.client(heartbeat(2))
-    assert [note.body["client_id"] for note in player.notes("named")] == ["app"]
+    assert [note.body["client_id"] for note in player.notes("client_id")] == ["app"]
 
 
 @pytest.mark.parametrize("version", [14, 99, 32767, -1, -32768])
@@ -379,9 +379,9 @@ def test_a_broker_is_dialled_at_the_address_it_was_last_given() -> None:
 
 def test_a_broker_that_is_down_is_said_once_and_so_is_its_return() -> None:
     player = Player()
-    reached = ("127.0.0.1", 19092)
+    local_address = ("127.0.0.1", 19092)
     for number in (1, 2, 3):
-        player.perform(player.cluster.accepted(number, None, "x:1", reached, player.tick()))
+        player.perform(player.cluster.accepted(number, None, "x:1", local_address, player.tick()))
         actions = player.cluster.not_dialled(number, "b:1 refuses connections", player.tick())
         player.perform(actions)
     assert player.closed == {1: False, 2: False, 3: False}
@@ -476,8 +476,8 @@ def test_what_waits_for_an_answer_does_not_hold_large_requests() -> None:
     player.connect()
     player.client(produce(1, size=100_000))
     (pending,) = player.cluster._connections[1].pending
-    *numbers, passage = pending
-    assert all(type(number) is int for number in numbers) and passage.sent_ns > 0
+    *numbers, times = pending
+    assert all(type(number) is int for number in numbers) and times.sent_ns > 0
     answer = response(PRODUCE, 9, messages.ProduceResponse(responses=[]), 1)
     player.broker(answer)
-    assert player.frames(Side.BROKER)[0].request_sent_ns == passage.sent_ns
+    assert player.frames(Side.BROKER)[0].request_sent_ns == times.sent_ns

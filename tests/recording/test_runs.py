@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kproxy.exchange.entries import (
     CONNECTIONS,
     NO_RESPONSE,
-    Asked,
+    ChunkTimes,
     Note,
-    Passage,
+    PendingRequest,
     Run,
     Side,
     each,
@@ -31,14 +31,21 @@ def run_of(
     sizes: list[int], side: Side, times: list[tuple[int, int]], numbers: int, splices
 ) -> Run:
     """A run of frames of these sizes; times are (received, sent after) of it and of requests."""
-    passages = [Passage(at, at + after if after else 0) for at, after in times]
-    asked: list[Asked] = [
-        (place - 7, place % 80, place % 9, numbers + place, 100 + place, place % 2 * NO_RESPONSE,
-         passages[-1 - place % 2])
+    timed = [ChunkTimes(at, at + after if after else 0) for at, after in times]
+    requests = [
+        PendingRequest(
+            correlation_id=place - 7,
+            api_key=place % 80,
+            api_version=place % 9,
+            number=numbers + place,
+            frame_bytes=100 + place,
+            flags=place % 2 * NO_RESPONSE,
+            times=timed[-1 - place % 2],
+        )
         for place in range(len(sizes))
-    ]  # fmt: skip
+    ]
     data = b"before" + bytes(range(256)) * (sum(sizes) // 256 + 1)
-    return Run(side, 3, passages[0], data, 6, asked, sizes, splices if side else ())
+    return Run(side, 3, timed[0], data, 6, requests, sizes, splices if side else ())
 
 
 runs = st.builds(

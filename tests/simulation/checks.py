@@ -93,7 +93,7 @@ def _entries_of(world: World, link: Link) -> tuple[list[Frame], list[Note]]:
         if entry.connection != link.number:
             continue
         around = [note.body["event"] for note in notes]
-        assert around in (["opened"], ["opened", "named"]), "a frame outside of its notes"
+        assert around in (["opened"], ["opened", "client_id"]), "a frame outside of its notes"
         piece = open_pieces.pop(entry.side, None)
         if piece is None:
             entry_flags = entry.flags

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from kproxy.exchange.entries import Frame, Passage, Side
+from kproxy.exchange.entries import ChunkTimes, Frame, Side
 from kproxy.proxy.actions import Address
 from tests.simulation.scripts import BROKER_GARBAGE, CLIENT_GARBAGE, HANDSHAKE, Answer, Step
 
@@ -79,7 +79,7 @@ class Wire:
 class Outbox:
     """Bytes on their way from the machine to a peer."""
 
-    waiting: deque[tuple[bytes, list[Frame | Passage]]] = attrs.Factory(deque)
+    waiting: deque[tuple[bytes, list[Frame | ChunkTimes]]] = attrs.Factory(deque)
     eof_due: bool = False
     gone: bool = False
     """Whether the peer is gone, so that sending fails."""
@@ -351,23 +351,23 @@ class Link:
             self.reads[side].append((self.fed[side], world.now))
             world.fed(self, side, data)
 
-    def send(self, side: Side, data: bytes, passages: list[Frame | Passage]) -> bool:
+    def send(self, side: Side, data: bytes, timed: list[Frame | ChunkTimes]) -> bool:
         """The machine sends; False if the peer is gone."""
         outbox = self.outboxes[side]
         if outbox.gone:
             return False
         assert side not in self.eofs and not outbox.eof_due, "sent behind a half-close"
         if outbox.waiting:
-            outbox.waiting.append((data, passages))
+            outbox.waiting.append((data, timed))
             return True
         accepted = len(data)
         if self._tight[side] and self.rng.random() < 0.5:
             accepted = self.rng.randint(0, len(data))
         self._deliver(side, data[:accepted])
         if accepted == len(data):
-            self._sent(passages)
+            self._sent(timed)
         else:
-            outbox.waiting.append((data[accepted:], passages))
+            outbox.waiting.append((data[accepted:], timed))
         return True
 
     def _flush(self, side: Side) -> None:
@@ -376,14 +376,14 @@ class Link:
             outbox.waiting.clear()
             self.world.broken(self, side)
             return
-        data, passages = outbox.waiting[0]
+        data, timed = outbox.waiting[0]
         accepted = self.rng.choice((len(data), self.rng.randint(1, len(data))))
         self._deliver(side, data[:accepted])
         if accepted < len(data):
-            outbox.waiting[0] = (data[accepted:], passages)
+            outbox.waiting[0] = (data[accepted:], timed)
             return
         outbox.waiting.popleft()
-        self._sent(passages)
+        self._sent(timed)
         if outbox.eof_due and not outbox.waiting:
             outbox.eof_due = False
             self._eof(side)
@@ -407,15 +407,15 @@ class Link:
         for side in Side:
             outbox = self.outboxes[side]
             if not abrupt and not outbox.gone:
-                for data, passages in outbox.waiting:
+                for data, timed in outbox.waiting:
                     self._deliver(side, data)
-                    self._sent(passages)
+                    self._sent(timed)
             outbox.waiting.clear()
 
-    def _sent(self, passages: list[Frame | Passage]) -> None:
+    def _sent(self, timed: list[Frame | ChunkTimes]) -> None:
         now = self.world.tick()
-        for passage in passages:
-            passage.sent_ns = now
+        for times in timed:
+            times.sent_ns = now
 
     def _eof(self, side: Side) -> None:
         self.eofs.add(side)

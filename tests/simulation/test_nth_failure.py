@@ -174,7 +174,7 @@ def check(entries: list[Frame | Note], logs: list[str], got: bytes, failed: bool
     """The recording adds up, and nobody speaks of a defect."""
     assert not any("defect" in line for line in logs), logs
     events = [entry.body["event"] for entry in entries if isinstance(entry, Note)]
-    assert events in (["opened", "closed"], ["opened", "named", "closed"])
+    assert events in (["opened", "closed"], ["opened", "client_id", "closed"])
     assert isinstance(entries[0], Note) and isinstance(entries[-1], Note)
     frames = [entry for entry in entries if isinstance(entry, Frame) and not entry.flags & MORE]
     asked = [frame for frame in frames if frame.side is Side.CLIENT]

@@ -9,7 +9,6 @@ import sys
 import attrs
 import pytest
 
-from kproxy.exchange import redact
 from kproxy.exchange.entries import (
     FRAGMENT,
     MORE,
@@ -24,7 +23,7 @@ from kproxy.exchange.entries import (
     Note,
     Side,
 )
-from kproxy.proxy import requests, responses, rewrite
+from kproxy.proxy import redact, requests, responses, rewrite
 from kproxy.proxy.connection import Connection
 from kproxy.recording import Writer, entries
 from kproxy.recording.format import PIECE_BYTES_MAX

@@ -154,7 +154,7 @@ class World:
         self._learnt.update(self.brokers)
         found = [(node_id, *address) for node_id, address in self.brokers.items()]
         brokers = [BrokerAddress(*address, none, none, None) for address in found]
-        self.perform(self.cluster.named(brokers))
+        self.perform(self.cluster.discovered(brokers))
 
     # ---- what happens
 
@@ -311,7 +311,7 @@ class World:
             match action:
                 case Send():
                     data = b"".join(action.pieces)
-                    if not self._link(action).send(action.side, data, action.passages):
+                    if not self._link(action).send(action.side, data, action.timed):
                         gone.append((self._link(action), action.side))
                 case Eof():
                     if not self._link(action).send_eof(action.side):

@@ -32,9 +32,7 @@ def nullable(request: messages.MetadataRequest, fetch: messages.FetchResponse) -
 
 
 def structs(heartbeat: messages.ConsumerGroupHeartbeatResponse) -> None:
-    assert_type(
-        heartbeat.assignment, messages.ConsumerGroupHeartbeatResponse.Assignment | None
-    )
+    assert_type(heartbeat.assignment, messages.ConsumerGroupHeartbeatResponse.Assignment | None)
     if heartbeat.assignment is not None:
         assert_type(heartbeat.assignment.topic_partitions[0].partitions, list[int])
 

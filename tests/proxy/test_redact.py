@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kproxy.exchange.entries import Side
-from kproxy.exchange.redact import blank, is_sensitive, redact
 from kproxy.protocol import (
     Request,
     Response,
@@ -17,6 +16,7 @@ from kproxy.protocol import (
     messages,
     schema,
 )
+from kproxy.proxy.redact import blank, is_sensitive, redact
 
 SECRET = "s3cr3t-Pässword"
 

@@ -1,0 +1,54 @@
+"""The notes of a recording, one constructor each: what happened beside the frames.
+
+A note is a `Note` of `entries`: a channel, a time and one JSON object, whose `event` says what it
+is. Whoever makes a note makes it here, so that this file is the list of all that there are::
+
+    CONNECTIONS   opened ─▶ client_id ─▶ closed
+    EVENTS        topic_id · fault · lost
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
+
+
+def opened(connection: int, time_ns: int, about: dict[str, Any]) -> Note:
+    """A client connected; `about` has node_id, client_address, listener and broker_address."""
+    return Note(CONNECTIONS, time_ns, {"event": "opened", "connection": connection, **about})
+
+
+def client_id(connection: int, time_ns: int, client_id: str | None) -> Note:
+    """The first request of a connection says who its client is."""
+    body = {"event": "client_id", "connection": connection, "client_id": client_id}
+    return Note(CONNECTIONS, time_ns, body)
+
+
+def closed(
+    connection: int, time_ns: int, about: dict[str, Any], how: str, reason: str, side: str | None
+) -> Note:
+    """A connection ended: how, why, and at which side ("client", "broker", None: the proxy)."""
+    body = {"event": "closed", "connection": connection, **about, "how": how, "reason": reason}
+    if side is not None:
+        body["side"] = side
+    return Note(CONNECTIONS, time_ns, body)
+
+
+def topic_id(time_ns: int, topic_id: str, topic: str) -> Note:
+    """A response first showed the name of a topic id (a UUID, as text)."""
+    return Note(EVENTS, time_ns, {"event": "topic_id", "topic_id": topic_id, "topic": topic})
+
+
+def fault(
+    time_ns: int, rule: str, fault_id: int, number: int, connection: int, **what: Any
+) -> Note:
+    """A fault rule fired on the exchange of this number; `what` says what it did."""
+    body = {"event": "fault", "rule": rule, "fault_id": fault_id, "number": number}
+    return Note(EVENTS, time_ns, body | {"connection": connection, **what})
+
+
+def lost(frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int) -> Note:
+    """Frames that passed in a span of time are not in the recording."""
+    body = {"event": "lost", "frames": frames, "bytes": frame_bytes, "reason": reason}
+    return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns})

@@ -1,0 +1,84 @@
+"""What every machine is: events in, actions out, and a time at which it wants to be woken.
+
+::
+
+    accepted · dialled · not_dialled · receive · closed · listening · not_listening · wake · stop
+          │
+          ▼
+    Machine ──▶ [Dial, Send, Eof, Pause, Resume, Close, Listen, Record, Log]   (`actions`)
+
+The proxy (`cluster.Cluster`) is one, a replaying broker is another. Whoever performs the actions,
+with sockets (`net.pump`) or in memory (`memory`), knows nothing more of them than this.
+
+Invariants: a machine knows no socket, file, clock or chance. `now` is integer nanoseconds and never
+runs backwards. The actions of an event are performed in order, before the next event; an event for
+a connection that the machine has closed leads to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kproxy.exchange.entries import Side
+from kproxy.proxy.actions import Action, Address
+
+
+class Machine(Protocol):
+    """A sans-IO state machine over connections."""
+
+    @property
+    def next_wake(self) -> int | None:
+        """When `wake` wants to be called, to the nanosecond; None: not before another event."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether a response is due that a client waits for: a stop waits a while for these."""
+        ...
+
+    def accepted(
+        self,
+        number: int,
+        node_id: int | None,
+        client_address: str,
+        local_address: Address,
+        now: int,
+    ) -> list[Action]:
+        """A client connected to the listener of a node (None: bootstrap), at our `local_address`.
+
+        `number` names the connection from here on and is never used again. If no Dial is among the
+        actions, the connection has one end, and the client is read from at once.
+        """
+        ...
+
+    def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
+        """The Dial of a connection succeeded, at this address."""
+        ...
+
+    def not_dialled(self, number: int, reason: str, now: int) -> list[Action]:
+        """No address of a Dial answered."""
+        ...
+
+    def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
+        """Bytes arrived on a connection from one side."""
+        ...
+
+    def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
+        """One side of a connection half-closed ("eof") or broke (another word for how)."""
+        ...
+
+    def listening(self, node_id: int, address: Address, now: int) -> list[Action]:
+        """The listener of a Listen is open."""
+        ...
+
+    def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
+        """The listener of a Listen could not be opened."""
+        ...
+
+    def wake(self, now: int) -> list[Action]:
+        """`next_wake` has come (or passed)."""
+        ...
+
+    def stop(self, now: int) -> list[Action]:
+        """Whoever runs the machine ends: close every connection."""
+        ...
