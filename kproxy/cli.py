@@ -243,7 +243,6 @@ def _run(options: argparse.Namespace) -> int:
         request_bytes_max=_parsed(options.request_bytes_max, "--request-bytes-max", _size),
         # A SASL token may go without an answer, which shows only when the next request has one.
         pending_requests_max=_count(options.pending_requests_max, "--pending-requests-max", 2),
-        check_addresses=options.check_addresses,
     )
     if not settings.bootstrap:
         raise UsageError("--bootstrap names no address; give HOST:PORT")

@@ -113,11 +113,17 @@ class Frame:
     request_bytes: int = 0
     """On responses: the request's frame_bytes."""
     error_code: int = ERROR_NOT_LOOKED
-    fault_id: int = 0
-    """The fault rule that touched it; 0 is none."""
+    fault_ids: Sequence[int] = ()
+    """The fault rules that touched it."""
     splices: Sequence[Splice] = ()
     """Of a REWRITTEN frame: what was replaced before it was sent on, in order of offset; the size
     prefix followed."""
+
+    def change(self, splices: Sequence[Splice]) -> None:
+        """Say that it was sent on with these splices."""
+        if splices:
+            self.flags |= REWRITTEN
+            self.splices = splices
 
     @property
     def time_ns(self) -> int:
@@ -164,6 +170,8 @@ class PendingRequest(NamedTuple):
     frame_bytes: int
     flags: int
     times: ChunkTimes
+    verdict: Any = None
+    """What a rule decided about it (`proxy.verdicts.RequestVerdict`), or None."""
 
 
 @attrs.define(eq=False)
@@ -201,7 +209,7 @@ class Run:
         """Yield them one by one."""
         at, times, responses = self.start, self.times, self.side is Side.BROKER
         for request, size in zip(self.requests, self.sizes, strict=True):
-            correlation_id, api_key, api_version, number, request_bytes, flags, sent = request
+            correlation_id, api_key, api_version, number, request_bytes, flags, sent, _ = request
             frame = Frame(
                 self.side,
                 self.connection,

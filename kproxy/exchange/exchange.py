@@ -31,7 +31,6 @@ from kproxy.exchange import facts
 from kproxy.exchange.entries import (
     CONNECTIONS,
     EVENTS,
-    FAULTED,
     FRAGMENT,
     INJECTED,
     MORE,
@@ -196,7 +195,7 @@ class Exchange:
     @property
     def faults(self) -> list[int]:
         """The ids of the fault rules that touched it."""
-        found = [frame.fault_id for frame in self._frames() if frame.flags & FAULTED]
+        found = [each for frame in self._frames() for each in frame.fault_ids]
         return list(dict.fromkeys(found))
 
     def _frames(self) -> Iterator[Frame]:

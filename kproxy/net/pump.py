@@ -35,7 +35,6 @@ from kproxy.proxy.actions import (
     Close,
     Dial,
     Eof,
-    Fail,
     Listen,
     Log,
     Pause,
@@ -361,12 +360,9 @@ class Pump:
             elif kind is Listen:
                 self._perform(self._listen(action))
             elif kind is Pause or kind is Resume:
-                self._pause(action.connection, kind is Pause)
+                self._pause(action, kind is Pause)
             elif kind is Log:
                 self._log(action.text)
-            elif kind is Fail:
-                self.failure = action.text
-                self._nursery.cancel_scope.cancel()
         while self._lost:
             # Only now, so that what the actions record comes before the end of its connection.
             self._broken(*self._lost.pop())
@@ -398,10 +394,10 @@ class Pump:
         except OSError as error:
             self._lost.append((end, error))
 
-    def _pause(self, number: int, paused: bool) -> None:
-        link = self._links.get(number)
+    def _pause(self, action: Pause | Resume, paused: bool) -> None:
+        link = self._links.get(action.connection)
         if link:
-            end = link.ends[Side.CLIENT]
+            end = link.ends[action.side]
             end.paused = paused
             self._watch(end)
 

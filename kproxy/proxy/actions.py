@@ -6,7 +6,7 @@ in order. Its events are its methods::
     accepted · dialled · receive · closed · listening · wake
           │
           ▼
-    Dial · Send · Eof · Pause · Resume · Close · Listen · Record · Log · Fail
+    Dial · Send · Eof · Pause · Resume · Close · Listen · Record · Log
 
 Every action that concerns a connection names it, so an event on one connection may act on others.
 """
@@ -51,16 +51,18 @@ class Eof:
 
 @attrs.define(eq=False)
 class Pause:
-    """Read no more from the client of a connection, until Resume: too much is unanswered."""
+    """Read no more from one side of a connection, until Resume."""
 
     connection: int
+    side: Side
 
 
 @attrs.define(eq=False)
 class Resume:
-    """Read from the client of a connection again."""
+    """Read from one side of a connection again."""
 
     connection: int
+    side: Side
 
 
 @attrs.define(eq=False)
@@ -96,11 +98,4 @@ class Log:
     text: str
 
 
-@attrs.define(eq=False)
-class Fail:
-    """Stop the proxy: a promise was broken (only made in the test mode `check_addresses`)."""
-
-    text: str
-
-
-Action = Dial | Send | Eof | Pause | Resume | Close | Listen | Record | Log | Fail
+Action = Dial | Send | Eof | Pause | Resume | Close | Listen | Record | Log

@@ -10,7 +10,7 @@
        └── Connection …
           │
           ▼
-    [Dial, Send, Eof, Pause, Resume, Close, Listen, Record, Log, Fail]
+    [Dial, Send, Eof, Pause, Resume, Close, Listen, Record, Log]
 
 Invariants: it knows no socket, file, clock or chance; time (`now`, integer nanoseconds) and
 everything else come as arguments. Node ids and the cluster id are never changed, because clients
@@ -20,41 +20,64 @@ the same port after every restart, and no response names a node before its liste
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from kproxy.exchange.entries import Side
-from kproxy.proxy import leak
 from kproxy.proxy.actions import Action, Address, Dial, Listen, Log
+from kproxy.proxy.budget import Budget
 from kproxy.proxy.connection import Connection
+from kproxy.proxy.framer import Violation
+from kproxy.proxy.gate import AddressGate
+from kproxy.proxy.interests import Interests
 from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
-from kproxy.proxy.stream import Violation
+from kproxy.proxy.verdicts import Rules
 
 _PORT_MAX = 65_535
-_WAKE_NS = 1_000_000_000
+_IDLE_CHECKS_APART_NS = 1_000_000_000
+"""Idle connections are looked for no more often than this."""
 
 
 class Cluster:
     """The machine. Feed it events; perform, in order, the actions that it answers with."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, rules: Rules | None = None) -> None:
         self._settings = settings
         self._nodes = Nodes(settings.nodes_max)
+        self._budget = Budget(settings.held_bytes_max)
+        self._rules = rules
+        self._interests = Interests(rules)
         self._connections: dict[int, Connection] = {}
         self._numbers = itertools.count(1)
-        self._asked: set[int] = set()
+        self._requested: set[int] = set()
+        """The nodes of which a listener was requested and is not open yet."""
         self._down: dict[int | None, int] = {}
         """How many connections to a node (None: bootstrap) have ended because it is down; 0: it
         answers."""
         self._last_bootstrap = 0
+        self._idle_ns = int(settings.idle_seconds * 1e9)
         self._next_idle_check: int | None = None
+        self._due: list[tuple[int, int]] = []
+        """A heap: when something delayed leaves, and on which connection."""
+        self._due_by_connection: dict[int, int] = {}
+        """The same by connection: the entries of the heap that count."""
+
+    def set_rules(self, rules: Rules | None) -> None:
+        """Have these rules decide from the next request of each connection on."""
+        self._rules = rules
+        self._interests.rebuild(rules)
+        for connection in self._connections.values():
+            connection.use_rules(rules)
 
     @property
     def next_wake(self) -> int | None:
         """When `wake` wants to be called, or None while nothing is open."""
-        return self._next_idle_check
+        if not self._due:
+            return self._next_idle_check
+        return min(self._due[0][0], self._next_idle_check or self._due[0][0])
 
     @property
     def busy(self) -> bool:
@@ -85,15 +108,11 @@ class Cluster:
             "listener": f"{local_address[0]}:{local_address[1]}",
             "broker_address": None,
         }
-        advertised = self._nodes.advertised(host)
-        check = None
-        if self._settings.check_addresses:
-            check = self._checker(advertised, (host, local_address[1] if node_id is None else 0))
-        self._connections[number] = Connection(
-            number, about, self._settings, self._numbers, self._nodes, advertised, check, now
-        )
+        gate = AddressGate(self._nodes, self._nodes.advertised(host))
+        shared = self._settings, self._numbers, gate, self._interests, self._rules, self._budget
+        self._connections[number] = Connection(number, about, *shared, now)
         if self._next_idle_check is None:
-            self._next_idle_check = now + _WAKE_NS
+            self._next_idle_check = now + self._idle_ns
         return [Dial(number, self._addresses(node_id))]
 
     def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
@@ -130,7 +149,7 @@ class Cluster:
         if connection is None:
             return []
         actions = connection.receive(side, data, now)
-        if connection.responses.waiting or connection.over:
+        if connection.over or connection.delayed or connection.parked:
             return self._after(connection, actions)
         return actions
 
@@ -142,46 +161,59 @@ class Cluster:
         return self._after(connection, connection.closed(side, how, reason, now))
 
     def listening(self, node_id: int, address: Address, now: int) -> list[Action]:
-        """The listener that a node asked for is open."""
+        """The listener of a Listen is open."""
         self._nodes.listening(node_id, address)
-        self._asked.discard(node_id)
+        self._requested.discard(node_id)
         actions: list[Action] = []
         for connection in list(self._connections.values()):
-            waiting = connection.responses.waiting
-            if node_id in waiting:
-                waiting.discard(node_id)
-                if not waiting:
-                    actions += self._after(connection, connection.resume(now))
+            if connection.parked and not connection.awaited:
+                actions += self._after(connection, connection.resume(now))
         # Opening a listener may let more responses go on any connection: behind all of these.
         return sorted(actions, key=lambda action: isinstance(action, Listen))
 
     def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
         """No listener could be opened for a node: the responses that name it cannot leave."""
-        self._asked.discard(node_id)
+        self._requested.discard(node_id)
         actions: list[Action] = []
         for connection in list(self._connections.values()):
-            if node_id in connection.responses.waiting:
+            if node_id in connection.awaited:
                 why = f"no listener for node {node_id}: {reason}"
                 actions += self._after(connection, connection.close("refused", why, now))
         return actions
 
     def discovered(self, brokers: list[BrokerAddress]) -> list[Action]:
-        """A broker was asked for the brokers of its cluster, before any client has: so a client
-        that knew us before a restart finds the listener of its broker open again."""
+        """These are the brokers of the cluster, by discovery, before a client has seen them: so a
+        client that knew us before a restart finds the listener of its broker open again."""
         try:
             return self._listen(self._nodes.learn(brokers))
         except Violation as error:
             return [Log(str(error))]
 
     def wake(self, now: int) -> list[Action]:
-        """Time has passed: close what has been idle for too long."""
-        idle_ns = int(self._settings.idle_seconds * 1e9)
+        """Time has passed: send what is due, close what has been idle for too long."""
+        actions: list[Action] = []
+        while self._due and self._due[0][0] <= now:
+            due_ns, number = heapq.heappop(self._due)
+            if self._due_by_connection.get(number) != due_ns:
+                continue
+            del self._due_by_connection[number]
+            connection = self._connections[number]
+            actions += self._after(connection, connection.wake(now))
+        if self._next_idle_check is not None and self._next_idle_check <= now:
+            actions += self._close_idle(now)
+        return actions
+
+    def _close_idle(self, now: int) -> list[Action]:
         actions: list[Action] = []
         for connection in list(self._connections.values()):
-            if now - connection.last_ns >= idle_ns:
+            if now - connection.last_ns >= self._idle_ns:
                 why = f"nothing arrived for {self._settings.idle_seconds:g} s"
                 actions += self._after(connection, connection.close("idle", why, now))
-        self._next_idle_check = now + _WAKE_NS if self._connections else None
+        oldest_ns = min((each.last_ns for each in self._connections.values()), default=None)
+        self._next_idle_check = None
+        if oldest_ns is not None:
+            apart_ns = min(_IDLE_CHECKS_APART_NS, self._idle_ns)
+            self._next_idle_check = max(oldest_ns + self._idle_ns, now + apart_ns)
         return actions
 
     def stop(self, now: int) -> list[Action]:
@@ -192,16 +224,27 @@ class Cluster:
         return actions
 
     def _after(self, connection: Connection, actions: list[Action]) -> list[Action]:
+        number = connection.number
         if connection.over:
-            self._connections.pop(connection.number, None)
+            self._connections.pop(number, None)
+            self._due_by_connection.pop(number, None)
+            if not self._connections:
+                self._next_idle_check = None
+                self._due.clear()
             return actions
-        return [*actions, *self._listen(connection.responses.waiting)]
+        due_ns = connection.next_due_ns
+        if due_ns is not None and self._due_by_connection.get(number) != due_ns:
+            self._due_by_connection[number] = due_ns
+            heapq.heappush(self._due, (due_ns, number))
+        if awaited := connection.awaited:
+            return [*actions, *self._listen(awaited)]
+        return actions
 
-    def _listen(self, node_ids: set[int]) -> list[Action]:
-        asked = sorted(node_ids - self._asked)
-        self._asked.update(asked)
+    def _listen(self, node_ids: Collection[int]) -> list[Action]:
+        missing = sorted(set(node_ids) - self._requested)
+        self._requested.update(missing)
         actions: list[Action] = []
-        for node_id in asked:
+        for node_id in missing:
             port = self._port(node_id)
             if not port and self._settings.listen_port:
                 text = f"node {node_id} is too large for its usual port, it gets any (--node-port)"
@@ -221,13 +264,6 @@ class Cluster:
             return fixed or 0
         port = self._settings.listen_port + 1 + node_id
         return port if port <= _PORT_MAX else 0
-
-    def _checker(self, advertised: Mapping[int, Address], bootstrap: Address):
-        def check(frame: bytes, api_key: int, api_version: int) -> None:
-            theirs = [node.broker for node in self._nodes.by_id.values()]
-            leak.check(frame, api_key, api_version, {*advertised.values(), bootstrap}, theirs)
-
-        return check
 
 
 def _name(node_id: int | None) -> str:

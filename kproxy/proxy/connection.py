@@ -2,47 +2,48 @@
 
 ::
 
-    client ─▶ RequestStream ──────────────▶ broker
+    client ─▶ RequestStream ───▶ Delays ──▶ broker
                    │ pending (FIFO)
-    client ◀── ResponseStream ◀──────────── broker
+    client ◀── Delays ◀─── ResponseStream ◀── broker
 
 Invariants:
 
 * Responses pair with requests in order; the correlation id must agree, or the connection ends.
 * A request that is not answered (Produce with acks=0) never enters `pending`.
-* Bytes of a direction leave in the order in which they came; nothing is sent after a violation.
-* A client's half-close is passed on when what it asked for is answered, to the last byte; a
-  broker's at once, but behind what waits for a listener.
+* Bytes of a direction leave in the order in which they came, also those that a rule delays; nothing
+  is sent after a violation.
+* A client's half-close is passed on when what it requested is answered, to the last byte; a
+  broker's at once, but behind what waits for a listener or for its time.
+* After a blackhole nothing passes in either direction, and nothing else happens until a side ends.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from kproxy.exchange import notes
-from kproxy.exchange.entries import Note, PendingRequest, Side
-from kproxy.proxy.actions import (
-    Action,
-    Address,
-    Close,
-    Eof,
-    Fail,
-    Log,
-    Pause,
-    Record,
-    Resume,
-    Send,
-)
-from kproxy.proxy.leak import Leak
-from kproxy.proxy.nodes import Nodes
+from kproxy.exchange.entries import Entry, Note, PendingRequest, Side
+from kproxy.proxy.actions import Action, Close, Eof, Log, Pause, Record, Resume, Send
+from kproxy.proxy.budget import Budget, Share
+from kproxy.proxy.delays import Delays
+from kproxy.proxy.framer import Violation
+from kproxy.proxy.gate import AddressGate
+from kproxy.proxy.interests import Interests
+from kproxy.proxy.output import Departure, Output
 from kproxy.proxy.requests import RequestStream
-from kproxy.proxy.responses import Check, ResponseStream
+from kproxy.proxy.responses import ResponseStream
 from kproxy.proxy.settings import Settings
-from kproxy.proxy.stream import Output, Violation
+from kproxy.proxy.tokens import Tokens
+from kproxy.proxy.verdicts import Ending, Rules
 
 _OTHER = {Side.CLIENT: Side.BROKER, Side.BROKER: Side.CLIENT}
+_DELAYED_BYTES_MAX = 1 << 20
+"""With so much delayed on its way to a side, the other side is not read."""
+_HOW = {Ending.DISCONNECT: "fault", Ending.RESET: "fault reset"}
+_GENTLE = ("eof", "idle", "stopped", "refused", "down", "violation", "fault")
+"""The ways to end that close both sides after what was sent before; others reset them."""
 
 
 class Connection:
@@ -54,33 +55,81 @@ class Connection:
         about: dict[str, Any],
         settings: Settings,
         numbers: Iterator[int],
-        nodes: Nodes,
-        advertised: Mapping[int, Address],
-        check: Check | None,
+        gate: AddressGate,
+        interests: Interests,
+        rules: Rules | None,
+        budget: Budget,
         now: int,
     ) -> None:
         self.number = number
         self.about = about
         """What the recording says of it: node id, client address, listener, broker address."""
         self.pending: deque[PendingRequest] = deque()
-        self.responses = ResponseStream(number, self.pending, nodes, advertised, check)
-        self._requests = RequestStream(number, numbers, self.pending, settings.request_bytes_max)
+        self._gate = gate
+        tokens = Tokens()
+        self._responses = ResponseStream(
+            number, self.pending, gate, tokens, interests, Share(budget)
+        )
+        origin = about["node_id"], about["client_address"]
+        self._requests = RequestStream(
+            number,
+            origin,
+            settings,
+            numbers,
+            self.pending,
+            tokens,
+            interests,
+            rules,
+            Share(budget),
+        )
+        self._rules = rules
         self._pending_max = settings.pending_requests_max
-        self._paused = False
+        self._delays = {Side.CLIENT: Delays(), Side.BROKER: Delays()}
+        """What is on its way to a side."""
+        self._paused: set[Side] = set()
         self._opened_ns = now
         self.last_ns = now
         """When something last arrived."""
         self._ended: list[Side] = []
         """The sides that have half-closed, in that order."""
-        self._passed_on: set[Side] = set()
+        self._eof_sent: set[Side] = set()
         """Those of which the other side was told."""
         self._noted = False
+        self._blackholed = False
         self.over = False
 
     @property
     def busy(self) -> bool:
-        """Whether the client waits for an answer, or for the rest of one."""
-        return bool(self.pending) or self.responses.busy
+        """Whether the client waits for a response, or for the rest of one."""
+        waits = bool(self.pending) or self._responses.busy or bool(self._delays[Side.CLIENT])
+        return waits and not self._blackholed
+
+    @property
+    def parked(self) -> bool:
+        """Whether a response waits for listeners."""
+        return self._gate.parked
+
+    @property
+    def awaited(self) -> Collection[int]:
+        """The brokers whose listeners must be open before anything more may leave."""
+        return self._gate.awaited
+
+    @property
+    def delayed(self) -> bool:
+        """Whether something waits for its time."""
+        return bool(self._delays[Side.CLIENT]) or bool(self._delays[Side.BROKER])
+
+    @property
+    def next_due_ns(self) -> int | None:
+        """When something that is delayed leaves."""
+        due = [delays.next_due_ns for delays in self._delays.values() if delays]
+        return min((each for each in due if each is not None), default=None)
+
+    def use_rules(self, rules: Rules | None) -> None:
+        """Have these rules decide from the next request on."""
+        self._rules = self._requests.rules = rules
+
+    # Events
 
     def dialled(self, broker_address: str, now: int) -> list[Action]:
         """The broker's side is connected."""
@@ -94,104 +143,192 @@ class Connection:
     def receive(self, side: Side, data: bytes, now: int) -> list[Action]:
         """Bytes arrived from one side."""
         self.last_ns = now
-        out = Output()
-        stream = self._requests if side is Side.CLIENT else self.responses
-        try:
-            stream.feed(data, now, out)
-        except Violation as error:
-            return [
-                *self._passed(side, out),
-                *self._end(side, "violation", str(error), now),
-            ]
-        except Leak as error:
-            return [Fail(str(error))]
-        actions = self._passed(side, out, len(data))
-        if side is Side.BROKER:
-            self._after_responses(actions, now)
-        elif len(self.pending) >= self._pending_max and not self._paused and not self._ended:
-            self._paused = True
-            actions.append(Pause(self.number))
-        return actions
+        if side is Side.CLIENT:
+            return self._run(side, self._requests.feed, data, now)
+        return self._run(side, self._responses.feed, data, now)
 
     def resume(self, now: int) -> list[Action]:
         """The listeners that a parked response waited for are open."""
-        out = Output()
-        try:
-            self.responses.resume(now, out)
-            if Side.BROKER in self._ended and not self.responses.waiting:
-                self.responses.finish(now, out)
-        except Violation as error:
-            return [
-                *self._passed(Side.BROKER, out),
-                *self._end(Side.BROKER, "violation", str(error), now),
-            ]
-        except Leak as error:
-            return [Fail(str(error))]
-        actions = self._passed(Side.BROKER, out)
-        self._after_responses(actions, now)
-        return actions
+
+        def go_on(_: bytes, now: int, out: Output) -> None:
+            self._responses.resume(now, out)
+            if Side.BROKER in self._ended and not self._responses.blocked:
+                self._responses.finish(now, out)
+
+        return self._run(Side.BROKER, go_on, b"", now)
 
     def closed(self, side: Side, how: str, reason: str, now: int) -> list[Action]:
         """One side half-closed ("eof") or broke (anything else)."""
-        if how != "eof":
+        if how != "eof" or self._blackholed:
             return self._end(side, how, reason, now)
-        out = Output()
-        if side is Side.CLIENT:
-            self._requests.finish(now, out)
-        elif not self.responses.waiting:
-            self.responses.finish(now, out)
-        actions = self._passed(side, out)
         self._ended.append(side)
-        self._after_responses(actions, now)
+
+        def finish(_: bytes, now: int, out: Output) -> None:
+            if side is Side.CLIENT:
+                if not self._requests.stopped:
+                    self._requests.finish(now, out)
+            elif not self._responses.blocked:
+                self._responses.finish(now, out)
+
+        return self._run(side, finish, b"", now)
+
+    def wake(self, now: int) -> list[Action]:
+        """The time of something delayed has come."""
+        actions: list[Action] = []
+        for side in self._delays:
+            self._leave(side, actions, now)
+        if not self.over:
+            self._settle(actions, now)
         return actions
 
     def close(self, how: str, reason: str, now: int) -> list[Action]:
         """End it from our side: idle for too long, or the proxy stops."""
         return self._end(None, how, reason, now)
 
-    def _after_responses(self, actions: list[Action], now: int) -> None:
-        if self.responses.refused_tokens:
-            self._requests.end_tokens(self.responses.refused_tokens)
-            self.responses.refused_tokens = 0
-        if self._paused and (self._ended or len(self.pending) <= self._pending_max // 2):
-            # A broker that has ended answers no more: the client's end is all that is waited for.
-            self._paused = False
-            actions.append(Resume(self.number))
-        if self._ended and not self.responses.waiting:
+    # What events lead to
+
+    def _run(
+        self, side: Side, feed: Callable[[bytes, int, Output], None], data: bytes, now: int
+    ) -> list[Action]:
+        """Have one direction take an event; perform what it leads to, in both."""
+        out = Output()
+        actions: list[Action] = []
+        try:
+            feed(data, now, out)
+        except Violation as error:
+            self._send(side, out, 0, actions, now)
+            return actions if self.over else [*actions, *self._violated(side, error, now)]
+        self._send(side, out, len(data), actions, now)
+        if not self.over:
+            self._settle(actions, now)
+        return actions
+
+    def _settle(self, actions: list[Action], now: int) -> None:
+        """After any event: our own responses that are due, requests that waited for room, who is
+        read from, half-closes."""
+        pending = self.pending
+        if pending and pending[0].verdict is not None and not self._responses.busy:
+            out = Output()
+            self._responses.respond(now, out)
+            self._send(Side.BROKER, out, 0, actions, now)
+        if pending and Side.BROKER in self._ended and not self._responses.busy:
+            actions.append(Record(self._give_up(now)))
+        if self._requests.stopped and len(pending) <= self._pending_max // 2 and not self.over:
+            self._feed_rest(actions, now)
+        if self.over:
+            return
+        if self._paused or len(pending) >= self._pending_max or self.delayed:
+            self._pause(actions)
+        if self._ended and not self._responses.blocked:
             self._pass_half_closes(actions, now)
+
+    def _feed_rest(self, actions: list[Action], now: int) -> None:
+        """Go on with requests that waited because as many were pending as may be."""
+        out = Output()
+        try:
+            self._requests.feed(b"", now, out)
+            if Side.CLIENT in self._ended and not self._requests.stopped:
+                self._requests.finish(now, out)
+        except Violation as error:
+            self._send(Side.CLIENT, out, 0, actions, now)
+            if not self.over:
+                actions += self._violated(Side.CLIENT, error, now)
+            return
+        self._send(Side.CLIENT, out, 0, actions, now)
+
+    def _pause(self, actions: list[Action]) -> None:
+        """Read from a side, or stop reading, as much is unanswered or delayed, or little."""
+        for side in (Side.CLIENT, Side.BROKER):
+            limit_bytes = _DELAYED_BYTES_MAX
+            pending_max = self._pending_max
+            if side in self._paused:  # not to be read from again before half of it is gone
+                limit_bytes, pending_max = limit_bytes // 2, pending_max // 2 + 1
+            full = self._delays[_OTHER[side]].held_bytes >= limit_bytes
+            if side is Side.CLIENT and not self._ended:
+                full = full or len(self.pending) >= pending_max
+            if full and side not in self._paused:
+                self._paused.add(side)
+                actions.append(Pause(self.number, side))
+            elif not full and side in self._paused:
+                self._paused.discard(side)
+                actions.append(Resume(self.number, side))
 
     def _pass_half_closes(self, actions: list[Action], now: int) -> None:
         if len(self._ended) == 2:
-            actions += self._end(self._ended[-1], "eof", "", now)
+            if not self.delayed:
+                actions += self._end(self._ended[-1], "eof", "", now)
             return
         (side,) = self._ended
-        if side not in self._passed_on and (side is Side.BROKER or not self.busy):
-            self._passed_on.add(side)
+        if side in self._eof_sent or self._delays[_OTHER[side]]:
+            return
+        if side is Side.BROKER or not self.busy:
+            self._eof_sent.add(side)
             actions.append(Eof(self.number, _OTHER[side]))
 
-    def _passed(self, side: Side, out: Output, data_bytes: int = 0) -> list[Action]:
-        actions: list[Action] = []
-        if out.pieces:
-            actions.append(Send(self.number, _OTHER[side], out.pieces, out.timed))
+    def _send(
+        self, side: Side, out: Output, data_bytes: int, actions: list[Action], now: int
+    ) -> None:
+        """Perform what came from one side: send it on or delay it, and record it."""
+        departures = out.finish()
+        to = _OTHER[side]
+        delays = self._delays[to]
         if out.entries:
-            actions.append(Record(out.entries, data_bytes))
-        return actions
+            record = Record(out.entries, data_bytes)
+        if self._blackholed:
+            departures = ()
+        elif len(departures) == 1 and not delays:
+            only = departures[0]
+            if only.pieces:
+                actions.append(Send(self.number, to, only.pieces, only.timed))
+        else:
+            delays.put(departures)
+        if out.entries:
+            actions.append(record)
+        if delays:
+            self._leave(to, actions, now)
+
+    def _leave(self, to: Side, actions: list[Action], now: int) -> None:
+        """Let leave what is due, up to what ends the connection."""
+        for departure in self._delays[to].take(now):
+            if not self.over and not self._blackholed:
+                self._depart(to, departure, actions, now)
+
+    def _depart(self, to: Side, departure: Departure, actions: list[Action], now: int) -> None:
+        """Bytes leave, and maybe the connection ends behind them."""
+        if departure.pieces:
+            actions.append(Send(self.number, to, departure.pieces, departure.timed))
+        ending = departure.ending
+        if ending is Ending.BLACKHOLE:
+            self._blackholed = True
+            for delays in self._delays.values():
+                delays.clear()
+        elif ending is not None:
+            actions += self._end(None, _HOW[ending], "a fault rule ended it", now)
+
+    def _violated(self, side: Side, error: Violation, now: int) -> list[Action]:
+        return self._end(side, "violation", str(error), now)
 
     def _end(self, side: Side | None, how: str, reason: str, now: int) -> list[Action]:
         self.over = True
         out = Output()
         self._requests.finish(now, out)
-        self.responses.finish(now, out)
-        closing = [self.responses.unanswered(request, now) for request in self.pending]
-        self.pending.clear()
+        self._responses.finish(now, out)
+        closing = self._give_up(now)
+        if self._rules is not None:
+            self._rules.closed(self.number)
         name = None if side is None else side.name.lower()
         note = notes.closed(self.number, now, self.about, how, reason, name)
         opened = [] if self._noted else [self._opened()]
         actions: list[Action] = [Record([*opened, *out.entries, *closing, note])]
         if reason and how != "down":  # which is said once for all connections
             actions.append(Log(f"connection {self.number} ({self._between()}) ended: {reason}"))
-        abrupt = how not in ("eof", "idle", "stopped", "refused", "down", "violation")
-        return [*actions, Close(self.number, abrupt)]
+        return [*actions, Close(self.number, how not in _GENTLE)]
+
+    def _give_up(self, now: int) -> list[Entry]:
+        """Nothing answers any more: close the exchanges of what is pending."""
+        closing: list[Entry] = [self._responses.unanswered(each, now) for each in self.pending]
+        self.pending.clear()
+        return closing
 
     def _between(self) -> str:
         node_id = self.about["node_id"]

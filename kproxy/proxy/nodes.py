@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import attrs
 
 from kproxy.proxy.actions import Address
+from kproxy.proxy.framer import Violation
 from kproxy.proxy.rewrite import BrokerAddress
-from kproxy.proxy.stream import Violation
 
 
 @attrs.define(eq=False)
@@ -52,6 +52,10 @@ class Nodes:
             if node.listening is None:
                 missing.add(address.node_id)
         return missing
+
+    def without_listener(self, node_ids: Iterable[int]) -> set[int]:
+        """Return those of the nodes whose listeners are not open yet."""
+        return {node_id for node_id in node_ids if self.by_id[node_id].listening is None}
 
     def listening(self, node_id: int, address: Address) -> None:
         """The listener of a node is open."""

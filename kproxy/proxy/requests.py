@@ -1,27 +1,29 @@
-"""Client bytes → request frames, all of which pass on at once as they came::
+"""Client bytes → request frames: sent on as they came, held for a rule, or answered by kproxy.
 
-    chunk ─▶ [tail of a header] + chunk ─▶ frame, frame, part of a frame ─▶ broker
-                                             │ complete
-                                             ▼
-                                     pending · recording
+::
 
-Only a header that is not yet whole (less than 12 bytes) waits. After SaslHandshake v0 (KIP-43)
-frames are SASL tokens without a header, until one looks like a Kafka request again: nothing on the
-wire marks the end.
+    chunk ─▶ Framer ─▶ nobody wants it ──────────────────────────────────▶ same bytes ─▶ broker
+                │ a rule wants it: held until it is whole                  ▲
+                └─▶ Rules.on_request ─▶ RequestVerdict ─▶ as it came, later, changed, or not at all
+                                          │
+                  pending (FIFO) ◀────────┴── the response it gets, if kproxy gives it
+
+A request enters `pending` when it is whole, in order, also when the broker never gets it: so our
+own response waits for its turn. While as many are pending as may be, no further one is begun.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import struct
 from collections import deque
 from collections.abc import Iterator
 
-import attrs
-
 from kproxy.exchange import facts, notes
 from kproxy.exchange.entries import (
+    FAULTED,
     FRAGMENT,
+    INJECTED,
     NO_API,
     NO_RESPONSE,
     OPAQUE,
@@ -35,36 +37,31 @@ from kproxy.exchange.entries import (
     Side,
     each,
 )
-from kproxy.protocol import ProtocolError, codec, decode_request, is_known, schema
 from kproxy.proxy import redact
-from kproxy.proxy.stream import (
-    TOKEN_BYTES_MAX,
-    Output,
-    Partial,
-    Violation,
-    part,
-    redact_frame,
-)
-from kproxy.proxy.traits import (
+from kproxy.proxy.acks import Acks
+from kproxy.proxy.budget import Share
+from kproxy.proxy.framer import Framer, Partial, Violation
+from kproxy.proxy.interests import (
     HANDSHAKE,
     PRODUCE,
     PRODUCE_KEY,
-    REQUEST_TRAITS,
+    REQUEST_BITS,
+    RULES,
     SECRET_REQUEST,
     UNKNOWN,
-    traits,
+    Interests,
 )
-
-_FRONT_BYTES = 4096
-"""In which the acks of nearly every Produce request are found."""
+from kproxy.proxy.output import Buffer, Output
+from kproxy.proxy.rewrite import difference
+from kproxy.proxy.settings import Settings
+from kproxy.proxy.tokens import TOKEN_BYTES_MAX, Tokens
+from kproxy.proxy.verdicts import RequestContext, RequestVerdict, ResponseVerdict, Rules
 
 _START = struct.Struct(">ihhi")
 _START_BYTES = 12
+_HEADER_BYTES_MAX = 70_000
+"""More than any request header and the front of a Produce request take."""
 _CLIENT = Side.CLIENT
-_SIZE = struct.Struct(">i")
-
-_TOKENS_MIN = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
-"""How many tokens a client sends at least after SaslHandshake v0, by mechanism."""
 
 
 class RequestStream:
@@ -73,195 +70,223 @@ class RequestStream:
     def __init__(
         self,
         connection: int,
+        origin: tuple[int | None, str],
+        settings: Settings,
         numbers: Iterator[int],
         pending: deque[PendingRequest],
-        request_bytes_max: int,
+        tokens: Tokens,
+        interests: Interests,
+        rules: Rules | None,
+        share: Share,
     ) -> None:
         self._connection = connection
+        self._node_id, self._client_address = origin
         self._numbers = numbers
         self._pending = pending
-        self._bytes_max = request_bytes_max
-        self._tail = b""
-        self._named = False
-        self._partial: Partial | None = None
-        self._front: _Front | None = None
-        self.raw = False
-        """Whether frames are SASL tokens without headers."""
-        self._tokens_due = 0
-        self._handshake = 0
+        self._pending_max = settings.pending_requests_max
+        self._bytes_max = settings.request_bytes_max
+        self._tokens = tokens
+        self._interests = interests
+        self.rules = rules
+        """Who decides; the cluster sets others when they change."""
+        self._framer = Framer(self, share)
+        self._acks = Acks()
+        self._client_known = False
+        self._finishing = False
+
+    @property
+    def blocked(self) -> bool:
+        """Whether as many requests are pending as may be."""
+        return len(self._pending) >= self._pending_max and not self._finishing
+
+    @property
+    def stopped(self) -> bool:
+        """Whether requests wait until fewer are pending."""
+        return self._framer.stopped
 
     def feed(self, data: bytes, now: int, out: Output) -> None:
-        """Take a chunk.
+        """Take a chunk; b"" goes on with what is left of earlier ones.
 
         Raises:
             Violation: these bytes are not Kafka's; what came before them is in `out`.
         """
-        if self._tail:
-            data = self._tail + data
-            self._tail = b""
-        position = 0
-        end = len(data)
-        try:
-            if self._partial:
-                position = self._continue(data, now, out)
-            if not self.raw:
-                position = self._whole_frames(data, position, end, now, out)
-            while position < end:
-                stop = self._frame(data, position, end, now, out)
-                if not stop:
-                    self._tail = data[position:]
-                    break
-                position = stop
-        except Violation:
-            out.pieces.append(part(data, 0, position))
-            raise
-        out.pieces.append(part(data, 0, position))
-        if not self._named and out.timed:
-            self._name(next(each(out.entries)), out)
+        self._framer.feed(data, now, out)
+        if not self._client_known and out.entries:
+            self._note_client(next(each(out.entries)), out)
 
-    def _name(self, frame: Frame, out: Output) -> None:
+    def finish(self, now: int, out: Output) -> None:
+        """The client sends no more: record and send on what waits and what is incomplete."""
+        self._finishing = True
+        with contextlib.suppress(Violation):  # its reason would be none: the connection ends
+            self._framer.feed(b"", now, out)
+        rest = self._framer.finish(out)
+        if rest:
+            frame = self._frame(NO_API, NO_API, 0, len(rest), now)
+            frame.flags = RAW_SASL if self._tokens.expected else 0
+            partial = Partial(frame, len(rest), secret=self._tokens.expected)
+            partial.add(rest, now)
+            partial.truncate(out)
+            out.replace(rest)
+
+    def _note_client(self, frame: Frame | object, out: Output) -> None:
         """Say once who the client is, so that a recording's later files know it, too."""
-        if frame.flags & (FRAGMENT | RAW_SASL):
+        if not isinstance(frame, Frame) or frame.flags & (FRAGMENT | RAW_SASL):
             return  # its header went with its first piece, or it has none
         found, client_id = facts.client_id(frame)
         if found:
-            self._named = True
+            self._client_known = True
             out.entries.append(notes.client_id(self._connection, frame.received_ns, client_id))
 
-    def _whole_frames(self, data: bytes, position: int, end: int, now: int, out: Output) -> int:
-        """Take the frames that are whole: the hot path. Returns the offset behind them."""
+    # Direction
+
+    def whole_frames(self, data: bytes, position: int, now: int, out: Output) -> int:
+        """The fast loop: see Direction. Small Produce requests are taken here, too."""
+        if self._tokens.expected:
+            return position
         pending, numbers, unpack = self._pending, self._numbers, _START.unpack_from
+        interests, bytes_max = self._interests, self._bytes_max
         new = tuple.__new__  # a third of the cost of PendingRequest(…)
-        bytes_max = self._bytes_max
-        times = run = None
-        while end - position >= _START_BYTES:
-            size, api_key, api_version, correlation_id = unpack(data, position)
-            stop = position + 4 + size
-            if stop > end or not 8 <= size <= bytes_max:
+        first, end = position, len(data)
+        run = None
+        room = len(data) if self._finishing else self._pending_max - len(pending)
+        for _ in range(room):
+            if end - position < _START_BYTES:
                 break
-            frame_bytes, flags = size + 4, 0
-            found = traits(api_key, api_version) & REQUEST_TRAITS
-            if found == PRODUCE and frame_bytes < VIEWED_BYTES_MIN:
-                if self._acks(data, position, stop, api_version) == 0:
-                    flags = NO_RESPONSE
-            elif found or frame_bytes >= VIEWED_BYTES_MIN:
-                run = None
-                pieces = [part(data, position, stop)]
-                frame = self._make(api_key, api_version, correlation_id, pieces, frame_bytes, now)
-                self._complete(frame, out)
-                position = stop
-                if self.raw:
+            size, api_key, api_version, correlation_id = unpack(data, position)
+            frame_bytes = size + 4
+            stop = position + frame_bytes
+            if stop > end or not 8 <= size <= bytes_max or frame_bytes >= VIEWED_BYTES_MIN:
+                break
+            flags = 0
+            wanted = interests[api_key, api_version] & REQUEST_BITS
+            if wanted:
+                if wanted != PRODUCE:
                     break
-                continue
+                if self._acks.of(data, position, stop, api_version) == 0:
+                    flags = NO_RESPONSE
             if run is None:
-                if times is None:
-                    times = ChunkTimes(now)
-                    out.timed.append(times)
+                times = ChunkTimes(now)
                 run = Run(_CLIENT, self._connection, times, data, position, [], [])
                 requests, sizes = run.requests, run.sizes
+                out.timed.append(times)
                 out.entries.append(run)
+            number = next(numbers)
             request = new(
                 PendingRequest,
-                (correlation_id, api_key, api_version, next(numbers), frame_bytes, flags, times),
+                (correlation_id, api_key, api_version, number, frame_bytes, flags, times, None),
             )
             requests.append(request)
             sizes.append(frame_bytes)
             if not flags:
                 pending.append(request)
             position = stop
+        if position > first:
+            out.forward(data, first, position)
         return position
 
-    def finish(self, now: int, out: Output) -> None:
-        """The client sends no more: pass on and record what is incomplete."""
-        if self._partial:
-            self._partial.truncated(out)
-            self._partial = None
-        elif self._tail:
-            frame = self._make(NO_API, NO_API, 0, [self._tail], len(self._tail), now)
-            frame.flags = RAW_SASL if self.raw else 0
-            partial = Partial(frame, 0, secret=self.raw)
-            partial.truncated(out)
-            out.pieces.append(self._tail)
-            self._tail = b""
-
-    def end_tokens(self, number: int) -> None:
-        """The broker refused the SaslHandshake v0 of this number: what follows are requests, unless
-        the client has sent another one since."""
-        if number == self._handshake:
-            self.raw = False
-
-    def _frame(self, data: bytes, position: int, end: int, now: int, out: Output) -> int:
-        """Take the frame that starts at `position`: the offset behind it, or 0 to wait."""
-        if self.raw:
-            return self._token(data, position, end, now, out)
-        if end - position < _START_BYTES:
-            if end - position >= 4:
-                _check_size(data, position, self._bytes_max)
-            return 0
-        size, api_key, api_version, correlation_id = _START.unpack_from(data, position)
-        if not 8 <= size <= self._bytes_max:
+    def start(self, data: bytes, position: int, now: int, out: Output) -> Partial | None:
+        """See Direction."""
+        if self._tokens.expected:
+            is_request = self._tokens.is_request(data, position)
+            if not is_request:
+                return None if is_request is None else self._start_token(data, position, now)
+        if len(data) - position >= 4:
             _check_size(data, position, self._bytes_max)
-        stop = position + 4 + size
-        if stop <= end:
-            return self._whole_frames(data, position, end, now, out)
-        piece = part(data, position, end)
-        frame = self._make(api_key, api_version, correlation_id, [piece], size + 4, now)
-        secret = bool(traits(api_key, api_version) & SECRET_REQUEST)
-        self._partial = Partial(frame, stop - end, secret, len(piece))
-        return end
+        if len(data) - position < _START_BYTES:
+            return None
+        size, api_key, api_version, correlation_id = _START.unpack_from(data, position)
+        wanted = self._interests[api_key, api_version]
+        frame = self._frame(api_key, api_version, correlation_id, size + 4, now)
+        return Partial(frame, size + 4, bool(wanted & SECRET_REQUEST), bool(wanted & RULES))
 
-    def _continue(self, data: bytes, now: int, out: Output) -> int:
-        partial = self._partial
-        stop = min(len(data), partial.left)
-        partial.frame.pieces.append(part(data, 0, stop))
-        if partial.will_cut(stop) and partial.frame.api_key == PRODUCE_KEY:
-            # The acks are near the front: read them before it is cut off for the recording.
-            self._look_at_acks(partial.frame)
-        partial.add(stop, now, out)
-        if not partial.left:
-            self._partial = None
-            if partial.frame.flags & RAW_SASL:
-                self._complete_token(partial.frame, out)
-            else:
-                self._complete(partial.frame, out, partial)
-        return stop
+    def _start_token(self, data: bytes, position: int, now: int) -> Partial:
+        size = int.from_bytes(data[position : position + 4], signed=True)
+        if not 0 <= size <= TOKEN_BYTES_MAX:
+            raise Violation(f"a SASL token of {size} bytes (at most {TOKEN_BYTES_MAX} are legal)")
+        frame = self._frame(NO_API, NO_API, 0, size + 4, now)
+        frame.flags = RAW_SASL
+        return Partial(frame, size + 4, secret=True)
 
-    def _make(self, api_key, api_version, correlation_id, pieces, frame_bytes, now) -> Frame:
-        return Frame(
-            Side.CLIENT,
-            self._connection,
-            next(self._numbers),
-            api_key,
-            api_version,
-            correlation_id,
-            now,
-            pieces,
-            frame_bytes,
-        )
+    def passes(self, partial: Partial, piece: Buffer, out: Output) -> int:
+        """See Direction."""
+        return 0 if partial.held else len(piece)
 
-    def _complete(self, frame: Frame, out: Output, partial: Partial | None = None) -> None:
-        found = traits(frame.api_key, frame.api_version)
-        if found:
-            if found & UNKNOWN:
-                frame.flags |= OPAQUE
-            if found & PRODUCE:
-                self._look_at_acks(frame)
-            if found & HANDSHAKE:
-                # Tokens may follow before the broker has accepted: they must not be recorded.
-                self.raw = True
-                self._handshake = frame.number
-                self._tokens_due = _TOKENS_MIN.get(_mechanism(frame.data), 1)
-            if found & SECRET_REQUEST:
-                redact_frame(frame, partial)
-        out.timed.append(frame)
+    def may_cut(self, partial: Partial) -> bool:
+        """See Direction. The acks of a Produce request must be read from its front before."""
+        frame = partial.frame
+        if frame.api_key != PRODUCE_KEY or frame.flags & FRAGMENT:
+            return True
+        return self._read_acks(frame) or partial.collected >= _HEADER_BYTES_MAX
+
+    def complete(self, partial: Partial, now: int, out: Output) -> None:
+        """See Direction."""
+        frame = partial.frame
+        if frame.flags & RAW_SASL:
+            self._complete_token(frame, out)
+            return
+        wanted = self._interests[frame.api_key, frame.api_version]
+        if wanted & UNKNOWN:
+            frame.flags |= OPAQUE
+        if wanted & PRODUCE:
+            self._read_acks(frame)
+        if wanted & HANDSHAKE:
+            self._tokens.handshake(frame.number, frame.data)
+        verdict = None
+        if partial.held and self.rules is not None:
+            origin = self._connection, frame.number, self._node_id, self._client_address
+            context = RequestContext(*origin, frame.received_ns)
+            verdict = self.rules.on_request(context, frame.data, now)
+        if partial.held:
+            self._carry_out(frame, verdict, out)
+        if wanted & SECRET_REQUEST:
+            partial.redact()
         out.entries.append(frame)
-        if not frame.flags & NO_RESPONSE:
-            self._await_answer(frame, out)
+        if not partial.held:
+            self._send(frame, None, out)
 
-    def _await_answer(self, frame: Frame, out: Output) -> None:
-        # What waits for its answer, maybe for long, does not hold the request's bytes.
+    # Requests that are whole
+
+    def _carry_out(self, frame: Frame, verdict: RequestVerdict | None, out: Output) -> None:
+        """Let a held request leave as a rule wants it to."""
+        if verdict is None:
+            out.replace(frame.data)
+            self._send(frame, None, out)
+            return
+        if verdict.fault_ids:
+            frame.flags |= FAULTED
+            frame.fault_ids = verdict.fault_ids
+        frames = (frame.data,) if verdict.frames is None else verdict.frames
+        if verdict.ending is not None:
+            frames = (frames[0][: verdict.ending_bytes],) if frames else ()
+        if verdict.delay_ns or verdict.bytes_per_second:
+            out.hold(frame.received_ns + verdict.delay_ns, verdict.bytes_per_second)
+        for data in frames:
+            out.replace(data)
+        if verdict.ending is not None:
+            out.timed.append(frame)
+            out.end(verdict.ending)
+            self._expect(frame, verdict, ChunkTimes(frame.received_ns))
+        elif frames:
+            frame.change(difference(frame.data, frames[0]))
+            self._send(frame, verdict, out)
+            for data in frames[1:]:
+                self._send_copy(frame, data, out)
+        else:
+            self._expect(frame, verdict, ChunkTimes(frame.received_ns))
+        if verdict.delay_ns or verdict.bytes_per_second:
+            out.hold(0)
+
+    def _send(self, frame: Frame, verdict: RequestVerdict | None, out: Output) -> None:
+        """A request leaves; what waits for its response does not hold its bytes."""
         times = ChunkTimes(frame.received_ns)
-        out.timed.append(times)
+        out.timed.append(frame)
+        if not frame.flags & NO_RESPONSE:
+            out.timed.append(times)
+            self._expect(frame, verdict, times)
+
+    def _expect(self, frame: Frame, verdict: RequestVerdict | None, times: ChunkTimes) -> None:
+        if frame.flags & NO_RESPONSE:
+            return
         self._pending.append(
             PendingRequest(
                 frame.correlation_id,
@@ -271,114 +296,53 @@ class RequestStream:
                 frame.frame_bytes,
                 frame.flags,
                 times,
+                verdict,
             )
         )
 
-    def _look_at_acks(self, frame: Frame) -> None:
-        if frame.flags & FRAGMENT:
-            return
-        data = bytes(frame.pieces[0][:_FRONT_BYTES])
-        acks = self._acks(data, 0, len(data), frame.api_version)
-        if acks is None:  # Only now is it put together: that costs more than all else about it.
-            data = frame.data
-            acks = self._acks(data, 0, len(data), frame.api_version)
-        if acks == 0:
-            frame.flags |= NO_RESPONSE
-
-    def _acks(self, data: bytes, start: int, stop: int, api_version: int) -> int | None:
-        """The acks of a Produce request of which at least the front is there; None if unknown."""
-        front = self._front
-        if front is not None and data.startswith(front.header_tail, start + _START_BYTES, stop):
-            if front.api_version == api_version:
-                return front.acks
-        front = self._front = _front(data[start:stop], api_version)
-        return front and front.acks
-
-    # SASL tokens without a header
-
-    def _token(self, data: bytes, position: int, end: int, now: int, out: Output) -> int:
-        have = end - position
-        if have < 4:
-            return 0
-        (size,) = _SIZE.unpack_from(data, position)
-        if self._tokens_due <= 0 and size >= 8:
-            if have < _START_BYTES:
-                return 0
-            _, api_key, api_version, _ = _START.unpack_from(data, position)
-            if is_known(api_key, api_version):
-                self.raw = False
-                return self._frame(data, position, end, now, out)
-        if not 0 <= size <= TOKEN_BYTES_MAX:
-            raise Violation(f"a SASL token of {size} bytes (at most {TOKEN_BYTES_MAX} are legal)")
-        stop = position + 4 + size
-        frame = self._make(NO_API, NO_API, 0, [data[position : min(stop, end)]], size + 4, now)
-        frame.flags = RAW_SASL
-        if stop <= end:
-            self._complete_token(frame, out)
-            return stop
-        self._partial = Partial(frame, stop - end, True, end - position)
-        return end
+    def _send_copy(self, frame: Frame, data: bytes, out: Output) -> None:
+        """Send the broker a request once more; the client does not get the response to it."""
+        copy = self._frame(
+            frame.api_key, frame.api_version, frame.correlation_id, len(data), frame.received_ns
+        )
+        copy.pieces = [data]
+        copy.flags = INJECTED | FAULTED | frame.flags & NO_RESPONSE
+        copy.fault_ids = frame.fault_ids
+        out.entries.append(copy)
+        self._send(copy, _SWALLOWED, out)
 
     def _complete_token(self, frame: Frame, out: Output) -> None:
-        self._tokens_due -= 1
+        self._tokens.taken()
         frame.pieces = [redact.blank_token(frame.data)]
         frame.flags |= REDACTED
-        out.timed.append(frame)
         out.entries.append(frame)
-        self._await_answer(frame, out)
+        self._send(frame, None, out)
+
+    def _read_acks(self, frame: Frame) -> bool:
+        """Mark a request that the broker does not answer; False if that is not known."""
+        acks = self._acks.of_frame(frame)
+        if acks == 0:
+            frame.flags |= NO_RESPONSE
+        return acks is not None
+
+    def _frame(
+        self, api_key: int, api_version: int, correlation_id: int, frame_bytes: int, now: int
+    ) -> Frame:
+        number = next(self._numbers)
+        kind = api_key, api_version, correlation_id
+        return Frame(_CLIENT, self._connection, number, *kind, now, [], frame_bytes)
 
 
-@attrs.frozen
-class _Front:
-    """How a Produce request began, up to its acks. A client repeats itself: what follows on its
-    connection nearly always begins alike."""
-
-    api_version: int
-    header_tail: bytes
-    """From behind the correlation id up to there."""
-    acks: int
+def _swallow(frame: bytes, now: int) -> ResponseVerdict:
+    return ResponseVerdict(dropped=True)
 
 
-def _front(data: bytes, api_version: int) -> _Front | None:
-    """The front of a Produce request of which at least that is there; None if unknown."""
-    locate, flexible, version = _locate_acks(api_version)
-    if version != api_version:
-        data = data[:6] + version.to_bytes(2) + data[8:]
-    # The client id, and an empty list of tagged fields: where nearly every body begins.
-    body = 14 + int.from_bytes(data[12:14])
-    try:
-        if body > 14 + 32_767 or (flexible and data[body : body + 1] != b"\0"):
-            body = codec.request_body(data)  # without a client id, or with tagged fields
-        elif flexible:
-            body += 1
-        ((_, start, _, stop),) = locate(data, body)[0]
-    except ProtocolError:
-        return None
-    acks = int.from_bytes(data[start:stop], signed=True)
-    return _Front(api_version, data[_START_BYTES:stop], acks)
-
-
-@functools.lru_cache(maxsize=64)
-def _locate_acks(api_version: int) -> tuple[codec.Locate, bool, int]:
-    """Returns what finds the acks from a body on, whether the header has tagged fields, and as
-    which version: one that is not in our table is read as the newest that is."""
-    message = schema.message(PRODUCE_KEY, schema.REQUEST)
-    newest = max(message.versions)
-    version = api_version if 0 <= api_version <= newest else newest
-    locate = codec.locate(message, version, ("acks",), whole=False)
-    return locate, version in message.flexible_versions, version
-
-
-def _mechanism(data: bytes) -> str:
-    try:
-        return decode_request(data).body.mechanism
-    except ProtocolError:
-        return ""
+_SWALLOWED = RequestVerdict(respond=_swallow)
 
 
 def _check_size(data: bytes, position: int, bytes_max: int) -> None:
     """Raise a Violation if no Kafka request starts here, naming the likely mistake."""
-    (size,) = _SIZE.unpack_from(data, position)
+    size = int.from_bytes(data[position : position + 4], signed=True)
     if 8 <= size <= bytes_max:
         return
     start = data[position : position + 4]

@@ -1,24 +1,26 @@
-"""Broker bytes → response frames, paired with their requests, with our addresses in them::
+"""Broker bytes → response frames, paired with their requests, with our addresses in them.
 
-    chunk ─▶ frame ─▶ has addresses? ──no──────────────────────────▶ same bytes ─▶ client
-                        │ held back until it is whole                ▲
-                        ▼                                            │
-                      addresses ─▶ listeners open? ──▶ splices ──────┘
+::
+
+    chunk ─▶ Framer ─▶ nobody wants it ───────────────────────────────────▶ same bytes ─▶ client
+                │ held until it is whole                                    ▲
+                └─▶ rule: respond ─▶ AddressGate: listeners open? ──────────┤
+                                                                            │
+                    our own response, when it is its turn in `pending` ─────┘
 
 A response that names a broker whose listener is not open yet waits for it, and what comes behind
 it on this connection waits too. A large response with its addresses behind the records (Fetch
-since v16) is passed on while it is walked; only its tail is held, and changed in place.
+since v16) is sent on while it is walked; only its tail is held, and changed in place.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-
-import attrs
 
 from kproxy.exchange.entries import (
+    FAULTED,
+    INJECTED,
     OPAQUE,
     RAW_SASL,
     REDACTED,
@@ -30,62 +32,39 @@ from kproxy.exchange.entries import (
     PendingRequest,
     Run,
     Side,
+    Splice,
 )
 from kproxy.protocol import ProtocolError, codec, schema
 from kproxy.proxy import redact, rewrite
-from kproxy.proxy.actions import Address
-from kproxy.proxy.nodes import Nodes
-from kproxy.proxy.rewrite import AddressFields, Splice, Tail
-from kproxy.proxy.stream import (
-    TOKEN_BYTES_MAX,
-    Output,
-    Partial,
-    Violation,
-    part,
-    redact_frame,
-)
-from kproxy.proxy.traits import (
+from kproxy.proxy.budget import Share
+from kproxy.proxy.framer import Framer, Partial, Violation
+from kproxy.proxy.gate import AddressGate, Held, Ready, Waiting
+from kproxy.proxy.interests import (
     ADDRESSES,
     BEHIND_RECORDS,
     HANDSHAKE,
-    RESPONSE_TRAITS,
+    RESPONSE_BITS,
     SECRET_RESPONSE,
     UNKNOWN,
-    traits,
+    Interests,
 )
+from kproxy.proxy.output import Buffer, Output
+from kproxy.proxy.rewrite import Tail
+from kproxy.proxy.tokens import TOKEN_BYTES_MAX, Tokens, is_response_token
+from kproxy.proxy.verdicts import RequestVerdict, ResponseVerdict
 
 HELD_BYTES_MAX = 100 << 20
-"""The largest response that is held back whole for its addresses."""
+"""The largest response that is held back whole."""
 
 STREAMED_BYTES_MIN = 256 << 10
 """Responses with addresses behind their records are streamed from this size on."""
 
 _START = struct.Struct(">ii")
 _START_BYTES = 8
-_BROKER = Side.BROKER
 _FRONT_BYTES = 4096
-_REMEMBERED_BYTES_MAX = 16 << 10
-_SIZE = struct.Struct(">i")
-
-Check = Callable[[bytes, int, int], None]
-"""Looks for foreign addresses in a response as it is sent on; the test mode."""
-
-
-@attrs.frozen
-class _Rewritten:
-    """A response and what became of it. Brokers repeat themselves: one asked for its metadata again
-    and again mostly answers the same but for the correlation id."""
-
-    api_key: int
-    api_version: int
-    generation: int
-    """Of the nodes: with another, its addresses would become others."""
-    came: bytes
-    """All behind the correlation id."""
-    size: bytes
-    sent: bytes
-    """What was sent instead: the size prefix, and all behind the correlation id."""
-    changes: Sequence[Splice]
+_HEADER_BYTES = 64
+"""So much of a large response is waited for: its header, in all likelihood."""
+_BROKER = Side.BROKER
 
 
 class ResponseStream:
@@ -95,189 +74,193 @@ class ResponseStream:
         self,
         connection: int,
         pending: deque[PendingRequest],
-        nodes: Nodes,
-        advertised: Mapping[int, Address],
-        check: Check | None,
+        gate: AddressGate,
+        tokens: Tokens,
+        interests: Interests,
+        share: Share,
     ) -> None:
         self._connection = connection
         self._pending = pending
-        self._nodes = nodes
-        self._advertised = advertised
-        self._check = check
-        self._rest = b""
-        self._partial: Partial | None = None
-        self._held: AddressFields | None = None
+        self._gate = gate
+        self._tokens = tokens
+        self._interests = interests
+        self._framer = Framer(self, share)
         self._tail: Tail | None = None
-        self._backlog: list[bytes] = []
-        self._parked: Frame | None = None
-        self._last: _Rewritten | None = None
-        self.waiting: set[int] = set()
-        """Node ids whose listener must be open before anything more may leave."""
-        self.refused_tokens = 0
-        """The number of the SaslHandshake v0 that the broker has just refused; 0 is none."""
 
     @property
     def busy(self) -> bool:
-        """Whether a response has begun to arrive, or is held back, and has not left whole."""
-        return self._partial is not None or bool(self.waiting)
+        """Whether a response has begun to arrive, or is parked, and has not left whole."""
+        return self._framer.partial is not None or self._gate.parked
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a response is parked: what comes behind it waits."""
+        return self._gate.parked
 
     def feed(self, data: bytes, now: int, out: Output) -> None:
-        """Take a chunk.
+        """Take a chunk; b"" goes on with what is left of earlier ones.
 
         Raises:
             Violation: these bytes are not Kafka's; what came before them is in `out`.
         """
-        if self.waiting:
-            self._backlog.append(data)
-            return
-        if self._rest:
-            data = self._rest + data
-            self._rest = b""
-        position = kept = 0
-        end = len(data)
-        try:
-            while position < end:
-                if self._partial is None:
-                    position, kept = self._whole_frames(data, position, kept, now, out)
-                    if position == end:
-                        break
-                    if not self._start(data, position, end, now, out):
-                        self._rest = data[position:]
-                        break
-                partial = self._partial
-                stop = min(end, position + partial.left)
-                passed = self._pass(partial, part(data, position, stop), now, out)
-                if position + passed < stop:
-                    out.pieces.append(part(data, kept, position + passed))
-                    kept = stop
-                position = stop
-                if not partial.left:
-                    self._finish_partial(partial, now, out)
-                    if self.waiting:
-                        self._backlog.append(data[position:])
-                        return
-        except Violation:
-            out.pieces.append(part(data, kept, position))
-            raise
-        if kept < position:
-            out.pieces.append(part(data, kept, position))
+        self._framer.feed(data, now, out)
+        self.respond(now, out)
 
-    def _whole_frames(
-        self, data: bytes, position: int, kept: int, now: int, out: Output
-    ) -> tuple[int, int]:
-        """Take the frames that are whole, due and free of secrets: the hot path.
+    def resume(self, now: int, out: Output) -> None:
+        """The listeners that a parked response waited for are open: let it leave, and go on.
 
-        Returns the offset behind them, and the offset from which on nothing has left yet.
+        Raises:
+            Violation: what came behind it is not Kafka's.
         """
-        pending, unpack = self._pending, _START.unpack_from
-        end = len(data)
+        held = self._gate.take()
+        if held is not None and self._leave(held, out):
+            self.feed(b"", now, out)
+
+    def respond(self, now: int, out: Output) -> None:
+        """Send our own responses whose turn it is."""
+        pending = self._pending
+        while pending and _is_ours(pending[0]) and not self.busy:
+            request = pending.popleft()
+            verdict: RequestVerdict = request.verdict
+            answer = verdict.answer
+            if answer is None or answer.frame is None or answer.dropped:
+                frame = self.unanswered(request, now)
+                frame.flags |= FAULTED if verdict.fault_ids else 0
+                frame.fault_ids = verdict.fault_ids
+                out.entries.append(frame)
+                continue
+            frame = self._frame(request, now, len(answer.frame))
+            frame.pieces = [answer.frame]
+            frame.flags |= INJECTED
+            self._leave(Held(frame, answer.frame, verdict=answer), out)
+
+    def finish(self, now: int, out: Output) -> None:
+        """The broker sends no more: record what is incomplete, and send it on if it had begun."""
+        parked = self._gate.take()
+        rest = self._framer.finish(out)
+        if parked is not None:
+            out.entries.append(parked.frame)
+        elif rest:
+            out.replace(rest)
+
+    # Direction
+
+    def whole_frames(self, data: bytes, position: int, now: int, out: Output) -> int:
+        """The fast loop: see Direction. Small responses with addresses are taken here, too."""
+        if self._gate.parked:
+            return position
+        pending, unpack, interests = self._pending, _START.unpack_from, self._interests
+        first, end = position, len(data)
         times = run = None
-        if self._check:  # the test mode looks at every frame, which is done elsewhere
-            return position, kept
         while pending and end - position >= _START_BYTES:
             size, correlation_id = unpack(data, position)
             stop = position + 4 + size
             request = pending[0]
-            asked_id, api_key, api_version, _, _, flags, _ = request
-            if stop > end or size < 4 or asked_id != correlation_id or flags & RAW_SASL:
+            expected_id, api_key, api_version, _, _, flags, _, verdict = request
+            if stop > end or not 4 <= size < VIEWED_BYTES_MIN or expected_id != correlation_id:
                 break
-            found = traits(api_key, api_version) & RESPONSE_TRAITS
-            changes = ()
-            if found:
-                if found != ADDRESSES or size >= STREAMED_BYTES_MIN:
+            if verdict is not None or flags & RAW_SASL:
+                break
+            splices = ()
+            wanted = interests[api_key, api_version] & RESPONSE_BITS
+            if wanted:
+                if wanted != ADDRESSES:
                     break
-                sent, changes = self._at_once(data[position:stop], api_key, api_version)
-                if sent is None:
+                try:
+                    ready = self._gate.rewrite(data[position:stop], api_key, api_version)
+                except Violation:
+                    break  # it comes again, when it is recorded
+                if type(ready) is Waiting or ready.damaged:
                     break
-                if changes:
-                    if kept < position:
-                        out.pieces.append(part(data, kept, position))
-                    out.pieces.append(sent)
-                    kept = stop
+                splices = ready.splices
+                if splices:
+                    out.forward(data, first, position)
+                    out.replace(ready.sent)
+                    first = stop
             pending.popleft()
-            frame_bytes = size + 4
-            if frame_bytes >= VIEWED_BYTES_MIN:
-                run = None
-                frame = self._response(request, now, [part(data, position, stop)], frame_bytes)
-                _record(frame, changes, out)
-            else:
-                if run is None or changes is not run.splices:
-                    if times is None:
-                        times = ChunkTimes(now)
-                        out.timed.append(times)
-                    run = Run(_BROKER, self._connection, times, data, position, [], [], changes)
-                    requests, sizes = run.requests, run.sizes
-                    out.entries.append(run)
-                requests.append(request)
-                sizes.append(frame_bytes)
+            if run is None or splices is not run.splices:
+                if times is None:
+                    times = ChunkTimes(now)
+                    out.timed.append(times)
+                run = Run(_BROKER, self._connection, times, data, position, [], [], splices)
+                requests, sizes = run.requests, run.sizes
+                out.entries.append(run)
+            requests.append(request)
+            sizes.append(size + 4)
             position = stop
-        return position, kept
+        if position > first:
+            out.forward(data, first, position)
+        return position
 
-    def resume(self, now: int, out: Output) -> None:
-        """The listeners waited for are open: let go what was parked, and what came behind it."""
-        self._release(self._parked, now, out)
-        backlog, self._backlog = self._backlog, []
-        for data in backlog:
-            self.feed(data, now, out)
-
-    def finish(self, now: int, out: Output) -> None:
-        """The broker sends no more: record what is incomplete, and pass it on if it had begun."""
-        if self._partial:
-            self._partial.truncated(out)
-        elif self._rest:
-            out.pieces.append(self._rest)
-        if self._parked:
-            out.entries.append(self._parked)
-        self._partial, self._parked, self._rest = None, None, b""
-
-    def _start(self, data: bytes, position: int, end: int, now: int, out: Output) -> bool:
-        """Begin the frame at `position`, taking nothing of it; False if its header is not whole."""
-        have = end - position
+    def start(self, data: bytes, position: int, now: int, out: Output) -> Partial | None:
+        """See Direction."""
+        self.respond(now, out)
+        if self.blocked:
+            return None
+        have = len(data) - position
         if have < 4:
-            return False
-        (size,) = _SIZE.unpack_from(data, position)
-        if self._token_due(data, position, have, size):
+            return None
+        size = int.from_bytes(data[position : position + 4], signed=True)
+        if is_token := is_response_token(self._pending, data, position):
             return self._start_token(size, now)
-        if have < _START_BYTES or size < 4:
+        if is_token is None or have < _START_BYTES or size < 4:
             _check_start(data, position, size)
-            return False
-        _, correlation_id = _START.unpack_from(data, position)
-        request = self._pair(correlation_id, data, position, size, now, out)
-        frame = self._response(request, now, [], size + 4)
-        found = traits(frame.api_key, frame.api_version)
-        self._partial = Partial(frame, size + 4, bool(found & SECRET_RESPONSE))
-        if found & ADDRESSES:
-            front = min(position + 4 + size, position + _FRONT_BYTES)
-            self._hold(frame, found, data[position:front])
-        self._partial.whole = self._held is not None or self._check is not None
-        return True
-
-    def _hold(self, frame: Frame, found: int, front: bytes) -> None:
-        fields = rewrite.address_fields(frame.api_key, frame.api_version)
-        if found & BEHIND_RECORDS and frame.frame_bytes >= STREAMED_BYTES_MIN:
-            message = schema.message(frame.api_key, schema.RESPONSE)
-            try:
-                body = codec.response_body(front, frame.api_key, frame.api_version)
-            except ProtocolError:
-                pass  # the header is not whole: hold it all
-            else:
-                walk = codec.seek(message, frame.api_version, fields.field)
-                self._tail = Tail(fields, walk, body)
-                return
-        if frame.frame_bytes > HELD_BYTES_MAX:
+            return None
+        if size >= STREAMED_BYTES_MIN and have < _HEADER_BYTES and self._streams(data, position):
+            return None
+        request = self._pair(data, position, size, now, out)
+        frame = self._frame(request, now, size + 4)
+        wanted = self._interests[frame.api_key, frame.api_version]
+        partial = Partial(frame, size + 4, bool(wanted & SECRET_RESPONSE))
+        partial.verdict = request.verdict
+        partial.held = self._must_hold(frame, wanted, request.verdict, data, position)
+        if partial.held and frame.frame_bytes > HELD_BYTES_MAX:
+            partial.truncate(out)
             raise Violation(
-                f"a response of {frame.frame_bytes} bytes with broker addresses"
-                f" is over the limit of {HELD_BYTES_MAX}"
+                f"a response of {frame.frame_bytes} bytes with broker addresses, or wanted by a"
+                f" fault rule, is over the limit of {HELD_BYTES_MAX}"
             )
-        self._held = fields
+        return partial
 
-    def _pass(self, partial: Partial, piece: bytes, now: int, out: Output) -> int:
-        """Take a piece of the partial frame; return how much of its front may leave at once."""
-        partial.frame.pieces.append(piece)
-        partial.add(len(piece), now, out)
-        if self._held:
+    def _streams(self, data: bytes, position: int) -> bool:
+        """Whether the large response that starts here may have addresses behind its records."""
+        if not self._pending:
+            return False
+        request = self._pending[0]
+        correlation_id = _START.unpack_from(data, position)[1]
+        wanted = self._interests[request.api_key, request.api_version]
+        return bool(wanted & BEHIND_RECORDS) and request.correlation_id == correlation_id
+
+    def _must_hold(
+        self,
+        frame: Frame,
+        wanted: int,
+        verdict: RequestVerdict | None,
+        data: bytes,
+        position: int,
+    ) -> bool:
+        """Whether nothing of a response may leave before it is whole."""
+        self._tail = None
+        if verdict is not None and verdict.respond is not None:
+            return True
+        if not wanted & ADDRESSES:
+            return False
+        if wanted & BEHIND_RECORDS and frame.frame_bytes >= STREAMED_BYTES_MIN:
+            self._tail = _tail(frame, data[position : position + _FRONT_BYTES])
+        return self._tail is None
+
+    def _start_token(self, size: int, now: int) -> Partial:
+        if not 0 <= size <= TOKEN_BYTES_MAX:
+            raise Violation(f"the broker sent a SASL token of {size} bytes")
+        frame = self._frame(self._pending.popleft(), now, size + 4)
+        frame.flags = RAW_SASL
+        return Partial(frame, size + 4, secret=True)
+
+    def passes(self, partial: Partial, piece: Buffer, out: Output) -> int:
+        """See Direction."""
+        if partial.held:
             return 0
-        if self._tail:
+        if self._tail is not None:
             try:
                 return self._tail.passes(piece)
             except ProtocolError:
@@ -285,178 +268,165 @@ class ResponseStream:
                 self._tail = None
         return len(piece)
 
-    def _finish_partial(self, partial: Partial, now: int, out: Output) -> None:
-        self._partial = None
-        frame = partial.frame
+    def may_cut(self, partial: Partial) -> bool:
+        """See Direction."""
+        return True
+
+    def complete(self, partial: Partial, now: int, out: Output) -> None:
+        """See Direction."""
+        frame, tail = partial.frame, self._tail
+        self._tail = None
         if frame.flags & RAW_SASL:
             frame.pieces = [redact.blank_token(frame.data)]
             frame.flags |= REDACTED
-        elif self._held or (self._tail and self._tail.offset is not None):
-            self._release(frame, now, out)
+            self._record(frame, (), out)
             return
-        found = traits(frame.api_key, frame.api_version)
-        if found & UNKNOWN:
+        wanted = self._interests[frame.api_key, frame.api_version]
+        if wanted & UNKNOWN:
             frame.flags |= OPAQUE
-        if found & HANDSHAKE and frame.data[8:10] != b"\0\0":
-            self.refused_tokens = frame.number
-        if self._check:
-            self._check(frame.data, frame.api_key, frame.api_version)
-        if found & SECRET_RESPONSE:
-            redact_frame(frame, partial)
-        self._tail = None
-        _record(frame, (), out)
+        if wanted & HANDSHAKE and frame.data[8:10] != b"\0\0":
+            self._tokens.refused(frame.number)
+        if partial.held:
+            self._complete_held(partial, now, out)
+        elif tail is not None and tail.offset is not None:
+            self._leave(Held(frame, b"", tail), out)
+        else:
+            if wanted & SECRET_RESPONSE:
+                partial.redact()
+            self._record(frame, (), out)
 
-    # Addresses
+    # Responses that are whole
 
-    def _release(self, frame: Frame, now: int, out: Output) -> None:
-        """Let a held frame or tail go, with our addresses, or park it until they are known."""
-        self._parked = frame
-        try:
-            if self._tail:
-                sent, changes = self._tail_replaced()
-            else:
-                frame.pieces = [frame.data]
-                sent, changes = self._replaced(frame.data, frame.api_key, frame.api_version)
-        except ProtocolError:
+    def _complete_held(self, partial: Partial, now: int, out: Output) -> None:
+        frame = partial.frame
+        data = frame.data
+        verdict = None
+        if partial.verdict is not None and partial.verdict.respond is not None:
+            verdict = partial.verdict.respond(data, now)
+        if self._interests[frame.api_key, frame.api_version] & SECRET_RESPONSE:
+            partial.redact()
+        else:
+            frame.pieces = [data]
+        sent = data if verdict is None or verdict.frame is None else verdict.frame
+        self._leave(Held(frame, sent, verdict=verdict), out)
+
+    def _leave(self, held: Held, out: Output) -> bool:
+        """Let a response leave with our addresses in it, or park it; whether it left."""
+        frame, verdict = held.frame, held.verdict
+        ready: Ready | Waiting = Ready(held.data)
+        if self._interests[frame.api_key, frame.api_version] & ADDRESSES:
+            if verdict is None or not verdict.dropped:
+                try:
+                    ready = self._gate.offer(held)
+                except Violation:
+                    out.entries.append(frame)
+                    raise
+        if isinstance(ready, Waiting):
+            return False
+        if ready.damaged:
             frame.flags |= OPAQUE
-            sent, changes = b"".join(self._tail.pieces) if self._tail else frame.data, ()
-        if self.waiting:
+        if verdict is None:
+            out.replace(ready.sent)
+            self._record(frame, ready.splices, out)
+        else:
+            self._carry_out(held, ready, verdict, out)
+        return True
+
+    def _carry_out(self, held: Held, ready: Ready, verdict: ResponseVerdict, out: Output) -> None:
+        """Let a response leave as a rule wants it to."""
+        frame = held.frame
+        if verdict.fault_ids:
+            frame.flags |= FAULTED
+            frame.fault_ids = verdict.fault_ids
+        if verdict.dropped:
+            out.entries.append(frame)
             return
-        self._parked = None
-        if self._check:
-            whole = frame.data[: self._tail.offset] + sent if self._tail else sent
-            self._check(whole, frame.api_key, frame.api_version)
-        self._held = self._tail = None
-        out.pieces.append(sent)
-        _record(frame, changes, out)
+        sent = ready.sent
+        if verdict.ending is not None:
+            sent = sent[: verdict.ending_bytes]
+        delayed = verdict.delay_ns or verdict.bytes_per_second
+        if delayed:
+            out.hold(frame.received_ns + verdict.delay_ns, verdict.bytes_per_second)
+        out.replace(sent)
+        if verdict.frame is None or frame.flags & INJECTED:
+            splices = ready.splices
+        else:
+            splices = rewrite.difference(frame.data, ready.sent)
+        self._record(frame, splices, out)
+        if verdict.ending is not None:
+            out.end(verdict.ending)
+        elif delayed:
+            out.hold(0)
 
-    def _at_once(
-        self, data: bytes, api_key: int, api_version: int
-    ) -> tuple[bytes | None, Sequence[Splice]]:
-        """Return what a whole frame becomes; None if it must be held: until a listener is open, or
-        because it is not what it should be."""
-        last = self._last
-        if last is not None and data[8:] == last.came and last.api_key == api_key:
-            if last.api_version == api_version and last.generation == self._nodes.generation:
-                return last.size + data[4:8] + last.sent, last.changes
-        try:
-            sent, changes = self._replaced(data, api_key, api_version)
-        except (ProtocolError, Violation):
-            return None, ()
-        if self.waiting:
-            self.waiting = set()
-            return None, ()
-        return sent, changes
-
-    def _replaced(
-        self, data: bytes, api_key: int, api_version: int
-    ) -> tuple[bytes, Sequence[Splice]]:
-        fields = rewrite.address_fields(api_key, api_version)
-        body = fields.body
-        if fields.compact and data[body - 1 : body] != b"\0":
-            body = codec.response_body(data, api_key, api_version)
-        found = rewrite.find(data, fields, body)
-        self.waiting = self._nodes.learn(found) if found else set()
-        changes = (
-            rewrite.splices(found, self._advertised, fields) if found and not self.waiting else ()
-        )
-        if not changes:
-            return data, ()
-        sent = rewrite.apply(data, changes)
-        if len(data) <= _REMEMBERED_BYTES_MAX:
-            generation = self._nodes.generation
-            self._last = _Rewritten(
-                api_key, api_version, generation, data[8:], sent[:4], sent[8:], changes
-            )
-        return sent, changes
-
-    def _tail_replaced(self) -> tuple[bytes, Sequence[Splice]]:
-        tail = b"".join(self._tail.pieces)
-        found = rewrite.find_in_tail(tail, self._tail.fields)
-        self.waiting = self._nodes.learn(found)
-        if self.waiting:
-            return b"", ()
-        sent = rewrite.replace_tail(tail, found, self._advertised, self._tail.fields)
-        return sent, [(self._tail.offset, len(tail), sent)] if sent != tail else ()
+    def _record(self, frame: Frame, splices: tuple[Splice, ...], out: Output) -> None:
+        if splices and frame.flags & REDACTED:
+            frame.flags |= REWRITTEN  # how is not said: it may be a secret
+        else:
+            frame.change(splices)
+        out.timed.append(frame)
+        out.entries.append(frame)
 
     # Pairing
 
-    def _pair(
-        self, correlation_id: int, data: bytes, position: int, size: int, now: int, out: Output
-    ) -> PendingRequest:
+    def _pair(self, data: bytes, position: int, size: int, now: int, out: Output) -> PendingRequest:
+        correlation_id = int.from_bytes(data[position + 4 : position + 8], signed=True)
         pending = self._pending
         while pending:
-            request = pending.popleft()
-            asked_id, _, _, _, _, flags, _ = request
-            if asked_id == correlation_id and not flags & RAW_SASL:
-                return request
-            if flags & (RAW_SASL | OPAQUE):
-                # May have gone without an answer: a last token, a future Produce.
-                out.entries.append(self.unanswered(request, now))
-                continue
-            pending.appendleft(request)
-            _check_start(data, position, size)
-            raise Violation(
-                f"the broker answered correlation id {correlation_id} where {asked_id} was due"
-            )
+            request = pending[0]
+            if request.correlation_id == correlation_id and not request.flags & RAW_SASL:
+                return pending.popleft()
+            if not request.flags & (RAW_SASL | OPAQUE):
+                _check_start(data, position, size)
+                raise Violation(
+                    f"the broker answered correlation id {correlation_id} where"
+                    f" {request.correlation_id} was due"
+                )
+            # May have gone without an answer: a last token, a future Produce.
+            out.entries.append(self.unanswered(pending.popleft(), now))
         _check_start(data, position, size)
         raise Violation(f"the broker answered correlation id {correlation_id}, which is not asked")
 
-    def _token_due(self, data: bytes, position: int, have: int, size: int) -> bool:
-        pending = self._pending
-        if not pending or not _is_token(pending[0]):
-            return False
-        later = next((request for request in pending if not _is_token(request)), None)
-        if later is None or size < 4:
-            return True
-        if have < _START_BYTES:
-            return False  # it may be the answer to the later one: its correlation id will tell
-        return _START.unpack_from(data, position)[1] != later[0]
-
-    def _start_token(self, size: int, now: int) -> bool:
-        if not 0 <= size <= TOKEN_BYTES_MAX:
-            raise Violation(f"the broker sent a SASL token of {size} bytes")
-        frame = self._response(self._pending.popleft(), now, [], size + 4)
-        frame.flags = RAW_SASL
-        self._partial = Partial(frame, size + 4, secret=True)
-        return True
-
     def unanswered(self, request: PendingRequest, now: int) -> Frame:
         """Return the entry that closes the exchange of a request that will not be answered."""
-        frame = self._response(request, now, [], 0)
+        frame = self._frame(request, now, 0)
         frame.flags = UNANSWERED
         return frame
 
-    def _response(
-        self, request: PendingRequest, now: int, pieces: list[bytes | memoryview], frame_bytes: int
-    ) -> Frame:
-        correlation_id, api_key, api_version, number, request_bytes, _, times = request
+    def _frame(self, request: PendingRequest, now: int, frame_bytes: int) -> Frame:
+        times = request.times
         return Frame(
             _BROKER,
             self._connection,
-            number,
-            api_key,
-            api_version,
-            correlation_id,
-            now,
-            pieces,
+            request.number,
+            request.api_key,
+            request.api_version,
+            request.correlation_id,
+            max(now, times.received_ns),
+            [],
             frame_bytes,
             request_received_ns=times.received_ns,
             request_sent_ns=times.sent_before(now),
-            request_bytes=request_bytes,
+            request_bytes=request.frame_bytes,
         )
 
 
-def _record(frame: Frame, changes: Sequence[Splice], out: Output) -> None:
-    if changes:
-        frame.flags |= REWRITTEN
-        frame.splices = changes
-    out.timed.append(frame)
-    out.entries.append(frame)
+def _is_ours(request: PendingRequest) -> bool:
+    """Whether the broker never got a request, so that kproxy responds, or nobody."""
+    verdict: RequestVerdict | None = request.verdict
+    return verdict is not None and verdict.ending is None and verdict.frames == ()
 
 
-def _is_token(request: PendingRequest) -> bool:
-    return bool(request[5] & RAW_SASL)
+def _tail(frame: Frame, front: bytes) -> Tail | None:
+    """What finds the addresses in a response that streams past; None if it must be held whole."""
+    fields = rewrite.address_fields(frame.api_key, frame.api_version)
+    message = schema.message(frame.api_key, schema.RESPONSE)
+    if fields is None or message is None:
+        return None
+    try:
+        body = codec.response_body(front, frame.api_key, frame.api_version)
+    except ProtocolError:
+        return None  # the header is not whole
+    return Tail(fields, codec.seek(message, frame.api_version, fields.field), body)
 
 
 def _check_start(data: bytes, position: int, size: int) -> None:

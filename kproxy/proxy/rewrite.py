@@ -215,6 +215,29 @@ def apply(frame: bytes, changes: Sequence[Splice]) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
+def difference(before: bytes, after: bytes) -> tuple[Splice, ...]:
+    """Return the splice that makes one whole frame another, from behind the size prefix on."""
+    if before == after:
+        return ()
+    shorter = min(len(before), len(after))
+    start = 4 + _common(before[4:shorter], after[4:shorter])
+    longest = shorter - start
+    end = _common(before[len(before) - longest :][::-1], after[len(after) - longest :][::-1])
+    return ((start, len(before) - end - start, after[start : len(after) - end]),)
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many bytes two strings have in common at their beginning."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
 class Tail:
     """The end of a response that streams past: found by walking along, then held back."""
 

@@ -29,5 +29,5 @@ class Settings:
     """With so many requests unanswered on a connection its client is not read from."""
     nodes_max: int = 1000
     """The most brokers that get a listener."""
-    check_addresses: bool = False
-    """The test mode: fail if a response carries an address that is not ours."""
+    held_bytes_max: int = 256 << 20
+    """What all connections together may hold of unfinished and held-back frames."""

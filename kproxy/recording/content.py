@@ -224,7 +224,7 @@ class Content:
             0 if asked_sent_after_us == NOT_SENT else asked_ns + asked_sent_after_us * 1000,
             request_bytes,
             error_code,
-            fault_id,
+            (fault_id,) if fault_id else (),
             splices,
         )
 

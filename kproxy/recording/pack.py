@@ -164,7 +164,7 @@ def _pack_run(
     times, asked_ns, asked_us = None, 0, NOT_SENT
     first_row = len(rows)
     for request, size in zip(run.requests, run.sizes, strict=True):
-        correlation_id, api_key, api_version, number, request_bytes, flags, asked = request
+        correlation_id, api_key, api_version, number, request_bytes, flags, asked, _ = request
         if not answers:
             request_bytes = 0
         else:
@@ -205,7 +205,7 @@ def _head(frame: Frame, size: int, sequence: int, position: int) -> bytes:
         _delay_us(asked_ns, frame.request_sent_ns),
         position, min(frame.frame_bytes, 0xFFFFFFFF), min(frame.request_bytes, 0xFFFFFFFF),
         frame.connection, frame.correlation_id, frame.api_key, frame.api_version,
-        frame.error_code, frame.fault_id, frame.flags, frame.side, 0,
+        frame.error_code, frame.fault_ids[0] if frame.fault_ids else 0, frame.flags, frame.side, 0,
     )  # fmt: skip
 
 

@@ -16,7 +16,6 @@ from kproxy.proxy.actions import (
     Close,
     Dial,
     Eof,
-    Fail,
     Listen,
     Log,
     Pause,
@@ -135,15 +134,13 @@ class Player:
                 case Eof():
                     self.eofs.append((action.connection, action.side))
                 case Pause():
-                    self.paused.add(action.connection)
+                    self.paused.add((action.connection, action.side))
                 case Resume():
-                    self.paused.discard(action.connection)
+                    self.paused.discard((action.connection, action.side))
                 case Close():
                     self.closed[action.connection] = action.abrupt
                 case Log():
                     self.logs.append(action.text)
-                case Fail():
-                    self.failed.append(action.text)
 
     def open(self, node_id: int) -> None:
         """Open the listener that was asked for."""

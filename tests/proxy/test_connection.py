@@ -443,9 +443,9 @@ def test_a_client_that_asks_without_end_is_not_read_until_answers_come() -> None
     player.client(b"".join(heartbeat(number) for number in range(9)))
     assert not player.paused
     player.client(heartbeat(9))
-    assert player.paused == {1}
+    assert player.paused == {(1, Side.CLIENT)}
     player.broker(b"".join(heartbeat_answer(number) for number in range(4)))
-    assert player.paused == {1}, "half of them must be answered"
+    assert player.paused == {(1, Side.CLIENT)}, "half of them must be answered"
     player.broker(heartbeat_answer(4))
     assert not player.paused
 
@@ -455,7 +455,7 @@ def test_a_client_is_read_again_when_its_broker_has_ended() -> None:
     player = Player(Settings([BROKER], pending_requests_max=2))
     player.connect()
     player.client(heartbeat(1) + heartbeat(2))
-    assert player.paused == {1}
+    assert player.paused == {(1, Side.CLIENT)}
     end(player, Side.BROKER)
     assert not player.paused
     player.client(heartbeat(3))
@@ -476,8 +476,8 @@ def test_what_waits_for_an_answer_does_not_hold_large_requests() -> None:
     player.connect()
     player.client(produce(1, size=100_000))
     (pending,) = player.cluster._connections[1].pending
-    *numbers, times = pending
-    assert all(type(number) is int for number in numbers) and times.sent_ns > 0
+    *numbers, times, verdict = pending
+    assert all(type(number) is int for number in numbers) and times.sent_ns > 0 and verdict is None
     answer = response(PRODUCE, 9, messages.ProduceResponse(responses=[]), 1)
     player.broker(answer)
     assert player.frames(Side.BROKER)[0].request_sent_ns == times.sent_ns

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kproxy.exchange.entries import OPAQUE, REWRITTEN, Side
 from kproxy.protocol import decode_response, messages, schema
-from kproxy.proxy import leak, rewrite
+from kproxy.proxy import rewrite
 from kproxy.proxy.settings import Settings
 from tests.proxy.playing import BROKER, Player, metadata, request, response
 
@@ -92,7 +92,7 @@ def ask(api_key: int, version: int) -> bytes:
 
 def play(api_key: int, version: int, frame: bytes, chunk: int = 1 << 20, **changes) -> Player:
     """Ask, and answer with this frame, chunk by chunk."""
-    player = Player(attrs.evolve(Settings([BROKER], 19092, check_addresses=True), **changes))
+    player = Player(attrs.evolve(Settings([BROKER], 19092), **changes))
     player.connect()
     player.client(ask(api_key, version))
     for start in range(0, len(frame), chunk):
@@ -168,7 +168,7 @@ STREAMED = [
 def test_a_large_response_streams_and_keeps_its_length(api_key, version, host) -> None:
     body = body_with(api_key, version, BROKERS, b"r" * 600_000)
     frame = response(api_key, version, body)
-    player = Player(Settings([BROKER], 19092, advertised_host=host, check_addresses=True))
+    player = Player(Settings([BROKER], 19092, advertised_host=host))
     player.connect()
     player.client(ask(api_key, version))
     for start in range(0, len(frame), 65_536):

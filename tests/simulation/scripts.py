@@ -168,6 +168,9 @@ class Scripts:
         while len(steps) < length:
             repeats = rng.random() < self._repeats
             steps.append(self._api(*habit, next(ids)) if repeats else self._any(next(ids)))
+            if (steps[-1].api_key, steps[-1].api_version) == (HANDSHAKE, 0):
+                # Until a request of a known API comes, anything may be a token.
+                steps.append(self._api(12, 4, next(ids)))
         return steps
 
     def _correlation_ids(self):
@@ -308,9 +311,7 @@ class Scripts:
         data = encode_response(Response(header, made, 0), HANDSHAKE)
         answer = Answer(data, data, api_key=HANDSHAKE)
         steps = [Step(frame, recorded, lambda: answer, HANDSHAKE, 0, correlation_id, wait=waits)]
-        if refused:
-            return steps
-        match mechanism:
+        match "none" if refused else mechanism:
             case "SCRAM-SHA-512":
                 steps += [self._token(b"n,,n="), self._token(rng.choice((b"c=", _LIKE_METADATA)))]
             case "PLAIN":

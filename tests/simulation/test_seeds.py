@@ -9,6 +9,7 @@ import sys
 import attrs
 import pytest
 
+from kproxy.exchange import entries as kept
 from kproxy.exchange.entries import (
     FRAGMENT,
     MORE,
@@ -24,7 +25,7 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.proxy import redact, requests, responses, rewrite
-from kproxy.proxy.connection import Connection
+from kproxy.proxy.output import Output
 from kproxy.recording import Writer, entries
 from kproxy.recording.format import PIECE_BYTES_MAX
 from tests.simulation.run import digest, simulate
@@ -120,14 +121,16 @@ _NOT_COMPARED = ("pieces", "splices", "sent_ns", "request_sent_ns")
 
 
 def _drop_a_byte(patch) -> None:
-    whole = Connection._passed
+    whole = Output.finish
 
-    def passed(self, side, out, *more):
-        if out.pieces and len(out.pieces[0]) > 40:
-            out.pieces[0] = out.pieces[0][:-1]
-        return whole(self, side, out, *more)
+    def finish(self):
+        departures = whole(self)
+        pieces = departures[0].pieces
+        if pieces and len(pieces[0]) > 40:
+            pieces[0] = pieces[0][:-1]
+        return departures
 
-    patch.setattr(Connection, "_passed", passed)
+    patch.setattr(Output, "finish", finish)
 
 
 def _skip_a_port(patch) -> None:
@@ -160,7 +163,7 @@ def _leave_a_request_open(patch) -> None:
 
 
 def _say_nothing_of_a_rewrite(patch) -> None:
-    patch.setattr(responses, "REWRITTEN", 0)
+    patch.setattr(kept, "REWRITTEN", 0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,163 @@
+"""Where responses with broker addresses wait for the listeners that they name.
+
+::
+
+    response, whole ─▶ offer ─┬─▶ Ready(with our addresses in it)      it may leave
+                              └─▶ Waiting(node ids)                    parked until their listeners
+                                                                       are open: `take`, `offer`
+
+The gate of a connection owns what is parked, and remembers the last response that it rewrote:
+brokers repeat themselves, and a client that refreshes its metadata gets the same but for the
+correlation id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import attrs
+
+from kproxy.exchange.entries import Frame, Splice
+from kproxy.protocol import ProtocolError, codec
+from kproxy.proxy import rewrite
+from kproxy.proxy.actions import Address
+from kproxy.proxy.nodes import Nodes
+from kproxy.proxy.rewrite import BrokerAddress, Tail
+from kproxy.proxy.verdicts import ResponseVerdict
+
+_REMEMBERED_BYTES_MAX = 16 << 10
+
+
+@attrs.frozen
+class Ready:
+    """What a response becomes."""
+
+    sent: bytes
+    """Of a tail: the tail."""
+    splices: Sequence[Splice] = ()
+    damaged: bool = False
+    """Whether it is not what its schema says: then it leaves as it came."""
+
+
+@attrs.frozen
+class Waiting:
+    """A response may not leave yet."""
+
+    node_ids: Collection[int]
+    """The brokers that it names and that have no listener yet."""
+
+
+@attrs.frozen
+class _Rewritten:
+    """A response, and what became of it."""
+
+    api_key: int
+    api_version: int
+    generation: int
+    """Of the nodes: with another, its addresses would become others."""
+    came: bytes
+    """All behind the correlation id."""
+    sent_size: bytes
+    sent: bytes
+    """What was sent instead: the size prefix, and all behind the correlation id."""
+    splices: Sequence[Splice]
+
+
+@attrs.define(eq=False)
+class Held:
+    """A response that was held back until it was whole, on its way out."""
+
+    frame: Frame
+    """As the recording gets it."""
+    data: bytes
+    """As it shall leave, but for the addresses."""
+    tail: Tail | None = None
+    """Of a response that has left but for its end: that end."""
+    verdict: ResponseVerdict | None = None
+    """What a rule decided about it."""
+
+
+class AddressGate:
+    """The gate of one connection."""
+
+    def __init__(self, nodes: Nodes, advertised: Mapping[int, Address]) -> None:
+        self._nodes = nodes
+        self._advertised = advertised
+        self._last: _Rewritten | None = None
+        self._parked: Held | None = None
+        self._awaited: Collection[int] = ()
+
+    @property
+    def parked(self) -> bool:
+        """Whether a response waits."""
+        return self._parked is not None
+
+    @property
+    def awaited(self) -> Collection[int]:
+        """The brokers whose listeners must be open before the parked response may leave."""
+        return self._nodes.without_listener(self._awaited) if self._awaited else ()
+
+    def offer(self, held: Held) -> Ready | Waiting:
+        """Give the addresses in a response to ours, or park it.
+
+        Raises:
+            Violation: it names more brokers than may have a listener.
+        """
+        if held.tail is None:
+            kind = held.frame.api_key, held.frame.api_version
+            verdict = self.rewrite(held.data, *kind)
+        else:
+            verdict = self._rewrite_tail(held.tail)
+        self._parked = held if isinstance(verdict, Waiting) else None
+        self._awaited = verdict.node_ids if isinstance(verdict, Waiting) else ()
+        return verdict
+
+    def take(self) -> Held | None:
+        """Return what is parked, and park nothing any more."""
+        parked, self._parked, self._awaited = self._parked, None, ()
+        return parked
+
+    def rewrite(self, frame: bytes, api_key: int, api_version: int) -> Ready | Waiting:
+        """Like `offer`, for a whole response of which nothing is kept.
+
+        Raises:
+            Violation: it names more brokers than may have a listener.
+        """
+        last = self._last
+        if last is not None and last.api_key == api_key and frame[8:] == last.came:
+            if last.api_version == api_version and last.generation == self._nodes.generation:
+                return Ready(last.sent_size + frame[4:8] + last.sent, last.splices)
+        fields = rewrite.address_fields(api_key, api_version)
+        if fields is None:
+            return Ready(frame)
+        try:
+            body = fields.body
+            if fields.compact and frame[body - 1 : body] != b"\0":
+                body = codec.response_body(frame, api_key, api_version)
+            found = rewrite.find(frame, fields, body)
+        except ProtocolError:
+            return Ready(frame, damaged=True)
+        if waiting := self._without_listener(found):
+            return Waiting(waiting)
+        splices = rewrite.splices(found, self._advertised, fields)
+        if not splices:
+            return Ready(frame)
+        sent = rewrite.apply(frame, splices)
+        if len(frame) <= _REMEMBERED_BYTES_MAX:
+            kind = api_key, api_version, self._nodes.generation
+            self._last = _Rewritten(*kind, frame[8:], sent[:4], sent[8:], splices)
+        return Ready(sent, splices)
+
+    def _rewrite_tail(self, tail: Tail) -> Ready | Waiting:
+        data = b"".join(tail.pieces)
+        try:
+            found = rewrite.find_in_tail(data, tail.fields)
+            if waiting := self._without_listener(found):
+                return Waiting(waiting)
+            sent = rewrite.replace_tail(data, found, self._advertised, tail.fields)
+        except ProtocolError:
+            return Ready(data, damaged=True)
+        return Ready(sent, () if sent == data else ((tail.offset or 0, len(data), sent),))
+
+    def _without_listener(self, found: list[BrokerAddress]) -> Collection[int]:
+        return self._nodes.learn(found) if found else ()

@@ -1,0 +1,77 @@
+"""What the machine wants of the frames of an API besides sending them on, as a bit set.
+
+Decided once per (api_key, api_version) from the schema and the rules, so that a frame costs one
+look-up::
+
+    interests[api_key, api_version] & REQUEST_BITS      0: the fast loop takes it
+
+The cluster owns the one `Interests` and rebuilds it when the rules change.
+"""
+
+from __future__ import annotations
+
+from kproxy.exchange.entries import Side
+from kproxy.protocol import is_known
+from kproxy.proxy import redact, rewrite
+from kproxy.proxy.verdicts import Rules
+
+UNKNOWN = 1  # no schema: recorded opaque
+SECRET_REQUEST = 2
+SECRET_RESPONSE = 4
+PRODUCE = 8  # may have no response (acks=0)
+HANDSHAKE = 16  # SaslHandshake v0: tokens without headers follow
+ADDRESSES = 32  # responses carry broker addresses
+BEHIND_RECORDS = 64  # … after a field of unbounded size
+RULES = 128  # a fault rule decides about it
+VERSIONS = 256  # ApiVersions: what kproxy cannot rewrite must not be negotiated
+TOPIC_IDS = 512  # responses tell which topic an id stands for
+
+REQUEST_BITS = UNKNOWN | SECRET_REQUEST | PRODUCE | HANDSHAKE | RULES
+RESPONSE_BITS = UNKNOWN | SECRET_RESPONSE | HANDSHAKE | ADDRESSES | VERSIONS | TOPIC_IDS
+"""What matters for one direction."""
+
+PRODUCE_KEY = 0
+HANDSHAKE_KEY = 17
+VERSIONS_KEY = 18
+
+_KINDS_MAX = 4096
+"""A client may send any key and version: so many are remembered."""
+
+
+class Interests(dict[tuple[int, int], int]):
+    """(api_key, api_version) → what is wanted of its frames."""
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        super().__init__()
+        self._rules = rules
+
+    def rebuild(self, rules: Rules | None) -> None:
+        """Forget what was decided: the rules have changed."""
+        self._rules = rules
+        self.clear()
+
+    def __missing__(self, kind: tuple[int, int]) -> int:
+        if len(self) >= _KINDS_MAX:
+            self.clear()
+        wanted = _fixed(*kind)
+        if self._rules is not None and self._rules.wants(*kind):
+            wanted |= RULES
+        self[kind] = wanted
+        return wanted
+
+
+def _fixed(api_key: int, api_version: int) -> int:
+    """What is wanted whatever the rules are."""
+    wanted = 0 if is_known(api_key, api_version) else UNKNOWN
+    if redact.is_sensitive(api_key, Side.CLIENT):
+        wanted |= SECRET_REQUEST
+    if redact.is_sensitive(api_key, Side.BROKER):
+        wanted |= SECRET_RESPONSE
+    if api_key == PRODUCE_KEY:
+        wanted |= PRODUCE
+    if api_key == HANDSHAKE_KEY and api_version == 0:
+        wanted |= HANDSHAKE
+    fields = rewrite.address_fields(api_key, api_version)
+    if fields:
+        wanted |= ADDRESSES | (BEHIND_RECORDS if fields.behind_records else 0)
+    return wanted

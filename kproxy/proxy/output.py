@@ -1,0 +1,101 @@
+"""What an event on one direction leads to: bytes that leave, in order, and what is recorded.
+
+::
+
+    forward(chunk, 0, 90) · replace(b"…") · forward(chunk, 120, 200) │ hold(due) · forward(…)
+    └──────────────── leave at once, in one send ──────────────────┘ └─ leave when it is due ─▶
+
+Parts of one chunk that touch are joined again, so a chunk of which nothing is wanted leaves as the
+bytes object that was received. What is put behind a `hold` leaves behind it, whenever that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from kproxy.exchange.entries import VIEWED_BYTES_MIN, ChunkTimes, Entry, Frame
+from kproxy.proxy.verdicts import Ending
+
+Buffer = bytes | memoryview
+
+
+def part(data: bytes, start: int, stop: int) -> Buffer:
+    """Return a part of a chunk: a copy if it is small, else a view."""
+    if stop - start < VIEWED_BYTES_MIN or stop - start == len(data):
+        return data[start:stop]
+    return memoryview(data)[start:stop]
+
+
+@attrs.define(eq=False)
+class Departure:
+    """Bytes that leave together."""
+
+    due_ns: int = 0
+    """Not before this time; 0: as soon as what is before it has left."""
+    pieces: list[Buffer] = attrs.Factory(list)
+    timed: list[Frame | ChunkTimes] = attrs.Factory(list)
+    """What takes the time at which the last of the bytes is sent."""
+    bytes_per_second: int = 0
+    """No faster than this; 0: at once."""
+    ending: Ending | None = None
+    """How the connection ends when it has left."""
+
+    @property
+    def byte_count(self) -> int:
+        """How many bytes it still holds."""
+        return sum(map(len, self.pieces))
+
+
+class Output:
+    """Collects what one event leads to, in order."""
+
+    __slots__ = ("_chunk", "_start", "_stop", "departures", "entries", "timed")
+
+    def __init__(self) -> None:
+        first = Departure()
+        self.departures = [first]
+        self.timed = first.timed
+        """Of the bytes that are being added."""
+        self.entries: list[Entry] = []
+        """What the recording gets."""
+        self._chunk = b""
+        self._start = self._stop = 0
+
+    def forward(self, chunk: bytes, start: int, stop: int) -> None:
+        """Let a part of a chunk leave as it came."""
+        if chunk is self._chunk and start == self._stop:
+            self._stop = stop
+            return
+        self._flush()
+        self._chunk, self._start, self._stop = chunk, start, stop
+
+    def replace(self, data: Buffer) -> None:
+        """Let these bytes leave in place of what came."""
+        self._flush()
+        if data:
+            self.departures[-1].pieces.append(data)
+
+    def hold(self, due_ns: int, bytes_per_second: int = 0) -> None:
+        """Let what is added from here on leave at this time."""
+        self._flush()
+        held = Departure(due_ns, bytes_per_second=bytes_per_second)
+        self.departures.append(held)
+        self.timed = held.timed
+
+    def end(self, ending: Ending) -> None:
+        """Let the connection end when all that was added has left; what is added later does not."""
+        self._flush()
+        self.departures[-1].ending = ending
+        self.hold(0)
+
+    def finish(self) -> Sequence[Departure]:
+        """Return the departures; nothing is added any more."""
+        self._flush()
+        return self.departures
+
+    def _flush(self) -> None:
+        if self._start < self._stop:
+            self.departures[-1].pieces.append(part(self._chunk, self._start, self._stop))
+        self._chunk, self._start, self._stop = b"", 0, 0

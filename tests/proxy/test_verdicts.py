@@ -1,0 +1,305 @@
+"""What a rule decides is carried out: hold, drop, respond in order, replace, end in the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import pytest
+
+from kproxy.exchange.entries import FAULTED, INJECTED, REWRITTEN, UNANSWERED, Side
+from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.settings import Settings
+from kproxy.proxy.verdicts import Ending, RequestContext, RequestVerdict, ResponseVerdict
+from tests.proxy.playing import BROKER, Player, end, heartbeat, heartbeat_answer, produce
+
+HEARTBEAT = 12
+SECOND = 1_000_000_000
+
+
+@attrs.define(eq=False)
+class ByCorrelationId:
+    """Rules for the tests: a verdict per correlation id of a Heartbeat."""
+
+    verdicts: dict[int, RequestVerdict] = attrs.field(factory=dict)
+    shown: list[RequestContext] = attrs.field(factory=list)
+    ended: list[int] = attrs.field(factory=list)
+
+    def wants(self, api_key: int, api_version: int) -> bool:
+        return api_key == HEARTBEAT
+
+    def on_request(self, context: RequestContext, frame: bytes, now: int) -> RequestVerdict | None:
+        self.shown.append(context)
+        return self.verdicts.get(int.from_bytes(frame[8:12], signed=True))
+
+    def closed(self, connection: int) -> None:
+        self.ended.append(connection)
+
+
+def player(**verdicts: RequestVerdict) -> Player:
+    """A machine with verdicts for correlation ids (`_3=…`), and one connection."""
+    rules = ByCorrelationId({int(name[1:]): verdict for name, verdict in verdicts.items()})
+    found = Player(cluster=Cluster(Settings([BROKER], listen_port=19092), rules))
+    found.connect()
+    return found
+
+
+def heartbeats(*correlation_ids: int) -> bytes:
+    return b"".join(map(heartbeat, correlation_ids))
+
+
+def answers(*correlation_ids: int) -> bytes:
+    return b"".join(map(heartbeat_answer, correlation_ids))
+
+
+def wait(player: Player, nanoseconds: int) -> None:
+    """Let time pass, waking the machine exactly when it wants to be woken."""
+    until = player.now + nanoseconds
+    while (due := player.cluster.next_wake) is not None and due <= until:
+        player.now = max(due, player.now)
+        player.perform(player.cluster.wake(player.now))
+    player.now = until
+
+
+def ours(correlation_id: int, error_code: int = 27) -> RequestVerdict:
+    """The broker gets nothing, the client our own response."""
+    response = ResponseVerdict(heartbeat_answer(correlation_id, error_code), fault_ids=(7,))
+    return RequestVerdict(frames=(), answer=response, fault_ids=(7,))
+
+
+def changed(**verdict) -> RequestVerdict:
+    """The broker's response becomes this."""
+
+    def respond(frame: bytes, now: int) -> ResponseVerdict:
+        return ResponseVerdict(fault_ids=(7,), **verdict)
+
+    return RequestVerdict(respond=respond, fault_ids=(7,))
+
+
+@pytest.fixture(params=["at once", "byte by byte"])
+def feed(request: pytest.FixtureRequest) -> Callable[[Callable[[bytes], None], bytes], None]:
+    """Bytes arrive in one chunk, or each by itself."""
+
+    def feed(to: Callable[[bytes], None], data: bytes) -> None:
+        size = len(data) if request.param == "at once" else 1
+        for start in range(0, len(data), size):
+            to(data[start : start + size])
+
+    return feed
+
+
+# ---- hold
+
+
+def test_a_held_request_leaves_when_it_is_due_and_no_earlier(feed) -> None:
+    play = player(_2=RequestVerdict(delay_ns=SECOND))
+    feed(play.client, heartbeats(1, 2, 3))
+    arrived = play.frames(Side.CLIENT)[1].received_ns
+    assert play.to_broker() == heartbeat(1)
+    assert play.cluster.next_wake == arrived + SECOND
+    play.perform(play.cluster.wake(arrived + SECOND - 1))
+    assert play.to_broker() == heartbeat(1)
+    play.perform(play.cluster.wake(arrived + SECOND))
+    assert play.to_broker() == heartbeats(1, 2, 3)
+
+
+def test_while_a_request_is_held_other_connections_and_later_responses_go_on(feed) -> None:
+    play = player(_2=RequestVerdict(delay_ns=SECOND))
+    play.connect(2)
+    feed(play.client, heartbeats(1, 2))
+    feed(play.broker, answers(1))
+    assert play.to_client() == answers(1)
+    play.client(heartbeats(5, 6), 2)
+    play.broker(answers(5, 6), 2)
+    assert play.to_client(2) == answers(5, 6) and play.to_broker(2) == heartbeats(5, 6)
+    wait(play, SECOND)
+    feed(play.broker, answers(2))
+    assert play.to_client() == answers(1, 2)
+
+
+def test_a_held_response_holds_those_behind_it_and_nothing_else(feed) -> None:
+    play = player(_1=changed(delay_ns=SECOND))
+    play.connect(2)
+    feed(play.client, heartbeats(1, 2))
+    feed(play.broker, answers(1, 2))
+    assert play.to_client() == b"" and play.to_broker() == heartbeats(1, 2)
+    play.client(heartbeats(3))
+    assert play.to_broker() == heartbeats(1, 2, 3)
+    wait(play, SECOND)
+    assert play.to_client() == answers(1, 2)
+
+
+def test_what_is_delayed_pauses_its_own_connection_and_resumes_it() -> None:
+    play = player(_1=RequestVerdict(delay_ns=SECOND))
+    play.client(heartbeats(1) + produce(1, correlation_id=2, size=2 << 20))
+    assert play.paused == {(1, Side.CLIENT)}
+    wait(play, SECOND)
+    assert play.paused == set() and len(play.to_broker()) > 2 << 20
+
+
+def test_a_rate_lets_bytes_leave_no_faster() -> None:
+    size = len(answers(1))
+    play = player(_1=changed(bytes_per_second=size))
+    play.client(heartbeats(1, 2))
+    play.broker(answers(1, 2))
+    wait(play, SECOND // 2)
+    assert 0 < len(play.to_client()) <= size * 0.6
+    wait(play, SECOND)
+    assert play.to_client() == answers(1, 2)
+
+
+# ---- drop
+
+
+def test_a_dropped_request_never_arrives_and_is_recorded(feed) -> None:
+    play = player(_2=RequestVerdict(frames=(), fault_ids=(7,)))
+    feed(play.client, heartbeats(1, 2, 3))
+    assert play.to_broker() == heartbeats(1, 3)
+    feed(play.broker, answers(1, 3))
+    assert play.to_client() == answers(1, 3)
+    request = play.frames(Side.CLIENT)[1]
+    assert request.data == heartbeat(2) and request.flags & FAULTED and request.sent_ns == 0
+    (closing,) = [frame for frame in play.frames(Side.BROKER) if frame.flags & UNANSWERED]
+    assert closing.number == request.number and closing.fault_ids == (7,)
+
+
+def test_a_dropped_response_never_arrives_and_is_recorded(feed) -> None:
+    play = player(_2=changed(dropped=True))
+    feed(play.client, heartbeats(1, 2, 3))
+    feed(play.broker, answers(1, 2, 3))
+    assert play.to_client() == answers(1, 3)
+    assert [frame.data for frame in play.frames(Side.BROKER)] == [*map(heartbeat_answer, (1, 2, 3))]
+    assert play.frames(Side.BROKER)[1].sent_ns == 0
+
+
+# ---- respond
+
+
+def test_our_own_response_waits_for_its_turn(feed) -> None:
+    play = player(_2=ours(2))
+    feed(play.client, heartbeats(1, 2, 3))
+    assert play.to_broker() == heartbeats(1, 3) and play.to_client() == b""
+    feed(play.broker, answers(1, 3))
+    assert play.to_client() == answers(1) + heartbeat_answer(2, 27) + answers(3)
+    response = play.frames(Side.BROKER)[1]
+    assert response.flags & INJECTED and response.flags & FAULTED and response.fault_ids == (7,)
+
+
+def test_our_own_response_leaves_at_once_if_nothing_is_pending(feed) -> None:
+    play = player(_1=ours(1), _2=ours(2))
+    feed(play.client, heartbeats(1, 2))
+    assert play.to_broker() == b""
+    assert play.to_client() == heartbeat_answer(1, 27) + heartbeat_answer(2, 27)
+
+
+def test_our_own_response_waits_while_another_has_left_in_part() -> None:
+    play = player(_2=ours(2))
+    play.client(heartbeats(1, 2))
+    play.broker(answers(1)[:9])
+    play.client(heartbeats(3))
+    assert play.to_client() == answers(1)[:9]
+    play.broker(answers(1)[9:])
+    assert play.to_client() == answers(1) + heartbeat_answer(2, 27)
+
+
+def test_a_client_that_half_closes_gets_our_own_response_first() -> None:
+    play = player(_1=RequestVerdict((), answer=ResponseVerdict(answers(1), delay_ns=SECOND)))
+    play.client(heartbeats(1))
+    end(play, Side.CLIENT)
+    assert play.eofs == [] and play.to_client() == b""
+    wait(play, SECOND)
+    assert play.to_client() == answers(1) and play.eofs == [(1, Side.BROKER)]
+
+
+# ---- replace
+
+
+def test_a_replaced_response_is_recorded_as_it_came_and_as_it_left(feed) -> None:
+    play = player(_2=changed(frame=heartbeat_answer(2, 27)))
+    feed(play.client, heartbeats(1, 2, 3))
+    feed(play.broker, answers(1, 2, 3))
+    assert play.to_client() == answers(1) + heartbeat_answer(2, 27) + answers(3)
+    response = play.frames(Side.BROKER)[1]
+    assert response.data == heartbeat_answer(2) and response.sent == heartbeat_answer(2, 27)
+    assert response.flags & REWRITTEN and response.flags & FAULTED
+
+
+def test_a_replaced_request_is_recorded_as_it_came_and_as_it_left(feed) -> None:
+    play = player(_2=RequestVerdict(frames=(heartbeat(9),), fault_ids=(7,)))
+    feed(play.client, heartbeats(1, 2, 3))
+    assert play.to_broker() == heartbeats(1, 9, 3)
+    request = play.frames(Side.CLIENT)[1]
+    assert request.data == heartbeat(2) and request.sent == heartbeat(9)
+
+
+def test_a_duplicated_request_is_answered_once(feed) -> None:
+    play = player(_2=RequestVerdict(frames=(heartbeat(2), heartbeat(2)), fault_ids=(7,)))
+    feed(play.client, heartbeats(1, 2, 3))
+    assert play.to_broker() == heartbeats(1, 2, 2, 3)
+    feed(play.broker, answers(1, 2, 2, 3))
+    assert play.to_client() == answers(1, 2, 3)
+    numbers = [frame.number for frame in play.frames(Side.CLIENT)]
+    assert sorted(numbers) == sorted(set(numbers)) == [1, 2, 3, 4]
+
+
+# ---- end
+
+
+@pytest.mark.parametrize(("ending", "abrupt"), [(Ending.DISCONNECT, False), (Ending.RESET, True)])
+def test_a_connection_ends_in_the_middle_of_a_response(ending: Ending, abrupt: bool, feed) -> None:
+    play = player(_2=changed(ending=ending, ending_bytes=6))
+    feed(play.client, heartbeats(1, 2, 3))
+    play.broker(answers(1, 2, 3))
+    assert play.to_client() == answers(1) + answers(2)[:6]
+    assert play.closed == {1: abrupt}
+    (note,) = play.notes("closed")
+    assert note.body["how"].startswith("fault")
+
+
+def test_a_connection_ends_instead_of_a_request(feed) -> None:
+    play = player(_2=RequestVerdict(ending=Ending.DISCONNECT, delay_ns=SECOND, fault_ids=(7,)))
+    feed(play.client, heartbeats(1, 2, 3))
+    assert play.to_broker() == heartbeats(1) and play.closed == {}
+    wait(play, SECOND)
+    assert play.to_broker() == heartbeats(1) and play.closed == {1: False}
+    ends = [frame for frame in play.frames(Side.BROKER) if frame.flags & UNANSWERED]
+    assert sorted(frame.number for frame in ends) == [1, 2, 3]
+
+
+def test_a_black_hole_swallows_both_directions_until_a_side_ends() -> None:
+    play = player(_2=RequestVerdict(ending=Ending.BLACKHOLE, fault_ids=(7,)))
+    play.client(heartbeats(1, 2, 3))
+    play.broker(answers(1))
+    assert play.to_broker() == heartbeats(1) and play.to_client() == b"" and play.closed == {}
+    end(play, Side.CLIENT)
+    assert play.closed and play.eofs == []
+
+
+# ---- the rules themselves
+
+
+def test_rules_may_change_while_connections_stand() -> None:
+    play = player()
+    rules = ByCorrelationId({2: ours(2)})
+    play.client(heartbeats(2))
+    play.cluster.set_rules(rules)
+    play.client(heartbeats(2))
+    play.cluster.set_rules(None)
+    play.client(heartbeats(2))
+    assert play.to_broker() == heartbeats(2, 2) and len(rules.shown) == 1
+    play.broker(answers(2, 2))
+    assert play.to_client() == answers(2) + heartbeat_answer(2, 27) + answers(2)
+
+
+def test_rules_are_told_who_asks_and_when_it_ends() -> None:
+    play = player()
+    play.client(heartbeats(1))
+    rules = play.cluster._rules
+    assert isinstance(rules, ByCorrelationId)
+    (context,) = rules.shown
+    assert (context.connection, context.number, context.node_id) == (1, 1, None)
+    assert context.client_address == "127.0.0.1:5000"
+    end(play, Side.CLIENT)
+    play.broker(answers(1))
+    end(play, Side.BROKER)
+    assert rules.ended == [1]
