@@ -400,9 +400,7 @@ def _address(
     """Parse HOST:PORT; an IPv6 host stands in brackets."""
     text = text.strip()
     host, colon, port_text = text.rpartition(":")
-    if text.startswith("[") and text.endswith("]"):
-        host, port_text = text, ""
-    elif not colon:
+    if (text.startswith("[") and text.endswith("]")) or not colon:
         host, port_text = text, ""
     bracketed = host.startswith("[") and host.endswith("]")
     if bracketed:

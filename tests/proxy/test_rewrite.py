@@ -271,7 +271,7 @@ def test_a_response_that_cannot_be_walked_passes_as_it_came() -> None:
 
 def test_the_test_mode_sees_a_foreign_address() -> None:
     frame = response(3, 9, metadata(*BROKERS))
-    with pytest.raises(leak.Leak, match="kafka-1.internal.example:9092"):
+    with pytest.raises(leak.Leak, match=r"kafka-1\.internal.example:9092"):
         leak.check(frame, 3, 9, {("127.0.0.1", 19092)}, [])
 
 

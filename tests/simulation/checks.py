@@ -130,10 +130,11 @@ def _check_notes(world: World, link: Link, notes: list[Note]) -> dict[str, Any]:
 
 def _check_requests(link: Link, requests: list[Frame], certain: bool) -> None:
     """Each request is recorded as it came, and what was fed to the machine is all there."""
-    position = count = 0
+    position = 0
     numbers = [frame.number for frame in requests]
     assert numbers == sorted(set(numbers))
-    for frame, step in itertools.zip_longest(requests, link.script[: link.asked]):
+    both = itertools.zip_longest(requests, link.script[: link.asked])
+    for count, (frame, step) in enumerate(both):
         fed = link.fed[Side.CLIENT] - position
         if step is None or fed < len(step.request):
             # What comes behind the last whole request.
@@ -149,7 +150,6 @@ def _check_requests(link: Link, requests: list[Frame], certain: bool) -> None:
         _check_request(frame, step)
         position += len(step.request)
         assert frame.received_ns == _when(link, Side.CLIENT, position)
-        count += 1
 
 
 def _check_cut_off(frame: Frame, part: bytes, step: Step | None) -> None:
