@@ -110,11 +110,6 @@ def _add_run(commands) -> None:
         help="serve metrics for Prometheus at http://HOST:PORT/metrics (port 0 takes any); where"
         " other machines reach it, requests must carry the token in KPROXY_CONTROL_TOKEN as Bearer",
     )
-    run.add_argument(
-        "--check-addresses",
-        action="store_true",
-        help="for tests: end with an error if a response carries an address that is not ours",
-    )
     run.set_defaults(run=_run)
 
 
@@ -243,7 +238,6 @@ def _run(options: argparse.Namespace) -> int:
         request_bytes_max=_parsed(options.request_bytes_max, "--request-bytes-max", _size),
         # A SASL token may go without an answer, which shows only when the next request has one.
         pending_requests_max=_count(options.pending_requests_max, "--pending-requests-max", 2),
-        check_addresses=options.check_addresses,
     )
     if not settings.bootstrap:
         raise UsageError("--bootstrap names no address; give HOST:PORT")
@@ -309,7 +303,7 @@ def _serve(serve_options, live: bool) -> int:
         summary = trio.run(serve.serve, serve_options, ready, log, _live_view() if live else None)
     except (serve.UnresolvedBootstrap, serve.ControlUnguarded) as error:
         raise UsageError(str(error)) from error
-    except (ListenError, RecordingError, serve.AddressLeak, serve.RecordingFailed) as error:
+    except (ListenError, RecordingError, serve.RecordingFailed) as error:
         return _say(f"kproxy run: {error}", 1)
     except FileExistsError as error:
         why = f"{error.filename} exists and is not overwritten; give another --record"

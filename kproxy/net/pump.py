@@ -35,7 +35,6 @@ from kproxy.proxy.actions import (
     Close,
     Dial,
     Eof,
-    Fail,
     Listen,
     Log,
     Pause,
@@ -93,13 +92,12 @@ class Pump:
         self._nursery: trio.Nursery
         self._accepting: trio.Nursery
         self._empty = trio.Event()
-        self.failure = ""
         """Why `serve` ended by itself: a foreign address, in the test mode."""
         self.draining = False
         """Whether `drain` was called."""
 
     async def serve(self, listeners: list[trio.SocketListener]) -> None:
-        """Accept and pump until cancelled, or until `drain` or a failure has ended it."""
+        """Accept and pump until cancelled, or until `drain` has ended it."""
         try:
             async with trio.open_nursery() as self._nursery:
                 async with trio.open_nursery() as self._accepting:
@@ -364,9 +362,6 @@ class Pump:
                 self._pause(action.connection, kind is Pause)
             elif kind is Log:
                 self._log(action.text)
-            elif kind is Fail:
-                self.failure = action.text
-                self._nursery.cancel_scope.cancel()
         while self._lost:
             # Only now, so that what the actions record comes before the end of its connection.
             self._broken(*self._lost.pop())

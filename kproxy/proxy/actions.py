@@ -6,7 +6,7 @@ in order. Its events are its methods::
     accepted · dialled · receive · closed · listening · wake
           │
           ▼
-    Dial · Send · Eof · Pause · Resume · Close · Listen · Record · Log · Fail
+    Dial · Send · Eof · Pause · Resume · Close · Listen · Record · Log
 
 Every action that concerns a connection names it, so an event on one connection may act on others.
 """
@@ -96,11 +96,4 @@ class Log:
     text: str
 
 
-@attrs.define(eq=False)
-class Fail:
-    """Stop the proxy: a promise was broken (only made in the test mode `check_addresses`)."""
-
-    text: str
-
-
-Action = Dial | Send | Eof | Pause | Resume | Close | Listen | Record | Log | Fail
+Action = Dial | Send | Eof | Pause | Resume | Close | Listen | Record | Log

@@ -10,7 +10,7 @@
        └── Connection …
           │
           ▼
-    [Dial, Send, Eof, Pause, Resume, Close, Listen, Record, Log, Fail]
+    [Dial, Send, Eof, Pause, Resume, Close, Listen, Record, Log]
 
 Invariants: it knows no socket, file, clock or chance; time (`now`, integer nanoseconds) and
 everything else come as arguments. Node ids and the cluster id are never changed, because clients
@@ -21,10 +21,9 @@ the same port after every restart, and no response names a node before its liste
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kproxy.exchange.entries import Side
-from kproxy.proxy import leak
 from kproxy.proxy.actions import Action, Address, Dial, Listen, Log
 from kproxy.proxy.connection import Connection
 from kproxy.proxy.nodes import Nodes
@@ -86,11 +85,8 @@ class Cluster:
             "broker_address": None,
         }
         advertised = self._nodes.advertised(host)
-        check = None
-        if self._settings.check_addresses:
-            check = self._checker(advertised, (host, local_address[1] if node_id is None else 0))
         self._connections[number] = Connection(
-            number, about, self._settings, self._numbers, self._nodes, advertised, check, now
+            number, about, self._settings, self._numbers, self._nodes, advertised, now
         )
         if self._next_idle_check is None:
             self._next_idle_check = now + _WAKE_NS
@@ -221,13 +217,6 @@ class Cluster:
             return fixed or 0
         port = self._settings.listen_port + 1 + node_id
         return port if port <= _PORT_MAX else 0
-
-    def _checker(self, advertised: Mapping[int, Address], bootstrap: Address):
-        def check(frame: bytes, api_key: int, api_version: int) -> None:
-            theirs = [node.broker for node in self._nodes.by_id.values()]
-            leak.check(frame, api_key, api_version, {*advertised.values(), bootstrap}, theirs)
-
-        return check
 
 
 def _name(node_id: int | None) -> str:

@@ -28,17 +28,15 @@ from kproxy.proxy.actions import (
     Address,
     Close,
     Eof,
-    Fail,
     Log,
     Pause,
     Record,
     Resume,
     Send,
 )
-from kproxy.proxy.leak import Leak
 from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.requests import RequestStream
-from kproxy.proxy.responses import Check, ResponseStream
+from kproxy.proxy.responses import ResponseStream
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.stream import Output, Violation
 
@@ -56,14 +54,13 @@ class Connection:
         numbers: Iterator[int],
         nodes: Nodes,
         advertised: Mapping[int, Address],
-        check: Check | None,
         now: int,
     ) -> None:
         self.number = number
         self.about = about
         """What the recording says of it: node id, client address, listener, broker address."""
         self.pending: deque[PendingRequest] = deque()
-        self.responses = ResponseStream(number, self.pending, nodes, advertised, check)
+        self.responses = ResponseStream(number, self.pending, nodes, advertised)
         self._requests = RequestStream(number, numbers, self.pending, settings.request_bytes_max)
         self._pending_max = settings.pending_requests_max
         self._paused = False
@@ -103,8 +100,6 @@ class Connection:
                 *self._passed(side, out),
                 *self._end(side, "violation", str(error), now),
             ]
-        except Leak as error:
-            return [Fail(str(error))]
         actions = self._passed(side, out, len(data))
         if side is Side.BROKER:
             self._after_responses(actions, now)
@@ -125,8 +120,6 @@ class Connection:
                 *self._passed(Side.BROKER, out),
                 *self._end(Side.BROKER, "violation", str(error), now),
             ]
-        except Leak as error:
-            return [Fail(str(error))]
         actions = self._passed(Side.BROKER, out)
         self._after_responses(actions, now)
         return actions

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -67,7 +67,6 @@ _FRONT_BYTES = 4096
 _REMEMBERED_BYTES_MAX = 16 << 10
 _SIZE = struct.Struct(">i")
 
-Check = Callable[[bytes, int, int], None]
 """Looks for foreign addresses in a response as it is sent on; the test mode."""
 
 
@@ -97,13 +96,11 @@ class ResponseStream:
         pending: deque[PendingRequest],
         nodes: Nodes,
         advertised: Mapping[int, Address],
-        check: Check | None,
     ) -> None:
         self._connection = connection
         self._pending = pending
         self._nodes = nodes
         self._advertised = advertised
-        self._check = check
         self._rest = b""
         self._partial: Partial | None = None
         self._held: AddressFields | None = None
@@ -172,8 +169,6 @@ class ResponseStream:
         pending, unpack = self._pending, _START.unpack_from
         end = len(data)
         times = run = None
-        if self._check:  # the test mode looks at every frame, which is done elsewhere
-            return position, kept
         while pending and end - position >= _START_BYTES:
             size, correlation_id = unpack(data, position)
             stop = position + 4 + size
@@ -249,7 +244,7 @@ class ResponseStream:
         if found & ADDRESSES:
             front = min(position + 4 + size, position + _FRONT_BYTES)
             self._hold(frame, found, data[position:front])
-        self._partial.whole = self._held is not None or self._check is not None
+        self._partial.whole = self._held is not None
         return True
 
     def _hold(self, frame: Frame, found: int, front: bytes) -> None:
@@ -299,8 +294,6 @@ class ResponseStream:
             frame.flags |= OPAQUE
         if found & HANDSHAKE and frame.data[8:10] != b"\0\0":
             self.refused_tokens = frame.number
-        if self._check:
-            self._check(frame.data, frame.api_key, frame.api_version)
         if found & SECRET_RESPONSE:
             redact_frame(frame, partial)
         self._tail = None
@@ -323,9 +316,6 @@ class ResponseStream:
         if self.waiting:
             return
         self._parked = None
-        if self._check:
-            whole = frame.data[: self._tail.offset] + sent if self._tail else sent
-            self._check(whole, frame.api_key, frame.api_version)
         self._held = self._tail = None
         out.pieces.append(sent)
         _record(frame, changes, out)

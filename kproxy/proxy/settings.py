@@ -29,5 +29,3 @@ class Settings:
     """With so many requests unanswered on a connection its client is not read from."""
     nodes_max: int = 1000
     """The most brokers that get a listener."""
-    check_addresses: bool = False
-    """The test mode: fail if a response carries an address that is not ours."""

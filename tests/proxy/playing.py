@@ -16,7 +16,6 @@ from kproxy.proxy.actions import (
     Close,
     Dial,
     Eof,
-    Fail,
     Listen,
     Log,
     Pause,
@@ -64,7 +63,6 @@ class Player:
     paused: set = attrs.field(factory=set)
     closed: dict = attrs.field(factory=dict)
     logs: list = attrs.field(factory=list)
-    failed: list = attrs.field(factory=list)
     now: int = 1_000_000_000
 
     def __attrs_post_init__(self) -> None:
@@ -142,8 +140,6 @@ class Player:
                     self.closed[action.connection] = action.abrupt
                 case Log():
                     self.logs.append(action.text)
-                case Fail():
-                    self.failed.append(action.text)
 
     def open(self, node_id: int) -> None:
         """Open the listener that was asked for."""

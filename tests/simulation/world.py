@@ -33,7 +33,6 @@ from kproxy.proxy.actions import (
     Close,
     Dial,
     Eof,
-    Fail,
     Listen,
     Log,
     Pause,
@@ -62,9 +61,11 @@ class World:
         rng = self.rng = random.Random(seed)
         self.now = START_NS + rng.randrange(10**9)
         self.settings = self._settings()
+        self.readable = rng.random() < 0.3
+        """Whether brokers send only what can be decoded, so that no address may slip through."""
         self.cluster = Cluster(self.settings)
         self.filler = Filler(rng, self.address)
-        self.scripts = Scripts(rng, self.filler, not self.settings.check_addresses)
+        self.scripts = Scripts(rng, self.filler, not self.readable)
         # Of a response that names too many brokers some are learnt.
         self.scripts.uncertain = self.settings.nodes_max < 1000
         self.brokers: dict[int, Address] = {}
@@ -77,7 +78,6 @@ class World:
         self.links: list[Link] = []
         self.recorded: list[Entry] = []
         self.logs: list[str] = []
-        self.failures: list[str] = []
         self.rested = False
         """Whether nothing more could happen when the end came."""
         self.disturbed: set[int] = set()
@@ -106,7 +106,6 @@ class World:
             idle_seconds=rng.choice((600, 5)),
             pending_requests_max=rng.randint(2, 5) if rng.random() < 0.15 else 1000,
             nodes_max=3 if rng.random() < 0.05 else 1000,
-            check_addresses=rng.random() < 0.3,
         )
 
     def tick(self) -> int:
@@ -335,8 +334,6 @@ class World:
                     self._listen(action)
                 case Log():
                     self.logs.append(action.text)
-                case Fail():
-                    self.failures.append(action.text)
         for link, side in gone:
             if not link.closed:
                 self.broken(link, side)
