@@ -92,7 +92,6 @@ class Pump:
         self._nursery: trio.Nursery
         self._accepting: trio.Nursery
         self._empty = trio.Event()
-        """Why `serve` ended by itself: a foreign address, in the test mode."""
         self.draining = False
         """Whether `drain` was called."""
 

@@ -67,8 +67,6 @@ _FRONT_BYTES = 4096
 _REMEMBERED_BYTES_MAX = 16 << 10
 _SIZE = struct.Struct(">i")
 
-"""Looks for foreign addresses in a response as it is sent on; the test mode."""
-
 
 @attrs.frozen
 class _Rewritten:

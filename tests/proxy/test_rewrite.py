@@ -248,6 +248,19 @@ def test_the_same_answer_again_gets_the_same_addresses_until_one_changes() -> No
         assert player.dialled[-1].addresses == (brokers[0][1:],)
 
 
+def test_an_answer_that_another_connection_contradicted_is_not_remembered() -> None:
+    """Broker 1 is at A, then at B, then at A again; who connects to it last must get to A."""
+    player = Player()
+    player.connect(1)
+    player.connect(2)
+    a, b = [(1, "a.example", 9092)], [(1, "b.example", 9092)]
+    for number, (connection, brokers) in enumerate([(1, a), (2, b), (1, a)], 1):
+        player.client(request(3, 9, messages.MetadataRequest(topics=None), number), connection)
+        player.broker(response(3, 9, metadata(*brokers), number), connection)
+        player.connect(10 + number, node_id=1)
+        assert player.dialled[-1].addresses == (brokers[0][1:],)
+
+
 def test_a_trailing_byte_is_kept() -> None:
     """librdkafka's mock cluster sends Metadata 9+ with one byte too many."""
     frame = bytearray(response(3, 9, metadata(*BROKERS)) + b"\0")
