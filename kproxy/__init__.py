@@ -13,6 +13,7 @@ Data flows one way, and the rooms show it::
     recording/  the file
     net/        sockets, the pump between them and the machine, the recorder's task
     view/       what people look at
+    commands/   what people type
 
 A room imports only the rooms above it. `protocol`, `exchange` and `proxy` know no socket, file,
 clock or chance; trio lives in `net` and in what starts it.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Zµ]*)\s*")
 
@@ -52,12 +53,11 @@ def parse_seconds(text: str) -> float:
     return _parse(text, _SECONDS, "a duration such as 300ms or 1h")
 
 
-def _parse(text: str, units: dict[str, float], expected: str) -> float:
+def _parse(text: str, units: Mapping[str, float], expected: str) -> float:
     found = _QUANTITY.fullmatch(text)
-    unit = found and units.get(found[2].lower())
-    if not unit:
+    if not found or found[2].lower() not in units:
         raise ValueError(f"{text!r} is not {expected}")
-    return float(found[1]) * unit
+    return float(found[1]) * units[found[2].lower()]
 
 
 def format_bytes(size: int) -> str:

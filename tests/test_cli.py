@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+import kproxy.commands
 from kproxy import __version__
-from kproxy.cli import main
+from kproxy.cli import COMMANDS, main
 
 DEMO = Path(__file__).parent.parent / "recordings" / "demo.mcap"
 
@@ -77,6 +78,37 @@ def test_a_mistake_in_what_was_typed_is_one_line_and_exit_code_2(
     assert (code, out) == (2, "")
     assert words in err
     assert err.count("\n") == 1 and err.startswith("kproxy")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_wrong_option_points_to_the_help_of_its_command(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    needed = {"run": ["--bootstrap", "a:1"], "show": ["x"], "recover": ["x"]}.get(command, [])
+    code, _, err = said(capsys, command, *needed, "--wat")
+    assert code == 2
+    assert err == f"kproxy {command}: unrecognized arguments: --wat (see kproxy {command} --help)\n"
+    code, out, _ = said(capsys, command, "--help")
+    assert code == 0 and out.startswith(f"usage: kproxy {command}") and "--help" in out
+    assert all(name in out for name in needed if name.startswith("--"))
+
+
+def test_each_command_is_a_module_and_each_module_a_command() -> None:
+    folder = Path(kproxy.commands.__file__).parent
+    modules = {path.stem for path in folder.glob("*.py") if "def add_options(" in path.read_text()}
+    assert modules == set(COMMANDS)
+
+
+def test_help_and_mistakes_load_no_more_than_they_must() -> None:
+    code = (
+        "import sys, contextlib, kproxy.cli\n"
+        "for typed in (['--help'], ['run', '--help'], ['run', '--wat'], ['show']):\n"
+        "    with contextlib.suppress(SystemExit):\n"
+        "        kproxy.cli.main(typed)\n"
+        "print(*sorted({'attrs', 'trio', 'kproxy.protocol', 'kproxy.net'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == ""
 
 
 @pytest.mark.parametrize("command", ["show", "recover"])

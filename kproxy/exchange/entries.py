@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import attrs
 
@@ -84,6 +84,7 @@ def coalesced(pieces: Iterable[bytes | memoryview]) -> list[bytes | memoryview]:
     return joined
 
 
+@final
 @attrs.define(eq=False)
 class Frame:
     """One frame as its sender sent it, or a piece of one."""
@@ -174,6 +175,7 @@ class PendingRequest(NamedTuple):
     """What a rule decided about it (`proxy.verdicts.RequestVerdict`), or None."""
 
 
+@final
 @attrs.define(eq=False)
 class Run:
     """Frames that stood one behind the other in one chunk."""
@@ -237,6 +239,7 @@ CONNECTIONS = "connections"
 EVENTS = "events"
 
 
+@final
 @attrs.frozen
 class Note:
     """Something that happened beside the frames; its body is one JSON object.

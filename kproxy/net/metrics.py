@@ -1,7 +1,7 @@
 """What the proxy counts, in Prometheus' text format.
 
-Nothing is counted for this: every metric is a row of a table, read from what the pump, the machine,
-the recorder and the recording know anyway when somebody asks. So the bytes that pass pay nothing.
+Nothing is counted for this: every metric is an attribute of what the pump, the machine, the
+recorder and the recording know anyway, read when somebody asks. So the bytes that pass pay nothing.
 
 Names: units at the end, `_total` on what only grows, labels from the vocabulary of `kproxy show
 --json`. All of it is valid OpenMetrics as well.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 
 import attrs
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -37,73 +38,72 @@ class Sources:
     recording: Recording | None
 
 
-_Row = tuple[type[Metric], str, str, Callable[[Sources], float]]
+_Row = tuple[str, type[CounterMetricFamily] | type[GaugeMetricFamily], str, str]
+"""A metric: its name, its kind, the attribute of `Sources` that it is, its help."""
+
+_COUNTER, _GAUGE = CounterMetricFamily, GaugeMetricFamily
 
 _PASSING: list[_Row] = [
+    ("kproxy_connections_open", _GAUGE, "pump.connections_open", "Clients that are connected."),
     (
-        GaugeMetricFamily,
-        "kproxy_connections_open",
-        "Clients that are connected.",
-        lambda from_: from_.pump.connections_open,
-    ),
-    (
-        GaugeMetricFamily,
         "kproxy_connections_max",
+        _GAUGE,
+        "pump.connections_max",
         "The most clients at once (--connections-max, or what ulimit -n allows).",
-        lambda from_: from_.pump.connections_max,
     ),
     (
-        CounterMetricFamily,
         "kproxy_connections_accepted",
+        _COUNTER,
+        "pump.connections_accepted",
         "Connections of clients that were taken on.",
-        lambda from_: from_.pump.connections_accepted,
     ),
     (
-        CounterMetricFamily,
         "kproxy_connections_refused",
+        _COUNTER,
+        "pump.connections_refused",
         "Connections of clients that were closed at once, because there were too many.",
-        lambda from_: from_.pump.connections_refused,
     ),
 ]
 
 _RECORDING: list[_Row] = [
     (
-        CounterMetricFamily,
         "kproxy_frames_recorded",
+        _COUNTER,
+        "recorder.frames_recorded",
         "Frames, and pieces of large ones, that are in the recording.",
-        lambda from_: from_.recorder.frames_recorded,
     ),
     (
-        CounterMetricFamily,
         "kproxy_frames_lost",
+        _COUNTER,
+        "recorder.frames_lost",
         "Frames, and pieces of large ones, that passed and could not be recorded.",
-        lambda from_: from_.recorder.frames_lost,
     ),
     (
-        CounterMetricFamily,
         "kproxy_frames_lost_bytes",
+        _COUNTER,
+        "recorder.frame_bytes_lost",
         "Size of the frames that could not be recorded.",
-        lambda from_: from_.recorder.frame_bytes_lost,
     ),
     (
-        CounterMetricFamily,
         "kproxy_recording_bytes",
+        _COUNTER,
+        "recording.bytes_written",
         "Written to the files of the recording.",
-        lambda from_: from_.recording.bytes_written,
     ),
     (
-        GaugeMetricFamily,
         "kproxy_backlog_bytes",
+        _GAUGE,
+        "recorder.backlog_bytes",
         "Memory that holds what the disk has not taken yet.",
-        lambda from_: from_.recorder.backlog_bytes,
     ),
     (
-        GaugeMetricFamily,
         "kproxy_backlog_max_bytes",
+        _GAUGE,
+        "recorder.backlog_bytes_max",
         "What is over it is lost (--backlog-bytes-max).",
-        lambda from_: from_.recorder.backlog_bytes_max,
     ),
 ]
+"""Only where there is a recording."""
 
 
 class _Proxy:
@@ -117,8 +117,8 @@ class _Proxy:
         sources = self._sources
         yield InfoMetricFamily("kproxy_build", "This program.", {"version": __version__})
         recording = sources.recording
-        for family, name, text, value in _PASSING + (_RECORDING if recording else []):
-            yield family(name, text, value=value(sources))
+        for name, kind, attribute, text in _PASSING + (_RECORDING if recording else []):
+            yield kind(name, text, value=attrgetter(attribute)(sources))
         if recording:
             text = "The file that is being written."
             path = os.fsencode(recording.paths[-1]).decode("utf-8", "backslashreplace")

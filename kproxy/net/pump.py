@@ -92,13 +92,11 @@ class Pump:
         self._nursery: trio.Nursery
         self._accepting: trio.Nursery
         self._empty = trio.Event()
-        self.failure = ""
-        """Why `serve` ended by itself: a foreign address, in the test mode."""
         self.draining = False
         """Whether `drain` was called."""
 
     async def serve(self, listeners: list[trio.SocketListener]) -> None:
-        """Accept and pump until cancelled, or until `drain` or a failure has ended it."""
+        """Accept and pump until cancelled, or until `drain` has ended it."""
         try:
             async with trio.open_nursery() as self._nursery:
                 async with trio.open_nursery() as self._accepting:

@@ -305,7 +305,7 @@ def _layout(
             absent.append(field)
             continue
         is_struct = field.element not in PRIMITIVES
-        below = path + (field.name,)
+        below = (*path, field.name)
         slot = Slot(
             field=field,
             name=field.name,

@@ -81,7 +81,7 @@ class Direct:
         view, stop = memoryview(self._buffer), start
         for buffer in buffers:
             rest = memoryview(buffer)
-            while len(rest):
+            while rest:
                 size = min(len(rest), _BUFFER_BYTES - stop)
                 view[stop : stop + size] = rest[:size]
                 rest = rest[size:]

@@ -436,7 +436,7 @@ class Scan:
         actual = head + self.file.read(len(expected) - len(head))
         rest = self.file.read(1)
         if not expected.startswith(actual):
-            self.offset += len(os.path.commonprefix([actual, expected]))
+            self.offset += len(os.path.commonprefix([actual, expected]))  # noqa: RUF071 (bytes)
             raise self.damage(self.offset, "the summary at its end does not match what it holds")
         self.offset += len(actual)
         if rest:

@@ -118,8 +118,7 @@ def _write(paths: Sequence[Path | str], as_line: Callable[[Exchange], str], out:
         out.reconfigure(errors="backslashreplace")
     notices: list[str] = []
     try:
-        for exchange in pair(_noticing(paths, notices)):
-            out.write(as_line(exchange) + "\n")
+        out.writelines(as_line(exchange) + "\n" for exchange in pair(_noticing(paths, notices)))
     except BrokenPipeError:
         # Whoever read our output (`| head`) has seen enough. What is still in the buffer must go
         # somewhere, or the interpreter complains about it at exit.

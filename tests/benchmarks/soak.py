@@ -372,8 +372,10 @@ def verdict(soak: Soak, total: Counts, missing: dict[str, int], log: str) -> lis
     found.append(
         (
             bool(whole),
-            f"recording: {total.requests} requests, the last one has number {total.highest},"
-            f" {total.lost} frames lost; kproxy says: {said[0] if said else 'nothing'}",
+            (
+                f"recording: {total.requests} requests, the last one has number {total.highest},"
+                f" {total.lost} frames lost; kproxy says: {said[0] if said else 'nothing'}"
+            ),
         )
     )
     for library, count in missing.items():

@@ -370,9 +370,9 @@ def test_sasl_tokens_without_a_header():
 
 
 def test_faults_are_named_by_their_rules():
-    asked = heartbeat(flags=FAULTED, fault_id=2)
+    asked = heartbeat(flags=FAULTED, fault_ids=(2,))
     for fault_id, expected in ((2, [2]), (7, [2, 7])):
-        answered = response(asked, ALIVE, flags=FAULTED, fault_id=fault_id)
+        answered = response(asked, ALIVE, flags=FAULTED, fault_ids=(fault_id,))
         (exchange,) = pair([asked, answered])
         assert exchange.faults == expected
 

@@ -165,7 +165,7 @@ def test_bootstrap_addresses_are_tried_in_turn(mortal: kafka.Kafka, tmp_path: Pa
 
 def test_one_broker_of_three_may_be_the_one_that_answers(mock_brokers: str, tmp_path: Path) -> None:
     (dead,) = free_ports(1)
-    last = mock_brokers.split(",")[-1]
+    last = mock_brokers.rsplit(",", maxsplit=1)[-1]
     with proxies.running(f"127.0.0.1:{dead},{last}", tmp_path) as proxy:
         seen = brokers_seen(proxy.bootstrap)
         assert list(seen) == [1, 2, 3]

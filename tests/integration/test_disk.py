@@ -74,7 +74,7 @@ def check(proxy: proxies.Proxy, hearts: beats.Hearts) -> None:
         [proxies.KPROXY, "show", proxy.recording], capture_output=True, text=True, timeout=60
     )
     told = re.findall(
-        r"^kproxy show: (\d+) frames \(.*are not in the recording", shown.stderr, re.M
+        r"^kproxy show: (\d+) frames \(.*are not in the recording", shown.stderr, re.MULTILINE
     )
     assert shown.returncode == 0 and sum(map(int, told)) == len(missing)
 

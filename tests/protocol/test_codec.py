@@ -114,9 +114,9 @@ def test_unknown_apis_and_versions_are_named():
     assert not protocol.is_known(999, 0)
     assert not protocol.is_known(3, 99)
     assert not protocol.is_known(-1, -1)
-    with pytest.raises(ProtocolError, match="^api key 999 v0: unknown api key$"):
+    with pytest.raises(ProtocolError, match=r"^api key 999 v0: unknown api key$"):
         protocol.decode_request(framed(struct.pack(">hhih", 999, 0, 1, -1)))
-    with pytest.raises(ProtocolError, match="^MetadataResponse v99: unknown version$"):
+    with pytest.raises(ProtocolError, match=r"^MetadataResponse v99: unknown version$"):
         protocol.decode_response(framed(bytes(20)), 3, 99)
     assert protocol.api_name(999) == "Api999"
     assert protocol.api_name(3) == "Metadata"

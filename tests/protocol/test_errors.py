@@ -14,9 +14,9 @@ from tests.protocol.making import DATA
 def test_the_table_is_kafkas():
     with (DATA / "errors.tsv").open() as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
-    assert errors.ERRORS == {
+    assert {
         int(row["code"]): (row["name"], row["retriable"] == "true") for row in rows
-    }
+    } == errors.ERRORS
 
 
 def test_names_and_codes():

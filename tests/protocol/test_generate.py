@@ -86,7 +86,7 @@ def test_a_union_that_would_change_a_version_is_refused(tmp_path):
         definition = {"apiKey": 1, "type": "request", "name": "R", "validVersions": versions}
         texts.append(json.dumps(definition | {"flexibleVersions": "none", "fields": fields}))
     jars = [jar(tmp_path, "1.0", texts[0]), jar(tmp_path, "2.0", texts[1])]
-    with pytest.raises(SystemExit, match="R v0: the merged field list differs from 1.0's"):
+    with pytest.raises(SystemExit, match=r"R v0: the merged field list differs from 1.0's"):
         generate.generate(jars)
 
 
@@ -110,11 +110,15 @@ def test_the_report_reads_well(tmp_path):
         "    listeners: none → broker",
         "    ~ things []Thing 0+ → things []NewThing 0+",
         "        - old_id int32 0",
-        "        ~ name string 0+ nullable 1+ default null"
-        " → name string 0+ nullable 0+ default null",
+        (
+            "        ~ name string 0+ nullable 1+ default null"
+            " → name string 0+ nullable 0+ default null"
+        ),
         "        + id uuid 3+ key",
-        "    ~ zk_ready bool 2+ tag 0 2+ default false"
-        " → zk_ready bool 2+ tag 0 2+ default false topicName",
+        (
+            "    ~ zk_ready bool 2+ tag 0 2+ default false"
+            " → zk_ready bool 2+ tag 0 2+ default false topicName"
+        ),
     ]
     assert list(generate.report(after, after)) == []
     assert list(generate.report(before, {})) == ["- ThingRequest (key 3) is gone"]

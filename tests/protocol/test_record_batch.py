@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import struct
 import time
@@ -46,10 +47,8 @@ MAKERS: dict[str, Callable[[], bytes]] = {
 def total(data: bytes) -> None:
     """Do everything that can be done with `data`; only ProtocolError may come of it."""
     assert summary(data).batches >= 0
-    try:
+    with contextlib.suppress(ProtocolError):
         rebase(data, 5)
-    except ProtocolError:
-        pass
     try:
         found = batches(data)
     except ProtocolError as error:

@@ -63,7 +63,6 @@ class Player:
     paused: set = attrs.field(factory=set)
     closed: dict = attrs.field(factory=dict)
     logs: list = attrs.field(factory=list)
-    failed: list = attrs.field(factory=list)
     now: int = 1_000_000_000
 
     def __attrs_post_init__(self) -> None:

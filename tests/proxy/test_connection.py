@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 
 import pytest
@@ -130,7 +131,7 @@ def test_any_chunking_gives_the_same(size: int) -> None:
 def test_any_split_gives_the_same(client_cuts: list[int], broker_cuts: list[int]) -> None:
     def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
         edges = sorted({0, len(data), *cuts})
-        return [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+        return [data[a:b] for a, b in itertools.pairwise(edges)]
 
     player = session(pieces(CLIENT_BYTES, client_cuts), pieces(BROKER_BYTES, broker_cuts))
     assert player.to_broker() == WHOLE.to_broker()

@@ -75,9 +75,7 @@ def secret_frames(api: str, version: int) -> list[tuple[Side, bytes]]:
             ]
         case "AlterConfigs" | "IncrementalAlterConfigs":
             kind = getattr(m, f"{api}Request")
-            entry = (
-                kind.AlterableConfig if api == "IncrementalAlterConfigs" else kind.AlterableConfig
-            )
+            entry = kind.AlterableConfig
             resource_kind = kind.AlterConfigsResource
             configs = [
                 entry(name="cleanup.policy", value="compact"),

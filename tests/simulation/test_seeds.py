@@ -180,7 +180,7 @@ def _say_nothing_of_a_rewrite(patch) -> None:
 )
 def test_a_defect_is_found(defect, monkeypatch: pytest.MonkeyPatch) -> None:
     defect(monkeypatch)
-    with pytest.raises(Exception) as found:  # noqa: B017, PT011
+    with pytest.raises(Exception) as found:
         for seed in range(300):
             simulate(seed)
     assert "--seed" in found.value.__notes__[0]

@@ -100,7 +100,7 @@ def test_half_a_header():
 
 
 def test_faults():
-    asked = heartbeat(flags=FAULTED, fault_id=3)
+    asked = heartbeat(flags=FAULTED, fault_ids=(3,))
     answered = response(asked, messages.HeartbeatResponse())
     assert shown(asked, answered).endswith("m-1 → fault 3")
 

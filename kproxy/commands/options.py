@@ -1,0 +1,147 @@
+"""What may be typed as the value of an option: one function per kind, for argparse's `type=`.
+
+Each takes the text that was typed and returns the value. A text that is none is refused in one
+line that says what would be one; argparse puts the option's name before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from argparse import ArgumentTypeError
+from pathlib import Path
+
+from kproxy.units import parse_bytes, parse_seconds
+
+Address = tuple[str, int]
+"""Host and port."""
+
+CAPTURES = Path("recordings/captures")
+"""Where recordings go that nobody has named; git ignores it."""
+
+_PORT_DEFAULT = 9092
+_PORT_MAX = 65_535
+_ROTATE_BYTES_MIN = 64 << 10
+_ROTATE_SECONDS_MIN = 1.0
+
+
+class UsageError(Exception):
+    """What was typed is wrong in a way that only shows when all of it is known."""
+
+
+def address(text: str, *, port_default: int | None = None, port_min: int = 1) -> Address:
+    """Parse HOST:PORT; an IPv6 host stands in brackets."""
+    text = text.strip()
+    host, colon, port_text = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port_text = text, ""
+    bracketed = host.startswith("[") and host.endswith("]")
+    if bracketed:
+        host = host[1:-1]
+    if not host:
+        raise ArgumentTypeError(f"{text!r}: the host is missing; give HOST:PORT")
+    if "/" in host or any(character.isspace() for character in host):
+        raise ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    if ":" in host and not bracketed:
+        raise ArgumentTypeError(f"{text!r}: write an IPv6 address in brackets, as in [::1]:9092")
+    if port_text:
+        return host, port(port_text, port_min=port_min)
+    if port_default is None:
+        raise ArgumentTypeError(f"{text!r}: the port is missing; give HOST:PORT")
+    return host, port_default
+
+
+def listen_address(text: str) -> Address:
+    """Parse HOST:PORT to listen at; port 0 takes any that is free."""
+    return address(text, port_min=0)
+
+
+def broker_addresses(text: str) -> list[Address]:
+    """Parse HOST:PORT[,…]; without a port it is 9092."""
+    parts = [part for part in text.split(",") if part.strip()]
+    if not parts:
+        raise ArgumentTypeError(f"{text!r} names no address; give HOST:PORT")
+    return [address(part, port_default=_PORT_DEFAULT) for part in parts]
+
+
+def port(text: str, *, port_min: int = 1) -> int:
+    """Parse a port."""
+    if not (text.isascii() and text.isdigit() and port_min <= int(text) <= _PORT_MAX):
+        raise ArgumentTypeError(f"{text!r} is not a port ({port_min} to {_PORT_MAX})")
+    return int(text)
+
+
+def host(text: str) -> str:
+    """Parse a host; an IPv6 address may stand in brackets."""
+    name = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    bracketed = f"[{name}]" if ":" in name else name
+    if not name:
+        raise ArgumentTypeError("the host is missing")
+    if address(f"{bracketed}:1")[0] != name or name.count(":") == 1:
+        raise ArgumentTypeError(f"{text!r} is not a host")
+    return name
+
+
+def node_port(text: str) -> tuple[int, int]:
+    """Parse ID=PORT: a node id and the port of its listener."""
+    node_id, equals, port_text = text.partition("=")
+    if not (equals and node_id.isascii() and node_id.isdigit()):
+        raise ArgumentTypeError(f"{text!r} is not ID=PORT, as in 1=19101")
+    return int(node_id), port(port_text)
+
+
+def size(text: str) -> int:
+    """Parse a size in bytes: 64KiB."""
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
+def duration(text: str) -> float:
+    """Parse a duration in seconds: 300ms."""
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
+def count(text: str, *, least: int = 1) -> int:
+    """Parse a whole number."""
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise ArgumentTypeError(f"{text!r} is not a number of at least {least}")
+    return int(text)
+
+
+def rotation(text: str) -> tuple[int | None, float | None]:
+    """Parse SIZE,TIME, one of them, or off: bytes and seconds after which a new file begins."""
+    rotate_bytes: int | None = None
+    rotate_seconds: float | None = None
+    parts = [] if text == "off" else text.split(",")
+    for part in parts:
+        with contextlib.suppress(ValueError):
+            rotate_bytes = parse_bytes(part)
+            continue
+        with contextlib.suppress(ValueError):
+            rotate_seconds = parse_seconds(part)
+            continue
+        raise ArgumentTypeError(f"{part!r} is not a size or a duration, as in 1GiB,1h")
+    if (rotate_bytes is not None) + (rotate_seconds is not None) < len(parts):
+        raise ArgumentTypeError(f"{text!r}: give one size and one duration, as in 1GiB,1h")
+    if (rotate_bytes is not None and rotate_bytes < _ROTATE_BYTES_MIN) or (
+        rotate_seconds is not None and rotate_seconds < _ROTATE_SECONDS_MIN
+    ):
+        raise ArgumentTypeError(f"{text!r} is too small; at least 64KiB and 1s")
+    return rotate_bytes, rotate_seconds
+
+
+def new_file(text: str) -> Path:
+    """Parse the path of a file to be written."""
+    if not text:
+        raise ArgumentTypeError("names no file")
+    return Path(text)
+
+
+def capture() -> Path:
+    """A recording that nobody has named: named by UTC time."""
+    return CAPTURES / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S.%fZ}.mcap"

@@ -1,0 +1,28 @@
+"""`kproxy recover`: complete a recording that was cut off."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from kproxy.commands.output import fail
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what may be typed."""
+    parser.description = "Complete a recording that was cut off, in place; what it has is kept."
+    parser.add_argument("file", metavar="FILE", type=Path, help="the recording")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Complete it."""
+    from kproxy.recording.format import RecordingError
+    from kproxy.recording.recover import recover
+
+    try:
+        print(recover(options.file))
+    except RecordingError as error:
+        return fail(f"kproxy recover: {error}")
+    except OSError as error:
+        return fail(f"kproxy recover: {options.file}: {error.strerror}")
+    return 0

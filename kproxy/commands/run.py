@@ -1,0 +1,243 @@
+"""`kproxy run`: the proxy itself."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kproxy.commands import options as kinds
+from kproxy.commands.options import CAPTURES, UsageError
+from kproxy.commands.output import discard_output, fail, log
+
+if TYPE_CHECKING:
+    from kproxy.exchange.entries import Frame, Note
+    from kproxy.net.serve import Options, Summary
+
+_GARBAGE_OBJECTS = (100_000, 5, 5)
+"""How often Python looks for garbage in cycles: after so many new objects, in older ones after so
+many times, in all after so many of these. Its own are (700, 10, 10)."""
+
+Kind = Callable[[str], object]
+
+_LIMITS: list[tuple[str, str, Kind, str, str]] = [
+    (
+        "--idle-timeout",
+        "TIME",
+        kinds.duration,
+        "10min",
+        "close a connection on which nothing arrives so long",
+    ),
+    ("--connections-max", "N", kinds.count, "10000", "close further connections at once"),
+    (
+        "--pending-requests-max",
+        "N",
+        # A SASL token may go without a response, which shows only when the next request has one.
+        partial(kinds.count, least=2),
+        "1000",
+        "with so many requests unanswered on a connection, wait for answers before reading on",
+    ),
+    (
+        "--request-bytes-max",
+        "SIZE",
+        kinds.size,
+        "100MiB",
+        "end a connection that sends a larger request, as socket.request.max.bytes does",
+    ),
+    (
+        "--backlog-bytes-max",
+        "SIZE",
+        kinds.size,
+        "64MiB",
+        (
+            "memory for what the disk has not taken yet; while a disk hangs, what is over it is not"
+            " recorded, and counted"
+        ),
+    ),
+]
+"""Options that limit: name, what stands for the value, its kind, its default, its help."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what may be typed."""
+    parser.description = "Stand between Kafka clients and a cluster, and record what passes."
+    parser.epilog = (
+        "The first line on stdout is the bootstrap address to give to your application;"
+        " what passes follows on a terminal. Logs go to stderr. Ctrl-C stops it: answers that are"
+        " due have 5 s; a second Ctrl-C ends it at once."
+    )
+    _add_place(parser)
+    _add_recording(parser)
+    limits = parser.add_argument_group("its limits")
+    for name, metavar, kind, default, text in _LIMITS:
+        text = f"{text} (default %(default)s)"
+        limits.add_argument(name, metavar=metavar, type=kind, default=default, help=text)
+    parser.add_argument("--quiet", action="store_true", help="do not show what passes")
+    parser.add_argument(
+        "--control",
+        metavar="HOST:PORT",
+        type=kinds.listen_address,
+        help="serve metrics for Prometheus at http://HOST:PORT/metrics (port 0 takes any); where"
+        " other machines reach it, requests must carry the token in KPROXY_CONTROL_TOKEN as Bearer",
+    )
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("where it stands")
+    group.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT[,…]",
+        type=kinds.broker_addresses,
+        required=True,
+        help="brokers of the cluster to begin with, tried in turn (port 9092 if none is given)",
+    )
+    group.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        type=kinds.listen_address,
+        default="127.0.0.1:19092",
+        help="where clients connect (default %(default)s); the broker with node id N is at"
+        " PORT + 1 + N; port 0 takes any free ports",
+    )
+    group.add_argument(
+        "--advertise",
+        metavar="HOST",
+        type=kinds.host,
+        help="host that clients are told to connect to (default: the one at which they reached us)",
+    )
+    group.add_argument(
+        "--node-port",
+        metavar="ID=PORT",
+        type=kinds.node_port,
+        action="append",
+        default=[],
+        help="port for the broker with this node id; may be repeated",
+    )
+
+
+def _add_recording(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what it records")
+    where = group.add_mutually_exclusive_group()
+    where.add_argument(
+        "--record",
+        metavar="FILE",
+        type=kinds.new_file,
+        help=f"the recording (default: {CAPTURES}/, named by the time); never overwritten",
+    )
+    where.add_argument("--no-record", action="store_true", help="record nothing")
+    group.add_argument(
+        "--rotate",
+        metavar="SIZE,TIME",
+        type=kinds.rotation,
+        default="1GiB,1h",
+        help="begin a new file at this size or age, whichever comes first (default %(default)s;"
+        " off: one file)",
+    )
+    group.add_argument(
+        "--record-or-die",
+        action="store_true",
+        help="wait for a slow disk and end on a full one, instead of counting what is lost",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Stand there until a signal comes."""
+    from kproxy.net.serve import Options
+    from kproxy.proxy.settings import Settings
+
+    listen_host, listen_port = options.listen
+    settings = Settings(
+        bootstrap=options.bootstrap,
+        listen_port=listen_port,
+        advertised_host=options.advertise,
+        node_ports=_node_ports(options.node_port, listen_port),
+        idle_seconds=options.idle_timeout,
+        request_bytes_max=options.request_bytes_max,
+        pending_requests_max=options.pending_requests_max,
+    )
+    rotate_bytes, rotate_seconds = options.rotate
+    return _serve(
+        Options(
+            settings,
+            listen_host,
+            None if options.no_record else options.record or kinds.capture(),
+            rotate_bytes,
+            rotate_seconds,
+            lossless=options.record_or_die,
+            backlog_bytes_max=options.backlog_bytes_max,
+            connections_max=options.connections_max,
+            control=options.control,
+            control_token=_token() if options.control else None,
+        ),
+        live=not options.quiet and sys.stdout.isatty(),
+    )
+
+
+def _node_ports(given: list[tuple[int, int]], listen_port: int) -> dict[int, int]:
+    ports: dict[int, int] = {}
+    for node_id, port in given:
+        if node_id in ports or port in (*ports.values(), listen_port):
+            raise UsageError(f"--node-port {node_id}={port}: the node or the port is taken already")
+        ports[node_id] = port
+    return ports
+
+
+def _token() -> str | None:
+    """The token that KPROXY_CONTROL_TOKEN holds, if any; as HTTP can carry it."""
+    token = os.environ.get("KPROXY_CONTROL_TOKEN") or None
+    if token and not (token.isascii() and token.isprintable() and " " not in token):
+        raise UsageError("KPROXY_CONTROL_TOKEN has characters that HTTP cannot carry; use letters")
+    return token
+
+
+def _serve(serve_options: Options, live: bool) -> int:
+    import trio
+
+    from kproxy.net import serve
+    from kproxy.net.listeners import ListenError
+    from kproxy.recording.format import RecordingError
+
+    # Frames wait for the recorder by the thousand and are in no cycle: to look at them again and
+    # again for one takes a tenth of all CPU time.
+    gc.freeze()
+    gc.set_threshold(*_GARBAGE_OBJECTS)
+    watch = _live_view() if live else None
+    try:
+        summary = trio.run(serve.serve, serve_options, _ready, log, watch)
+    except (serve.UnresolvedBootstrap, serve.ControlUnguarded) as error:
+        return fail(f"kproxy run: {error}", 2)
+    except (ListenError, RecordingError, serve.RecordingFailed) as error:
+        return fail(f"kproxy run: {error}")
+    except FileExistsError as error:
+        why = f"{error.filename} exists and is not overwritten; give another --record"
+        return fail(f"kproxy run: {why}")
+    except OSError as error:
+        return fail(f"kproxy run: {error.filename or 'recording'}: {error.strerror}")
+    _report(summary)
+    return 0
+
+
+def _ready(address: str) -> None:
+    try:
+        print(address, flush=True)
+    except OSError as error:
+        log(f"clients connect to {address} (stdout: {error.strerror})")
+        discard_output()
+
+
+def _live_view() -> Callable[[Iterable[Frame | Note]], None]:
+    from kproxy.view.live import Live
+
+    return Live(sys.stdout).watch
+
+
+def _report(summary: Summary) -> None:
+    if not summary.paths:
+        return
+    lost = f", {summary.frames_lost} frames LOST" if summary.frames_lost else ""
+    where = " ".join(str(path) if path.exists() else f"{path} (deleted)" for path in summary.paths)
+    log(f"recorded {summary.frames_recorded} frames{lost} in {where}")

@@ -1,0 +1,54 @@
+"""What is installed: the wheel has what the program needs, and not the maintainer's tool."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.bed import needs
+
+ROOT = needs.REPOSITORY
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this repository."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def test_the_wheel_has_types_and_tables_and_not_the_generator(wheel: Path) -> None:
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    tool = {f"kproxy/protocol/{name}.py" for name in ("generate", "generate_stub")}
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "kproxy").rglob("*.py")}
+    data = {"kproxy/py.typed", "kproxy/protocol/messages.txt", "kproxy/protocol/messages.pyi"}
+    assert tool <= sources
+    assert names == (sources | data) - tool
+
+
+def test_what_is_in_the_wheel_works_alone(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    code = (
+        "import kproxy.cli, kproxy.protocol, sys\n"
+        "assert kproxy.__file__.startswith(sys.argv[1]), kproxy.__file__\n"
+        "sys.exit(kproxy.cli.main(['show', sys.argv[2]]))"
+    )
+    demo = str(ROOT / "recordings" / "demo.mcap")
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), demo],
+        env={"PYTHONPATH": str(tmp_path), "PATH": ""},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0 and "Produce" in done.stdout, done.stderr
