@@ -13,8 +13,9 @@ of the connection, which therefore comes after the connection's frames; the end 
 
 Invariants: pairing looks at headers only, so it costs the same for a Heartbeat and for a Fetch of
 100 MB; bodies are decoded when asked for, once. Memory is bounded by what is pending: open
-connections, unanswered requests, unfinished frames. A file that begins in the middle (rotation)
-or ends in the middle (kill -9) gives exchanges with one half missing, never an error.
+connections, unanswered requests, unfinished frames; and by the topics that have an id. A file that
+begins in the middle (rotation) or ends in the middle (kill -9) gives exchanges with one half
+missing, never an error.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ from typing import Any
 import attrs
 
 from kproxy import protocol
-from kproxy.exchange import facts
+from kproxy.exchange import entities, facts, topic_records
+from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.entries import (
     CONNECTIONS,
     EVENTS,
     FRAGMENT,
     INJECTED,
+    LEFT_OUT,
     MORE,
     NO_API,
     NO_RESPONSE,
-    OPAQUE,
     RAW_SASL,
     REDACTED,
     TRUNCATED,
@@ -45,20 +47,20 @@ from kproxy.exchange.entries import (
     Note,
     Side,
 )
-from kproxy.protocol import ProtocolError
+from kproxy.exchange.topic_records import TopicRecord
 
 SASL_TOKEN = "SaslToken"
 """The `api` of a frame that has no Kafka header (a token after SaslHandshake v0)."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LEFT_OUT = 1 << 16
-"""A flag that no recording has: the frame was too large to be kept (`Pairing`)."""
 
 
 @attrs.define(eq=False)
 class _Connection:
     """What the notes, and its first request, tell of a connection; and what is pending on it."""
 
+    names: TopicNames
+    """Of the whole stream."""
     client_address: str | None = None
     node_id: int | None = None
     client_id: str | None = None
@@ -92,6 +94,7 @@ class Exchange:
     _request: Frame | None
     _response: Frame | None
     _connection_client_id: str | None
+    _names: TopicNames
 
     def __repr__(self) -> str:
         version = "" if self.api_version is None else f" v{self.api_version}"
@@ -185,7 +188,7 @@ class Exchange:
     @property
     def left_out(self) -> bool:
         """Whether one of its frames was too large to be kept, so that its body is not known."""
-        return self._has(_LEFT_OUT)
+        return self._has(LEFT_OUT)
 
     @property
     def one_way(self) -> bool:
@@ -241,8 +244,8 @@ class Exchange:
     @property
     def opaque(self) -> bool:
         """Whether it has a body that could not be decoded (unknown API or version, malformed)."""
-        return (self.request_message is None and _has_body(self._request)) or (
-            self.response_message is None and _has_body(self._response)
+        return (self.request_message is None and facts.has_body(self._request)) or (
+            self.response_message is None and facts.has_body(self._response)
         )
 
     @functools.cached_property
@@ -252,29 +255,52 @@ class Exchange:
             return []
         if self.response is None:
             return facts.errors_of_opaque(self.api_key, self.response_frame)
-        return facts.errors(self.api_key, self.response)
+        return facts.errors(self.response)
+
+    @functools.cached_property
+    def error_messages(self) -> list[str]:
+        """What the broker says of its errors, each once, in order of appearance."""
+        return [] if self.response is None else facts.error_messages(self.response)
+
+    @functools.cached_property
+    def topics(self) -> list[str]:
+        """The topics that it names, each once; an id whose name nothing tells comes as text."""
+        return entities.topics(self._bodies(), self._names)
+
+    @functools.cached_property
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that it names, each once."""
+        return entities.partitions(self._bodies(), self._names)
+
+    @functools.cached_property
+    def groups(self) -> list[str]:
+        """The ids of the groups that it names, each once."""
+        return entities.names_of(self._bodies(), entities.GROUP)
+
+    @functools.cached_property
+    def transactional_ids(self) -> list[str]:
+        """The transactional ids that it names, each once."""
+        return entities.names_of(self._bodies(), entities.TRANSACTIONAL_ID)
+
+    @functools.cached_property
+    def records(self) -> list[TopicRecord]:
+        """The records that it produces or fetches, decompressed, in order."""
+        return topic_records.read(self.request, self.response, self._names)
+
+    def _bodies(self) -> list[Any]:
+        return [body for body in (self.request, self.response) if body is not None]
 
     @functools.cached_property
     def request_message(self) -> protocol.Request | None:
         """The request, header and body; None if there is none or it is opaque."""
-        if not _decodable(self._request):
-            return None
-        try:
-            return protocol.decode_request(self.request_frame or b"")
-        except ProtocolError:
-            return None
+        return facts.decoded_request(self._request, self.request_frame)
 
     @functools.cached_property
     def response_message(self) -> protocol.Response | None:
         """The response, header and body; None if there is none or it is opaque."""
-        if not _decodable(self._response) or self.api_key is None or self.api_version is None:
-            return None
-        try:
-            return protocol.decode_response(
-                self.response_frame or b"", self.api_key, self.api_version
-            )
-        except ProtocolError:
-            return None
+        return facts.decoded_response(
+            self._response, self.response_frame, self.api_key, self.api_version
+        )
 
 
 def pair(entries: Iterable[Frame | Note]) -> Iterator[Exchange]:
@@ -296,6 +322,7 @@ class Pairing:
     _frame_bytes_max: int | None = None
     _connections: dict[int, _Connection] = attrs.field(factory=dict, init=False)
     _unfinished: dict[tuple[int, Side], Frame] = attrs.field(factory=dict, init=False)
+    _names: TopicNames = attrs.field(factory=TopicNames, init=False)
 
     def feed(self, entry: Frame | Note) -> Sequence[Exchange]:
         """Take the next entry and return the exchanges that it completes."""
@@ -330,6 +357,8 @@ class Pairing:
         if note.channel == EVENTS and event == "recording":
             # What follows is another recording, whose numbers begin anew.
             return self.finish()
+        if note.channel == EVENTS and event == "topic_id":
+            self._names.note(body)
         if note.channel == CONNECTIONS and event == "closed":
             return self._closed(_integer(body.get("connection")))
         if note.channel == CONNECTIONS:
@@ -350,7 +379,7 @@ class Pairing:
     def _connection(self, number: int) -> _Connection:
         connection = self._connections.get(number)
         if connection is None:
-            connection = self._connections[number] = _Connection()
+            connection = self._connections[number] = _Connection(self._names)
         return connection
 
     def _cut_off(self, number: int) -> list[Exchange]:
@@ -375,12 +404,12 @@ class Pairing:
         if self._frame_bytes_max is None or piece.frame_bytes <= self._frame_bytes_max:
             unfinished.pieces.extend(piece.pieces)
         else:
-            unfinished.flags |= _LEFT_OUT
+            unfinished.flags |= LEFT_OUT
         if piece.flags & MORE:
             return None
         del self._unfinished[key]
         flags = unfinished.flags & ~(FRAGMENT | MORE)
-        if not flags & _LEFT_OUT and sum(map(len, unfinished.pieces)) != piece.frame_bytes:
+        if not flags & LEFT_OUT and sum(map(len, unfinished.pieces)) != piece.frame_bytes:
             # Its first pieces are in a file that we were not given, or got lost.
             flags |= TRUNCATED
         return attrs.evolve(piece, pieces=unfinished.pieces, flags=flags)
@@ -397,6 +426,8 @@ class Pairing:
         return () if twin is None else (_exchange(connection, twin, None),)
 
     def _response(self, frame: Frame) -> Sequence[Exchange]:
+        if facts.decodable(frame):
+            self._names.offer(frame)
         connection = self._connection(frame.connection)
         pending = connection.pending
         if frame.number not in pending:
@@ -442,6 +473,7 @@ def _exchange(connection: _Connection, row: Frame, response: Frame | None) -> Ex
         request,
         response,
         connection.client_id,
+        connection.names,
     )
 
 
@@ -453,14 +485,3 @@ def _integer(value: object) -> int:
 def _ms(duration_ns: int) -> float:
     """Milliseconds, to the microsecond that recordings keep."""
     return round(duration_ns / 1_000_000, 3)
-
-
-def _has_body(frame: Frame | None) -> bool:
-    return frame is not None and not frame.flags & (RAW_SASL | _LEFT_OUT)
-
-
-def _decodable(frame: Frame | None) -> bool:
-    if frame is None or not _has_body(frame) or frame.flags & TRUNCATED:
-        return False
-    # An opaque frame may be known to a newer kproxy, but not one that was blanked out whole.
-    return not (frame.flags & OPAQUE and frame.flags & REDACTED)

@@ -1,17 +1,26 @@
 """What can be read out of one frame: its client id, its errors, the bytes that were sent on.
 
 Errors are found by the schema: every int16 field of a response whose name ends in `error_code`,
-at whatever depth.
+at whatever depth, and the broker's own words in fields that end in `error_message`.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable
 from typing import Any
 
-from kproxy.exchange.entries import REWRITTEN, Frame
-from kproxy.protocol import codec, error_name, schema
+from kproxy import protocol
+from kproxy.exchange.entries import (
+    LEFT_OUT,
+    OPAQUE,
+    RAW_SASL,
+    REDACTED,
+    REWRITTEN,
+    TRUNCATED,
+    Frame,
+)
+from kproxy.protocol import ProtocolError, codec, error_name, schema
+from kproxy.protocol.schema import Field
+from kproxy.protocol.select import select
 
 _UNSUPPORTED_VERSION = codec.UNSUPPORTED_VERSION.to_bytes(2, "big")
 _CLIENT_ID_END_MAX = 14 + 32767
@@ -29,6 +38,11 @@ def client_id(frame: Frame) -> tuple[bool, str | None]:
     head = frame.pieces[0] if frame.pieces else b""
     if len(frame.pieces) > 1 and len(head) < _CLIENT_ID_END_MAX:
         head = frame.data
+    return client_id_in(head)
+
+
+def client_id_in(head: bytes | memoryview) -> tuple[bool, str | None]:
+    """Read the client id out of the beginning of a request that has one in its header."""
     if len(head) < 14:
         return False, None
     length = int.from_bytes(head[12:14], "big", signed=True)
@@ -38,6 +52,41 @@ def client_id(frame: Frame) -> tuple[bool, str | None]:
     if length < 0 or len(text) < length:
         return False, None
     return True, text.decode("utf-8", "surrogateescape")
+
+
+def has_body(frame: Frame | None) -> bool:
+    """Whether there are bytes of a Kafka body to look into."""
+    return frame is not None and not frame.flags & (RAW_SASL | LEFT_OUT)
+
+
+def decodable(frame: Frame | None) -> bool:
+    """Whether a frame's body is all there."""
+    if frame is None or not has_body(frame) or frame.flags & TRUNCATED:
+        return False
+    # An opaque frame may be known to a newer kproxy, but not one that was blanked out whole.
+    return not (frame.flags & OPAQUE and frame.flags & REDACTED)
+
+
+def decoded_request(frame: Frame | None, data: bytes | None) -> protocol.Request | None:
+    """Decode a request's bytes; None if there is none or it is opaque."""
+    if not decodable(frame):
+        return None
+    try:
+        return protocol.decode_request(data or b"")
+    except ProtocolError:
+        return None
+
+
+def decoded_response(
+    frame: Frame | None, data: bytes | None, api_key: int | None, api_version: int | None
+) -> protocol.Response | None:
+    """Decode a response's bytes; None if there is none or it is opaque."""
+    if not decodable(frame) or api_key is None or api_version is None:
+        return None
+    try:
+        return protocol.decode_response(data or b"", api_key, api_version)
+    except ProtocolError:
+        return None
 
 
 def sent(frame: Frame | None) -> bytes | None:
@@ -50,11 +99,28 @@ def sent(frame: Frame | None) -> bytes | None:
     return frame.sent
 
 
-def errors(api_key: int, body: Any) -> list[str]:
+def is_error_code(field: Field, beside: tuple[Field, ...]) -> bool:
+    """Whether a field holds an error code."""
+    return field.type == "int16" and field.name.endswith("error_code")
+
+
+def is_error_message(field: Field, beside: tuple[Field, ...]) -> bool:
+    """Whether a field holds the broker's own words for an error."""
+    return field.type == "string" and field.name.endswith("error_message")
+
+
+def errors(body: Any) -> list[str]:
     """Return the names of the errors in a response's body, each once, in order of appearance."""
-    found: dict[int, None] = {}
-    _collect(body, _error_fields(api_key), found)
-    return [error_name(code) for code in found]
+    codes = dict.fromkeys(select(schema.named(type(body).__name__), is_error_code).values(body))
+    codes.pop(0, None)
+    return [error_name(code) for code in codes]
+
+
+def error_messages(body: Any) -> list[str]:
+    """Return what a broker says of the errors in a response's body, each once, in order."""
+    said = dict.fromkeys(select(schema.named(type(body).__name__), is_error_message).values(body))
+    said.pop("", None)
+    return list(said)
 
 
 def errors_of_opaque(api_key: int, frame: bytes) -> list[str]:
@@ -66,34 +132,3 @@ def errors_of_opaque(api_key: int, frame: bytes) -> list[str]:
     if api_key == codec.API_VERSIONS and frame[8:10] == _UNSUPPORTED_VERSION:
         return [error_name(codec.UNSUPPORTED_VERSION)]
     return []
-
-
-@functools.cache
-def _error_fields(api_key: int) -> tuple[Any, ...]:
-    """The error codes of a response: ((name, None), (name of a struct or array, fields), …)."""
-    message = schema.message(api_key, schema.RESPONSE)
-    return () if message is None else _error_fields_among(message.fields)
-
-
-def _error_fields_among(fields: Iterable[schema.Field]) -> tuple[Any, ...]:
-    found: list[tuple[str, Any]] = []
-    for field in fields:
-        inner = _error_fields_among(field.fields)
-        if inner:
-            found.append((field.name, inner))
-        elif field.name.endswith("error_code") and field.type == "int16":
-            found.append((field.name, None))
-    return tuple(found)
-
-
-def _collect(value: Any, fields: tuple[Any, ...], found: dict[int, None]) -> None:
-    for name, inner in fields:
-        child = getattr(value, name)
-        if inner is None:
-            if child:
-                found[child] = None
-        elif type(child) is list:
-            for element in child:
-                _collect(element, inner, found)
-        elif child is not None:
-            _collect(child, inner, found)

@@ -35,6 +35,17 @@ def uuid_text(value: UUID) -> str:
     return base64.urlsafe_b64encode(value.bytes).decode()[:22]
 
 
+def parse_uuid(text: str) -> UUID:
+    """Read a uuid as `uuid_text` or as Python writes it.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if len(text) != 22:
+        return UUID(text)
+    return UUID(bytes=base64.b64decode(f"{text}==", altchars=b"-_", validate=True))
+
+
 def _bytes_text(value: bytes) -> str:
     return base64.b64encode(value).decode()
 

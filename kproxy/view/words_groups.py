@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.protocol import ProtocolError, codec, schema
+from kproxy.exchange import embedded
 from kproxy.units import format_bytes
 from kproxy.view.wording import (
     Names,
@@ -61,31 +61,17 @@ def _synced_group(response: Any, names: Names) -> str:
 
 def _subscribed(metadata: bytes | None) -> list[str]:
     """The topics that a member of a consumer group wants, if it says so in Kafka's own way."""
-    subscription = _embedded("ConsumerProtocolSubscription", metadata)
+    subscription = embedded.subscription(metadata)
     return [] if subscription is None else subscription.topics
 
 
 def _assigned(assignment: bytes | None) -> str:
-    found = _embedded("ConsumerProtocolAssignment", assignment)
+    found = embedded.assignment(assignment)
     if found is None:
         return f"assignment {format_bytes(len(assignment))}" if assignment else "nothing assigned"
     topics = found.assigned_partitions
     text = listed(partitions(each.topic, [str(p) for p in each.partitions]) for each in topics)
     return text or "nothing assigned"
-
-
-def _embedded(name: str, data: bytes | None) -> Any:
-    """Decode what consumers embed in JoinGroup and SyncGroup; None if that is not what it is.
-
-    It is prefixed by its version; versions that we do not know are read as the newest that we do,
-    as ConsumerProtocol does, which they are made for.
-    """
-    message = schema.named(name)
-    version = min(int.from_bytes((data or b"")[:2], "big"), max(message.versions))
-    try:
-        return codec.decoder(message, version)(data or b"", 2)[0]
-    except ProtocolError:
-        return None
 
 
 def _heartbeat(request: Any, names: Names) -> str:

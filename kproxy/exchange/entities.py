@@ -1,0 +1,296 @@
+"""What an exchange is about: topics, partitions, groups, transactional ids.
+
+The schema says which fields hold them: Kafka's definitions give string fields an entity type
+(topicName, groupId, transactionalId). Three things it does not say are tables here: topic ids,
+partition numbers, and names whose kind is told by a field beside them (the key of a
+FindCoordinator, the resources of configs and ACLs).
+
+Newer versions carry only the id of a topic (Fetch 13, Produce 13, …). `TopicNames` knows the names
+that a recording has told: in its notes, and in responses that have both::
+
+    topic_id note ───────────▶ TopicNames ─▶ name of an id
+    Metadata and its like ───▶     └ looked into when a name is missing, not before
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import attrs
+
+from kproxy import protocol
+from kproxy.exchange import embedded
+from kproxy.exchange.entries import Frame
+from kproxy.protocol import ProtocolError, schema
+from kproxy.protocol.plain import parse_uuid, uuid_text
+from kproxy.protocol.schema import Field
+from kproxy.protocol.select import Found, Selection, select
+
+TOPIC = "topicName"
+GROUP = "groupId"
+TRANSACTIONAL_ID = "transactionalId"
+
+_PARTITION_NAMES = frozenset({"partition", "partition_index", "partition_id"})
+_PARTITIONS_NAMES = frozenset({"partitions", "partition_indexes", "partition_ids"})
+
+_COORDINATORS = {0: GROUP, 1: TRANSACTIONAL_ID}
+_CONFIG_RESOURCES = {2: TOPIC, 32: GROUP}
+_ACL_RESOURCES = {2: TOPIC, 3: GROUP, 5: TRANSACTIONAL_ID}
+_KIND_FIELDS = {
+    "key": "key_type",
+    "coordinator_keys": "key_type",
+    "resource_name": "resource_type",
+    "resource_name_filter": "resource_type_filter",
+}
+"""Field → the field beside it that says what it names."""
+
+_UNREAD_MAX = 16
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+# ── what the schema says ─────────────────────────────────────────────────────────────────────
+
+
+def _is_topic_name(field: Field, beside: tuple[Field, ...]) -> bool:
+    return field.entity == TOPIC
+
+
+def _is_topic_id(field: Field, beside: tuple[Field, ...]) -> bool:
+    return field.type == "uuid" and field.name == "topic_id"
+
+
+def is_topic(field: Field, beside: tuple[Field, ...]) -> bool:
+    """Whether a field has the name or the id of a topic."""
+    return _is_topic_name(field, beside) or _is_topic_id(field, beside)
+
+
+def is_group(field: Field, beside: tuple[Field, ...]) -> bool:
+    """Whether a field has the id of a group; not all of Kafka's definitions say so."""
+    return field.entity == GROUP or (field.name == "group_id" and field.type == "string")
+
+
+def is_transactional_id(field: Field, beside: tuple[Field, ...]) -> bool:
+    """Whether a field has a transactional id."""
+    return field.entity == TRANSACTIONAL_ID
+
+
+def is_partition(field: Field, beside: tuple[Field, ...]) -> bool:
+    """Whether a field has the number of a partition, or several."""
+    if field.element != "int32":
+        return False
+    if field.name == "index":  # Produce, FetchSnapshot
+        return any(other.type == "records" or other.name == "base_offset" for other in beside)
+    return field.name in (_PARTITIONS_NAMES if field.is_array else _PARTITION_NAMES)
+
+
+def _is_told_by_kind(field: Field, beside: tuple[Field, ...]) -> bool:
+    kind = _KIND_FIELDS.get(field.name)
+    return kind is not None and any(other.name == kind for other in beside)
+
+
+def _is_named_topic_id(field: Field, beside: tuple[Field, ...]) -> bool:
+    """Whether a field has a topic's id, and the struct its name."""
+    return _is_topic_id(field, beside) and any(
+        other.entity == TOPIC and not other.is_array for other in beside
+    )
+
+
+_PREDICATES = {TOPIC: is_topic, GROUP: is_group, TRANSACTIONAL_ID: is_transactional_id}
+
+
+@functools.cache
+def apis_with(entity: str) -> frozenset[int]:
+    """The ApiKeys whose requests or responses can name such a thing, in any version."""
+    return frozenset(
+        key
+        for key in schema.api_names()
+        for direction in (schema.REQUEST, schema.RESPONSE)
+        if (message := schema.message(key, direction)) is not None
+        if select(message, _PREDICATES[entity]).places
+        or (entity in _kinds(message.name).values() and select(message, _is_told_by_kind).places)
+        or (entity == TOPIC and message.name in embedded.MESSAGES)
+    )
+
+
+@functools.cache
+def tells_topic_ids(api_key: int, api_version: int) -> bool:
+    """Whether responses of this version have topic ids together with the topics' names."""
+    message = schema.message(api_key, schema.RESPONSE)
+    if message is None:
+        return False
+    return bool(select(message, _is_named_topic_id).paths(api_version))
+
+
+# ── topic ids ────────────────────────────────────────────────────────────────────────────────
+
+
+@attrs.define(eq=False)
+class TopicNames:
+    """The names of topic ids, as far as one stream of entries has told them.
+
+    Memory is bounded by the topics that there are: responses wait unread, but not many of them.
+    """
+
+    _names: dict[UUID, str] = attrs.field(factory=dict, init=False)
+    _unread: list[Frame] = attrs.field(factory=list, init=False)
+    _noted: bool = attrs.field(default=False, init=False)
+
+    def __len__(self) -> int:
+        """How much is kept: names, and responses that wait."""
+        return len(self._names) + len(self._unread)
+
+    def note(self, body: dict[str, Any]) -> None:
+        """Take the body of a topic_id note; a foreign file's may hold anything."""
+        topic_id, topic = body.get("topic_id"), body.get("topic")
+        if isinstance(topic_id, str) and isinstance(topic, str):
+            try:
+                self._names[parse_uuid(topic_id)] = topic
+            except ValueError:
+                return
+            self._noted = True
+
+    def offer(self, response: Frame) -> None:
+        """Take a whole response; it is read if a name is missed, and there are no notes."""
+        if self._noted or not tells_topic_ids(response.api_key, response.api_version):
+            return
+        self._unread.append(response)
+        if len(self._unread) >= _UNREAD_MAX:
+            self._read()
+
+    def learn(self, body: Any) -> None:
+        """Take the names that stand beside ids in a body."""
+        for _, topic_id, within in _selection(body, _is_named_topic_id).found(body):
+            name = _own_topic_name(within[-1])
+            if name and topic_id.int:
+                self._names[topic_id] = name
+
+    def name(self, topic_id: UUID) -> str | None:
+        """The name of a topic, None if nothing told it."""
+        if topic_id not in self._names and self._unread:
+            self._read()
+        return self._names.get(topic_id)
+
+    def text(self, topic_id: UUID) -> str:
+        """The name of a topic; if nothing told it, its id as Kafka prints it."""
+        return self.name(topic_id) or uuid_text(topic_id)
+
+    def _read(self) -> None:
+        unread, self._unread = self._unread, []
+        for frame in unread:
+            try:
+                response = protocol.decode_response(frame.data, frame.api_key, frame.api_version)
+            except ProtocolError:
+                continue
+            self.learn(response.body)
+
+
+# ── what bodies name ─────────────────────────────────────────────────────────────────────────
+
+
+def topics(bodies: Iterable[Any], names: TopicNames) -> list[str]:
+    """The topics that bodies name, each once, in order of appearance.
+
+    An id whose name nothing told comes as text. What consumers embed in JoinGroup and SyncGroup
+    counts too.
+    """
+    found: dict[str, None] = {}
+    for body in bodies:
+        names.learn(body)
+        for value in _named(body, TOPIC):
+            if isinstance(value, UUID):
+                value = names.text(value) if value.int else ""
+            found[value] = None
+    found.pop("", None)
+    return list(found)
+
+
+def names_of(bodies: Iterable[Any], entity: str) -> list[str]:
+    """The groups or transactional ids (GROUP, TRANSACTIONAL_ID) that bodies name, each once."""
+    found = dict.fromkeys(value for body in bodies for value in _named(body, entity))
+    found.pop("", None)
+    return list(found)
+
+
+def partitions(bodies: Iterable[Any], names: TopicNames) -> list[TopicPartition]:
+    """The partitions that bodies name, each once, in order of appearance."""
+    found: dict[TopicPartition, None] = {}
+    for body in bodies:
+        names.learn(body)
+        for _, partition, within in _selection(body, is_partition).found(body):
+            topic = topic_of(within, names)
+            if topic:
+                found[TopicPartition(topic, partition)] = None
+    return list(found)
+
+
+def topic_of(within: tuple[Any, ...], names: TopicNames) -> str:
+    """The topic that the innermost of these structs names; "" if none does."""
+    for struct in reversed(within):
+        name = _own_topic_name(struct)
+        if name:
+            return name
+        topic_id = getattr(struct, "topic_id", None)
+        if isinstance(topic_id, UUID) and topic_id.int:
+            return names.text(topic_id)
+    return ""
+
+
+def partition_of(struct: Any) -> int:
+    """The number of the partition that a struct is about; -1 if it has none."""
+    for field in _fields(type(struct)):
+        if is_partition(field, _fields(type(struct))) and not field.is_array:
+            return getattr(struct, field.name)
+    return -1
+
+
+def _named(body: Any, entity: str) -> Iterator[Any]:
+    yield from _selection(body, _PREDICATES[entity]).values(body)
+    for found in _selection(body, _is_told_by_kind).found(body):
+        if _kind(type(body).__name__, found) == entity:
+            yield found.value
+    if entity == TOPIC:
+        yield from embedded.topics(body)
+
+
+def _kind(message: str, found: Found) -> str | None:
+    kind = getattr(found.within[-1], _KIND_FIELDS[found.path.rpartition(".")[2]])
+    return _kinds(message).get(kind)
+
+
+def _kinds(message: str) -> dict[int, str]:
+    if message.startswith("FindCoordinator"):
+        return _COORDINATORS
+    return _ACL_RESOURCES if "Acls" in message else _CONFIG_RESOURCES
+
+
+def _selection(body: Any, predicate: Any) -> Selection:
+    return select(schema.named(type(body).__name__), predicate)
+
+
+@functools.cache
+def _fields(struct: type) -> tuple[Field, ...]:
+    message, _, name = struct.__qualname__.partition(".")
+    found = schema.named(message)
+    return found.structs[name] if name else found.fields
+
+
+@functools.cache
+def _topic_name_fields(struct: type) -> tuple[str, ...]:
+    return tuple(f.name for f in _fields(struct) if f.entity == TOPIC and not f.is_array)
+
+
+def _own_topic_name(struct: Any) -> str:
+    """The topic's name in one of a struct's own fields; "" if there is none."""
+    for name in _topic_name_fields(type(struct)):
+        if value := getattr(struct, name):
+            return value
+    return ""

@@ -1,0 +1,161 @@
+"""The records of an exchange: read out of its batches, each with where it stands.
+
+    Produce request ─┐
+    its response ────┼─▶ read ─▶ TopicRecord …      offsets of what was produced: the response's
+    Fetch response ──┘
+
+A record comes as it travelled: a Fetch also holds records before the offset that was asked for, if
+their batch does, and those of aborted transactions. Control batches hold no records. Batches that
+cannot be read are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import attrs
+
+from kproxy.exchange import entities
+from kproxy.exchange.entities import TopicNames, TopicPartition
+from kproxy.protocol import ProtocolError, records, schema
+from kproxy.protocol.compression import DECOMPRESSED_BYTES_MAX, RECORDS_MAX, Allowance
+from kproxy.protocol.record_batch import Batch, Record, read_records
+from kproxy.protocol.schema import Field
+from kproxy.protocol.select import Found, select
+
+_RATIO = 64
+"""What a whole exchange may decompress to is so many times its size, if that is more."""
+
+
+@attrs.frozen
+class TopicRecord:
+    """A record that was produced or fetched."""
+
+    topic: str
+    """Its name; its id as Kafka prints it, if nothing told the name."""
+    partition: int
+    offset: int | None
+    """None of a produced record whose response is missing, an error, or does not say."""
+    timestamp: int
+    """Milliseconds since 1970; −1 where there is none (the oldest format)."""
+    key: bytes | None
+    value: bytes | None
+    """None is a tombstone."""
+    headers: tuple[tuple[str, bytes | None], ...]
+    produced: bool
+    """Whether a client sent it; else a broker did, to be consumed."""
+    aborted: bool = False
+    """Whether it is known that its transaction was aborted: consumers that read what is committed
+    (for others brokers do not say) drop it."""
+
+
+def is_records(field: Field, beside: tuple[Field, ...]) -> bool:
+    """Whether a field holds record batches."""
+    return field.type == "records"
+
+
+def _is_base_offset(field: Field, beside: tuple[Field, ...]) -> bool:
+    return field.name == "base_offset"
+
+
+def read(request: Any, response: Any, names: TopicNames) -> list[TopicRecord]:
+    """The records in the bodies of a request and a response; either may be None."""
+    sent, received = _fields(request), _fields(response)
+    size = sum(len(each.value) for each in (*sent, *received))
+    allowance = Allowance(max(DECOMPRESSED_BYTES_MAX, _RATIO * size), max(RECORDS_MAX, size // 4))
+    offsets = _base_offsets(response, names) if sent else {}
+    read: list[TopicRecord] = []
+    for each in sent:
+        where = _where(each, names)
+        read += _produced(each.value, where, offsets.get(where), allowance)
+    for each in received:
+        ended = getattr(each.within[-1], "aborted_transactions", None) or ()
+        read += _fetched(each.value, _where(each, names), ended, allowance)
+    return read
+
+
+def _fields(body: Any) -> list[Found]:
+    if body is None:
+        return []
+    found = select(schema.named(type(body).__name__), is_records).found(body)
+    return [each for each in found if each.value]
+
+
+def _where(found: Found, names: TopicNames) -> TopicPartition:
+    partition = entities.partition_of(found.within[-1])
+    return TopicPartition(entities.topic_of(found.within, names), partition)
+
+
+def _base_offsets(response: Any, names: TopicNames) -> dict[TopicPartition, int]:
+    """The offsets that a Produce response says its batches got."""
+    if response is None:
+        return {}
+    found = select(schema.named(type(response).__name__), _is_base_offset).found(response)
+    return {_where(each, names): each.value for each in found if each.value >= 0}
+
+
+def _produced(
+    data: bytes, where: TopicPartition, base_offset: int | None, allowance: Allowance
+) -> Iterator[TopicRecord]:
+    count = 0
+    for batch, records_in in _read(data, allowance):
+        if batch.control:
+            continue
+        for record in records_in:
+            # Producers count offsets from 0; message sets of old clients need not count at all.
+            offset = None if base_offset is None else base_offset + count
+            count += 1
+            yield _topic_record(record, where, offset, produced=True)
+
+
+def _fetched(
+    data: bytes, where: TopicPartition, aborted: Iterable[Any], allowance: Allowance
+) -> Iterator[TopicRecord]:
+    """As consumers do: a producer's records are dropped from the first offset of an aborted
+    transaction up to its marker."""
+    waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+    aborting: set[int] = set()
+    for batch, records_in in _read(data, allowance):
+        while waiting and waiting[-1].first_offset <= batch.last_offset:
+            aborting.add(waiting.pop().producer_id)
+        if batch.control:
+            if any(record.control_type == "ABORT" for record in records_in):
+                aborting.discard(batch.producer_id)
+            continue
+        gone = batch.transactional and batch.producer_id in aborting
+        for record in records_in:
+            yield _topic_record(record, where, record.offset, produced=False, aborted=gone)
+
+
+def _read(data: bytes, allowance: Allowance) -> Iterator[tuple[Batch, list[Record]]]:
+    """The batches that can be read."""
+    try:
+        batches = records.batches(data)
+    except ProtocolError:
+        return
+    for batch in batches:
+        try:
+            yield batch, read_records(batch, allowance)
+        except ProtocolError:
+            continue
+
+
+def _topic_record(
+    record: Record,
+    where: TopicPartition,
+    offset: int | None,
+    *,
+    produced: bool,
+    aborted: bool = False,
+) -> TopicRecord:
+    return TopicRecord(
+        *where,
+        offset,
+        record.timestamp,
+        record.key,
+        record.value,
+        record.headers,
+        produced,
+        aborted,
+    )
