@@ -86,6 +86,8 @@ class Connection:
         self._pending_max = settings.pending_requests_max
         self._delays = {Side.CLIENT: Delays(), Side.BROKER: Delays()}
         """What is on its way to a side."""
+        self.delayed = False
+        """Whether something waits for its time."""
         self._paused: set[Side] = set()
         self._opened_ns = now
         self.last_ns = now
@@ -115,11 +117,6 @@ class Connection:
         return self._gate.awaited
 
     @property
-    def delayed(self) -> bool:
-        """Whether something waits for its time."""
-        return bool(self._delays[Side.CLIENT]) or bool(self._delays[Side.BROKER])
-
-    @property
     def next_due_ns(self) -> int | None:
         """When something that is delayed leaves."""
         due = [delays.next_due_ns for delays in self._delays.values() if delays]
@@ -143,9 +140,8 @@ class Connection:
     def receive(self, side: Side, data: bytes, now: int) -> list[Action]:
         """Bytes arrived from one side."""
         self.last_ns = now
-        if side is Side.CLIENT:
-            return self._run(side, self._requests.feed, data, now)
-        return self._run(side, self._responses.feed, data, now)
+        stream = self._requests if side is Side.CLIENT else self._responses
+        return self._run(side, stream.feed, data, now)
 
     def resume(self, now: int) -> list[Action]:
         """The listeners that a parked response waited for are open."""
@@ -197,9 +193,15 @@ class Connection:
             feed(data, now, out)
         except Violation as error:
             self._send(side, out, 0, actions, now)
-            return actions if self.over else [*actions, *self._violated(side, error, now)]
+            return actions if self.over else actions + self._end(side, "violation", str(error), now)
         self._send(side, out, len(data), actions, now)
-        if not self.over:
+        pending = self.pending
+        if (
+            self.delayed
+            or self._ended
+            or self._paused
+            or (pending and (len(pending) >= self._pending_max or pending[0][-1] is not None))
+        ) and not self.over:
             self._settle(actions, now)
         return actions
 
@@ -207,7 +209,7 @@ class Connection:
         """After any event: our own responses that are due, requests that waited for room, who is
         read from, half-closes."""
         pending = self.pending
-        if pending and pending[0].verdict is not None and not self._responses.busy:
+        if pending and pending[0][-1] is not None and not self._responses.busy:
             out = Output()
             self._responses.respond(now, out)
             self._send(Side.BROKER, out, 0, actions, now)
@@ -232,7 +234,7 @@ class Connection:
         except Violation as error:
             self._send(Side.CLIENT, out, 0, actions, now)
             if not self.over:
-                actions += self._violated(Side.CLIENT, error, now)
+                actions += self._end(Side.CLIENT, "violation", str(error), now)
             return
         self._send(Side.CLIENT, out, 0, actions, now)
 
@@ -271,20 +273,16 @@ class Connection:
         """Perform what came from one side: send it on or delay it, and record it."""
         departures = out.finish()
         to = _OTHER[side]
-        delays = self._delays[to]
+        if departures is None and not self.delayed:
+            if out.pieces and not self._blackholed:
+                actions.append(Send(self.number, to, out.pieces, out.timed))
+        elif not self._blackholed:
+            delays = self._delays[to]
+            delays.put(departures or [Departure(0, out.pieces, out.timed)])
+            self.delayed = True
         if out.entries:
-            record = Record(out.entries, data_bytes)
-        if self._blackholed:
-            departures = ()
-        elif len(departures) == 1 and not delays:
-            only = departures[0]
-            if only.pieces:
-                actions.append(Send(self.number, to, only.pieces, only.timed))
-        else:
-            delays.put(departures)
-        if out.entries:
-            actions.append(record)
-        if delays:
+            actions.append(Record(out.entries, data_bytes))
+        if self.delayed:
             self._leave(to, actions, now)
 
     def _leave(self, to: Side, actions: list[Action], now: int) -> None:
@@ -292,6 +290,7 @@ class Connection:
         for departure in self._delays[to].take(now):
             if not self.over and not self._blackholed:
                 self._depart(to, departure, actions, now)
+        self.delayed = any(self._delays.values())
 
     def _depart(self, to: Side, departure: Departure, actions: list[Action], now: int) -> None:
         """Bytes leave, and maybe the connection ends behind them."""
@@ -304,9 +303,6 @@ class Connection:
                 delays.clear()
         elif ending is not None:
             actions += self._end(None, _HOW[ending], "a fault rule ended it", now)
-
-    def _violated(self, side: Side, error: Violation, now: int) -> list[Action]:
-        return self._end(side, "violation", str(error), now)
 
     def _end(self, side: Side | None, how: str, reason: str, now: int) -> list[Action]:
         self.over = True

@@ -177,13 +177,13 @@ class Framer:
         Raises:
             Violation: these bytes are not Kafka's; what came before them is in `out`.
         """
-        if self._waiting:
+        if not self._waiting:
+            self._frames(data, now, out)
+        else:
             if data:
                 self._waiting.append((data, now))
             while self._waiting and not self._direction.blocked:
                 self._frames(*self._waiting.popleft(), out)
-        elif data:
-            self._frames(data, now, out)
         if self._partial or self._waiting or self._share.held_bytes:
             self._account()
 

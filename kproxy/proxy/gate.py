@@ -28,7 +28,7 @@ from kproxy.proxy.verdicts import ResponseVerdict
 _REMEMBERED_BYTES_MAX = 16 << 10
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class Ready:
     """What a response becomes."""
 
@@ -39,7 +39,7 @@ class Ready:
     """Whether it is not what its schema says: then it leaves as it came."""
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class Waiting:
     """A response may not leave yet."""
 
@@ -84,13 +84,10 @@ class AddressGate:
         self._nodes = nodes
         self._advertised = advertised
         self._last: _Rewritten | None = None
-        self._parked: Held | None = None
-        self._awaited: Collection[int] = ()
-
-    @property
-    def parked(self) -> bool:
+        self._held: Held | None = None
+        self.parked = False
         """Whether a response waits."""
-        return self._parked is not None
+        self._awaited: Collection[int] = ()
 
     @property
     def awaited(self) -> Collection[int]:
@@ -108,14 +105,16 @@ class AddressGate:
             verdict = self.rewrite(held.data, *kind)
         else:
             verdict = self._rewrite_tail(held.tail)
-        self._parked = held if isinstance(verdict, Waiting) else None
+        self.parked = isinstance(verdict, Waiting)
+        self._held = held if self.parked else None
         self._awaited = verdict.node_ids if isinstance(verdict, Waiting) else ()
         return verdict
 
     def take(self) -> Held | None:
         """Return what is parked, and park nothing any more."""
-        parked, self._parked, self._awaited = self._parked, None, ()
-        return parked
+        held, self._held, self._awaited = self._held, None, ()
+        self.parked = False
+        return held
 
     def rewrite(self, frame: bytes, api_key: int, api_version: int) -> Ready | Waiting:
         """Like `offer`, for a whole response of which nothing is kept.

@@ -11,8 +11,6 @@ bytes object that was received. What is put behind a `hold` leaves behind it, wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import attrs
 
 from kproxy.exchange.entries import VIEWED_BYTES_MIN, ChunkTimes, Entry, Frame
@@ -51,15 +49,16 @@ class Departure:
 class Output:
     """Collects what one event leads to, in order."""
 
-    __slots__ = ("_chunk", "_start", "_stop", "departures", "entries", "timed")
+    __slots__ = ("_chunk", "_departures", "_start", "_stop", "entries", "pieces", "timed")
 
     def __init__(self) -> None:
-        first = Departure()
-        self.departures = [first]
-        self.timed = first.timed
-        """Of the bytes that are being added."""
+        self.pieces: list[Buffer] = []
+        """What leaves, as far as it is not a part of a chunk that may still grow."""
+        self.timed: list[Frame | ChunkTimes] = []
+        """What takes the time at which the bytes are sent that are being added."""
         self.entries: list[Entry] = []
         """What the recording gets."""
+        self._departures: list[Departure] | None = None
         self._chunk = b""
         self._start = self._stop = 0
 
@@ -68,34 +67,42 @@ class Output:
         if chunk is self._chunk and start == self._stop:
             self._stop = stop
             return
-        self._flush()
+        if self._chunk:
+            self._flush()
         self._chunk, self._start, self._stop = chunk, start, stop
 
     def replace(self, data: Buffer) -> None:
         """Let these bytes leave in place of what came."""
-        self._flush()
+        if self._chunk:
+            self._flush()
         if data:
-            self.departures[-1].pieces.append(data)
+            self.pieces.append(data)
 
     def hold(self, due_ns: int, bytes_per_second: int = 0) -> None:
         """Let what is added from here on leave at this time."""
-        self._flush()
+        departures = self._open()
         held = Departure(due_ns, bytes_per_second=bytes_per_second)
-        self.departures.append(held)
-        self.timed = held.timed
+        departures.append(held)
+        self.pieces, self.timed = held.pieces, held.timed
 
     def end(self, ending: Ending) -> None:
         """Let the connection end when all that was added has left; what is added later does not."""
-        self._flush()
-        self.departures[-1].ending = ending
+        self._open()[-1].ending = ending
         self.hold(0)
 
-    def finish(self) -> Sequence[Departure]:
-        """Return the departures; nothing is added any more."""
-        self._flush()
-        return self.departures
+    def finish(self) -> list[Departure] | None:
+        """Nothing is added any more: return what leaves when; None: all `pieces`, at once."""
+        if self._chunk:
+            self._flush()
+        return self._departures
+
+    def _open(self) -> list[Departure]:
+        if self._chunk:
+            self._flush()
+        if self._departures is None:
+            self._departures = [Departure(0, self.pieces, self.timed)]
+        return self._departures
 
     def _flush(self) -> None:
-        if self._start < self._stop:
-            self.departures[-1].pieces.append(part(self._chunk, self._start, self._stop))
+        self.pieces.append(part(self._chunk, self._start, self._stop))
         self._chunk, self._start, self._stop = b"", 0, 0

@@ -144,8 +144,7 @@ class RequestStream:
         if self._tokens.expected:
             return position
         pending, numbers, unpack = self._pending, self._numbers, _START.unpack_from
-        interests, bytes_max = self._interests, self._bytes_max
-        new = tuple.__new__  # a third of the cost of PendingRequest(…)
+        interests, bytes_max, acks = self._interests, self._bytes_max, self._acks.of
         first, end = position, len(data)
         run = None
         room = len(data) if self._finishing else self._pending_max - len(pending)
@@ -162,7 +161,7 @@ class RequestStream:
             if wanted:
                 if wanted != PRODUCE:
                     break
-                if self._acks.of(data, position, stop, api_version) == 0:
+                if acks(data, position, stop, api_version) == 0:
                     flags = NO_RESPONSE
             if run is None:
                 times = ChunkTimes(now)
@@ -171,10 +170,9 @@ class RequestStream:
                 out.timed.append(times)
                 out.entries.append(run)
             number = next(numbers)
-            request = new(
-                PendingRequest,
-                (correlation_id, api_key, api_version, number, frame_bytes, flags, times, None),
-            )
+            request = (
+                correlation_id, api_key, api_version, number, frame_bytes, flags, times, None
+            )  # fmt: skip
             requests.append(request)
             sizes.append(frame_bytes)
             if not flags:
@@ -288,7 +286,7 @@ class RequestStream:
         if frame.flags & NO_RESPONSE:
             return
         self._pending.append(
-            PendingRequest(
+            (
                 frame.correlation_id,
                 frame.api_key,
                 frame.api_version,

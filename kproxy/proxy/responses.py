@@ -104,7 +104,8 @@ class ResponseStream:
             Violation: these bytes are not Kafka's; what came before them is in `out`.
         """
         self._framer.feed(data, now, out)
-        self.respond(now, out)
+        if self._pending and self._pending[0][-1] is not None:
+            self.respond(now, out)
 
     def resume(self, now: int, out: Output) -> None:
         """The listeners that a parked response waited for are open: let it leave, and go on.
@@ -121,7 +122,7 @@ class ResponseStream:
         pending = self._pending
         while pending and _is_ours(pending[0]) and not self.busy:
             request = pending.popleft()
-            verdict: RequestVerdict = request.verdict
+            verdict: RequestVerdict = request[-1]
             answer = verdict.answer
             if answer is None or answer.frame is None or answer.dropped:
                 frame = self.unanswered(request, now)
@@ -150,6 +151,7 @@ class ResponseStream:
         if self._gate.parked:
             return position
         pending, unpack, interests = self._pending, _START.unpack_from, self._interests
+        rewrite = self._gate.rewrite
         first, end = position, len(data)
         times = run = None
         while pending and end - position >= _START_BYTES:
@@ -167,14 +169,15 @@ class ResponseStream:
                 if wanted != ADDRESSES:
                     break
                 try:
-                    ready = self._gate.rewrite(data[position:stop], api_key, api_version)
+                    ready = rewrite(data[position:stop], api_key, api_version)
                 except Violation:
                     break  # it comes again, when it is recorded
                 if type(ready) is Waiting or ready.damaged:
                     break
                 splices = ready.splices
                 if splices:
-                    out.forward(data, first, position)
+                    if first < position:
+                        out.forward(data, first, position)
                     out.replace(ready.sent)
                     first = stop
             pending.popleft()
@@ -212,8 +215,8 @@ class ResponseStream:
         frame = self._frame(request, now, size + 4)
         wanted = self._interests[frame.api_key, frame.api_version]
         partial = Partial(frame, size + 4, bool(wanted & SECRET_RESPONSE))
-        partial.verdict = request.verdict
-        partial.held = self._must_hold(frame, wanted, request.verdict, data, position)
+        partial.verdict = request[-1]
+        partial.held = self._must_hold(frame, wanted, partial.verdict, data, position)
         if partial.held and frame.frame_bytes > HELD_BYTES_MAX:
             partial.truncate(out)
             raise Violation(
@@ -226,10 +229,11 @@ class ResponseStream:
         """Whether the large response that starts here may have addresses behind its records."""
         if not self._pending:
             return False
-        request = self._pending[0]
-        correlation_id = _START.unpack_from(data, position)[1]
-        wanted = self._interests[request.api_key, request.api_version]
-        return bool(wanted & BEHIND_RECORDS) and request.correlation_id == correlation_id
+        expected_id, api_key, api_version, *_ = self._pending[0]
+        wanted = self._interests[api_key, api_version]
+        return (
+            bool(wanted & BEHIND_RECORDS) and _START.unpack_from(data, position)[1] == expected_id
+        )
 
     def _must_hold(
         self,
@@ -372,14 +376,14 @@ class ResponseStream:
         correlation_id = int.from_bytes(data[position + 4 : position + 8], signed=True)
         pending = self._pending
         while pending:
-            request = pending[0]
-            if request.correlation_id == correlation_id and not request.flags & RAW_SASL:
+            expected_id, _, _, _, _, flags, _, _ = pending[0]
+            if expected_id == correlation_id and not flags & RAW_SASL:
                 return pending.popleft()
-            if not request.flags & (RAW_SASL | OPAQUE):
+            if not flags & (RAW_SASL | OPAQUE):
                 _check_start(data, position, size)
                 raise Violation(
                     f"the broker answered correlation id {correlation_id} where"
-                    f" {request.correlation_id} was due"
+                    f" {expected_id} was due"
                 )
             # May have gone without an answer: a last token, a future Produce.
             out.entries.append(self.unanswered(pending.popleft(), now))
@@ -393,26 +397,26 @@ class ResponseStream:
         return frame
 
     def _frame(self, request: PendingRequest, now: int, frame_bytes: int) -> Frame:
-        times = request.times
+        correlation_id, api_key, api_version, number, request_bytes, _, times, _ = request
         return Frame(
             _BROKER,
             self._connection,
-            request.number,
-            request.api_key,
-            request.api_version,
-            request.correlation_id,
+            number,
+            api_key,
+            api_version,
+            correlation_id,
             max(now, times.received_ns),
             [],
             frame_bytes,
             request_received_ns=times.received_ns,
             request_sent_ns=times.sent_before(now),
-            request_bytes=request.frame_bytes,
+            request_bytes=request_bytes,
         )
 
 
 def _is_ours(request: PendingRequest) -> bool:
     """Whether the broker never got a request, so that kproxy responds, or nobody."""
-    verdict: RequestVerdict | None = request.verdict
+    verdict: RequestVerdict | None = request[-1]
     return verdict is not None and verdict.ending is None and verdict.frames == ()
 
 

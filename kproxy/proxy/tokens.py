@@ -69,15 +69,20 @@ class Tokens:
 
 def is_response_token(pending: deque[PendingRequest], data: bytes, position: int) -> bool | None:
     """Whether a token starts here in what the broker sends; None if that cannot be told yet."""
-    if not pending or not pending[0].flags & RAW_SASL:
+    if not pending or not is_token(pending[0]):
         return False
-    later = next((request for request in pending if not request.flags & RAW_SASL), None)
+    later = next((request for request in pending if not is_token(request)), None)
     size = int.from_bytes(data[position : position + 4], signed=True)
     if later is None or size < 4:
         return True
     if len(data) - position < _RESPONSE_START.size:
         return None  # it may be the response to the later one: its correlation id will tell
-    return _RESPONSE_START.unpack_from(data, position)[1] != later.correlation_id
+    return _RESPONSE_START.unpack_from(data, position)[1] != later[0]
+
+
+def is_token(request: PendingRequest) -> bool:
+    """Whether what waits for a response is a token."""
+    return bool(request[5] & RAW_SASL)
 
 
 def _mechanism(frame: bytes) -> str:

@@ -9,7 +9,7 @@ import random
 import sys
 from collections.abc import Iterator
 
-from kproxy.exchange.entries import ChunkTimes, Frame, PendingRequest, Run, Side, frame_count
+from kproxy.exchange.entries import ChunkTimes, Frame, Run, Side, frame_count
 from kproxy.recording import Writer
 
 START_NS = 1_790_000_000_000_000_000
@@ -28,7 +28,7 @@ def batches(seed: int) -> Iterator[list[Frame | Run]]:
             sizes = [chance.choice((30, 200, 3000)) for _ in numbers]
             data = b"".join(bytes([n % 251]) * size for n, size in zip(numbers, sizes, strict=True))
             times = ChunkTimes(received_ns)
-            requests = [PendingRequest(n, 0, 11, n, 0, 0, times) for n in numbers]
+            requests = [(n, 0, 11, n, 0, 0, times, None) for n in numbers]
             yield [Run(Side.CLIENT, 1, times, data, 0, requests, sizes)]
         else:
             sizes = [chance.choice((30, 200, 3000, 60_000)) for _ in numbers]

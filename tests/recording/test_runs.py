@@ -32,15 +32,16 @@ def run_of(
 ) -> Run:
     """A run of frames of these sizes; times are (received, sent after) of it and of requests."""
     timed = [ChunkTimes(at, at + after if after else 0) for at, after in times]
-    requests = [
-        PendingRequest(
-            correlation_id=place - 7,
-            api_key=place % 80,
-            api_version=place % 9,
-            number=numbers + place,
-            frame_bytes=100 + place,
-            flags=place % 2 * NO_RESPONSE,
-            times=timed[-1 - place % 2],
+    requests: list[PendingRequest] = [
+        (
+            place - 7,
+            place % 80,
+            place % 9,
+            numbers + place,
+            100 + place,
+            place % 2 * NO_RESPONSE,
+            timed[-1 - place % 2],
+            None,
         )
         for place in range(len(sizes))
     ]

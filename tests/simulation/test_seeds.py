@@ -125,7 +125,7 @@ def _drop_a_byte(patch) -> None:
 
     def finish(self):
         departures = whole(self)
-        pieces = departures[0].pieces
+        pieces = self.pieces
         if pieces and len(pieces[0]) > 40:
             pieces[0] = pieces[0][:-1]
         return departures
