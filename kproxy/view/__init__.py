@@ -2,7 +2,7 @@
 
 ::
 
-    Exchange ─▶ summary (words_*, generic) ─▶ show: lines      show FILE
-        │                                 └─▶ live: as they pass   run, demo
-        └─────▶ jsonl: one object per line                     show --json FILE
+    Exchange ─▶ text (words_*, generic) ─▶ show: lines            show FILE
+        │                              └─▶ live: as they pass   run, demo
+        └─────▶ jsonl: one object per line                      show --json FILE
 """

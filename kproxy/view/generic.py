@@ -1,7 +1,7 @@
 """Any message in words, from its definition: the fields that are set, in the definition's order.
 
-What has a name is named (groups, topics, resources), what has none is counted; fields that say
-nothing about the matter (throttling, error codes, deadlines) are left out.
+Groups, topics and resources appear by name; what has no name is counted. Throttling, error codes
+and deadlines are left out.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _SKIPPED = frozenset({"throttle_time_ms", "timeout_ms", "error_code", "error_mes
 _NAMED = ("topicName", "groupId", "transactionalId")
 
 
-def asked(body: Any, api_key: int | None) -> str:
+def request(body: Any, api_key: int | None) -> str:
     """Describe the body of a request: `orders, payments, include_synonyms`."""
     fields = _set_fields(body, api_key, schema.REQUEST)
     return _worded([_field(field, value) for field, value in fields])
 
 
-def answered(body: Any, api_key: int | None) -> str:
+def response(body: Any, api_key: int | None) -> str:
     """Describe the body of a response, by what it lists: `2 groups: checkout, billing`."""
     fields = _set_fields(body, api_key, schema.RESPONSE)
-    lists = [(field, value) for field, value in fields if isinstance(value, list)]
-    # Numbers mean little to who does not know the field.
+    lists = [(field, value) for field, value in fields if field.is_array]
+    # Without its field a number means little.
     return _worded([_array(*each) for each in lists if not isinstance(each[1][0], int)])
 
 
@@ -49,7 +49,7 @@ def _worded(words: list[str]) -> str:
 
 
 def _field(field: schema.Field, value: Any) -> str:
-    if isinstance(value, list):
+    if field.is_array:
         return _array(field, value)
     if isinstance(value, bool):
         return field.name if value else f"not {field.name}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
-from typing import Any
+from typing import Any, cast
 
 from kproxy import protocol
 from kproxy.exchange.exchange import SASL_TOKEN, Exchange
@@ -98,7 +98,7 @@ def _put_batches(body: Any, plain: Any, fields: tuple[Any, ...]) -> None:
             if value is not None:
                 plain[name] = _batches(value, plain[name])
         elif isinstance(value, list):
-            for element, plain_element in zip(value, plain[name], strict=True):
+            for element, plain_element in zip(cast("list[Any]", value), plain[name], strict=True):
                 _put_batches(element, plain_element, inner)
         elif value is not None:
             _put_batches(value, plain[name], inner)

@@ -24,7 +24,7 @@ import attrs
 from kproxy.exchange.entries import Frame, Note
 from kproxy.exchange.exchange import Exchange, Pairing
 from kproxy.view import show
-from kproxy.view.summary import Summary, learn, summarise
+from kproxy.view.text import ExchangeText, learn, text_of
 from kproxy.view.wording import Names, joined
 
 BURST_MAX = 200
@@ -133,32 +133,32 @@ class Folding:
     """Exchanges as lines with the noise folded, for watching them as they pass.
 
     The first of a row of empty Fetches and Heartbeats is a line of its own; those that follow are
-    counted, and the count becomes a line (`Fetch ×37 empty`) before the next exchange that says
-    something, or when ten seconds of it have come together.
+    counted, and the count becomes a line (`Fetch ×37 empty`) before the next exchange in which
+    something happens, or after ten seconds.
     """
 
     colour: bool = False
     width: int | None = None
     """Columns of the terminal; None: lines are not cut."""
     _names: Names = attrs.field(factory=Names, init=False)
-    _counts: dict[str, int] = attrs.field(factory=dict, init=False)
-    _last: tuple[Exchange, Summary] | None = attrs.field(default=None, init=False)
+    _counts: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
+    _last: tuple[Exchange, ExchangeText] | None = attrs.field(default=None, init=False)
     _since: datetime | None = attrs.field(default=None, init=False)
-    """Since when there was nothing but noise; None after an exchange that said something."""
+    """Since when there has been nothing but noise; None if the last exchange was none."""
 
     def feed(self, exchange: Exchange) -> list[str]:
         """Take the next exchange and return the lines that are due."""
-        summary = summarise(exchange, self._names)
-        if summary.noise is None:
+        text = text_of(exchange, self._names)
+        if text.noise is None:
             lines = self.flush()
             self._since = None
-            return [*lines, self._line(exchange, summary)]
+            return [*lines, self._line(exchange, text)]
         if self._since is None:
             self._since = exchange.time
-            return [self._line(exchange, summary)]
-        what = f"{exchange.api} ×%d {summary.noise}".rstrip()
+            return [self._line(exchange, text)]
+        what = f"{exchange.api} ×%d {text.noise}".rstrip()
         self._counts[what] = self._counts.get(what, 0) + 1
-        self._last = (exchange, summary)
+        self._last = (exchange, text)
         if exchange.time - self._since < _FOLDED_FOR:
             return []
         self._since = exchange.time
@@ -168,18 +168,18 @@ class Folding:
         """Return the line of what is folded now, if anything is."""
         if self._last is None:
             return []
-        exchange, summary = self._last
+        exchange, text = self._last
         counts, self._counts, self._last = self._counts, {}, None
         if sum(counts.values()) == 1:
-            return [self._line(exchange, summary)]
-        text = joined(*(what % number for what, number in counts.items()))
+            return [self._line(exchange, text)]
+        folded = joined(*(what % number for what, number in counts.items()))
         clock = f"{exchange.time:%H:%M:%S}.{exchange.time.microsecond // 1000:03}"
         indent = " " * (show.CONNECTION_WIDTH + 15)
-        return [show.rendered([("dim", f"{clock} {indent}{text}")], self.colour)]
+        return [show.rendered([("dim", f"{clock} {indent}{folded}")], self.colour)]
 
     def skip(self, exchange: Exchange) -> None:
         """Take an exchange that is not to be shown: only learn from it."""
         learn(exchange, self._names)
 
-    def _line(self, exchange: Exchange, summary: Summary) -> str:
-        return show.worded(exchange, summary, self.colour, self.width)
+    def _line(self, exchange: Exchange, text: ExchangeText) -> str:
+        return show.line_of(exchange, text, self.colour, self.width)

@@ -3,7 +3,7 @@
 One line per exchange, the fixed part first, so that a narrow terminal cuts words and not numbers::
 
     12:03:04.123 c3→n1   0.84 +0.05ms Produce v9       orders[0] 3 records, 812 B → offset 41
-    │            │  │    │    │       │                └ asked ─────────────────┘   └ answered
+    │            │  │    │    │       │                └ request ───────────────┘   └ response
     │            │  │    │    │       └ API and version
     │            │  │    │    └ what the proxy added, in milliseconds
     │            │  │    └ what the broker took, in milliseconds
@@ -11,12 +11,11 @@ One line per exchange, the fixed part first, so that a narrow terminal cuts word
     │            └ connection
     └ arrival of the request, UTC
 
-After the arrow come errors first, then what the response says; nothing if it only says yes.
+After the arrow come the errors, then the rest of the response; nothing if it reports success only.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import sys
@@ -27,7 +26,7 @@ from typing import Any, TextIO
 from kproxy.exchange.entries import EVENTS, Frame, Note
 from kproxy.exchange.exchange import Exchange, pair
 from kproxy.units import format_bytes
-from kproxy.view.summary import Summary, summarise
+from kproxy.view.text import ExchangeText, text_of
 from kproxy.view.wording import Names, milliseconds, printable
 
 CONNECTION_WIDTH = 7
@@ -52,22 +51,22 @@ def line(
 ) -> str:
     """Return an exchange as one line without its end.
 
-    `names` holds the topic names told so far and learns those that this exchange tells; `width`,
-    in columns, is where the line is cut (None: nowhere).
+    `names` holds the topic names seen so far and learns those in this exchange; `width`, in
+    columns, is where the line is cut (None: nowhere).
     """
-    return worded(exchange, summarise(exchange, names or Names()), colour, width)
+    return line_of(exchange, text_of(exchange, names or Names()), colour, width)
 
 
-def worded(exchange: Exchange, summary: Summary, colour: bool, width: int | None) -> str:
-    """Return the line of an exchange that has been summarised already."""
+def line_of(exchange: Exchange, text: ExchangeText, colour: bool, width: int | None) -> str:
+    """Return the line of an exchange whose text is known already."""
     head = list(_head(exchange, width is not None and width < _NARROW))
-    asked, answered = printable(summary.asked), list(_answered(exchange, summary))
+    request, response = printable(text.request), list(_response(exchange, text))
     if width is not None:
         space = max(width - _length(head), _WORDS_WIDTH_MIN)
-        asked, answered = _cut(asked, answered, space)
-    tail = [("", asked)] if asked else []
-    if answered:
-        tail += [("dim", " → " if asked else "→ "), *answered]
+        request, response = _cut(request, response, space)
+    tail = [("", request)] if request else []
+    if response:
+        tail += [("dim", " → " if request else "→ "), *response]
     return rendered([*head, *tail], colour)
 
 
@@ -113,9 +112,9 @@ def show_json(paths: Sequence[Path | str], out: TextIO) -> None:
 
 
 def _write(paths: Sequence[Path | str], as_line: Callable[[Exchange], str], out: TextIO) -> None:
-    if isinstance(out, io.TextIOWrapper):
+    if reconfigure := getattr(out, "reconfigure", None):
         # Not every terminal has arrows; none is a reason to stop.
-        out.reconfigure(errors="backslashreplace")
+        reconfigure(errors="backslashreplace")
     notices: list[str] = []
     try:
         out.writelines(as_line(exchange) + "\n" for exchange in pair(_noticing(paths, notices)))
@@ -125,7 +124,7 @@ def _write(paths: Sequence[Path | str], as_line: Callable[[Exchange], str], out:
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
         return
     finally:
-        # Also before an error is told, so that it comes last.
+        # Also when an error is raised, which then comes last.
         _flush(out)
         for notice in notices:
             print(printable(notice), file=sys.stderr)
@@ -147,7 +146,7 @@ _NOTICES = {
 
 
 def _noticing(paths: Sequence[Path | str], notices: list[str]) -> Iterator[Frame | Note]:
-    """Yield the entries of recordings; collect what their notes say of the recordings."""
+    """Yield the entries of recordings; collect what their notes report of the recordings."""
     from kproxy.recording.reader import entries
 
     for entry in entries(paths):
@@ -180,11 +179,11 @@ def _head(exchange: Exchange, narrow: bool) -> Iterator[Segment]:
     yield "api", f"{api:<{_API_WIDTH_NARROW if narrow else _API_WIDTH}} "
 
 
-def _answered(exchange: Exchange, summary: Summary) -> Iterator[Segment]:
+def _response(exchange: Exchange, text: ExchangeText) -> Iterator[Segment]:
     """What stands behind the arrow, separated by commas."""
     given: list[Segment] = [("error", error) for error in exchange.errors]
-    if summary.answered:
-        given.append(("", printable(summary.answered)))
+    if text.response:
+        given.append(("", printable(text.response)))
     throttled_ms = getattr(exchange.response, "throttle_time_ms", 0)
     if throttled_ms:
         given.append(("quiet", f"throttled {throttled_ms} ms"))
@@ -201,19 +200,19 @@ def _answered(exchange: Exchange, summary: Summary) -> Iterator[Segment]:
         yield segment
 
 
-def _cut(asked: str, answered: list[Segment], space: int) -> tuple[str, list[Segment]]:
+def _cut(request: str, response: list[Segment], space: int) -> tuple[str, list[Segment]]:
     """Cut words to the space that there is: first the request, then the end of the response."""
-    length = _length(answered)
-    kept = max(space - (length + 3 if length else 0), min(len(asked), space // 2))
-    asked = _cut_text(asked, kept)
-    left = space - (len(asked) + 3 if asked else 2)
+    length = _length(response)
+    kept = max(space - (length + 3 if length else 0), min(len(request), space // 2))
+    request = _cut_text(request, kept)
+    left = space - (len(request) + 3 if request else 2)
     cut: list[Segment] = []
-    for style, text in answered:
+    for style, text in response:
         if left <= 0:
             break
         cut.append((style, _cut_text(text, left)))
         left -= len(text)
-    return asked, cut
+    return request, cut
 
 
 def _cut_text(text: str, width: int) -> str:

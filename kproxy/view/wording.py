@@ -23,22 +23,22 @@ _ID_LENGTH_MAX = 20
 
 @attrs.define(eq=False)
 class Names:
-    """Topic ids and their names, as the responses that passed told them.
+    """Topic ids and their names, from the responses so far.
 
     Only some responses hold both (Metadata 10+, CreateTopics 7+, DescribeTopicPartitions);
     requests that use ids may come on other connections, so one of these serves a whole view.
     """
 
-    _names: dict[UUID, str] = attrs.field(factory=dict, init=False)
+    _names: dict[UUID, str] = attrs.field(factory=dict[UUID, str], init=False)
 
     def learn(self, topics: Iterable[Any]) -> None:
-        """Take what a response says of its topics: values with `name` and `topic_id`."""
+        """Learn from the topics of a response: values with `name` and `topic_id`."""
         for topic in topics:
             if topic.name and topic.topic_id is not None and topic.topic_id.int:
                 self._names[topic.topic_id] = topic.name
 
     def topic(self, value: Any) -> str:
-        """Return the name of a topic in any message, or the start of its id if nobody told."""
+        """Return the name of a topic in any message, or the start of an id without a name."""
         name = getattr(value, "name", None) or getattr(value, "topic", None)
         if name:
             return name
@@ -133,7 +133,7 @@ def transaction(body: Any) -> str:
 
 
 def nothing(body: Any, names: Names) -> str:
-    """Say nothing: a plain success, or a request that is its API's name."""
+    """Return no text: for a plain success, or a request that is all in its API's name."""
     return ""
 
 

@@ -20,22 +20,22 @@ _NODES_LISTED_MAX = 6
 # ---- the cluster
 
 
-def _metadata(request: Any, names: Names) -> str:
+def _metadata_request(request: Any, names: Names) -> str:
     if request.topics is None:
         return "all topics"
     # An empty list means none, but all in version 0: the response makes it clear.
     return listed(names.topic(topic) for topic in request.topics)
 
 
-def _cluster(response: Any, names: Names) -> str:
+def _metadata_response(response: Any, names: Names) -> str:
     known = [topic for topic in response.topics or () if not topic.error_code]
     in_all = count(sum(len(topic.partitions or ()) for topic in known), "partition")
     # One topic is named by the request.
-    told = joined(count(len(known), "topic") if len(known) > 1 else "", in_all if known else "")
-    return joined(told, _nodes(broker.node_id for broker in response.brokers or ()))
+    topics = joined(count(len(known), "topic") if len(known) > 1 else "", in_all if known else "")
+    return joined(topics, _nodes(broker.node_id for broker in response.brokers or ()))
 
 
-def _brokers(response: Any, names: Names) -> str:
+def _describe_cluster_response(response: Any, names: Names) -> str:
     nodes = _nodes(broker.broker_id for broker in response.brokers or ())
     return joined(nodes, f"controller {response.controller_id}")
 
@@ -48,11 +48,11 @@ def _nodes(node_ids: Iterable[int]) -> str:
     return f"broker{'s' * (len(ids) > 1)} {','.join(ids[:_NODES_LISTED_MAX])}{more}"
 
 
-def _api_versions(request: Any, names: Names) -> str:
+def _api_versions_request(request: Any, names: Names) -> str:
     return f"{request.client_software_name} {request.client_software_version}".strip()
 
 
-def _apis(response: Any, names: Names) -> str:
+def _api_versions_response(response: Any, names: Names) -> str:
     keys = response.api_keys or ()
     if response.error_code and len(keys) == 1:
         return f"ApiVersions {keys[0].min_version} to {keys[0].max_version}"
@@ -62,12 +62,12 @@ def _apis(response: Any, names: Names) -> str:
 _COORDINATED = {0: "group", 1: "transaction", 2: "share"}
 
 
-def _find_coordinator(request: Any, names: Names) -> str:
+def _find_coordinator_request(request: Any, names: Names) -> str:
     keys = listed(request.coordinator_keys or [request.key])
     return f"{_COORDINATED.get(request.key_type, f'type {request.key_type}')} {keys}"
 
 
-def _coordinator(response: Any, names: Names) -> str:
+def _find_coordinator_response(response: Any, names: Names) -> str:
     found = response.coordinators or [response]
     nodes = [str(each.node_id) for each in found if not each.error_code]
     return f"node{'s' * (len(nodes) > 1)} {listed(nodes)}" if nodes else ""
@@ -76,7 +76,7 @@ def _coordinator(response: Any, names: Names) -> str:
 # ---- administration
 
 
-def _create_topics(request: Any, names: Names) -> str:
+def _create_topics_request(request: Any, names: Names) -> str:
     def topic(each: Any) -> str:
         given = each.num_partitions if each.num_partitions >= 0 else len(each.assignments or ())
         return f"{each.name} ({count(given, 'partition') if given else 'default partitions'})"
@@ -87,11 +87,11 @@ def _create_topics(request: Any, names: Names) -> str:
     )
 
 
-def _delete_topics(request: Any, names: Names) -> str:
+def _delete_topics_request(request: Any, names: Names) -> str:
     return listed(request.topic_names or [names.topic(topic) for topic in request.topics or ()])
 
 
-def _create_partitions(request: Any, names: Names) -> str:
+def _create_partitions_request(request: Any, names: Names) -> str:
     return listed(f"{topic.name} to {topic.count}" for topic in request.topics or ())
 
 
@@ -103,25 +103,25 @@ def _resource(each: Any) -> str:
     return f"{kind} {each.resource_name or 'default'}"
 
 
-def _resources(request: Any, names: Names) -> str:
+def _describe_configs_request(request: Any, names: Names) -> str:
     return listed(_resource(each) for each in request.resources or ())
 
 
-def _alter_configs(request: Any, names: Names) -> str:
+def _alter_configs_request(request: Any, names: Names) -> str:
     return listed(
         f"{_resource(each)}: {listed(config.name for config in each.configs or ())}"
         for each in request.resources or ()
     )
 
 
-def _configs(response: Any, names: Names) -> str:
+def _describe_configs_response(response: Any, names: Names) -> str:
     return count(sum(len(each.configs or ()) for each in response.results or ()), "config")
 
 
 # ---- SASL
 
 
-def _sasl_mechanisms(response: Any, names: Names) -> str:
+def _sasl_handshake_response(response: Any, names: Names) -> str:
     return f"offers {listed(response.mechanisms or ())}" if response.error_code else ""
 
 
@@ -132,16 +132,16 @@ def _sasl_token(body: Any, names: Names) -> str:
 
 
 WORDS: Words = {
-    "ApiVersions": (_api_versions, _apis),
-    "SaslHandshake": (lambda request, names: request.mechanism, _sasl_mechanisms),
+    "ApiVersions": (_api_versions_request, _api_versions_response),
+    "SaslHandshake": (lambda request, names: request.mechanism, _sasl_handshake_response),
     "SaslAuthenticate": (_sasl_token, _sasl_token),
-    "Metadata": (_metadata, _cluster),
-    "DescribeCluster": (nothing, _brokers),
-    "FindCoordinator": (_find_coordinator, _coordinator),
-    "CreateTopics": (_create_topics, nothing),
-    "DeleteTopics": (_delete_topics, nothing),
-    "CreatePartitions": (_create_partitions, nothing),
-    "DescribeConfigs": (_resources, _configs),
-    "AlterConfigs": (_alter_configs, nothing),
-    "IncrementalAlterConfigs": (_alter_configs, nothing),
+    "Metadata": (_metadata_request, _metadata_response),
+    "DescribeCluster": (nothing, _describe_cluster_response),
+    "FindCoordinator": (_find_coordinator_request, _find_coordinator_response),
+    "CreateTopics": (_create_topics_request, nothing),
+    "DeleteTopics": (_delete_topics_request, nothing),
+    "CreatePartitions": (_create_partitions_request, nothing),
+    "DescribeConfigs": (_describe_configs_request, _describe_configs_response),
+    "AlterConfigs": (_alter_configs_request, nothing),
+    "IncrementalAlterConfigs": (_alter_configs_request, nothing),
 }

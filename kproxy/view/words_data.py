@@ -1,4 +1,4 @@
-"""Produce, Fetch and their kin in words: what `summary` says of records and offsets."""
+"""Produce, Fetch and their kin in words: records and offsets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Tally:
     """Whether there is more: compressed sets of the old formats do not tell."""
     first: int = -1
     last: int = -1
-    markers: dict[str, None] = attrs.field(factory=dict)
+    markers: dict[str, None] = attrs.field(factory=dict[str, None])
     """Ends of transactions, which take up offsets but are no records: COMMIT, ABORT."""
 
     def add(self, data: bytes) -> None:
@@ -86,7 +86,7 @@ def _tally(sets: Iterable[bytes | None]) -> _Tally:
     return tally
 
 
-def _received(tally: _Tally, where: str) -> str:
+def _fetched(tally: _Tally, where: str) -> str:
     """Describe fetched records with their offsets: `[1] 3 records @41..43, 812 B`."""
     offsets = ""
     if tally.fields == 1 and tally.last >= 0:
@@ -107,20 +107,20 @@ def _all(topics: Iterable[Any] | None, inner: str) -> Iterator[Any]:
     return (each for topic in topics or () for each in getattr(topic, inner) or ())
 
 
-def _produce(request: Any, names: Names) -> str:
+def _produce_request(request: Any, names: Names) -> str:
     where = by_topic(request.topic_data, names, "partition_data", lambda p: str(p.index))
     tally = _tally(p.records for p in _all(request.topic_data, "partition_data"))
     acks = "acks=all" if request.acks == -1 else f"acks={request.acks}"
     return joined(f"{where} {tally}", format_bytes(tally.size_bytes), acks, transaction(request))
 
 
-def _produced(response: Any, names: Names) -> str:
+def _produce_response(response: Any, names: Names) -> str:
     offsets = [p.base_offset for p in _all(response.responses, "partition_responses")]
     offsets = [str(offset) for offset in offsets if offset >= 0]
     return f"offset{'s' * (len(offsets) > 1)} {listed(offsets)}" if offsets else ""
 
 
-def _fetch(request: Any, names: Names) -> str:
+def _fetch_request(request: Any, names: Names) -> str:
     where = by_topic(request.topics, names, "partitions", lambda p: at(p.partition, p.fetch_offset))
     if request.session_id:
         ends = request.session_epoch == -1
@@ -129,7 +129,7 @@ def _fetch(request: Any, names: Names) -> str:
     return where
 
 
-def _fetched(response: Any, names: Names) -> str:
+def _fetch_response(response: Any, names: Names) -> str:
     tally = _tally(p.records for p in _all(response.responses, "partitions"))
     if not tally.fields:
         return "empty"
@@ -137,7 +137,7 @@ def _fetched(response: Any, names: Names) -> str:
     named = response.session_id != 0 or len(response.responses) > 1
     only = sum(1 for _ in _all(response.responses, "partitions")) == 1
     where = "" if only and not named else _with_records(response, names, named)
-    return _received(tally, where)
+    return _fetched(tally, where)
 
 
 def _with_records(response: Any, names: Names, named: bool) -> str:
@@ -148,12 +148,12 @@ def _with_records(response: Any, names: Names, named: bool) -> str:
     )
 
 
-def _share_fetch(request: Any, names: Names) -> str:
+def _share_fetch_request(request: Any, names: Names) -> str:
     where = by_topic(request.topics, names, "partitions", _index)
     return joined(f"group {request.group_id}", where, f"session #{request.share_session_epoch}")
 
 
-def _share_fetched(response: Any, names: Names) -> str:
+def _share_fetch_response(response: Any, names: Names) -> str:
     found = list(_all(response.responses, "partitions"))
     tally = _tally(partition.records for partition in found)
     acquired = sum(
@@ -161,7 +161,7 @@ def _share_fetched(response: Any, names: Names) -> str:
     )
     if not tally.fields:
         return "empty"
-    return f"{_received(tally, _with_records(response, names, True))}, {acquired} acquired"
+    return f"{_fetched(tally, _with_records(response, names, True))}, {acquired} acquired"
 
 
 _SPECIAL_OFFSETS = {
@@ -174,7 +174,7 @@ _SPECIAL_OFFSETS = {
 }
 
 
-def _list_offsets(request: Any, names: Names) -> str:
+def _list_offsets_request(request: Any, names: Names) -> str:
     def entry(partition: Any) -> str:
         wanted = partition.timestamp
         return at(partition.partition_index, _SPECIAL_OFFSETS.get(wanted, f"time {wanted}"))
@@ -182,7 +182,7 @@ def _list_offsets(request: Any, names: Names) -> str:
     return by_topic(request.topics, names, "partitions", entry)
 
 
-def _offsets_listed(response: Any, names: Names) -> str:
+def _list_offsets_response(response: Any, names: Names) -> str:
     def entry(partition: Any) -> str:
         # Version 0 answers with several.
         several = getattr(partition, "old_style_offsets", None)
@@ -191,27 +191,27 @@ def _offsets_listed(response: Any, names: Names) -> str:
     return by_topic(response.topics, names, "partitions", entry, named=False)
 
 
-def _leader_epochs(request: Any, names: Names) -> str:
+def _leader_epoch_request(request: Any, names: Names) -> str:
     return by_topic(
         request.topics, names, "partitions", lambda p: f"{p.partition} epoch {p.leader_epoch}"
     )
 
 
-def _epoch_ends(response: Any, names: Names) -> str:
+def _leader_epoch_response(response: Any, names: Names) -> str:
     return by_topic(
         response.topics, names, "partitions", lambda p: at(p.partition, p.end_offset), named=False
     )
 
 
-def _delete_records(request: Any, names: Names) -> str:
+def _delete_records_request(request: Any, names: Names) -> str:
     return by_topic(request.topics, names, "partitions", lambda p: at(p.partition_index, p.offset))
 
 
 WORDS: Words = {
-    "Produce": (_produce, _produced),
-    "Fetch": (_fetch, _fetched),
-    "ShareFetch": (_share_fetch, _share_fetched),
-    "ListOffsets": (_list_offsets, _offsets_listed),
-    "OffsetForLeaderEpoch": (_leader_epochs, _epoch_ends),
-    "DeleteRecords": (_delete_records, nothing),
+    "Produce": (_produce_request, _produce_response),
+    "Fetch": (_fetch_request, _fetch_response),
+    "ShareFetch": (_share_fetch_request, _share_fetch_response),
+    "ListOffsets": (_list_offsets_request, _list_offsets_response),
+    "OffsetForLeaderEpoch": (_leader_epoch_request, _leader_epoch_response),
+    "DeleteRecords": (_delete_records_request, nothing),
 }

@@ -28,7 +28,7 @@ def _member(body: Any) -> str:
     return name or shortened(body.member_id)
 
 
-def _join_group(request: Any, names: Names) -> str:
+def _join_group_request(request: Any, names: Names) -> str:
     protocols = listed(protocol.name for protocol in request.protocols or ())
     topics = ""
     if request.protocol_type == "consumer" and request.protocols:
@@ -37,7 +37,7 @@ def _join_group(request: Any, names: Names) -> str:
     return joined(f"{request.group_id}: {member}", f"wants {topics}" if topics else "", protocols)
 
 
-def _joined_group(response: Any, names: Names) -> str:
+def _join_group_response(response: Any, names: Names) -> str:
     if response.error_code:
         return ""
     leads = response.leader == response.member_id
@@ -45,7 +45,7 @@ def _joined_group(response: Any, names: Names) -> str:
     return joined(f"generation {response.generation_id}", role, response.protocol_name or "")
 
 
-def _sync_group(request: Any, names: Names) -> str:
+def _sync_group_request(request: Any, names: Names) -> str:
     assigns = count(len(request.assignments), "member") if request.assignments else ""
     return joined(
         f"{request.group_id}: generation {request.generation_id}",
@@ -53,7 +53,7 @@ def _sync_group(request: Any, names: Names) -> str:
     )
 
 
-def _synced_group(response: Any, names: Names) -> str:
+def _sync_group_response(response: Any, names: Names) -> str:
     if response.protocol_type not in (None, "", "consumer"):
         return f"assignment {format_bytes(len(response.assignment))}"
     return "" if response.error_code else _assigned(response.assignment)
@@ -74,11 +74,11 @@ def _assigned(assignment: bytes | None) -> str:
     return text or "nothing assigned"
 
 
-def _heartbeat(request: Any, names: Names) -> str:
+def _heartbeat_request(request: Any, names: Names) -> str:
     return joined(f"{request.group_id}: generation {request.generation_id}", _member(request))
 
 
-def _leave_group(request: Any, names: Names) -> str:
+def _leave_group_request(request: Any, names: Names) -> str:
     members = request.members or [request]
     return f"{request.group_id}: {listed(_member(member) for member in members)}"
 
@@ -86,7 +86,7 @@ def _leave_group(request: Any, names: Names) -> str:
 _MEMBER_EPOCHS = {0: "joins", -1: "leaves", -2: "leaves for now"}
 
 
-def _group_heartbeat(request: Any, names: Names) -> str:
+def _group_heartbeat_request(request: Any, names: Names) -> str:
     epoch = request.member_epoch
     topics = listed(getattr(request, "subscribed_topic_names", None) or ())
     member = _member(request)
@@ -98,21 +98,21 @@ def _group_heartbeat(request: Any, names: Names) -> str:
     )
 
 
-def _group_assigned(response: Any, names: Names) -> str:
+def _group_heartbeat_response(response: Any, names: Names) -> str:
     if response.error_code or response.assignment is None:
         return ""
     where = by_topic(response.assignment.topic_partitions, names, "partitions", str)
     return joined(f"epoch {response.member_epoch}", where or "nothing assigned")
 
 
-def _offset_commit(request: Any, names: Names) -> str:
+def _offset_commit_request(request: Any, names: Names) -> str:
     where = by_topic(
         request.topics, names, "partitions", lambda p: at(p.partition_index, p.committed_offset)
     )
     return joined(f"{request.group_id}: {where}", transaction(request))
 
 
-def _offset_fetch(request: Any, names: Names) -> str:
+def _offset_fetch_request(request: Any, names: Names) -> str:
     def group(each: Any) -> str:
         where = by_topic(each.topics, names, "partition_indexes", str)
         return f"{each.group_id}: {'all' if each.topics is None else where}"
@@ -120,13 +120,13 @@ def _offset_fetch(request: Any, names: Names) -> str:
     return listed(group(each) for each in request.groups or [request])
 
 
-def _offsets_fetched(response: Any, names: Names) -> str:
+def _offset_fetch_response(response: Any, names: Names) -> str:
     found = [topic for group in response.groups or [response] for topic in group.topics or ()]
     # A request for all partitions names none of them.
     return by_topic(found, names, "partitions", lambda p: at(p.partition_index, p.committed_offset))
 
 
-def _described_groups(response: Any, names: Names) -> str:
+def _describe_groups_response(response: Any, names: Names) -> str:
     return listed(
         joined(f"{each.group_id}: {each.group_state}", count(len(each.members or ()), "member"))
         for each in response.groups or ()
@@ -137,17 +137,17 @@ def _described_groups(response: Any, names: Names) -> str:
 # ---- transactions
 
 
-def _init_producer_id(request: Any, names: Names) -> str:
+def _init_producer_id_request(request: Any, names: Names) -> str:
     return transaction(request) or "idempotent"
 
 
-def _producer_id(response: Any, names: Names) -> str:
+def _producer_id_response(response: Any, names: Names) -> str:
     if response.error_code or response.producer_id < 0:
         return ""
     return f"producer {response.producer_id} epoch {response.producer_epoch}"
 
 
-def _add_partitions(request: Any, names: Names) -> str:
+def _add_partitions_request(request: Any, names: Names) -> str:
     if request.transactions:
         return listed(
             f"{each.transactional_id}: {by_topic(each.topics, names, 'partitions', str)}"
@@ -157,29 +157,29 @@ def _add_partitions(request: Any, names: Names) -> str:
     return f"{request.v3_and_below_transactional_id}: {where}"
 
 
-def _add_offsets(request: Any, names: Names) -> str:
+def _add_offsets_request(request: Any, names: Names) -> str:
     return f"{request.transactional_id}: group {request.group_id}"
 
 
-def _end_txn(request: Any, names: Names) -> str:
+def _end_txn_request(request: Any, names: Names) -> str:
     return f"{request.transactional_id}: {'commit' if request.committed else 'abort'}"
 
 
 WORDS: Words = {
-    "JoinGroup": (_join_group, _joined_group),
-    "SyncGroup": (_sync_group, _synced_group),
-    "Heartbeat": (_heartbeat, nothing),
-    "LeaveGroup": (_leave_group, nothing),
-    "ConsumerGroupHeartbeat": (_group_heartbeat, _group_assigned),
-    "ShareGroupHeartbeat": (_group_heartbeat, _group_assigned),
-    "OffsetCommit": (_offset_commit, nothing),
-    "OffsetFetch": (_offset_fetch, _offsets_fetched),
-    "DescribeGroups": (None, _described_groups),
-    "ConsumerGroupDescribe": (None, _described_groups),
-    "ShareGroupDescribe": (None, _described_groups),
-    "InitProducerId": (_init_producer_id, _producer_id),
-    "AddPartitionsToTxn": (_add_partitions, nothing),
-    "AddOffsetsToTxn": (_add_offsets, nothing),
-    "TxnOffsetCommit": (_offset_commit, nothing),
-    "EndTxn": (_end_txn, _producer_id),
+    "JoinGroup": (_join_group_request, _join_group_response),
+    "SyncGroup": (_sync_group_request, _sync_group_response),
+    "Heartbeat": (_heartbeat_request, nothing),
+    "LeaveGroup": (_leave_group_request, nothing),
+    "ConsumerGroupHeartbeat": (_group_heartbeat_request, _group_heartbeat_response),
+    "ShareGroupHeartbeat": (_group_heartbeat_request, _group_heartbeat_response),
+    "OffsetCommit": (_offset_commit_request, nothing),
+    "OffsetFetch": (_offset_fetch_request, _offset_fetch_response),
+    "DescribeGroups": (None, _describe_groups_response),
+    "ConsumerGroupDescribe": (None, _describe_groups_response),
+    "ShareGroupDescribe": (None, _describe_groups_response),
+    "InitProducerId": (_init_producer_id_request, _producer_id_response),
+    "AddPartitionsToTxn": (_add_partitions_request, nothing),
+    "AddOffsetsToTxn": (_add_offsets_request, nothing),
+    "TxnOffsetCommit": (_offset_commit_request, nothing),
+    "EndTxn": (_end_txn_request, _producer_id_response),
 }

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from kproxy.exchange.exchange import Exchange, pair
 from kproxy.protocol import messages
-from kproxy.view.summary import summarise
+from kproxy.view.text import text_of
 from kproxy.view.wording import Names
 from tests.exchange.making import request, response
 
@@ -26,9 +26,9 @@ def exchange(api: str, version: int, asked: object, answered: object | None = No
 
 
 def words(api: str, version: int, asked: object, answered: object | None = None) -> str:
-    """What is said about it: `asked → answered`."""
-    found = summarise(exchange(api, version, asked, answered), Names())
-    return f"{found.asked} → {found.answered}"
+    """It as text: `request → response`."""
+    found = text_of(exchange(api, version, asked, answered), Names())
+    return f"{found.request} → {found.response}"
 
 
 def produce_request(sets: dict[int, bytes], topic: str = "orders", **fields):

@@ -16,7 +16,7 @@ from kproxy.view.live import BURST_MAX, FRAME_BYTES_MAX, Folding, Live
 from tests.exchange.making import MS, START_NS, answer, fragments, request, response
 from tests.view.batches import batch
 from tests.view.test_show import heartbeat
-from tests.view.test_summary import fetch_request, fetch_response
+from tests.view.test_text import fetch_request, fetch_response
 
 SECOND = 1_000 * MS
 

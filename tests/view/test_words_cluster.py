@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kproxy.exchange.exchange import pair
 from kproxy.protocol import messages
-from kproxy.view.summary import summarise
+from kproxy.view.text import text_of
 from kproxy.view.wording import Names
 from tests.exchange.making import answer, token
 from tests.view.bodies import ORDERS, words
@@ -116,5 +116,5 @@ def test_sasl():
     assert words("SaslAuthenticate", 2, asked, answered) == "token 20 B → token 0 B, session 60 s"
     raw = token(1, b"*" * 20)
     (exchange,) = pair([raw, answer(raw, b"\0\0\0\0", flags=raw.flags)])
-    found = summarise(exchange, Names())
-    assert (found.asked, found.answered) == ("token 20 B", "token 0 B")
+    found = text_of(exchange, Names())
+    assert (found.request, found.response) == ("token 20 B", "token 0 B")

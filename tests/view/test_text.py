@@ -13,10 +13,10 @@ from kproxy import protocol
 from kproxy.exchange.entries import NO_RESPONSE
 from kproxy.exchange.exchange import pair
 from kproxy.protocol import messages, schema
-from kproxy.view import summary as summary_module
+from kproxy.view import text as text_module
 from kproxy.view.jsonl import to_line
 from kproxy.view.show import line
-from kproxy.view.summary import summarise
+from kproxy.view.text import text_of
 from kproxy.view.wording import Names
 from tests.exchange.making import request, response
 from tests.view.batches import batch
@@ -42,9 +42,9 @@ def test_every_message_of_every_version_can_be_worded():
         reply = response(frame, filled(answered.name, answered.fields, version))
         (made,) = pair([frame, reply])
         assert not made.opaque, made
-        found = summarise(made, Names())
+        found = text_of(made, Names())
         # No Python values by accident.
-        assert not re.search(r"[<>\\]|None|object", found.asked + found.answered), made
+        assert not re.search(r"[<>\\]|None|object", found.request + found.response), made
         looked_at += 1
     assert looked_at > 300
 
@@ -52,7 +52,7 @@ def test_every_message_of_every_version_can_be_worded():
 @given(data=st.data())
 def test_no_bytes_make_it_fail(data):
     """Damaged frames are opaque or have words; either way there is a line, and JSON."""
-    key = data.draw(st.sampled_from(sorted(protocol.api_key(api) for api in summary_module._WORDS)))
+    key = data.draw(st.sampled_from(sorted(protocol.api_key(api) for api in text_module._WORDS)))
     message = schema.message(key, schema.REQUEST)
     version = data.draw(st.sampled_from(sorted(message.versions)))
     frame = request(protocol.api_name(key), version, filled(message.name, message.fields, version))
@@ -72,18 +72,18 @@ def test_no_bytes_make_it_fail(data):
 # ---- topic names
 
 
-def test_topic_ids_are_named_once_a_response_told_them():
+def test_topic_ids_have_names_once_a_response_had_both():
     names = Names()
     asked_by_id = exchange("Fetch", 13, by_id({0: 5}))
-    assert summarise(asked_by_id, names).asked == "id:EjRWeBI0[0@5]"
+    assert text_of(asked_by_id, names).request == "id:EjRWeBI0[0@5]"
     T = M.MetadataResponse.MetadataResponseTopic
     told = M.MetadataResponse(topics=[T(name="orders", topic_id=ORDERS), T(name=None)])
-    summarise(exchange("Metadata", 12, M.MetadataRequest(topics=None), told), names)
-    assert summarise(asked_by_id, names).asked == "orders[0@5]"
+    text_of(exchange("Metadata", 12, M.MetadataRequest(topics=None), told), names)
+    assert text_of(asked_by_id, names).request == "orders[0@5]"
 
 
 @pytest.mark.parametrize(("api", "version"), [("CreateTopics", 7), ("DescribeTopicPartitions", 0)])
-def test_other_responses_tell_topic_ids_too(api, version):
+def test_other_responses_have_both_too(api, version):
     names = Names()
     message = schema.message(protocol.api_key(api), schema.RESPONSE)
     body = getattr(M, message.name)()
@@ -91,8 +91,8 @@ def test_other_responses_tell_topic_ids_too(api, version):
     topic = getattr(getattr(M, message.name), field.element)(name="orders", topic_id=ORDERS)
     body.topics = [topic]
     asked = getattr(M, schema.message(protocol.api_key(api), schema.REQUEST).name)()
-    summarise(exchange(api, version, asked, body), names)
-    assert summarise(exchange("Fetch", 13, by_id({0: 5})), names).asked == "orders[0@5]"
+    text_of(exchange(api, version, asked, body), names)
+    assert text_of(exchange("Fetch", 13, by_id({0: 5})), names).request == "orders[0@5]"
 
 
 # ---- noise
@@ -100,9 +100,9 @@ def test_other_responses_tell_topic_ids_too(api, version):
 
 def test_what_is_noise():
     empty = exchange("Fetch", 11, fetch_request({0: 1}), fetch_response({0: b""}))
-    assert summarise(empty, Names()).noise == "empty"
+    assert text_of(empty, Names()).noise == "empty"
     alive = exchange("Heartbeat", 4, M.HeartbeatRequest(), M.HeartbeatResponse())
-    assert summarise(alive, Names()).noise == ""
+    assert text_of(alive, Names()).noise == ""
 
 
 def test_what_is_no_noise():
@@ -114,4 +114,4 @@ def test_what_is_no_noise():
     frame = request("Produce", 9, produce_request({0: batch(1)}), flags=NO_RESPONSE)
     (one_way,) = pair([frame])
     for each in (some, failed, rebalance, unanswered, one_way):
-        assert summarise(each, Names()).noise is None
+        assert text_of(each, Names()).noise is None
