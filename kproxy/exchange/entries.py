@@ -63,15 +63,18 @@ def spliced(data: bytes, splices: Sequence[Splice], start: int = 0) -> Iterator[
     yield data[start:]
 
 
+Buffer = bytes | memoryview
+"""Bytes, or a view of a part of some."""
+
 VIEWED_BYTES_MIN = 16 << 10
 """From this size on a part of a chunk is a view of it instead of a copy, is not joined with others,
 and a frame that is whole in its chunk is recorded by itself instead of in a run."""
 
 
-def coalesced(pieces: Iterable[bytes | memoryview]) -> list[bytes | memoryview]:
+def coalesced(pieces: Iterable[Buffer]) -> list[Buffer]:
     """Join neighbouring small pieces; leave large ones as they are."""
-    joined: list[bytes | memoryview] = []
-    small: list[bytes | memoryview] = []
+    joined: list[Buffer] = []
+    small: list[Buffer] = []
     for piece in pieces:
         if len(piece) < VIEWED_BYTES_MIN:
             small.append(piece)
@@ -85,6 +88,7 @@ def coalesced(pieces: Iterable[bytes | memoryview]) -> list[bytes | memoryview]:
     return joined
 
 
+@final
 @final
 @attrs.define(eq=False)
 class Frame:
@@ -102,7 +106,7 @@ class Frame:
     correlation_id: int
     received_ns: int
     """When its last byte arrived."""
-    pieces: list[bytes | memoryview]
+    pieces: list[Buffer]
     """The bytes, in the chunks in which they arrived."""
     frame_bytes: int
     """Size of the whole frame with its size prefix; 0 for UNANSWERED."""
@@ -169,6 +173,7 @@ number, frame_bytes, flags, times, verdict. The last is what a rule decided abou
 that passes: a class costs half a microsecond more."""
 
 
+@final
 @attrs.define(eq=False)
 class Run:
     """Frames that stood one behind the other in one chunk."""
@@ -232,6 +237,7 @@ CONNECTIONS = "connections"
 EVENTS = "events"
 
 
+@final
 @final
 @attrs.frozen
 class Note:

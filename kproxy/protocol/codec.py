@@ -196,7 +196,7 @@ def _seek(message: Message, version: int, field: str) -> Callable[[], Any]:
     return compile_seek(found, field, refuse)
 
 
-def seek(message: Message, version: int, field: str) -> Generator[None, bytes, int]:
+def seek(message: Message, version: int, field: str) -> Generator[None, bytes | memoryview, int]:
     """Find where a top-level field starts in a body that arrives in chunks.
 
     Prime the generator with `next()`, then `send()` the body's bytes in order. When the walk has
@@ -208,7 +208,7 @@ def seek(message: Message, version: int, field: str) -> Generator[None, bytes, i
         ValueError: the version has no such field.
         ProtocolError (from send): the bytes do not follow the definition.
     """
-    made: Generator[None, bytes, int] = _seek(message, version, field)()
+    made: Generator[None, bytes | memoryview, int] = _seek(message, version, field)()
     return made
 
 

@@ -14,15 +14,17 @@ Every action that concerns a connection names it, so an event on one connection 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import final
 
 import attrs
 
-from kproxy.exchange.entries import ChunkTimes, Entry, Frame, Side
+from kproxy.exchange.entries import Buffer, ChunkTimes, Entry, Frame, Side
 
 Address = tuple[str, int]
 """Host and port."""
 
 
+@final
 @attrs.define(eq=False)
 class Dial:
     """Connect to the broker at the first of these addresses that answers."""
@@ -31,16 +33,18 @@ class Dial:
     addresses: Sequence[Address]
 
 
+@final
 @attrs.define(eq=False)
 class Send:
     """Send these bytes to one side; then tell `timed` when: their last bytes are in them."""
 
     connection: int
     side: Side
-    pieces: list[bytes]
+    pieces: list[Buffer]
     timed: list[Frame | ChunkTimes]
 
 
+@final
 @attrs.define(eq=False)
 class Eof:
     """Half-close: tell one side that nothing more will come, after all that was sent to it."""
@@ -49,6 +53,7 @@ class Eof:
     side: Side
 
 
+@final
 @attrs.define(eq=False)
 class Pause:
     """Read no more from one side of a connection, until Resume."""
@@ -57,6 +62,7 @@ class Pause:
     side: Side
 
 
+@final
 @attrs.define(eq=False)
 class Resume:
     """Read from one side of a connection again."""
@@ -65,6 +71,7 @@ class Resume:
     side: Side
 
 
+@final
 @attrs.define(eq=False)
 class Close:
     """Forget the connection, and close both sides."""
@@ -74,6 +81,7 @@ class Close:
     """Reset them at once, instead of closing them after what was sent before."""
 
 
+@final
 @attrs.define(eq=False)
 class Listen:
     """Open a listener for a broker, at `port` if that is free (0: any), and report `listening`."""
@@ -82,6 +90,7 @@ class Listen:
     port: int
 
 
+@final
 @attrs.define(eq=False)
 class Record:
     """Hand these to the recording."""
@@ -91,6 +100,7 @@ class Record:
     """About how much memory they hold."""
 
 
+@final
 @attrs.define(eq=False)
 class Log:
     """Tell the operator, in one line."""

@@ -22,10 +22,19 @@ from typing import Protocol
 
 import attrs
 
-from kproxy.exchange.entries import FRAGMENT, MORE, OPAQUE, RAW_SASL, REDACTED, TRUNCATED, Frame
+from kproxy.exchange.entries import (
+    FRAGMENT,
+    MORE,
+    OPAQUE,
+    RAW_SASL,
+    REDACTED,
+    TRUNCATED,
+    Buffer,
+    Frame,
+)
 from kproxy.proxy import redact
 from kproxy.proxy.budget import Share
-from kproxy.proxy.output import Buffer, Output, part
+from kproxy.proxy.output import Output, part
 from kproxy.proxy.verdicts import RequestVerdict
 
 PIECE_BYTES_MAX = 1 << 20

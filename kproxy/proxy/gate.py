@@ -14,6 +14,7 @@ correlation id.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import final
 
 import attrs
 
@@ -28,6 +29,7 @@ from kproxy.proxy.verdicts import ResponseVerdict
 _REMEMBERED_BYTES_MAX = 16 << 10
 
 
+@final
 @attrs.define(eq=False)
 class Ready:
     """What a response becomes."""
@@ -39,6 +41,7 @@ class Ready:
     """Whether it is not what its schema says: then it leaves as it came."""
 
 
+@final
 @attrs.define(eq=False)
 class Waiting:
     """A response may not leave yet."""

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import attrs
 
-from kproxy.exchange.entries import VIEWED_BYTES_MIN, ChunkTimes, Entry, Frame
+from kproxy.exchange.entries import VIEWED_BYTES_MIN, Buffer, ChunkTimes, Entry, Frame
 from kproxy.proxy.verdicts import Ending
-
-Buffer = bytes | memoryview
 
 
 def part(data: bytes, start: int, stop: int) -> Buffer:

@@ -30,6 +30,7 @@ from kproxy.exchange.entries import (
     RAW_SASL,
     REDACTED,
     VIEWED_BYTES_MIN,
+    Buffer,
     ChunkTimes,
     Frame,
     PendingRequest,
@@ -51,7 +52,7 @@ from kproxy.proxy.interests import (
     UNKNOWN,
     Interests,
 )
-from kproxy.proxy.output import Buffer, Output
+from kproxy.proxy.output import Output
 from kproxy.proxy.rewrite import difference
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.tokens import TOKEN_BYTES_MAX, Tokens
@@ -146,7 +147,9 @@ class RequestStream:
         pending, numbers, unpack = self._pending, self._numbers, _START.unpack_from
         interests, bytes_max, acks = self._interests, self._bytes_max, self._acks.of
         first, end = position, len(data)
-        run = None
+        times = None
+        requests: list[PendingRequest] = []
+        sizes: list[int] = []
         room = len(data) if self._finishing else self._pending_max - len(pending)
         for _ in range(room):
             if end - position < _START_BYTES:
@@ -163,10 +166,9 @@ class RequestStream:
                     break
                 if acks(data, position, stop, api_version) == 0:
                     flags = NO_RESPONSE
-            if run is None:
+            if times is None:
                 times = ChunkTimes(now)
-                run = Run(_CLIENT, self._connection, times, data, position, [], [])
-                requests, sizes = run.requests, run.sizes
+                run = Run(_CLIENT, self._connection, times, data, position, requests, sizes)
                 out.timed.append(times)
                 out.entries.append(run)
             number = next(numbers)

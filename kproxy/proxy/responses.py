@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Sequence
 
 from kproxy.exchange.entries import (
     FAULTED,
@@ -27,6 +28,7 @@ from kproxy.exchange.entries import (
     REWRITTEN,
     UNANSWERED,
     VIEWED_BYTES_MIN,
+    Buffer,
     ChunkTimes,
     Frame,
     PendingRequest,
@@ -48,7 +50,7 @@ from kproxy.proxy.interests import (
     UNKNOWN,
     Interests,
 )
-from kproxy.proxy.output import Buffer, Output
+from kproxy.proxy.output import Output
 from kproxy.proxy.rewrite import Tail
 from kproxy.proxy.tokens import TOKEN_BYTES_MAX, Tokens, is_response_token
 from kproxy.proxy.verdicts import RequestVerdict, ResponseVerdict
@@ -154,6 +156,8 @@ class ResponseStream:
         rewrite = self._gate.rewrite
         first, end = position, len(data)
         times = run = None
+        requests: list[PendingRequest] = []
+        sizes: list[int] = []
         while pending and end - position >= _START_BYTES:
             size, correlation_id = unpack(data, position)
             stop = position + 4 + size
@@ -163,7 +167,7 @@ class ResponseStream:
                 break
             if verdict is not None or flags & RAW_SASL:
                 break
-            splices = ()
+            splices: Sequence[Splice] = ()
             wanted = interests[api_key, api_version] & RESPONSE_BITS
             if wanted:
                 if wanted != ADDRESSES:
@@ -185,8 +189,9 @@ class ResponseStream:
                 if times is None:
                     times = ChunkTimes(now)
                     out.timed.append(times)
-                run = Run(_BROKER, self._connection, times, data, position, [], [], splices)
-                requests, sizes = run.requests, run.sizes
+                requests, sizes = [], []
+                where = times, data, position
+                run = Run(_BROKER, self._connection, *where, requests, sizes, splices)
                 out.entries.append(run)
             requests.append(request)
             sizes.append(size + 4)
@@ -362,7 +367,7 @@ class ResponseStream:
         elif delayed:
             out.hold(0)
 
-    def _record(self, frame: Frame, splices: tuple[Splice, ...], out: Output) -> None:
+    def _record(self, frame: Frame, splices: Sequence[Splice], out: Output) -> None:
         if splices and frame.flags & REDACTED:
             frame.flags |= REWRITTEN  # how is not said: it may be a secret
         else:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 import attrs
 
-from kproxy.exchange.entries import Splice, spliced
+from kproxy.exchange.entries import Buffer, Splice, spliced
 from kproxy.protocol import ProtocolError, codec, schema
 from kproxy.proxy.actions import Address
 
@@ -241,9 +241,11 @@ def _common(one: bytes, other: bytes) -> int:
 class Tail:
     """The end of a response that streams past: found by walking along, then held back."""
 
-    def __init__(self, fields: AddressFields, walk: Generator, body: int) -> None:
+    def __init__(
+        self, fields: AddressFields, walk: Generator[None, Buffer, int], body: int
+    ) -> None:
         self.fields = fields
-        self.pieces: list[bytes] = []
+        self.pieces: list[Buffer] = []
         self.offset: int | None = None
         """Where in the frame it starts, once that is known."""
         self._walk = walk
@@ -251,7 +253,7 @@ class Tail:
         self._seen = 0
         next(walk)
 
-    def passes(self, piece: bytes) -> int:
+    def passes(self, piece: Buffer) -> int:
         """Take the next bytes of the frame; return how many of them may leave at once.
 
         Raises:
@@ -259,13 +261,14 @@ class Tail:
         """
         start = self._seen
         self._seen += len(piece)
-        if self.offset is None:
+        offset = self.offset
+        if offset is None:
             try:
                 self._walk.send(memoryview(piece)[max(0, self._body - start) :])
                 return len(piece)
             except StopIteration as found:
-                self.offset = self._body + found.value
-        passed = max(0, min(len(piece), self.offset - start))
+                offset = self.offset = self._body + found.value
+        passed = max(0, min(len(piece), offset - start))
         self.pieces.append(piece[passed:])
         return passed
 
