@@ -41,6 +41,7 @@ from kproxy.exchange.entries import (
     NO_RESPONSE,
     RAW_SASL,
     REDACTED,
+    SASL_TOKEN,
     TRUNCATED,
     UNANSWERED,
     Frame,
@@ -48,9 +49,6 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.exchange.topic_records import TopicRecord
-
-SASL_TOKEN = "SaslToken"
-"""The `api` of a frame that has no Kafka header (a token after SaslHandshake v0)."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
