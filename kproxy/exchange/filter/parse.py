@@ -14,7 +14,7 @@ import attrs
 from kproxy.exchange.filter.keys import BY_NAME, KEYS, QUALITIES, Need
 from kproxy.exchange.filter.rows import Columns
 from kproxy.exchange.filter.terms import Group, Is, Node, Not, Term, grouped, starting, terms_of
-from kproxy.exchange.filter.values import Typed, Value, suggestion
+from kproxy.exchange.filter.values import RELATIVE, TimeRange, Typed, Value, suggestion
 from kproxy.protocol import schema
 
 _NESTED_MAX = 50
@@ -67,6 +67,13 @@ class Filter:
     def needs(self) -> frozenset[Need]:
         """What must be known to answer it."""
         return frozenset(term.need for term in terms_of(self.node))
+
+    @property
+    def relative(self) -> bool:
+        """Whether it has times that count from the beginning of a recording."""
+        terms = (term for term in terms_of(self.node) if isinstance(term, Term))
+        ranges = (v for term in terms for v in term.values if isinstance(v, TimeRange))
+        return any(each.kind == RELATIVE for each in ranges)
 
     def refuse_beyond(self, allowed: Collection[Need], where: str) -> None:
         """Raise FilterError if a term needs more than these; `where` is what cannot give it."""

@@ -22,6 +22,7 @@ Typed = tuple[str, ...]
 
 _NEEDS_QUOTES = re.compile(r'[\s(),"\'\\]')
 _DAY_NS = 86_400_000_000_000
+_EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC).toordinal()
 
 
 def written(typed: Typed) -> str:
@@ -275,7 +276,7 @@ def _moment(text: str) -> tuple[str, int, int] | None:
 def _date(groups: tuple[Any, ...]) -> tuple[int, int]:
     year, month, day, hour, minute, second, fraction, _, sign, east_hour, east_minute = groups
     date = datetime(int(year), int(month), int(day), tzinfo=UTC)
-    day_ns = (date.toordinal() - datetime(1970, 1, 1).toordinal()) * _DAY_NS
+    day_ns = (date.toordinal() - _EPOCH_DAY) * _DAY_NS
     if hour is None:
         return day_ns, _DAY_NS
     clock_ns, span_ns = _clock(hour, minute, second, fraction)
