@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, HelpFormatter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -168,6 +168,16 @@ def files_and_filter(arguments: Sequence[str]) -> tuple[list[Path], Filter | Non
         return files, parse(text)
     except FilterError as error:
         raise UsageError(f"filter {text!r}, {error}") from error
+
+
+class FilterHelp(HelpFormatter):
+    """Lets the help of a command end with what a filter is."""
+
+    def format_help(self) -> str:
+        """The help, asked for only where it is shown: it needs the table of messages."""
+        from kproxy.exchange.filter import help_text
+
+        return f"{super().format_help()}\n{help_text()}\n"
 
 
 def _is_file(text: str) -> bool:

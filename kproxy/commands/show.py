@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from kproxy.commands.options import files_and_filter
+from kproxy.commands.options import FilterHelp, files_and_filter
 from kproxy.commands.output import fail
 
 
@@ -14,6 +14,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Show the exchanges of a recording, in the order in which they were answered."
     )
+    parser.formatter_class = FilterHelp
     parser.usage = "%(prog)s [--json] FILE… [FILTER]"
     parser.add_argument(
         "files_and_filter",

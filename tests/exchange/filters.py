@@ -29,7 +29,7 @@ def exchanges() -> list[Exchange]:
         opened(node_id=2),
         *(asked[0], response(asked[0], refused)),
         *(asked[1], answer(asked[1], b"\0\0\0\1x")),
-        *(asked[2], response(asked[2], refused, flags=INJECTED | FAULTED, fault_id=7)),
+        *(asked[2], response(asked[2], refused, flags=INJECTED | FAULTED, fault_ids=(7,))),
         *(asked[3], response(asked[3], refused, flags=REDACTED | TRUNCATED)),
         attrs.evolve(asked[4], flags=NO_RESPONSE),
         answer(asked[5], asked[5].data),

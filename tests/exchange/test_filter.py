@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kproxy import recording
 from kproxy.exchange.arriving import ArrivingRequest
 from kproxy.exchange.filter import MAYBE, NO, YES, Filter, FilterError, Need, help_text, parse
 from kproxy.exchange.filter.keys import KEYS, QUALITIES
@@ -104,6 +105,15 @@ def test_a_value_can_be_quoted():
         name = client_id.encode()
         data = frame[:12] + len(name).to_bytes(2) + name
         assert quoted.matches(ArrivingRequest(data, 1, 1, None, "", 0)) is meant
+
+
+def test_a_recording_gives_what_a_filter_means():
+    read = recording.read(filters.DEMO, "api:Produce topic:orders")
+    assert [each.number for each in read] == [8, 10]
+    second = recording.read(filters.DEMO, parse("api:Fetch time:+3s.."))
+    assert [each.number for each in second] == [37, 38, 29, 40, 39]
+    with pytest.raises(FilterError):
+        recording.read(filters.DEMO, "orders")
 
 
 # ── mistakes ─────────────────────────────────────────────────────────────────────────────────

@@ -18,6 +18,7 @@ from kproxy.exchange.filter.values import RELATIVE, TimeRange, Typed, Value, sug
 from kproxy.protocol import schema
 
 _NESTED_MAX = 50
+_HELP_WIDTH = 96
 _IS = "is"
 _WORDS = {"and", "or", "not"}
 _COMPARED = re.compile(r"([a-z_]+)(==?|>=?|<=?|!=)(.+)", re.DOTALL)
@@ -311,6 +312,7 @@ def _no_term(word: str) -> str:
 def help_text() -> str:
     """Explain the language, with a line for each key."""
     width = max(map(len, BY_NAME))
+    behind = "\n" + " " * (width + 4)
     lines = [
         "A FILTER is made of terms KEY:VALUE, all of which must hold; `or`, `not` and parentheses",
         "are there too. Quote it in a shell where it has a * or parentheses:",
@@ -325,7 +327,10 @@ def help_text() -> str:
         "",
         "Keys:",
     ]
-    lines += [f"  {key.name:{width}}  {key.help}: {key.example}" for key in KEYS]
+    for key in KEYS:
+        text = f"  {key.name:{width}}  {key.help}:"
+        fits = len(text + key.example) < _HELP_WIDTH
+        lines.append(f"{text}{' ' if fits else behind}{key.example}")
     lines += ["", "What an exchange can be:"]
     lines += [f"  {f'{_IS}:{name}':{width}}  {each.help}" for name, each in QUALITIES.items()]
     return "\n".join(lines)
