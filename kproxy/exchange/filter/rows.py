@@ -15,7 +15,7 @@ from typing import Any
 from kproxy.exchange import entities
 from kproxy.exchange.entries import FAULTED, NO_RESPONSE, SASL_TOKEN
 from kproxy.exchange.facts import is_error_code
-from kproxy.exchange.filter.values import Glob, Range, TimeRange, Value
+from kproxy.exchange.filter.values import ABSOLUTE, Glob, Range, TimeRange, Value
 from kproxy.protocol import schema
 from kproxy.protocol.select import Predicate, select
 
@@ -122,10 +122,17 @@ def times(columns: Columns, values: Sequence[Value]) -> bytes | None:
     column = columns.get("time_ns")
     if column is None:
         return None
-    ranges = [value for value in values if isinstance(value, TimeRange)]
-    return either(
-        [bytes([YES if each.matches(v // 1000 * 1000) else NO for v in column]) for each in ranges]
-    )
+    ranges = (value for value in values if isinstance(value, TimeRange))
+    return either([_time_verdicts(column, each) for each in ranges])
+
+
+def _time_verdicts(column: Sequence[int], wanted: TimeRange) -> bytes:
+    if wanted.kind != ABSOLUTE:
+        return bytes([YES if wanted.matches(v // 1000 * 1000) else NO for v in column])
+    # An exchange has whole microseconds of its time.
+    low = -1 if wanted.low_ns is None else -(-wanted.low_ns // 1000) * 1000
+    high = 1 << 64 if wanted.high_ns is None else wanted.high_ns // 1000 * 1000 + 999
+    return bytes([YES if low <= v <= high else NO for v in column])
 
 
 def column_texts(name: str) -> Look:
