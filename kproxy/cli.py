@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # In full: what abbreviates one option today may abbreviate two tomorrow.
     parser = _Parser(prog=f"kproxy {typed[0]}", allow_abbrev=False)
     module.add_options(parser)
-    options = parser.parse_args(typed[1:])
+    options = parser.parse_intermixed_args(typed[1:])
     return _run(parser.prog, module.run, options)
 
 

@@ -128,6 +128,34 @@ def test_a_file_that_is_no_recording_is_one_line_and_exit_code_1(
     assert content is None or path.read_bytes() == content
 
 
+def test_the_first_argument_that_is_no_file_begins_the_filter(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for arguments in (
+        [str(DEMO), "api:Produce", "not", "partition:1"],
+        ["--json", str(DEMO), "api:Produce not partition:1"],
+        [str(DEMO), "--json", "(api:Produce or number:1000)", "not partition:1"],
+        [str(DEMO.parent), "time:..+10s api:Produce partition:3"],
+    ):
+        code, out, err = said(capsys, "show", *arguments)
+        assert (code, err, len(out.splitlines())) == (0, "", 1), arguments
+        assert "Produce" in out
+
+
+def test_a_mistake_in_a_filter_is_pointed_at(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = said(capsys, "show", str(DEMO), "topic:orders", "api:Fech")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "column 18: there is no API 'Fech' (did you mean Fetch?)" in err
+    code, _, err = said(capsys, "show", str(DEMO), "typo.mcap")
+    assert (code, err) == (1, "kproxy show: typo.mcap: does not exist\n")
+
+
+def test_the_help_of_show_says_what_a_filter_is(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = said(capsys, "show", "--help")
+    assert "broker_ms:50.." in out and "is:unanswered" in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
 def test_a_recording_is_not_overwritten(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "mine.mcap"
     path.write_bytes(b"precious")

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, HelpFormatter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kproxy.units import parse_bytes, parse_seconds
+
+if TYPE_CHECKING:
+    from kproxy.exchange.filter import Filter
 
 Address = tuple[str, int]
 """Host and port."""
@@ -140,6 +145,43 @@ def new_file(text: str) -> Path:
     if not text:
         raise ArgumentTypeError("names no file")
     return Path(text)
+
+
+def files_and_filter(arguments: Sequence[str]) -> tuple[list[Path], Filter | None]:
+    """Tell FILE… from [FILTER]: the filter begins with the first argument that is no path.
+
+    The first argument is always a file, and what ends as recordings do is meant to be one.
+
+    Raises:
+        UsageError: the rest is no filter.
+    """
+    first = 1
+    while first < len(arguments) and _is_file(arguments[first]):
+        first += 1
+    files = [Path(text) for text in arguments[:first]]
+    if first == len(arguments):
+        return files, None
+    from kproxy.exchange.filter import FilterError, parse
+
+    text = " ".join(arguments[first:])
+    try:
+        return files, parse(text)
+    except FilterError as error:
+        raise UsageError(f"filter {text!r}, {error}") from error
+
+
+class FilterHelp(HelpFormatter):
+    """Lets the help of a command end with what a filter is."""
+
+    def format_help(self) -> str:
+        """The help, asked for only where it is shown: it needs the table of messages."""
+        from kproxy.exchange.filter import help_text
+
+        return f"{super().format_help()}\n{help_text()}\n"
+
+
+def _is_file(text: str) -> bool:
+    return text.endswith(".mcap") or Path(text).exists()
 
 
 def capture() -> Path:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
+from kproxy.commands.options import FilterHelp, files_and_filter
 from kproxy.commands.output import fail
 
 
@@ -14,8 +14,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Show the exchanges of a recording, in the order in which they were answered."
     )
+    parser.formatter_class = FilterHelp
+    parser.usage = "%(prog)s [--json] FILE… [FILTER]"
     parser.add_argument(
-        "files", metavar="FILE", nargs="+", type=Path, help="recordings, or folders of them"
+        "files_and_filter",
+        metavar="FILE… [FILTER]",
+        nargs="+",
+        help="recordings, or folders of them; the filter begins with the first that is no file",
     )
     parser.add_argument(
         "--json", action="store_true", help="one JSON object per exchange, with decoded bodies"
@@ -24,14 +29,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show them."""
+    files, wanted = files_and_filter(options.files_and_filter)
     from kproxy.recording.format import RecordingError
     from kproxy.view import show
 
     try:
         if options.json:
-            show.show_json(options.files, sys.stdout)
+            show.show_json(files, sys.stdout, wanted)
         else:
-            show.show_lines(options.files, sys.stdout)
+            show.show_lines(files, sys.stdout, wanted=wanted)
     except RecordingError as error:
         return fail(f"kproxy show: {error}")
     return 0

@@ -46,6 +46,9 @@ LEFT_OUT = 1 << 16  # in no recording: too large, so that its reader did not kee
 NO_API = -1
 """The api_key and api_version of a frame that has none (raw SASL, a truncated header)."""
 
+SASL_TOKEN = "SaslToken"
+"""The `api` of a frame that has no Kafka header (a token after SaslHandshake v0)."""
+
 ERROR_NOT_LOOKED = -32768
 """The error_code of a frame whose body nobody looked into."""
 

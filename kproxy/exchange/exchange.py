@@ -41,6 +41,7 @@ from kproxy.exchange.entries import (
     NO_RESPONSE,
     RAW_SASL,
     REDACTED,
+    SASL_TOKEN,
     TRUNCATED,
     UNANSWERED,
     Frame,
@@ -48,9 +49,6 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.exchange.topic_records import TopicRecord
-
-SASL_TOKEN = "SaslToken"
-"""The `api` of a frame that has no Kafka header (a token after SaslHandshake v0)."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -94,7 +92,8 @@ class Exchange:
     _request: Frame | None
     _response: Frame | None
     _connection_client_id: str | None
-    _names: TopicNames
+    topic_names: TopicNames
+    """Of the whole stream that it comes from."""
 
     def __repr__(self) -> str:
         version = "" if self.api_version is None else f" v{self.api_version}"
@@ -265,12 +264,12 @@ class Exchange:
     @functools.cached_property
     def topics(self) -> list[str]:
         """The topics that it names, each once; an id whose name nothing tells comes as text."""
-        return entities.topics(self._bodies(), self._names)
+        return entities.topics(self._bodies(), self.topic_names)
 
     @functools.cached_property
     def partitions(self) -> list[TopicPartition]:
         """The partitions that it names, each once."""
-        return entities.partitions(self._bodies(), self._names)
+        return entities.partitions(self._bodies(), self.topic_names)
 
     @functools.cached_property
     def groups(self) -> list[str]:
@@ -285,7 +284,7 @@ class Exchange:
     @functools.cached_property
     def records(self) -> list[TopicRecord]:
         """The records that it produces or fetches, decompressed, in order."""
-        return topic_records.read(self.request, self.response, self._names)
+        return topic_records.read(self.request, self.response, self.topic_names)
 
     def _bodies(self) -> list[Any]:
         return [body for body in (self.request, self.response) if body is not None]

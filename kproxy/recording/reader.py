@@ -34,6 +34,7 @@ from kproxy.recording.scan import Chunk, Info, Scan
 
 if TYPE_CHECKING:
     from kproxy.exchange.exchange import Exchange
+    from kproxy.exchange.filter import Filter
 
 
 @attrs.frozen
@@ -79,14 +80,31 @@ def entries(
             previous = scan.info
 
 
-def read(paths: Path | str | Iterable[Path | str]) -> Iterator[Exchange]:
-    """Yield the exchanges of recordings: request and response together.
+def read(
+    paths: Path | str | Iterable[Path | str], wanted: Filter | str | None = None
+) -> Iterator[Exchange]:
+    """Yield the exchanges of recordings: request and response together; with a filter, some.
 
-    Raises: RecordingError.
+    Raises: RecordingError; FilterError, when `wanted` is a text that is no filter.
     """
     from kproxy.exchange.exchange import pair
 
-    return pair(entries(paths))
+    found = pair(entries(paths))
+    if wanted is None:
+        return found
+    if isinstance(wanted, str):
+        from kproxy.exchange.filter import parse
+
+        wanted = parse(wanted)
+    return filter(starting(wanted, paths).matches, found)
+
+
+def starting(wanted: Filter, paths: Path | str | Iterable[Path | str]) -> Filter:
+    """The filter, with its times like `+30s` counted from the beginning of these recordings.
+
+    Raises: RecordingError.
+    """
+    return wanted.starting(info(recordings(paths)[0]).start_ns) if wanted.relative else wanted
 
 
 def rows(

@@ -25,6 +25,8 @@ from typing import Any, TextIO
 
 from kproxy.exchange.entries import EVENTS, Frame, Note
 from kproxy.exchange.exchange import Exchange, pair
+from kproxy.exchange.filter import Filter
+from kproxy.recording.reader import starting
 from kproxy.units import format_bytes
 from kproxy.view.text import ExchangeText, text_of
 from kproxy.view.wording import Names, milliseconds, printable
@@ -85,8 +87,9 @@ def show_lines(
     out: TextIO,
     colour: bool | None = None,
     width: int | None = None,
+    wanted: Filter | None = None,
 ) -> None:
-    """Write a line per exchange of these recordings.
+    """Write a line per exchange of these recordings; with a filter, of those that it means.
 
     By default colours are used on a terminal, unless NO_COLOR is set, and lines are cut to its
     width; files get whole lines. A torn file is read as far as it goes, and stderr says so.
@@ -97,27 +100,35 @@ def show_lines(
     colour = wants_colour(out) if colour is None else colour
     width = terminal_width(out) if width is None else width
     names = Names()
-    _write(paths, lambda exchange: line(exchange, names, colour, width), out)
+    _write(paths, lambda exchange: line(exchange, names, colour, width), out, wanted)
 
 
-def show_json(paths: Sequence[Path | str], out: TextIO) -> None:
-    """Write a JSON object per exchange of these recordings, one per line.
+def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = None) -> None:
+    """Write a JSON object per exchange of these recordings, one per line; or of those wanted.
 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
     """
     from kproxy.view.jsonl import to_line
 
-    _write(paths, to_line, out)
+    _write(paths, to_line, out, wanted)
 
 
-def _write(paths: Sequence[Path | str], as_line: Callable[[Exchange], str], out: TextIO) -> None:
+def _write(
+    paths: Sequence[Path | str],
+    as_line: Callable[[Exchange], str],
+    out: TextIO,
+    wanted: Filter | None,
+) -> None:
     if reconfigure := getattr(out, "reconfigure", None):
         # Not every terminal has arrows; none is a reason to stop.
         reconfigure(errors="backslashreplace")
     notices: list[str] = []
     try:
-        out.writelines(as_line(exchange) + "\n" for exchange in pair(_noticing(paths, notices)))
+        shown = pair(_noticing(paths, notices))
+        if wanted is not None:
+            shown = filter(starting(wanted, paths).matches, shown)
+        out.writelines(as_line(exchange) + "\n" for exchange in shown)
     except BrokenPipeError:
         # Whoever read our output (`| head`) has seen enough. What is still in the buffer must go
         # somewhere, or the interpreter complains about it at exit.

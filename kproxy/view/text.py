@@ -24,8 +24,6 @@ from kproxy.view.wording import Names, Words
 
 _WORDS: Words = {**words_data.WORDS, **words_groups.WORDS, **words_cluster.WORDS}
 
-_HAVE_NAMES = frozenset({"Metadata", "CreateTopics", "DescribeTopicPartitions"})
-"""Their responses have topic ids beside topic names."""
 _EMPTY = frozenset({"Fetch", "ShareFetch"})
 _HEARTBEATS = frozenset({"Heartbeat", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat"})
 
@@ -43,7 +41,7 @@ class ExchangeText:
 
 
 def text_of(exchange: Exchange, names: Names) -> ExchangeText:
-    """Put an exchange in words, and learn the topic names in it."""
+    """Put an exchange in words."""
     request, response = exchange.request, exchange.response
     api, api_key = exchange.api, exchange.api_key
     if api == SASL_TOKEN:
@@ -66,9 +64,8 @@ def text_of(exchange: Exchange, names: Names) -> ExchangeText:
 
 
 def learn(exchange: Exchange, names: Names) -> None:
-    """Learn the topic names in an exchange."""
-    if exchange.api in _HAVE_NAMES and exchange.response is not None:
-        names.learn(exchange.response.topics or ())
+    """Take the topic names that are known where an exchange comes from."""
+    names.known = exchange.topic_names
 
 
 def _noise(exchange: Exchange, response_text: str) -> str | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
-from uuid import UUID
 
 import attrs
 
+from kproxy.exchange.entities import TopicNames
 from kproxy.protocol.plain import uuid_text
 
 LISTED_MAX = 3
@@ -23,19 +23,9 @@ _ID_LENGTH_MAX = 20
 
 @attrs.define(eq=False)
 class Names:
-    """Topic ids and their names, from the responses so far.
+    """The names of topics, whichever way a message names them."""
 
-    Only some responses hold both (Metadata 10+, CreateTopics 7+, DescribeTopicPartitions);
-    requests that use ids may come on other connections, so one of these serves a whole view.
-    """
-
-    _names: dict[UUID, str] = attrs.field(factory=dict[UUID, str], init=False)
-
-    def learn(self, topics: Iterable[Any]) -> None:
-        """Learn from the topics of a response: values with `name` and `topic_id`."""
-        for topic in topics:
-            if topic.name and topic.topic_id is not None and topic.topic_id.int:
-                self._names[topic.topic_id] = topic.name
+    known: TopicNames = attrs.field(factory=TopicNames)
 
     def topic(self, value: Any) -> str:
         """Return the name of a topic in any message, or the start of an id without a name."""
@@ -45,7 +35,7 @@ class Names:
         topic_id = getattr(value, "topic_id", None)
         if topic_id is None or not topic_id.int:
             return "?"
-        return self._names.get(topic_id) or f"id:{uuid_text(topic_id)[:8]}"
+        return self.known.name(topic_id) or f"id:{uuid_text(topic_id)[:8]}"
 
 
 Describe = Callable[[Any, Names], str]

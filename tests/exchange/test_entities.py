@@ -62,7 +62,7 @@ def test_many_responses_are_not_kept():
     pairing.feed(asked)
     (exchange,) = pairing.feed(fetched(asked))
     assert exchange.topics == ["orders"]
-    assert len(exchange._names) < 32
+    assert len(exchange.topic_names) < 32
 
 
 @pytest.mark.parametrize("text", [ORDERS_TEXT, str(ORDERS)])

@@ -73,26 +73,28 @@ def test_no_bytes_make_it_fail(data):
 
 
 def test_topic_ids_have_names_once_a_response_had_both():
-    names = Names()
-    asked_by_id = exchange("Fetch", 13, by_id({0: 5}))
-    assert text_of(asked_by_id, names).request == "id:EjRWeBI0[0@5]"
+    fetch = request("Fetch", 13, by_id({0: 5}), 1)
+    (alone,) = pair([fetch])
+    assert text_of(alone, Names()).request == "id:EjRWeBI0[0@5]"
     T = M.MetadataResponse.MetadataResponseTopic
     told = M.MetadataResponse(topics=[T(name="orders", topic_id=ORDERS), T(name=None)])
-    text_of(exchange("Metadata", 12, M.MetadataRequest(topics=None), told), names)
-    assert text_of(asked_by_id, names).request == "orders[0@5]"
+    asked = request("Metadata", 12, M.MetadataRequest(topics=None), 2)
+    _, by_name = pair([asked, response(asked, told), fetch])
+    assert text_of(by_name, Names()).request == "orders[0@5]"
 
 
 @pytest.mark.parametrize(("api", "version"), [("CreateTopics", 7), ("DescribeTopicPartitions", 0)])
 def test_other_responses_have_both_too(api, version):
-    names = Names()
     message = schema.message(protocol.api_key(api), schema.RESPONSE)
     body = getattr(M, message.name)()
     field = next(field for field in message.fields if field.name == "topics")
     topic = getattr(getattr(M, message.name), field.element)(name="orders", topic_id=ORDERS)
     body.topics = [topic]
-    asked = getattr(M, schema.message(protocol.api_key(api), schema.REQUEST).name)()
-    text_of(exchange(api, version, asked, body), names)
-    assert text_of(exchange("Fetch", 13, by_id({0: 5})), names).request == "orders[0@5]"
+    asked = request(
+        api, version, getattr(M, schema.message(protocol.api_key(api), schema.REQUEST).name)(), 2
+    )
+    _, fetch = pair([asked, response(asked, body), request("Fetch", 13, by_id({0: 5}), 3)])
+    assert text_of(fetch, Names()).request == "orders[0@5]"
 
 
 # ---- noise

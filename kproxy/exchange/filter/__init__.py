@@ -1,0 +1,38 @@
+"""The filter language: which exchanges a person means.
+
+::
+
+    text ──parse──▶ Filter ─┬─ matches(exchange)          opens bodies where a term needs them
+                            ├─ matches(arriving request)  fault rules, `run --only`
+                            └─ rows(columns)              NO, MAYBE, YES for every row of a table
+
+    filter = every { "or" every }
+    every  = part { ["and"] part }
+    part   = "not" part | "(" filter ")" | term
+    term   = key ":" value { "," value }        one of the values must match
+    value  = text with "*" wildcards, "quoted text", 5, 5.., ..5, 1..5
+
+`keys` has the table of keys, `values` their values, `rows` how columns answer. Text is quoted where
+it has spaces, parentheses, commas or quotes; a backslash takes the meaning from what follows it.
+
+Invariants: any text gives a Filter or a FilterError whose column lies in the text; `str` of a
+filter reads back as the same filter; `rows` never says NO of an exchange that `matches`, nor YES of
+one that does not.
+"""
+
+from kproxy.exchange.filter.keys import Need
+from kproxy.exchange.filter.parse import Filter, FilterError, help_text, parse
+from kproxy.exchange.filter.rows import COLUMNS, MAYBE, NO, YES, Columns
+
+__all__ = [
+    "COLUMNS",
+    "MAYBE",
+    "NO",
+    "YES",
+    "Columns",
+    "Filter",
+    "FilterError",
+    "Need",
+    "help_text",
+    "parse",
+]

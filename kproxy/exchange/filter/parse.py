@@ -1,0 +1,336 @@
+"""Text to filter: the grammar, and what a mistake is told.
+
+Invariant: any text gives a Filter or a FilterError whose column lies in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from typing import Any
+
+import attrs
+
+from kproxy.exchange.filter.keys import BY_NAME, KEYS, QUALITIES, Need
+from kproxy.exchange.filter.rows import Columns
+from kproxy.exchange.filter.terms import Group, Is, Node, Not, Term, grouped, starting, terms_of
+from kproxy.exchange.filter.values import RELATIVE, TimeRange, Typed, Value, suggestion
+from kproxy.protocol import schema
+
+_NESTED_MAX = 50
+_HELP_WIDTH = 96
+_IS = "is"
+_WORDS = {"and", "or", "not"}
+_COMPARED = re.compile(r"([a-z_]+)(==?|>=?|<=?|!=)(.+)", re.DOTALL)
+_OTHER_NAMES = {
+    "version": "api_version",
+    "client": "client_id",
+    "broker": "node_id",
+    "node": "node_id",
+    "ms": "broker_ms",
+    "latency": "broker_ms",
+    "duration": "broker_ms",
+    "address": "client_address",
+    "size": "request_bytes",
+    "transaction": "transactional_id",
+    "consumer_group": "group",
+}
+"""What people type who know other tools → the key that they mean."""
+
+
+class FilterError(ValueError):
+    """A text that is no filter. `str()` is one line that says what is wrong, and where."""
+
+    def __init__(self, text: str, column: int, what: str) -> None:
+        super().__init__(f"column {column}: {what}")
+        self.text = text
+        self.column = column
+        """Where, from 1."""
+        self.what = what
+
+    def pointed(self) -> str:
+        """The text, and below it where the mistake is."""
+        return f"{self.text}\n{' ' * (self.column - 1)}^ {self.what}"
+
+
+@attrs.frozen
+class Filter:
+    """What `parse` makes of a text."""
+
+    node: Node
+    text: str = attrs.field(default="", eq=False)
+    """As it was typed."""
+
+    def __str__(self) -> str:
+        return str(self.node)
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What must be known to answer it."""
+        return frozenset(term.need for term in terms_of(self.node))
+
+    @property
+    def relative(self) -> bool:
+        """Whether it has times that count from the beginning of a recording."""
+        terms = (term for term in terms_of(self.node) if isinstance(term, Term))
+        ranges = (v for term in terms for v in term.values if isinstance(v, TimeRange))
+        return any(each.kind == RELATIVE for each in ranges)
+
+    def refuse_beyond(self, allowed: Collection[Need], where: str) -> None:
+        """Raise FilterError if a term needs more than these; `where` is what cannot give it."""
+        for term in terms_of(self.node):
+            if term.need not in allowed:
+                known = [key.name for key in KEYS if key.need in allowed]
+                known += [f"is:{name}" for name, each in QUALITIES.items() if each.need in allowed]
+                what = f"{where} cannot look at {term.name}; it can at {', '.join(known)}"
+                raise FilterError(self.text, term.column, what)
+
+    def starting(self, start_ns: int) -> Filter:
+        """The same filter, where times like `+30s` count from this one."""
+        return attrs.evolve(self, node=starting(self.node, start_ns))
+
+    def matches(self, subject: Any) -> bool:
+        """Whether an Exchange, or an ArrivingRequest, is meant.
+
+        Raises:
+            ValueError: a time counts from the beginning; see `starting`.
+        """
+        return self.node.matches(subject)
+
+    def rows(self, columns: Columns) -> bytes:
+        """A verdict (NO, MAYBE, YES) for each row of a table of exchanges.
+
+        Raises:
+            ValueError: a time counts from the beginning; see `starting`.
+        """
+        count = len(next(iter(columns.values()), ()))
+        return self.node.rows(columns, count)
+
+
+# ── reading ──────────────────────────────────────────────────────────────────────────────────
+
+
+def parse(text: str) -> Filter:
+    """Read a filter; a text without terms means everything.
+
+    Raises:
+        FilterError: the text is no filter.
+    """
+    reader = _Reader(text)
+    reader.skip()
+    if reader.at == len(text):
+        return Filter(Group((), one=False), text)
+    node = reader.either()
+    if reader.at < len(text):
+        raise reader.error(reader.at, "there is no ( that this ) closes")
+    return Filter(node, text)
+
+
+@attrs.define
+class _Reader:
+    text: str
+    at: int = 0
+    nested: int = 0
+
+    def error(self, at: int, what: str) -> FilterError:
+        return FilterError(self.text, min(at + 1, max(1, len(self.text))), what)
+
+    def skip(self) -> None:
+        while self.at < len(self.text) and self.text[self.at].isspace():
+            self.at += 1
+
+    def word(self) -> str:
+        """The text up to a space or a parenthesis, without taking it."""
+        end = self.at
+        while end < len(self.text) and not self.text[end].isspace() and self.text[end] not in "()":
+            end += 1
+        return self.text[self.at : end]
+
+    def keyword(self) -> str:
+        word = self.word()
+        return (
+            word.lower() if word.lower() in _WORDS and word in (word.lower(), word.upper()) else ""
+        )
+
+    def either(self) -> Node:
+        parts = [self.every()]
+        while self.keyword() == "or":
+            parts.append(self.after("or", self.every))
+        return grouped(parts, one=True)
+
+    def every(self) -> Node:
+        parts = [self.part()]
+        while self.at < len(self.text) and self.text[self.at] != ")":
+            match self.keyword():
+                case "or":
+                    break
+                case "and":
+                    parts.append(self.after("and", self.part))
+                case _:
+                    parts.append(self.part())
+        return grouped(parts, one=False)
+
+    def after(self, keyword: str, read: Callable[[], Node]) -> Node:
+        """Take a keyword and read what must follow it."""
+        start = self.at
+        self.at += len(keyword)
+        self.skip()
+        if self.at == len(self.text) or self.text[self.at] == ")":
+            raise self.error(start, f"nothing follows {keyword!r}")
+        return read()
+
+    def part(self) -> Node:
+        start = self.at
+        self.nested += 1
+        if self.nested > _NESTED_MAX:
+            raise self.error(start, f"more than {_NESTED_MAX} parts in one another")
+        if self.text[start] == ")":
+            raise self.error(start, "a term is missing before this )")
+        if self.text[start] == "(":
+            node = self.parenthesis(start)
+        elif self.keyword() == "not":
+            node = Not(self.after("not", self.part))
+        elif self.keyword():
+            raise self.error(start, f"a term is missing before {self.word()!r}")
+        else:
+            node = self.term()
+        self.nested -= 1
+        self.skip()
+        return node
+
+    def parenthesis(self, start: int) -> Node:
+        self.at += 1
+        self.skip()
+        if self.at == len(self.text):
+            raise self.error(start, "this ( is never closed")
+        node = self.either()
+        if self.at == len(self.text):
+            raise self.error(start, "this ( is never closed")
+        self.at += 1
+        return node
+
+    def term(self) -> Node:
+        start, word = self.at, self.word()
+        name, colon, _ = word.partition(":")
+        if not colon:
+            raise self.error(start, _no_term(word))
+        read = _value_reader(name.lower())
+        if read is None:
+            raise self.error(start, f"there is no key {name!r}{_meant(name)}")
+        self.at += len(name) + 1
+        values = [self.value(start, read)]
+        while self.at < len(self.text) and self.text[self.at] == ",":
+            self.at += 1
+            values.append(self.value(start, read))
+        nodes = [attrs.evolve(v, column=start + 1) for v in values if isinstance(v, Is)]
+        if nodes:
+            return grouped(nodes, one=True)
+        return Term(name.lower(), tuple(v for v in values if not isinstance(v, Is)), start + 1)
+
+    def value(self, key_start: int, read: Callable[[Typed], Value | Is]) -> Value | Is:
+        start = self.at
+        typed = self.typed()
+        if typed is None:
+            raise self.error(key_start, "a value is missing behind the : or ,")
+        try:
+            return read(typed)
+        except ValueError as error:
+            raise self.error(start, str(error)) from None
+
+    def typed(self) -> Typed | None:
+        """Take a value, quoted or not; None if there is none."""
+        start, text = self.at, self.text
+        quote = text[start] if text[start : start + 1] in ('"', "'") else ""
+        self.at += len(quote)
+        parts = [""]
+        while self.at < len(text):
+            character = text[self.at]
+            if character == quote or (not quote and (character.isspace() or character in "(),")):
+                break
+            if character == "\\":
+                self.at += 1
+                if self.at == len(text):
+                    raise self.error(self.at - 1, "nothing follows this \\")
+                parts[-1] += text[self.at]
+            elif character == "*":
+                parts.append("")
+            else:
+                parts[-1] += character
+            self.at += 1
+        if not quote:
+            return tuple(parts) if self.at > start else None
+        if self.at == len(text):
+            raise self.error(start, f"this {quote} is never closed")
+        self.at += 1
+        if self.at < len(text) and not text[self.at].isspace() and text[self.at] not in "),":
+            raise self.error(self.at, "a space is missing behind the quotes")
+        return tuple(parts)
+
+
+def _value_reader(name: str) -> Callable[[Typed], Value | Is] | None:
+    if name == _IS:
+        return _quality
+    return BY_NAME[name].value if name in BY_NAME else None
+
+
+def _quality(typed: Typed) -> Is:
+    name = "*".join(typed)
+    if name.lower() not in QUALITIES:
+        known = ", ".join(QUALITIES)
+        raise ValueError(f"nothing is {name!r}{suggestion(name, QUALITIES)}; there are {known}")
+    return Is(name.lower())
+
+
+def _meant(name: str) -> str:
+    if name in QUALITIES:
+        return f" (did you mean {_IS}:{name}?)"
+    other = _OTHER_NAMES.get(name)
+    return f" (did you mean {other}?)" if other else suggestion(name, [*BY_NAME, _IS])
+
+
+def _no_term(word: str) -> str:
+    """Say what to write instead of a word that is no term."""
+    compared = _COMPARED.fullmatch(word)
+    if compared is not None and compared[1] in BY_NAME:
+        name, sign, value = compared.groups()
+        written_so = {"<": f"..{value}", "<=": f"..{value}", ">": f"{value}..", ">=": f"{value}.."}
+        negated = "not " if sign == "!=" else ""
+        return f"{word!r} is no term; write {negated}{name}:{written_so.get(sign, value)}"
+    if word in QUALITIES:
+        return f"{word!r} is no term; write {_IS}:{word}"
+    for name in schema.api_names().values():
+        if name.lower() == word.lower():
+            return f"{word!r} is no term; write api:{name}"
+    if word in BY_NAME:
+        return f"{word!r} has no value; write it as in {BY_NAME[word].example.split()[0]}"
+    return f"{word!r} is no term; a term is KEY:VALUE, as in topic:orders-*"
+
+
+# ── the help ─────────────────────────────────────────────────────────────────────────────────
+
+
+def help_text() -> str:
+    """Explain the language, with a line for each key."""
+    width = max(map(len, BY_NAME))
+    behind = "\n" + " " * (width + 4)
+    lines = [
+        "A FILTER is made of terms KEY:VALUE, all of which must hold; `or`, `not` and parentheses",
+        "are there too. Quote it in a shell where it has a * or parentheses:",
+        "",
+        "  'api:Fetch topic:orders-* broker_ms:50..'",
+        "  'is:error not api:Metadata'",
+        "  '(group:billing or topic:orders) time:12:03..12:05'",
+        "",
+        "* stands for any text; a,b is a or b; 50.. is 50 and more, ..50 is up to 50, 1..50 is",
+        "between them; sizes and times have units (1KiB, 300ms). A value with spaces, commas or",
+        'parentheses is quoted: client_id:"my app". KEY:* is whatever has one.',
+        "",
+        "Keys:",
+    ]
+    for key in KEYS:
+        text = f"  {key.name:{width}}  {key.help}:"
+        fits = len(text + key.example) < _HELP_WIDTH
+        lines.append(f"{text}{' ' if fits else behind}{key.example}")
+    lines += ["", "What an exchange can be:"]
+    lines += [f"  {f'{_IS}:{name}':{width}}  {each.help}" for name, each in QUALITIES.items()]
+    return "\n".join(lines)

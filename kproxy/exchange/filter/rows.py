@@ -1,0 +1,236 @@
+"""Filter terms answered from a table of exchanges, column by column.
+
+A verdict on a row is one byte: NO and YES are certain, MAYBE says that the exchange must be opened.
+Their values make `and` of two columns of verdicts one `&` of two large numbers.
+
+Invariant: a row is never NO if its exchange matches, nor YES if it does not.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kproxy.exchange import entities
+from kproxy.exchange.entries import FAULTED, NO_RESPONSE, SASL_TOKEN
+from kproxy.exchange.facts import is_error_code
+from kproxy.exchange.filter.values import ABSOLUTE, Glob, Range, TimeRange, Value
+from kproxy.protocol import schema
+from kproxy.protocol.select import Predicate, select
+
+NO, MAYBE, YES = 0, 1, 3
+"""Verdicts of a row: `&` is and, `|` is or."""
+
+Columns = Mapping[str, Sequence[Any]]
+"""Columns of a table of exchanges, all of one length; which there are stands in `COLUMNS`."""
+
+COLUMNS = {
+    "number": "of the exchange",
+    "connection": "its number",
+    "client_address": "text, or None",
+    "client_id": "text, or None",
+    "node_id": "−1 on a bootstrap address",
+    "api_key": "−1 where there is none",
+    "api_version": "−1 where there is none",
+    "correlation_id": "anything where api_key is −1",
+    "time_ns": "when the request arrived, since 1970",
+    "request_bytes": "0 where it is not known",
+    "response_bytes": "0 where there is no response",
+    "broker_ns": "broker_ms in nanoseconds, negative where it is None",
+    "proxy_ns": "proxy_ms in nanoseconds, negative where it is None",
+    "flags": "those of both frames together",
+}
+"""What `rows` looks at, and how a column says "none". Of a column that is missing, it asks nothing:
+the verdict is then MAYBE."""
+
+_MARGIN_NS = 1000
+"""An exchange rounds its times to microseconds; so near a bound a row does not decide."""
+
+
+Look = Callable[[Columns, Sequence[Value]], bytes | None]
+"""The verdicts of all rows on a term with these values; None where columns are missing."""
+
+
+def either(verdicts: Sequence[bytes]) -> bytes:
+    """The verdicts of terms of which one must hold."""
+    return _combined(verdicts, int.__or__)
+
+
+def both(verdicts: Sequence[bytes]) -> bytes:
+    """The verdicts of terms that must all hold."""
+    return _combined(verdicts, int.__and__)
+
+
+def _combined(verdicts: Sequence[bytes], operation: Callable[[int, int], int]) -> bytes:
+    # As one large number: a million rows take a millisecond.
+    numbers = (int.from_bytes(each) for each in verdicts)
+    return functools.reduce(operation, numbers).to_bytes(len(verdicts[0]))
+
+
+def _bounds(value: Value) -> tuple[int, int]:
+    assert isinstance(value, Range)
+    return (
+        -(1 << 64) if value.low is None else value.low,
+        1 << 64 if value.high is None else value.high,
+    )
+
+
+def numbers(name: str, none: int | None = None) -> Look:
+    """Decide by a column of numbers, one of which means none."""
+
+    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+        column = columns.get(name)
+        if column is None:
+            return None
+        found: list[bytes] = []
+        for low, high in map(_bounds, values):
+            found.append(bytes([YES if low <= v <= high and v != none else NO for v in column]))
+        return either(found)
+
+    return look
+
+
+def correlation_ids(columns: Columns, values: Sequence[Value]) -> bytes | None:
+    """Decide where there is a header."""
+    found = numbers("correlation_id")(columns, values)
+    if found is None or "api_key" not in columns:
+        return None
+    return both([found, bytes([NO if key < 0 else YES for key in columns["api_key"]])])
+
+
+def durations(name: str) -> Look:
+    """Decide by a column of nanoseconds, negative ones being none."""
+
+    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+        column = columns.get(name)
+        if column is None:
+            return None
+        return either([_duration_verdicts(column, *_bounds(value)) for value in values])
+
+    return look
+
+
+def _duration_verdicts(column: Sequence[int], low: int, high: int) -> bytes:
+    surely = range(max(0, low + _MARGIN_NS), high - _MARGIN_NS + 1)
+    perhaps = range(max(0, low - _MARGIN_NS), high + _MARGIN_NS + 1)
+    return bytes([YES if v in surely else MAYBE if v in perhaps else NO for v in column])
+
+
+def times(columns: Columns, values: Sequence[Value]) -> bytes | None:
+    """Decide by when the request arrived."""
+    column = columns.get("time_ns")
+    if column is None:
+        return None
+    ranges = (value for value in values if isinstance(value, TimeRange))
+    return either([_time_verdicts(column, each) for each in ranges])
+
+
+def _time_verdicts(column: Sequence[int], wanted: TimeRange) -> bytes:
+    if wanted.kind != ABSOLUTE:
+        return bytes([YES if wanted.matches(v // 1000 * 1000) else NO for v in column])
+    # An exchange has whole microseconds of its time.
+    low = -1 if wanted.low_ns is None else -(-wanted.low_ns // 1000) * 1000
+    high = 1 << 64 if wanted.high_ns is None else wanted.high_ns // 1000 * 1000 + 999
+    return bytes([YES if low <= v <= high else NO for v in column])
+
+
+def column_texts(name: str) -> Look:
+    """Decide by a column of texts."""
+
+    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+        column = columns.get(name)
+        return None if column is None else _by_value(column, lambda text: _any(values, text))
+
+    return look
+
+
+def _by_value(column: Sequence[Any], verdict: Callable[[Any], int]) -> bytes:
+    """Decide once for each different value."""
+    verdicts = {value: verdict(value) for value in set(column)}
+    return bytes(map(verdicts.__getitem__, column))
+
+
+def _any(values: Sequence[Value], text: str | None) -> int:
+    if text is None:
+        return NO
+    return YES if any(isinstance(v, Glob) and v.matches(text) for v in values) else NO
+
+
+def apis(columns: Columns, values: Sequence[Value]) -> bytes | None:
+    """Decide by the API's name."""
+
+    def verdict(key: int) -> int:
+        if key < 0:
+            return min(MAYBE, _any(values, SASL_TOKEN))
+        return _any(values, schema.api_name(key))
+
+    column = columns.get("api_key")
+    return None if column is None else _by_value(column, verdict)
+
+
+def only_apis(keys: Callable[[], frozenset[int]]) -> Look:
+    """Rule out what is of an API that cannot have such a thing."""
+
+    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+        column = columns.get("api_key")
+        if column is None:
+            return None
+        return _by_value(column, lambda key: MAYBE if key in keys() else NO)
+
+    return look
+
+
+def entity(name: str) -> Look:
+    """Rule out what is of an API that cannot name such a thing."""
+    return only_apis(functools.partial(entities.apis_with, name))
+
+
+def errors(columns: Columns, values: Sequence[Value]) -> bytes | None:
+    """Rule out what has no response, or none with error codes."""
+    found = only_apis(functools.partial(apis_with, is_error_code))(columns, values)
+    sizes = columns.get("response_bytes")
+    if found is None or sizes is None:
+        return found
+    return both([found, bytes([MAYBE if size else NO for size in sizes])])
+
+
+def faulted(columns: Columns, values: Sequence[Value]) -> bytes | None:
+    """Rule out what no rule touched."""
+    flags = columns.get("flags")
+    return None if flags is None else bytes([MAYBE if f & FAULTED else NO for f in flags])
+
+
+@functools.cache
+def apis_with(predicate: Predicate) -> frozenset[int]:
+    """The ApiKeys whose requests or responses have such a field."""
+    return frozenset(
+        key
+        for key in schema.api_names()
+        for direction in (schema.REQUEST, schema.RESPONSE)
+        if (message := schema.message(key, direction)) and select(message, predicate).places
+    )
+
+
+def flag(flag: int, otherwise: int = NO) -> Callable[[Columns], bytes | None]:
+    """Decide by a flag."""
+
+    def look(columns: Columns) -> bytes | None:
+        flags = columns.get("flags")
+        return None if flags is None else bytes([YES if f & flag else otherwise for f in flags])
+
+    return look
+
+
+def unanswered(columns: Columns) -> bytes | None:
+    """Decide by size and flags."""
+    sizes, flags = columns.get("response_bytes"), columns.get("flags")
+    if sizes is None or flags is None:
+        return None
+    pairs = zip(sizes, flags, strict=True)
+    return bytes([NO if size or f & NO_RESPONSE else YES for size, f in pairs])
+
+
+def never(columns: Columns) -> bytes | None:
+    """Decide nothing."""
+    return None

@@ -1,0 +1,140 @@
+"""Filters and exchanges to try them on, and the table that a recording would have of these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+from hypothesis import strategies as st
+
+from kproxy import recording
+from kproxy.exchange.entries import FAULTED, INJECTED, NO_RESPONSE, REDACTED, TRUNCATED
+from kproxy.exchange.exchange import Exchange, pair
+from kproxy.exchange.filter import keys, values
+from kproxy.exchange.filter.parse import Filter
+from kproxy.exchange.filter.terms import Group, Is, Not, Term, grouped
+from kproxy.protocol import messages
+from tests.exchange.making import answer, opened, request, response, token
+
+DEMO = Path(__file__).parents[2] / "recordings" / "demo.mcap"
+
+
+def exchanges() -> list[Exchange]:
+    """A recording's exchanges, and some of which each is odd in its way."""
+    beat = messages.HeartbeatRequest(group_id="checkout")
+    asked = [request("Heartbeat", 4, beat, number=number) for number in range(1, 9)]
+    refused = messages.HeartbeatResponse(error_code=27)
+    entries = [
+        opened(node_id=2),
+        *(asked[0], response(asked[0], refused)),
+        *(asked[1], answer(asked[1], b"\0\0\0\1x")),
+        *(asked[2], response(asked[2], refused, flags=INJECTED | FAULTED, fault_ids=(7,))),
+        *(asked[3], response(asked[3], refused, flags=REDACTED | TRUNCATED)),
+        attrs.evolve(asked[4], flags=NO_RESPONSE),
+        answer(asked[5], asked[5].data),
+        token(7, b"secret"),
+        attrs.evolve(asked[7], api_version=99),
+    ]
+    return [*pair(entries), *recording.read(DEMO)]
+
+
+def table(exchanges: Sequence[Exchange]) -> dict[str, list]:
+    """The columns that `rows` looks at (`filter.COLUMNS`)."""
+
+    def nanoseconds(value: float | None) -> int:
+        return -1 if value is None else round(value * 1_000_000)
+
+    def or_(value: int | None, none: int) -> int:
+        return none if value is None else value
+
+    return {
+        "number": [e.number for e in exchanges],
+        "connection": [e.connection for e in exchanges],
+        "client_address": [e.client_address for e in exchanges],
+        "client_id": [e.client_id for e in exchanges],
+        "node_id": [or_(e.node_id, -1) for e in exchanges],
+        "api_key": [or_(e.api_key, -1) for e in exchanges],
+        "api_version": [or_(e.api_version, -1) for e in exchanges],
+        "correlation_id": [or_(e.correlation_id, 0) for e in exchanges],
+        "time_ns": [round(e.time.timestamp() * 1e6) * 1000 + 321 for e in exchanges],
+        "request_bytes": [e.request_bytes or 0 for e in exchanges],
+        "response_bytes": [e.response_bytes or 0 for e in exchanges],
+        "broker_ns": [nanoseconds(e.broker_ms) for e in exchanges],
+        "proxy_ns": [nanoseconds(e.proxy_ms) for e in exchanges],
+        "flags": [_flags(e) for e in exchanges],
+    }
+
+
+def _flags(exchange: Exchange) -> int:
+    flags = INJECTED * exchange.injected | REDACTED * exchange.redacted
+    flags |= TRUNCATED * exchange.truncated | NO_RESPONSE * exchange.one_way
+    return flags | FAULTED * bool(exchange.faults)
+
+
+# ── filters ──────────────────────────────────────────────────────────────────────────────────
+
+TEXTS = st.sampled_from(
+    ["orders", "billing", "app", "rdkafka", "127.0.0.1:5001", "7", "", "o", "e", "new"]
+) | st.text(max_size=6)
+GLOBS = st.lists(TEXTS, min_size=1, max_size=3).map(lambda parts: values.Glob(tuple(parts)))
+NUMBERS = st.integers(-3, 60) | st.sampled_from([100, 500, 10_000, 1 << 40, 50_000, 2_000_000])
+TIMES = st.sampled_from(
+    [
+        "22:13",
+        "22:13:20",
+        "22:13:20.003..22:13:21",
+        "23:00..01:00",
+        "2023-11-14..",
+        "..2024-01-01",
+        "2023-11-14T22:13:20.004Z..2023-11-15",
+        "2023-11-15T00:13:20+02:00..",
+    ]
+)
+
+
+def _ranges(unit: values.Unit) -> st.SearchStrategy[values.Range]:
+    def made(bounds: tuple[int | None, int | None]) -> values.Range:
+        low, high = bounds
+        if low is not None and high is not None and low > high:
+            low, high = high, low
+        if not unit.exact and low == high:
+            high = None
+        return values.Range(low, high, unit)
+
+    least = None if unit.read("1") == 1 and unit.write(1) == "1" and unit.exact else 0
+    numbers = NUMBERS if least is None else NUMBERS.map(abs)
+    return st.tuples(st.none() | numbers, st.none() | numbers).map(made)
+
+
+def _choices(key: keys.Key, names: list[str]) -> st.SearchStrategy[values.Value]:
+    whole = st.sampled_from(names).map(lambda name: key.value((name,)))
+    part = st.sampled_from(names).map(lambda name: key.value((name[:2], "")))
+    return whole | part
+
+
+def _value(key: keys.Key) -> st.SearchStrategy[values.Value]:
+    if key.name == "api":
+        return _choices(key, ["Fetch", "Produce", "Heartbeat", "SaslToken", "ApiVersions"])
+    if key.name == "error":
+        return _choices(key, ["REBALANCE_IN_PROGRESS", "UNKNOWN_SERVER_ERROR"])
+    if key.value is values.time_range:
+        return TIMES.map(lambda text: values.time_range((text,)))
+    if key.value is values.glob:
+        return GLOBS
+    return _ranges(key.value(("", "")).unit)
+
+
+TERMS = st.sampled_from(keys.KEYS).flatmap(
+    lambda key: st.lists(_value(key), min_size=1, max_size=2).map(
+        lambda found: Term(key.name, tuple(found))
+    )
+) | st.sampled_from(sorted(keys.QUALITIES)).map(Is)
+NODES = st.recursive(
+    TERMS,
+    lambda inner: (
+        inner.map(Not) | st.builds(grouped, st.lists(inner, min_size=1, max_size=3), st.booleans())
+    ),
+    max_leaves=6,
+)
+FILTERS = st.just(Filter(Group((), one=False))) | NODES.map(Filter)
