@@ -92,7 +92,6 @@ def coalesced(pieces: Iterable[Buffer]) -> list[Buffer]:
 
 
 @final
-@final
 @attrs.define(eq=False)
 class Frame:
     """One frame as its sender sent it, or a piece of one."""
@@ -240,7 +239,6 @@ CONNECTIONS = "connections"
 EVENTS = "events"
 
 
-@final
 @final
 @attrs.frozen
 class Note:
