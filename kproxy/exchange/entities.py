@@ -97,7 +97,7 @@ def _is_told_by_kind(field: Field, beside: tuple[Field, ...]) -> bool:
     return kind is not None and any(other.name == kind for other in beside)
 
 
-def _is_named_topic_id(field: Field, beside: tuple[Field, ...]) -> bool:
+def is_named_topic_id(field: Field, beside: tuple[Field, ...]) -> bool:
     """Whether a field has a topic's id, and the struct its name."""
     return _is_topic_id(field, beside) and any(
         other.entity == TOPIC and not other.is_array for other in beside
@@ -127,7 +127,7 @@ def tells_topic_ids(api_key: int, api_version: int) -> bool:
     message = schema.message(api_key, schema.RESPONSE)
     if message is None:
         return False
-    return bool(select(message, _is_named_topic_id).paths(api_version))
+    return bool(select(message, is_named_topic_id).paths(api_version))
 
 
 # ── topic ids ────────────────────────────────────────────────────────────────────────────────
@@ -168,7 +168,7 @@ class TopicNames:
 
     def learn(self, body: Any) -> None:
         """Take the names that stand beside ids in a body."""
-        for _, topic_id, within in _selection(body, _is_named_topic_id).found(body):
+        for _, topic_id, within in _selection(body, is_named_topic_id).found(body):
             name = _own_topic_name(within[-1])
             if name and topic_id.int:
                 self._names[topic_id] = name

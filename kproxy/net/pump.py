@@ -135,7 +135,7 @@ class Pump:
 
     def discovered(self, brokers: list[BrokerAddress]) -> None:
         """Open the listeners of brokers that no response has named yet."""
-        self._perform(self._cluster.discovered(brokers))
+        self._perform(self._cluster.discovered(brokers, self._clock()))
 
     # Listeners
 

@@ -6,7 +6,7 @@ in order. Its events are its methods::
     accepted · dialled · receive · closed · listening · wake
           │
           ▼
-    Dial · Send · Eof · Pause · Resume · Close · Listen · Record · Log
+    Dial · Send · Eof · Pause · Resume · Close · Listen · Unlisten · Record · Log
 
 Every action that concerns a connection names it, so an event on one connection may act on others.
 """
@@ -92,6 +92,14 @@ class Listen:
 
 @final
 @attrs.define(eq=False)
+class Unlisten:
+    """Close the listener of a broker; connections that it accepted stay."""
+
+    node_id: int
+
+
+@final
+@attrs.define(eq=False)
 class Record:
     """Hand these to the recording."""
 
@@ -108,4 +116,4 @@ class Log:
     text: str
 
 
-Action = Dial | Send | Eof | Pause | Resume | Close | Listen | Record | Log
+Action = Dial | Send | Eof | Pause | Resume | Close | Listen | Unlisten | Record | Log

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 from kproxy.exchange.entries import Side
-from kproxy.proxy.actions import Action, Address, Dial, Listen, Log
+from kproxy.proxy.actions import Action, Address, Dial, Listen, Log, Unlisten
 from kproxy.proxy.budget import Budget
 from kproxy.proxy.connection import Connection
 from kproxy.proxy.framer import Violation
@@ -34,9 +34,12 @@ from kproxy.proxy.interests import Interests
 from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
+from kproxy.proxy.topics import Topics
 from kproxy.proxy.verdicts import Rules
 
 _PORT_MAX = 65_535
+_TOLD_MAX = 1000
+"""So many different things are told the operator once; then no more."""
 _IDLE_CHECKS_APART_NS = 1_000_000_000
 """Idle connections are looked for no more often than this."""
 
@@ -50,6 +53,8 @@ class Cluster:
         self._budget = Budget(settings.held_bytes_max)
         self._rules = rules
         self._interests = Interests(rules)
+        self._topics = Topics()
+        self._told: set[str] = set()
         self._connections: dict[int, Connection] = {}
         self._numbers = itertools.count(1)
         self._requested: set[int] = set()
@@ -109,8 +114,19 @@ class Cluster:
             "broker_address": None,
         }
         gate = AddressGate(self._nodes, self._nodes.advertised(host))
-        shared = self._settings, self._numbers, gate, self._interests, self._rules, self._budget
-        self._connections[number] = Connection(number, about, *shared, now)
+        self._connections[number] = Connection(
+            number,
+            about,
+            self._settings,
+            self._numbers,
+            gate,
+            self._interests,
+            self._topics,
+            self._rules,
+            self._budget,
+            self._is_news,
+            now,
+        )
         if self._next_idle_check is None:
             self._next_idle_check = now + self._idle_ns
         return [Dial(number, self._addresses(node_id))]
@@ -137,7 +153,7 @@ class Cluster:
             return []
         node_id = connection.about["node_id"]
         ended = self._down[node_id] = self._down.get(node_id, 0) + 1
-        actions = self._after(connection, connection.not_dialled(reason, now))
+        actions = self._after(connection, connection.not_dialled(reason, now), now)
         if ended == 1:
             name = _name(node_id)
             actions.append(Log(f"{name} is down, connections to it end: {reason}"))
@@ -150,7 +166,7 @@ class Cluster:
             return []
         actions = connection.receive(side, data, now)
         if connection.over or connection.delayed or connection.parked:
-            return self._after(connection, actions)
+            return self._after(connection, actions, now)
         return actions
 
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
@@ -158,7 +174,7 @@ class Cluster:
         connection = self._connections.get(number)
         if connection is None:
             return []
-        return self._after(connection, connection.closed(side, how, reason, now))
+        return self._after(connection, connection.closed(side, how, reason, now), now)
 
     def listening(self, node_id: int, address: Address, now: int) -> list[Action]:
         """The listener of a Listen is open."""
@@ -167,25 +183,26 @@ class Cluster:
         actions: list[Action] = []
         for connection in list(self._connections.values()):
             if connection.parked and not connection.awaited:
-                actions += self._after(connection, connection.resume(now))
+                actions += self._after(connection, connection.resume(now), now)
         # Opening a listener may let more responses go on any connection: behind all of these.
         return sorted(actions, key=lambda action: isinstance(action, Listen))
 
     def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
         """No listener could be opened for a node: the responses that name it cannot leave."""
         self._requested.discard(node_id)
+        self._nodes.forget(node_id)
         actions: list[Action] = []
         for connection in list(self._connections.values()):
             if node_id in connection.awaited:
                 why = f"no listener for node {node_id}: {reason}"
-                actions += self._after(connection, connection.close("refused", why, now))
+                actions += self._after(connection, connection.close("refused", why, now), now)
         return actions
 
-    def discovered(self, brokers: list[BrokerAddress]) -> list[Action]:
+    def discovered(self, brokers: list[BrokerAddress], now: int) -> list[Action]:
         """These are the brokers of the cluster, by discovery, before a client has seen them: so a
         client that knew us before a restart finds the listener of its broker open again."""
         try:
-            return self._listen(self._nodes.learn(brokers))
+            return self._listen(self._nodes.learn(brokers, now), now)
         except Violation as error:
             return [Log(str(error))]
 
@@ -198,7 +215,7 @@ class Cluster:
                 continue
             del self._due_by_connection[number]
             connection = self._connections[number]
-            actions += self._after(connection, connection.wake(now))
+            actions += self._after(connection, connection.wake(now), now)
         if self._next_idle_check is not None and self._next_idle_check <= now:
             actions += self._close_idle(now)
         return actions
@@ -208,7 +225,7 @@ class Cluster:
         for connection in list(self._connections.values()):
             if now - connection.last_ns >= self._idle_ns:
                 why = f"nothing arrived for {self._settings.idle_seconds:g} s"
-                actions += self._after(connection, connection.close("idle", why, now))
+                actions += self._after(connection, connection.close("idle", why, now), now)
         oldest_ns = min((each.last_ns for each in self._connections.values()), default=None)
         self._next_idle_check = None
         if oldest_ns is not None:
@@ -220,10 +237,10 @@ class Cluster:
         """The proxy stops: close every connection."""
         actions: list[Action] = []
         for connection in list(self._connections.values()):
-            actions += self._after(connection, connection.close("stopped", "", now))
+            actions += self._after(connection, connection.close("stopped", "", now), now)
         return actions
 
-    def _after(self, connection: Connection, actions: list[Action]) -> list[Action]:
+    def _after(self, connection: Connection, actions: list[Action], now: int) -> list[Action]:
         number = connection.number
         if connection.over:
             self._connections.pop(number, None)
@@ -236,14 +253,25 @@ class Cluster:
         if due_ns is not None and self._due_by_connection.get(number) != due_ns:
             self._due_by_connection[number] = due_ns
             heapq.heappush(self._due, (due_ns, number))
-        if awaited := connection.awaited:
-            return [*actions, *self._listen(awaited)]
+        if connection.parked and (awaited := connection.awaited):
+            try:
+                return [*actions, *self._listen(awaited, now)]
+            except Violation as error:
+                ending = connection.closed(Side.BROKER, "violation", str(error), now)
+                return actions + self._after(connection, ending, now)
         return actions
 
-    def _listen(self, node_ids: Collection[int]) -> list[Action]:
-        missing = sorted(set(node_ids) - self._requested)
+    def _listen(self, brokers: Mapping[int, Address], now: int) -> list[Action]:
+        """Open listeners for brokers, all of them or none.
+
+        Raises:
+            Violation: there are more brokers than may have a listener.
+        """
+        in_use = {each.about["node_id"] for each in self._connections.values()}
+        _, gone = self._nodes.add(brokers, in_use, now)
+        actions: list[Action] = [Unlisten(node_id) for node_id in gone]
+        missing = sorted(brokers.keys() - self._requested)
         self._requested.update(missing)
-        actions: list[Action] = []
         for node_id in missing:
             port = self._port(node_id)
             if not port and self._settings.listen_port:
@@ -252,9 +280,16 @@ class Cluster:
             actions.append(Listen(node_id, port))
         return actions
 
+    def _is_news(self, text: str) -> bool:
+        if text in self._told or len(self._told) >= _TOLD_MAX:
+            return False
+        self._told.add(text)
+        return True
+
     def _addresses(self, node_id: int | None) -> Sequence[Address]:
         if node_id is not None:
-            return (self._nodes.by_id[node_id].broker,)
+            node = self._nodes.by_id.get(node_id)
+            return () if node is None else (node.broker,)  # its listener has just been closed
         bootstrap = self._settings.bootstrap
         return [*bootstrap[self._last_bootstrap :], *bootstrap[: self._last_bootstrap]]
 

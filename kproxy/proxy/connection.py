@@ -20,12 +20,12 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Entry, Note, PendingRequest, Side
-from kproxy.proxy.actions import Action, Close, Eof, Log, Pause, Record, Resume, Send
+from kproxy.proxy.actions import Action, Address, Close, Eof, Log, Pause, Record, Resume, Send
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.delays import Delays
 from kproxy.proxy.framer import Violation
@@ -36,9 +36,12 @@ from kproxy.proxy.requests import RequestStream
 from kproxy.proxy.responses import ResponseStream
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.tokens import Tokens
+from kproxy.proxy.topics import Topics
 from kproxy.proxy.verdicts import Ending, Rules
 
 _OTHER = {Side.CLIENT: Side.BROKER, Side.BROKER: Side.CLIENT}
+_HALF_CLOSED_NS = 10_000_000_000
+"""A client that has sent FIN keeps its slot so long without a byte from the broker."""
 _DELAYED_BYTES_MAX = 1 << 20
 """With so much delayed on its way to a side, the other side is not read."""
 _HOW = {Ending.DISCONNECT: "fault", Ending.RESET: "fault reset"}
@@ -57,8 +60,10 @@ class Connection:
         numbers: Iterator[int],
         gate: AddressGate,
         interests: Interests,
+        topics: Topics,
         rules: Rules | None,
         budget: Budget,
+        is_news: Callable[[str], bool],
         now: int,
     ) -> None:
         self.number = number
@@ -68,7 +73,7 @@ class Connection:
         self._gate = gate
         tokens = Tokens()
         self._responses = ResponseStream(
-            number, self.pending, gate, tokens, interests, Share(budget)
+            number, self.pending, gate, tokens, interests, topics, Share(budget)
         )
         origin = about["node_id"], about["client_address"]
         self._requests = RequestStream(
@@ -83,6 +88,8 @@ class Connection:
             Share(budget),
         )
         self._rules = rules
+        self._is_news = is_news
+        """Whether the operator has not been told this yet, by any connection."""
         self._pending_max = settings.pending_requests_max
         self._delays = {Side.CLIENT: Delays(), Side.BROKER: Delays()}
         """What is on its way to a side."""
@@ -112,14 +119,17 @@ class Connection:
         return self._gate.parked
 
     @property
-    def awaited(self) -> Collection[int]:
+    def awaited(self) -> Mapping[int, Address]:
         """The brokers whose listeners must be open before anything more may leave."""
         return self._gate.awaited
 
     @property
     def next_due_ns(self) -> int | None:
-        """When something that is delayed leaves."""
-        due = [delays.next_due_ns for delays in self._delays.values() if delays]
+        """When `wake` wants to be called: something that is delayed leaves, or a broker has been
+        silent for too long."""
+        due = [delays.next_due_ns for delays in self._delays.values()]
+        if not self.delayed and self._ended == [Side.CLIENT]:
+            due.append(self.last_ns + _HALF_CLOSED_NS)
         return min((each for each in due if each is not None), default=None)
 
     def use_rules(self, rules: Rules | None) -> None:
@@ -158,6 +168,7 @@ class Connection:
         if how != "eof" or self._blackholed:
             return self._end(side, how, reason, now)
         self._ended.append(side)
+        self.last_ns = now
 
         def finish(_: bytes, now: int, out: Output) -> None:
             if side is Side.CLIENT:
@@ -171,6 +182,11 @@ class Connection:
     def wake(self, now: int) -> list[Action]:
         """The time of something delayed has come."""
         actions: list[Action] = []
+        silent = not self.delayed and now - self.last_ns >= _HALF_CLOSED_NS
+        if silent and self._ended == [Side.CLIENT]:
+            seconds = _HALF_CLOSED_NS // 1_000_000_000
+            why = f"the client has ended, and the broker sent nothing for {seconds} s"
+            return self._end(None, "idle", why, now)
         for side in self._delays:
             self._leave(side, actions, now)
         if not self.over:
@@ -282,6 +298,8 @@ class Connection:
             self.delayed = True
         if out.entries:
             actions.append(Record(out.entries, data_bytes))
+        if out.reports:
+            actions += [Log(text) for text in out.reports if self._is_news(text)]
         if self.delayed:
             self._leave(to, actions, now)
 

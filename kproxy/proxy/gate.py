@@ -13,7 +13,7 @@ correlation id.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import final
 
 import attrs
@@ -23,10 +23,11 @@ from kproxy.protocol import ProtocolError, codec
 from kproxy.proxy import rewrite
 from kproxy.proxy.actions import Address
 from kproxy.proxy.nodes import Nodes
-from kproxy.proxy.rewrite import BrokerAddress, Tail
+from kproxy.proxy.rewrite import Tail
 from kproxy.proxy.verdicts import ResponseVerdict
 
 _REMEMBERED_BYTES_MAX = 16 << 10
+_REMEMBERED_NS = 60_000_000_000
 
 
 @final
@@ -46,8 +47,8 @@ class Ready:
 class Waiting:
     """A response may not leave yet."""
 
-    node_ids: Collection[int]
-    """The brokers that it names and that have no listener yet."""
+    brokers: Mapping[int, Address]
+    """The brokers that it names and that have no listener yet, by node id."""
 
 
 @attrs.frozen
@@ -58,6 +59,8 @@ class _Rewritten:
     api_version: int
     generation: int
     """Of the nodes: with another, its addresses would become others."""
+    until_ns: int
+    """From then on it is looked into again, so that the nodes know that they are named."""
     came: bytes
     """All behind the correlation id."""
     sent_size: bytes
@@ -78,6 +81,8 @@ class Held:
     """Of a response that has left but for its end: that end."""
     verdict: ResponseVerdict | None = None
     """What a rule decided about it."""
+    splices: Sequence[Splice] = ()
+    """What makes `frame` to `data`, where kproxy itself has changed it."""
 
 
 class AddressGate:
@@ -90,44 +95,37 @@ class AddressGate:
         self._held: Held | None = None
         self.parked = False
         """Whether a response waits."""
-        self._awaited: Collection[int] = ()
+        self._awaited: Mapping[int, Address] = {}
 
     @property
-    def awaited(self) -> Collection[int]:
+    def awaited(self) -> Mapping[int, Address]:
         """The brokers whose listeners must be open before the parked response may leave."""
-        return self._nodes.without_listener(self._awaited) if self._awaited else ()
+        return self._nodes.without_listener(self._awaited)
 
-    def offer(self, held: Held) -> Ready | Waiting:
-        """Give the addresses in a response to ours, or park it.
-
-        Raises:
-            Violation: it names more brokers than may have a listener.
-        """
+    def offer(self, held: Held, now: int) -> Ready | Waiting:
+        """Replace the addresses in a response by ours, or park it."""
         if held.tail is None:
             kind = held.frame.api_key, held.frame.api_version
-            verdict = self.rewrite(held.data, *kind)
+            verdict = self.rewrite(held.data, *kind, now)
         else:
-            verdict = self._rewrite_tail(held.tail)
+            verdict = self._rewrite_tail(held.tail, now)
         self.parked = isinstance(verdict, Waiting)
         self._held = held if self.parked else None
-        self._awaited = verdict.node_ids if isinstance(verdict, Waiting) else ()
+        self._awaited = verdict.brokers if isinstance(verdict, Waiting) else {}
         return verdict
 
     def take(self) -> Held | None:
         """Return what is parked, and park nothing any more."""
-        held, self._held, self._awaited = self._held, None, ()
+        held, self._held, self._awaited = self._held, None, {}
         self.parked = False
         return held
 
-    def rewrite(self, frame: bytes, api_key: int, api_version: int) -> Ready | Waiting:
-        """Like `offer`, for a whole response of which nothing is kept.
-
-        Raises:
-            Violation: it names more brokers than may have a listener.
-        """
+    def rewrite(self, frame: bytes, api_key: int, api_version: int, now: int) -> Ready | Waiting:
+        """Like `offer`, for a whole response of which nothing is kept."""
         last = self._last
         if last is not None and last.api_key == api_key and frame[8:] == last.came:
-            if last.api_version == api_version and last.generation == self._nodes.generation:
+            same = last.api_version == api_version and last.generation == self._nodes.generation
+            if same and now < last.until_ns:
                 return Ready(last.sent_size + frame[4:8] + last.sent, last.splices)
         fields = rewrite.address_fields(api_key, api_version)
         if fields is None:
@@ -139,27 +137,24 @@ class AddressGate:
             found = rewrite.find(frame, fields, body)
         except ProtocolError:
             return Ready(frame, damaged=True)
-        if waiting := self._without_listener(found):
-            return Waiting(waiting)
+        if found and (missing := self._nodes.learn(found, now)):
+            return Waiting(missing)
         splices = rewrite.splices(found, self._advertised, fields)
         if not splices:
             return Ready(frame)
         sent = rewrite.apply(frame, splices)
         if len(frame) <= _REMEMBERED_BYTES_MAX:
-            kind = api_key, api_version, self._nodes.generation
+            kind = api_key, api_version, self._nodes.generation, now + _REMEMBERED_NS
             self._last = _Rewritten(*kind, frame[8:], sent[:4], sent[8:], splices)
         return Ready(sent, splices)
 
-    def _rewrite_tail(self, tail: Tail) -> Ready | Waiting:
+    def _rewrite_tail(self, tail: Tail, now: int) -> Ready | Waiting:
         data = b"".join(tail.pieces)
         try:
             found = rewrite.find_in_tail(data, tail.fields)
-            if waiting := self._without_listener(found):
-                return Waiting(waiting)
+            if missing := self._nodes.learn(found, now):
+                return Waiting(missing)
             sent = rewrite.replace_tail(data, found, self._advertised, tail.fields)
         except ProtocolError:
             return Ready(data, damaged=True)
         return Ready(sent, () if sent == data else ((tail.offset or 0, len(data), sent),))
-
-    def _without_listener(self, found: list[BrokerAddress]) -> Collection[int]:
-        return self._nodes.learn(found) if found else ()

@@ -10,6 +10,7 @@ The cluster owns the one `Interests` and rebuilds it when the rules change.
 
 from __future__ import annotations
 
+from kproxy.exchange.entities import tells_topic_ids
 from kproxy.exchange.entries import Side
 from kproxy.protocol import is_known
 from kproxy.proxy import redact, rewrite
@@ -71,6 +72,10 @@ def _fixed(api_key: int, api_version: int) -> int:
         wanted |= PRODUCE
     if api_key == HANDSHAKE_KEY and api_version == 0:
         wanted |= HANDSHAKE
+    if api_key == VERSIONS_KEY:
+        wanted |= VERSIONS
+    if tells_topic_ids(api_key, api_version):
+        wanted |= TOPIC_IDS
     fields = rewrite.address_fields(api_key, api_version)
     if fields:
         wanted |= ADDRESSES | (BEHIND_RECORDS if fields.behind_records else 0)

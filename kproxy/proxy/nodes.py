@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import attrs
 
@@ -10,12 +10,17 @@ from kproxy.proxy.actions import Address
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.rewrite import BrokerAddress
 
+FORGOTTEN_AFTER_NS = 3_600_000_000_000
+"""A node that no response has named for so long may lose its listener: an hour."""
+
 
 @attrs.define(eq=False)
 class Node:
-    """One broker."""
+    """One broker that has, or is about to get, a listener."""
 
     broker: Address
+    named_ns: int
+    """When a response last named it."""
     listening: Address | None = None
 
 
@@ -24,43 +29,80 @@ class Nodes:
     """What is known of all brokers, learnt from the addresses in responses."""
 
     nodes_max: int
-    """The most brokers that get a listener."""
+    """The most brokers that have a listener."""
     by_id: dict[int, Node] = attrs.field(factory=dict, init=False)
     generation: int = attrs.field(default=0, init=False)
     """Counts changes, so that what was worked out for an earlier state can be told from it."""
 
-    def learn(self, found: Iterable[BrokerAddress]) -> set[int]:
-        """Take addresses that a broker sent; return the node ids that have no listener yet.
-
-        Raises:
-            Violation: there are more brokers than may have a listener.
-        """
-        missing = set()
+    def learn(self, found: Iterable[BrokerAddress], now: int) -> dict[int, Address]:
+        """Take addresses that a broker sent; return the brokers that have no listener yet."""
+        missing: dict[int, Address] = {}
         for address in found:
             if not address.usable:
                 continue
             broker = (address.host, address.port)
             node = self.by_id.get(address.node_id)
-            if node is None:
-                if len(self.by_id) >= self.nodes_max:
-                    raise Violation(f"the broker names over {self.nodes_max} brokers")
-                node = self.by_id[address.node_id] = Node(broker)
-                self.generation += 1
-            elif node.broker != broker:
-                node.broker = broker
-                self.generation += 1
-            if node.listening is None:
-                missing.add(address.node_id)
+            if node is not None:
+                node.named_ns = now
+                if node.broker != broker:
+                    node.broker = broker
+                    self.generation += 1
+            if node is None or node.listening is None:
+                missing[address.node_id] = broker
         return missing
 
-    def without_listener(self, node_ids: Iterable[int]) -> set[int]:
-        """Return those of the nodes whose listeners are not open yet."""
-        return {node_id for node_id in node_ids if self.by_id[node_id].listening is None}
+    def add(
+        self, brokers: Mapping[int, Address], in_use: Collection[int], now: int
+    ) -> tuple[list[int], list[int]]:
+        """Make room for brokers, all of them or none.
+
+        Nodes that are not `in_use` and that no response has named for an hour make way, the oldest
+        first. Returns the node ids that are new and those that made way.
+
+        Raises:
+            Violation: there are more brokers than may have a listener.
+        """
+        new = [node_id for node_id in brokers if node_id not in self.by_id]
+        excess = len(self.by_id) + len(new) - self.nodes_max
+        gone: list[int] = []
+        if excess > 0:
+            forgotten = [
+                (node.named_ns, node_id)
+                for node_id, node in self.by_id.items()
+                if now - node.named_ns >= FORGOTTEN_AFTER_NS
+                and node_id not in in_use
+                and node_id not in brokers
+                and node.listening is not None
+            ]
+            gone = [node_id for _, node_id in sorted(forgotten)[:excess]]
+            if len(gone) < excess:
+                raise Violation(f"the broker names over {self.nodes_max} brokers")
+        for node_id in gone:
+            del self.by_id[node_id]
+        for node_id in new:
+            self.by_id[node_id] = Node(brokers[node_id], now)
+        if new:
+            self.generation += 1
+        return new, gone
+
+    def without_listener(self, brokers: Mapping[int, Address]) -> dict[int, Address]:
+        """Return those of the brokers whose listeners are not open yet."""
+        return {
+            node_id: broker
+            for node_id, broker in brokers.items()
+            if (node := self.by_id.get(node_id)) is None or node.listening is None
+        }
 
     def listening(self, node_id: int, address: Address) -> None:
         """The listener of a node is open."""
         self.by_id[node_id].listening = address
         self.generation += 1
+
+    def forget(self, node_id: int) -> None:
+        """No listener could be opened for a node."""
+        node = self.by_id.get(node_id)
+        if node is not None and node.listening is None:
+            del self.by_id[node_id]
 
     def advertised(self, host: str) -> AdvertisedAddresses:
         """Our addresses for a client that reaches us at `host`."""

@@ -47,7 +47,16 @@ class Departure:
 class Output:
     """Collects what one event leads to, in order."""
 
-    __slots__ = ("_chunk", "_departures", "_start", "_stop", "entries", "pieces", "timed")
+    __slots__ = (
+        "_chunk",
+        "_departures",
+        "_start",
+        "_stop",
+        "entries",
+        "pieces",
+        "reports",
+        "timed",
+    )
 
     def __init__(self) -> None:
         self.pieces: list[Buffer] = []
@@ -56,6 +65,8 @@ class Output:
         """What takes the time at which the bytes are sent that are being added."""
         self.entries: list[Entry] = []
         """What the recording gets."""
+        self.reports: list[str] = []
+        """What the operator should know, once."""
         self._departures: list[Departure] | None = None
         self._chunk = b""
         self._start = self._stop = 0

@@ -38,7 +38,7 @@ from kproxy.exchange.entries import (
     Side,
     each,
 )
-from kproxy.proxy import redact
+from kproxy.proxy import redact, versions
 from kproxy.proxy.acks import Acks
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
@@ -50,6 +50,7 @@ from kproxy.proxy.interests import (
     RULES,
     SECRET_REQUEST,
     UNKNOWN,
+    VERSIONS,
     Interests,
 )
 from kproxy.proxy.output import Output
@@ -197,7 +198,8 @@ class RequestStream:
         size, api_key, api_version, correlation_id = _START.unpack_from(data, position)
         wanted = self._interests[api_key, api_version]
         frame = self._frame(api_key, api_version, correlation_id, size + 4, now)
-        return Partial(frame, size + 4, bool(wanted & SECRET_REQUEST), bool(wanted & RULES))
+        held = bool(wanted & RULES) or _is_too_new(wanted)
+        return Partial(frame, size + 4, bool(wanted & SECRET_REQUEST), held)
 
     def _start_token(self, data: bytes, position: int, now: int) -> Partial:
         size = int.from_bytes(data[position : position + 4], signed=True)
@@ -227,6 +229,8 @@ class RequestStream:
         wanted = self._interests[frame.api_key, frame.api_version]
         if wanted & UNKNOWN:
             frame.flags |= OPAQUE
+            if report := versions.too_new(frame.api_key, frame.api_version):
+                out.reports.append(report)
         if wanted & PRODUCE:
             self._read_acks(frame)
         if wanted & HANDSHAKE:
@@ -236,6 +240,8 @@ class RequestStream:
             origin = self._connection, frame.number, self._node_id, self._client_address
             context = RequestContext(*origin, frame.received_ns)
             verdict = self.rules.on_request(context, frame.data, now)
+        if verdict is None and _is_too_new(wanted):
+            verdict = versions.answer_of_an_old_broker(frame.data)
         if partial.held:
             self._carry_out(frame, verdict, out)
         if wanted & SECRET_REQUEST:
@@ -331,6 +337,11 @@ class RequestStream:
         number = next(self._numbers)
         kind = api_key, api_version, correlation_id
         return Frame(_CLIENT, self._connection, number, *kind, now, [], frame_bytes)
+
+
+def _is_too_new(wanted: int) -> bool:
+    """Whether this is ApiVersions in a version that the table lacks."""
+    return bool(wanted & VERSIONS) and bool(wanted & UNKNOWN)
 
 
 def _swallow(frame: bytes, now: int) -> ResponseVerdict:

@@ -37,7 +37,7 @@ from kproxy.exchange.entries import (
     Splice,
 )
 from kproxy.protocol import ProtocolError, codec, schema
-from kproxy.proxy import redact, rewrite
+from kproxy.proxy import redact, rewrite, versions
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
 from kproxy.proxy.gate import AddressGate, Held, Ready, Waiting
@@ -47,12 +47,15 @@ from kproxy.proxy.interests import (
     HANDSHAKE,
     RESPONSE_BITS,
     SECRET_RESPONSE,
+    TOPIC_IDS,
     UNKNOWN,
+    VERSIONS,
     Interests,
 )
 from kproxy.proxy.output import Output
 from kproxy.proxy.rewrite import Tail
 from kproxy.proxy.tokens import TOKEN_BYTES_MAX, Tokens, is_response_token
+from kproxy.proxy.topics import Topics
 from kproxy.proxy.verdicts import RequestVerdict, ResponseVerdict
 
 HELD_BYTES_MAX = 100 << 20
@@ -66,6 +69,7 @@ _START_BYTES = 8
 _FRONT_BYTES = 4096
 _HEADER_BYTES = 64
 """So much of a large response is waited for: its header, in all likelihood."""
+_LOOKED_INTO = VERSIONS | TOPIC_IDS
 _BROKER = Side.BROKER
 
 
@@ -79,6 +83,7 @@ class ResponseStream:
         gate: AddressGate,
         tokens: Tokens,
         interests: Interests,
+        topics: Topics,
         share: Share,
     ) -> None:
         self._connection = connection
@@ -86,6 +91,7 @@ class ResponseStream:
         self._gate = gate
         self._tokens = tokens
         self._interests = interests
+        self._topics = topics
         self._framer = Framer(self, share)
         self._tail: Tail | None = None
 
@@ -116,7 +122,7 @@ class ResponseStream:
             Violation: what came behind it is not Kafka's.
         """
         held = self._gate.take()
-        if held is not None and self._leave(held, out):
+        if held is not None and self._leave(held, now, out):
             self.feed(b"", now, out)
 
     def respond(self, now: int, out: Output) -> None:
@@ -135,7 +141,7 @@ class ResponseStream:
             frame = self._frame(request, now, len(answer.frame))
             frame.pieces = [answer.frame]
             frame.flags |= INJECTED
-            self._leave(Held(frame, answer.frame, verdict=answer), out)
+            self._leave(Held(frame, answer.frame, verdict=answer), now, out)
 
     def finish(self, now: int, out: Output) -> None:
         """The broker sends no more: record what is incomplete, and send it on if it had begun."""
@@ -172,10 +178,7 @@ class ResponseStream:
             if wanted:
                 if wanted != ADDRESSES:
                     break
-                try:
-                    ready = rewrite(data[position:stop], api_key, api_version)
-                except Violation:
-                    break  # it comes again, when it is recorded
+                ready = rewrite(data[position:stop], api_key, api_version, now)
                 if type(ready) is Waiting or ready.damaged:
                     break
                 splices = ready.splices
@@ -253,7 +256,7 @@ class ResponseStream:
         if verdict is not None and verdict.respond is not None:
             return True
         if not wanted & ADDRESSES:
-            return False
+            return bool(wanted & _LOOKED_INTO)
         if wanted & BEHIND_RECORDS and frame.frame_bytes >= STREAMED_BYTES_MIN:
             self._tail = _tail(frame, data[position : position + _FRONT_BYTES])
         return self._tail is None
@@ -298,7 +301,7 @@ class ResponseStream:
         if partial.held:
             self._complete_held(partial, now, out)
         elif tail is not None and tail.offset is not None:
-            self._leave(Held(frame, b"", tail), out)
+            self._leave(Held(frame, b"", tail), now, out)
         else:
             if wanted & SECRET_RESPONSE:
                 partial.redact()
@@ -312,31 +315,34 @@ class ResponseStream:
         verdict = None
         if partial.verdict is not None and partial.verdict.respond is not None:
             verdict = partial.verdict.respond(data, now)
-        if self._interests[frame.api_key, frame.api_version] & SECRET_RESPONSE:
+        wanted = self._interests[frame.api_key, frame.api_version]
+        if wanted & TOPIC_IDS:
+            out.entries += self._topics.learn(data, frame.api_key, frame.api_version, now)
+        if wanted & SECRET_RESPONSE:
             partial.redact()
         else:
             frame.pieces = [data]
         sent = data if verdict is None or verdict.frame is None else verdict.frame
-        self._leave(Held(frame, sent, verdict=verdict), out)
+        splices: Sequence[Splice] = ()
+        if wanted & VERSIONS:
+            splices, out.reports = versions.lowered(sent, frame.api_version)
+            sent = rewrite.apply(sent, splices) if splices else sent
+        self._leave(Held(frame, sent, None, verdict, splices), now, out)
 
-    def _leave(self, held: Held, out: Output) -> bool:
+    def _leave(self, held: Held, now: int, out: Output) -> bool:
         """Let a response leave with our addresses in it, or park it; whether it left."""
         frame, verdict = held.frame, held.verdict
         ready: Ready | Waiting = Ready(held.data)
         if self._interests[frame.api_key, frame.api_version] & ADDRESSES:
             if verdict is None or not verdict.dropped:
-                try:
-                    ready = self._gate.offer(held)
-                except Violation:
-                    out.entries.append(frame)
-                    raise
+                ready = self._gate.offer(held, now)
         if isinstance(ready, Waiting):
             return False
         if ready.damaged:
             frame.flags |= OPAQUE
         if verdict is None:
             out.replace(ready.sent)
-            self._record(frame, ready.splices, out)
+            self._record(frame, ready.splices or held.splices, out)
         else:
             self._carry_out(held, ready, verdict, out)
         return True

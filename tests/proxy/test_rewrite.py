@@ -211,7 +211,7 @@ def test_a_response_that_names_too_many_brokers_is_recorded_and_ends_the_connect
 def test_too_many_brokers_at_the_start_are_said_and_do_no_harm() -> None:
     player = Player(Settings([BROKER], nodes_max=1))
     found = rewrite.find_all(response(3, 9, metadata(*BROKERS)), 3, 9)
-    player.perform(player.cluster.discovered(found))
+    player.perform(player.cluster.discovered(found, player.tick()))
     assert "over 1 brokers" in player.logs[0]
     player.connect()
 

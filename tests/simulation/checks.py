@@ -88,7 +88,7 @@ def _entries_of(world: World, link: Link) -> tuple[list[Frame], list[Note]]:
     open_pieces: dict[Side, Frame] = {}
     for entry in world.entries:
         if isinstance(entry, Note):
-            if entry.body["connection"] == link.number:
+            if entry.body.get("connection") == link.number:
                 notes.append(entry)
             continue
         if entry.connection != link.number:

@@ -88,6 +88,8 @@ class Answer:
 
     def sent_on(self, ours: Mapping[int, Address]) -> bytes:
         """What must reach the client, with our addresses in it."""
+        if self.api_key == API_VERSIONS and self.message is not None:
+            return self._lowered()
         if not self.addressed:
             return self.data
         for item in self.addressed:
@@ -98,6 +100,19 @@ class Answer:
         data = encode_response(self.message, self.api_key)
         for item, theirs in zip(self.addressed, self.theirs, strict=True):
             item.host, item.port = theirs
+        return _cut(data, self.cut)
+
+    def _lowered(self) -> bytes:
+        """What ApiVersions must tell: of APIs with addresses, nothing that kproxy cannot read."""
+        keys = self.message.body.api_keys
+        offered = [item.max_version for item in keys]
+        for item in keys:
+            newest = max(_VERSIONS.get(item.api_key, (32_767,)))
+            if item.api_key in _ADDRESS_KEYS and item.min_version <= newest:
+                item.max_version = min(item.max_version, newest)
+        data = encode_response(self.message, self.api_key)
+        for item, version in zip(keys, offered, strict=True):
+            item.max_version = version
         return _cut(data, self.cut)
 
     def again(self, correlation_id: int) -> Answer:
@@ -170,7 +185,7 @@ class Scripts:
             steps.append(self._api(*habit, next(ids)) if repeats else self._any(next(ids)))
             if (steps[-1].api_key, steps[-1].api_version) == (HANDSHAKE, 0):
                 # Until a request of a known API comes, anything may be a token.
-                steps.append(self._api(12, 4, next(ids)))
+                steps.append(self._certain(ids))
         return steps
 
     def _correlation_ids(self):
@@ -324,9 +339,16 @@ class Scripts:
                     steps.append(self._token(b"\x05\x04", None))
         # Nothing but a request of a known API tells that the tokens are over.
         steps.append(self._api(rng.choice((METADATA, 12, API_VERSIONS)), 4, next(ids)))
-        while not steps[-1].known:
-            steps[-1] = self._api(12, 4, next(ids))
+        if not steps[-1].known:
+            steps[-1] = self._certain(ids)
         return steps
+
+    def _certain(self, ids) -> Step:
+        """A request of a known API, in a known version."""
+        while True:
+            step = self._api(12, 4, next(ids))
+            if step.known:
+                return step
 
     def _token(self, start: bytes, answered: bytes | None = b"r=") -> Step:
         rng, filler = self._rng, self._filler

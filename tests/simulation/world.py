@@ -153,7 +153,7 @@ class World:
         self._learnt.update(self.brokers)
         found = [(node_id, *address) for node_id, address in self.brokers.items()]
         brokers = [BrokerAddress(*address, none, none, None) for address in found]
-        self.perform(self.cluster.discovered(brokers))
+        self.perform(self.cluster.discovered(brokers, self.now))
 
     # ---- what happens
 
@@ -227,13 +227,19 @@ class World:
         open_now = [link for link in self.links if not link.closed]
         if not open_now:
             return
-        self.now = max(self.now, min(link.last_ns for link in open_now) + idle_ns - 1)
-        if all(link.last_ns + idle_ns > self.now for link in open_now):
+        due = [self._silent_until(link) for link in open_now]
+        self.now = max(self.now, min(due) - 1)
+        if min(due) > self.now:
             self._wake()
             assert not any(link.closed for link in open_now), "closed before its time"
-        self.now += idle_ns
+        self.now = max(self.now + idle_ns, *due)
         self._wake()
         assert all(link.closed for link in open_now), "silence did not end it"
+
+    def _silent_until(self, link: Link) -> int:
+        """When silence ends a connection: sooner where only the broker is waited for."""
+        idle_ns = int(self.settings.idle_seconds * 1e9)
+        return link.last_ns + (min(idle_ns, 10**10) if link.ended == {Side.CLIENT} else idle_ns)
 
     def _stop(self) -> None:
         for link in self.links:
@@ -248,7 +254,7 @@ class World:
         if due is None or due > self.now:
             return
         for link in self.links:
-            if not link.closed and self.now - link.last_ns >= self.settings.idle_seconds * 1e9:
+            if not link.closed and self.now >= self._silent_until(link):
                 link.hows.add("idle")
                 if not self.rested:
                     self.disturbed.add(link.number)
@@ -288,6 +294,7 @@ class World:
 
     def ended(self, link: Link, side: Side) -> None:
         """A half-close arrives at the machine."""
+        link.last_ns = self.now
         self.perform(self.cluster.closed(link.number, side, "eof", "", self.now))
 
     def broken(self, link: Link, side: Side) -> None:
