@@ -16,6 +16,7 @@ from typing import NoReturn
 from kproxy import __version__
 from kproxy.commands.options import UsageError
 from kproxy.commands.output import discard_output, fail
+from kproxy.view.printable import printable
 
 COMMANDS = {
     "run": "stand between clients and a cluster, and record",
@@ -69,7 +70,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         wrong = message.removeprefix("argument ")
-        self.exit(2, f"{self.prog}: {wrong} (see {self.prog} --help)\n")
+        self.exit(2, printable(f"{self.prog}: {wrong} (see {self.prog} --help)") + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:

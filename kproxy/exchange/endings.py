@@ -24,6 +24,10 @@ SIDES = ("client", "broker", "proxy")
 """Who can end a connection; the proxy does where it is idle or refused, and when it stops."""
 
 
+_TIME_NS_END = 1 << 64
+"""No time in a recording is later: in the year 2554."""
+
+
 @attrs.frozen
 class SideEnd:
     """One side of a connection ended."""
@@ -78,8 +82,9 @@ def _side_end(given: Any, otherwise_ns: int) -> SideEnd | None:
     if not isinstance(given, dict) or given.get("side") not in SIDES:
         return None
     time_ns = integer(given.get("time_ns"))
-    how = text(given.get("how")) or "?"
-    return SideEnd(given["side"], how, otherwise_ns if time_ns is None else time_ns)
+    if time_ns is None or not 0 <= time_ns < _TIME_NS_END:
+        time_ns = otherwise_ns
+    return SideEnd(given["side"], text(given.get("how")) or "?", time_ns)
 
 
 @attrs.frozen

@@ -318,7 +318,7 @@ def pair(entries: Iterable[Frame | Note]) -> Iterator[Exchange]:
 class Pairing:
     """Pairs requests and responses as they come; `pair` is the same for a whole stream.
 
-    With `_keep`, nothing is ever decoded here, and of frames that it refuses the bytes are left out.
+    With `_keep`, nothing is decoded here, and of frames that it refuses the bytes are left out.
     """
 
     _keep: Callable[[Frame], bool] | None = None

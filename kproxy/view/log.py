@@ -21,7 +21,7 @@ from typing import TextIO
 import attrs
 
 from kproxy.view.output import FINISH_SECONDS, Output
-from kproxy.view.wording import printable
+from kproxy.view.printable import printable
 
 SHOWN_MAX = 10
 """Lines of one kind that are written within `PERIOD_NS`."""

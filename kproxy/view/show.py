@@ -34,8 +34,9 @@ from kproxy.exchange.exchange import Exchange, Pairing, pair
 from kproxy.exchange.filter import Filter
 from kproxy.recording.reader import starting
 from kproxy.units import format_bytes
+from kproxy.view.printable import printable
 from kproxy.view.text import ExchangeText, text_of
-from kproxy.view.wording import Names, milliseconds, printable
+from kproxy.view.wording import Names, milliseconds
 
 CONNECTION_WIDTH = 7
 _NARROW = 100
@@ -220,14 +221,19 @@ _NOTICES = {
 
 def _noticing(paths: Sequence[Path | str], notices: list[str]) -> Iterator[Frame | Note]:
     """Yield the entries of recordings; collect what their notes report of the recordings."""
+    from kproxy.recording.format import RecordingError
     from kproxy.recording.reader import entries
 
-    for entry in entries(paths):
-        if type(entry) is Note and entry.channel == EVENTS:
-            notice = _NOTICES.get(str(entry.body.get("event")))
-            if notice is not None:
-                notices.append(f"kproxy show: {notice.format_map(_Given(entry.body))}")
-        yield entry
+    try:
+        for entry in entries(paths):
+            if type(entry) is Note and entry.channel == EVENTS:
+                notice = _NOTICES.get(str(entry.body.get("event")))
+                if notice is not None:
+                    notices.append(f"kproxy show: {notice.format_map(_Given(entry.body))}")
+            yield entry
+    except OSError as error:
+        where = error.filename or ", ".join(map(str, paths))
+        raise RecordingError(where, None, f"cannot be read: {error.strerror}") from None
 
 
 class _Given(dict[str, Any]):
