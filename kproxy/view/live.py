@@ -26,7 +26,7 @@ from kproxy.exchange.entries import Frame, Note
 from kproxy.exchange.exchange import Exchange, Pairing
 from kproxy.protocol import api_key
 from kproxy.view import show
-from kproxy.view.output import Output
+from kproxy.view.output import FINISH_SECONDS, Output
 from kproxy.view.text import ExchangeText, text_of
 from kproxy.view.wording import Names, joined
 
@@ -45,7 +45,6 @@ CPU_BURST_NS = 500_000_000
 """… after so much at once: the first message of each kind has its decoder compiled."""
 
 _MOSTLY_RECORDS = frozenset(map(api_key, ("Produce", "Fetch", "ShareFetch")))
-_FINISH_SECONDS = 1.0
 _FOLDED_FOR = timedelta(seconds=10)
 """How long folded lines are held back at most, by the times of the exchanges."""
 
@@ -110,14 +109,14 @@ class Live:
         self._allowance -= 1
         return True
 
-    def finish(self) -> None:
-        """Show what is left, wait a moment until it is written, and end."""
+    def finish(self, seconds: float = FINISH_SECONDS) -> None:
+        """Show what is left, but give up after so long, and end."""
         self._put([(exchange, True) for exchange in self._pairing.finish()])
         with self._changed:
             self._closing = True
             self._changed.notify()
         if self._thread is not None:
-            self._thread.join(_FINISH_SECONDS)
+            self._thread.join(seconds)
             self._thread = None
 
     def _put(self, taken: list[tuple[Exchange, bool]]) -> None:

@@ -182,10 +182,10 @@ def test_frames_that_wait_for_the_thread_are_bounded(monkeypatch):
     large = fetch(1, batch(1, value=b"x" * (2 << 20)))
     for number in range(100):
         view.watch([attrs.evolve(each, number=number) for each in large])
-    held = sum(exchange.kept_bytes for exchange, _ in view._waiting if exchange)
+    held = sum(exchange.response_bytes for exchange, _ in view._waiting if exchange)
     assert held <= WAITING_BYTES_MAX
     stuck.set()
-    view.finish()
+    view.finish(30)
     output.finish()
     shown = out.getvalue().splitlines()
     unseen = [int(line.split()[2]) for line in shown if line.startswith("… and ")]
@@ -223,7 +223,7 @@ def test_a_terminal_that_stands_still_loses_lines_but_holds_up_nothing():
         view = Live(output)
         for number in range(1, 5001):  # 380 bytes each: more than the pipe and the queue hold
             view.watch([attrs.evolve(asked, received_ns=START_NS + number * SECOND)])
-        view.finish()
+        view.finish(30)
         # It moves again, and is told how much it missed.
         seen: list[str] = []
         reader = threading.Thread(target=lambda: seen.extend(terminal), daemon=True)
