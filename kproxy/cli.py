@@ -21,6 +21,7 @@ from kproxy.view.printable import printable
 COMMANDS = {
     "run": "stand between clients and a cluster, and record",
     "show": "read a recording: one line per exchange, or JSON",
+    "scan": "look for secrets in recordings before they are shared",
     "recover": "complete a recording that was cut off",
     "demo": "see it work: no broker, Docker or Java needed",
 }
