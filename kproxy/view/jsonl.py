@@ -21,7 +21,7 @@ import functools
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -162,7 +162,9 @@ def _struct(
         elif fields[name] is None:
             yield from _batches(getattr(body, name), value, allowance)
         elif isinstance(value, list):
-            yield from _array(getattr(body, name), value, fields[name], allowance)
+            yield from _array(
+                getattr(body, name), cast("list[Any]", value), fields[name], allowance
+            )
         else:
             yield from _struct(getattr(body, name), value, fields[name], allowance)
     yield "}"

@@ -48,7 +48,7 @@ class _Kind:
 class Repeats:
     """Decides which lines are written and counts the others; time (`now`, ns) is an argument."""
 
-    _kinds: dict[str, _Kind] = attrs.field(factory=dict, init=False)
+    _kinds: dict[str, _Kind] = attrs.field(factory=dict[str, _Kind], init=False)
 
     def lines(self, text: str, now: int) -> list[str]:
         """Return the lines that are due now that `text` is to be logged."""

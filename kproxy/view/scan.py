@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -161,10 +161,10 @@ def _value_texts(place: str, value: Any, name: bytes, allowance: Allowance) -> I
         else:
             yield place, name, value
     elif isinstance(value, list | tuple):
-        for index, each in enumerate(value):
+        for index, each in enumerate(cast("list[Any]", value)):
             yield from _value_texts(f"{place}[{index}]", each, name, allowance)
-    elif attrs.has(type(value)):
-        for field in attrs.fields(type(value)):
+    elif attrs.has(kind := cast("type[Any]", type(value))):
+        for field in attrs.fields(kind):
             inner = getattr(value, field.name)
             below = field.name.encode()
             yield from _value_texts(f"{place} {field.name}", inner, below, allowance)
@@ -200,9 +200,9 @@ def _json_texts(place: str, value: Any, name: bytes) -> Iterator[Text]:
     if isinstance(value, str):
         yield place, name, value.encode("utf-8", "surrogateescape")
     elif isinstance(value, list):
-        for index, each in enumerate(value):
+        for index, each in enumerate(cast("list[Any]", value)):
             yield from _json_texts(f"{place}[{index}]", each, name)
     elif isinstance(value, dict):
-        for key, each in value.items():
+        for key, each in cast("dict[Any, Any]", value).items():
             below = str(key).encode("utf-8", "surrogateescape")
             yield from _json_texts(f"{place} {key}", each, below)

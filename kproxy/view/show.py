@@ -98,7 +98,7 @@ def _ended(ends: Sequence[SideEnd]) -> str:
     """Word who ended a connection, the first side first."""
     if not ends:
         return "by nobody knows whom"
-    given = []
+    given: list[str] = []
     for end in ends:
         later = "" if end is ends[0] else f" {_age((end.time_ns - ends[0].time_ns) / 1e6)} later"
         name = "kproxy" if end.side == "proxy" else f"the {end.side}"
