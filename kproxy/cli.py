@@ -16,10 +16,12 @@ from typing import NoReturn
 from kproxy import __version__
 from kproxy.commands.options import UsageError
 from kproxy.commands.output import discard_output, fail
+from kproxy.view.printable import printable
 
 COMMANDS = {
     "run": "stand between clients and a cluster, and record",
     "show": "read a recording: one line per exchange, or JSON",
+    "scan": "look for secrets in recordings before they are shared",
     "recover": "complete a recording that was cut off",
     "demo": "see it work: no broker, Docker or Java needed",
 }
@@ -69,7 +71,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         wrong = message.removeprefix("argument ")
-        self.exit(2, f"{self.prog}: {wrong} (see {self.prog} --help)\n")
+        self.exit(2, printable(f"{self.prog}: {wrong} (see {self.prog} --help)") + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -27,6 +27,7 @@ from kproxy.net.listeners import ListenError
 from kproxy.proxy.settings import Settings
 from kproxy.recording.format import RecordingError
 from kproxy.view.live import Live
+from kproxy.view.output import Output
 
 _BROKERS = 3
 _TOPIC = "orders"
@@ -55,14 +56,15 @@ async def _demo(bootstrap: list[tuple[str, int]], path: Path, out: TextIO) -> in
     addresses: list[str] = []
     listening = trio.Event()
     stop = trio.Event()
-    live = Live(out)
+    output = Output(out)
+    live = Live(output)
 
     def ready(address: str) -> None:
         addresses.append(address)
         listening.set()
 
     def say(text: str) -> None:
-        print(text, file=out, flush=True)
+        output.put(f"{text}\n")
 
     options = serve.Options(Settings(bootstrap), record_path=path)
     say(f"A mock cluster of {_BROKERS} brokers is up at {bootstrap[0][0]}:{bootstrap[0][1]}.")
@@ -81,6 +83,7 @@ async def _demo(bootstrap: list[tuple[str, int]], path: Path, out: TextIO) -> in
     say(f"    {program} show --json {path}\n")
     say("With a cluster of yours (give your application the address that it prints):\n")
     say(f"    {program} run --bootstrap HOST:PORT")
+    output.finish()
     return 0 if consumed == _RECORDS else 1
 
 

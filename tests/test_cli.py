@@ -43,6 +43,8 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
         (["run", "--bootstrap", "host:0"], "'0' is not a port"),
         (["run", "--bootstrap", "host:70000"], "'70000' is not a port"),
         (["run", "--bootstrap", ":9092"], "host is missing"),
+        (["run", "--bootstrap", "127.0.0.1:"], "port is missing"),
+        (["run", "--bootstrap", "a:1,[::1]:"], "port is missing"),
         (["run", "--bootstrap", "http://host:9092"], "is not HOST:PORT"),
         (["run", "--bootstrap", "a b:9092"], "is not HOST:PORT"),
         (["run", "--bootstrap", "::1:9092"], "in brackets"),
@@ -84,7 +86,9 @@ def test_a_mistake_in_what_was_typed_is_one_line_and_exit_code_2(
 def test_a_wrong_option_points_to_the_help_of_its_command(
     capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    needed = {"run": ["--bootstrap", "a:1"], "show": ["x"], "recover": ["x"]}.get(command, [])
+    needed = {"run": ["--bootstrap", "a:1"], "show": ["x"], "recover": ["x"], "scan": ["x"]}.get(
+        command, []
+    )
     code, _, err = said(capsys, command, *needed, "--wat")
     assert code == 2
     assert err == f"kproxy {command}: unrecognized arguments: --wat (see kproxy {command} --help)\n"

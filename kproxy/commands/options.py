@@ -51,7 +51,7 @@ def address(text: str, *, port_default: int | None = None, port_min: int = 1) ->
         raise ArgumentTypeError(f"{text!r}: write an IPv6 address in brackets, as in [::1]:9092")
     if port_text:
         return host, port(port_text, port_min=port_min)
-    if port_default is None:
+    if port_default is None or text.endswith(":"):
         raise ArgumentTypeError(f"{text!r}: the port is missing; give HOST:PORT")
     return host, port_default
 

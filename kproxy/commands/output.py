@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
+
+from kproxy.view.printable import printable
 
 
 def fail(text: str, code: int = 1) -> int:
     """Write an error, one line, to stderr; return the exit code."""
-    print(text, file=sys.stderr)
+    print(printable(text), file=sys.stderr)
     return code
-
-
-def log(text: str) -> None:
-    """Write a line of the log; a log that cannot be written is no reason to stop."""
-    with contextlib.suppress(OSError):
-        print(f"kproxy: {text}", file=sys.stderr, flush=True)
 
 
 def discard_output() -> None:

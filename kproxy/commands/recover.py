@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from kproxy.commands.output import fail
+from kproxy.view.printable import printable
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +21,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.recording.recover import recover
 
     try:
-        print(recover(options.file))
+        print(printable(str(recover(options.file))))
     except RecordingError as error:
         return fail(f"kproxy recover: {error}")
     except OSError as error:

@@ -6,16 +6,14 @@ import argparse
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
 from kproxy.commands.options import CAPTURES, UsageError
-from kproxy.commands.output import discard_output, fail, log
 
 if TYPE_CHECKING:
-    from kproxy.exchange.entries import Frame, Note
     from kproxy.net.serve import Options, Summary
 
 _GARBAGE_OBJECTS = (100_000, 5, 5)
@@ -200,44 +198,32 @@ def _serve(serve_options: Options, live: bool) -> int:
     from kproxy.net import serve
     from kproxy.net.listeners import ListenError
     from kproxy.recording.format import RecordingError
+    from kproxy.view.console import Console
 
     # Frames wait for the recorder by the thousand and are in no cycle: to look at them again and
     # again for one takes a tenth of all CPU time.
     gc.freeze()
     gc.set_threshold(*_GARBAGE_OBJECTS)
-    watch = _live_view() if live else None
-    try:
-        summary = trio.run(serve.serve, serve_options, _ready, log, watch)
-    except (serve.UnresolvedBootstrap, serve.ControlUnguarded) as error:
-        return fail(f"kproxy run: {error}", 2)
-    except (ListenError, RecordingError, serve.RecordingFailed) as error:
-        return fail(f"kproxy run: {error}")
-    except FileExistsError as error:
-        why = f"{error.filename} exists and is not overwritten; give another --record"
-        return fail(f"kproxy run: {why}")
-    except OSError as error:
-        return fail(f"kproxy run: {error.filename or 'recording'}: {error.strerror}")
-    _report(summary)
+    with Console(sys.stdout, sys.stderr, live) as console:
+        try:
+            summary = trio.run(
+                serve.serve, serve_options, console.ready, console.log, console.watch
+            )
+        except (serve.UnresolvedBootstrap, serve.ControlUnguarded) as error:
+            return console.fail(f"kproxy run: {error}", 2)
+        except (ListenError, RecordingError, serve.RecordingFailed) as error:
+            return console.fail(f"kproxy run: {error}")
+        except FileExistsError as error:
+            why = f"{error.filename} exists and is not overwritten; give another --record"
+            return console.fail(f"kproxy run: {why}")
+        except OSError as error:
+            return console.fail(f"kproxy run: {error.filename or 'recording'}: {error.strerror}")
+        if summary.paths:
+            console.log(_report(summary))
     return 0
 
 
-def _ready(address: str) -> None:
-    try:
-        print(address, flush=True)
-    except OSError as error:
-        log(f"clients connect to {address} (stdout: {error.strerror})")
-        discard_output()
-
-
-def _live_view() -> Callable[[Iterable[Frame | Note]], None]:
-    from kproxy.view.live import Live
-
-    return Live(sys.stdout).watch
-
-
-def _report(summary: Summary) -> None:
-    if not summary.paths:
-        return
+def _report(summary: Summary) -> str:
     lost = f", {summary.frames_lost} frames LOST" if summary.frames_lost else ""
     where = " ".join(str(path) if path.exists() else f"{path} (deleted)" for path in summary.paths)
-    log(f"recorded {summary.frames_recorded} frames{lost} in {where}")
+    return f"recorded {summary.frames_recorded} frames{lost} in {where}"

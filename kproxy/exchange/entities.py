@@ -140,6 +140,9 @@ class TopicNames:
     Memory is bounded by the topics that there are: responses wait unread, but not many of them.
     """
 
+    reads_ahead: bool = True
+    """Whether `offer` reads when many responses wait; else the oldest is forgotten instead: who
+    offers them on an event loop must not decode there."""
     _names: dict[UUID, str] = attrs.field(factory=dict, init=False)
     _unread: list[Frame] = attrs.field(factory=list, init=False)
     _noted: bool = attrs.field(default=False, init=False)
@@ -164,7 +167,10 @@ class TopicNames:
             return
         self._unread.append(response)
         if len(self._unread) >= _UNREAD_MAX:
-            self._read()
+            if self.reads_ahead:
+                self._read()
+            else:
+                del self._unread[0]
 
     def learn(self, body: Any) -> None:
         """Take the names that stand beside ids in a body."""

@@ -21,14 +21,14 @@ missing, never an error.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
 
 from kproxy import protocol
-from kproxy.exchange import entities, facts, topic_records
+from kproxy.exchange import endings, entities, facts, topic_records
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.entries import (
     CONNECTIONS,
@@ -64,6 +64,8 @@ class _Connection:
     client_id: str | None = None
     pending: dict[int, Frame] = attrs.field(factory=dict)
     """Requests by number, in the order in which they were asked."""
+    stuck: int | None = None
+    """The first request that was not answered before the connection ended."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -94,6 +96,8 @@ class Exchange:
     _connection_client_id: str | None
     topic_names: TopicNames
     """Of the whole stream that it comes from."""
+    unanswered: endings.Unanswered | None = None
+    """Of a request that ought to have been answered and was not: what it waited for."""
 
     def __repr__(self) -> str:
         version = "" if self.api_version is None else f" v{self.api_version}"
@@ -150,7 +154,7 @@ class Exchange:
         response, sent_ns = self._response, self._request_sent_ns
         if response is None or not sent_ns or response.flags & INJECTED:
             return None
-        return _ms(response.received_ns - sent_ns)
+        return facts.milliseconds(response.received_ns - sent_ns)
 
     @property
     def proxy_ms(self) -> float | None:
@@ -159,13 +163,13 @@ class Exchange:
         if response is not None and response.flags & INJECTED and not sent_ns:
             if not response.sent_ns:
                 return None
-            return _ms(response.sent_ns - self._request_received_ns)
+            return facts.milliseconds(response.sent_ns - self._request_received_ns)
         if not sent_ns or (response is not None and not response.sent_ns):
             return None
         kept_ns = sent_ns - self._request_received_ns
         if response is not None:
             kept_ns += response.sent_ns - response.received_ns
-        return _ms(kept_ns)
+        return facts.milliseconds(kept_ns)
 
     # ---- what happened to it on the way
 
@@ -314,19 +318,23 @@ def pair(entries: Iterable[Frame | Note]) -> Iterator[Exchange]:
 class Pairing:
     """Pairs requests and responses as they come; `pair` is the same for a whole stream.
 
-    With `frame_bytes_max`, frames in pieces that are larger than that are not put together: their
-    exchanges have all but these frames' bytes.
+    With `_keep`, nothing is decoded here, and of frames that it refuses the bytes are left out.
     """
 
-    _frame_bytes_max: int | None = None
+    _keep: Callable[[Frame], bool] | None = None
     _connections: dict[int, _Connection] = attrs.field(factory=dict, init=False)
     _unfinished: dict[tuple[int, Side], Frame] = attrs.field(factory=dict, init=False)
-    _names: TopicNames = attrs.field(factory=TopicNames, init=False)
+    _names: TopicNames = attrs.field(
+        default=attrs.Factory(lambda self: TopicNames(self._keep is None), True), init=False
+    )
+    _last_ns: int | None = attrs.field(default=None, init=False)
+    """When the last entry came."""
 
     def feed(self, entry: Frame | Note) -> Sequence[Exchange]:
         """Take the next entry and return the exchanges that it completes."""
         if isinstance(entry, Note):
             return self._note(entry)
+        self._last_ns = max(self._last_ns or 0, entry.received_ns)
         if entry.flags & UNANSWERED:
             return self._unanswered(entry)
         if entry.flags & FRAGMENT:
@@ -334,6 +342,8 @@ class Pairing:
             if whole is None:
                 return ()
             entry = whole
+        elif self._keep is not None and not self._keep(entry):
+            entry = attrs.evolve(entry, pieces=[], flags=entry.flags | LEFT_OUT)
         return self._request(entry) if entry.side is Side.CLIENT else self._response(entry)
 
     def finish(self) -> Sequence[Exchange]:
@@ -344,8 +354,9 @@ class Pairing:
         unfinished = {frame.connection for frame in self._unfinished.values()}
         left = [each for number in unfinished for each in self._cut_off(number)]
         for connection in self._connections.values():
-            left += self._give_up(connection)
+            left += self._give_up(connection, self._last_ns)
         self._connections.clear()
+        self._last_ns = None
         return sorted(left, key=lambda exchange: exchange.number)
 
     # ---- notes
@@ -359,21 +370,17 @@ class Pairing:
         if note.channel == EVENTS and event == "topic_id":
             self._names.note(body)
         if note.channel == CONNECTIONS and event == "closed":
-            return self._closed(_integer(body.get("connection")))
+            return self._closed(endings.connection(body), note.time_ns)
         if note.channel == CONNECTIONS:
-            self._learn(self._connection(_integer(body.get("connection"))), body)
+            # A later file repeats it ("open").
+            for name, value in endings.about(body):
+                setattr(self._connection(endings.connection(body)), name, value)
         return ()
 
-    def _learn(self, connection: _Connection, body: dict[str, Any]) -> None:
-        """Take what a note says of a connection; a later file repeats it ("open")."""
-        for name in ("client_address", "node_id", "client_id"):
-            if name in body:
-                setattr(connection, name, body[name])
-
-    def _closed(self, number: int) -> Sequence[Exchange]:
+    def _closed(self, number: int, now: int) -> Sequence[Exchange]:
         cut_off = self._cut_off(number)
         connection = self._connections.pop(number, None)
-        return cut_off if connection is None else [*cut_off, *self._give_up(connection)]
+        return cut_off if connection is None else [*cut_off, *self._give_up(connection, now)]
 
     def _connection(self, number: int) -> _Connection:
         connection = self._connections.get(number)
@@ -400,7 +407,7 @@ class Pairing:
         if unfinished is None:
             unfinished = self._unfinished[key] = attrs.evolve(piece, pieces=[])
         unfinished.flags |= piece.flags
-        if self._frame_bytes_max is None or piece.frame_bytes <= self._frame_bytes_max:
+        if self._keep is None or self._keep(piece):
             unfinished.pieces.extend(piece.pieces)
         else:
             unfinished.flags |= LEFT_OUT
@@ -422,7 +429,7 @@ class Pairing:
         # The same number again: another recording begins in the same stream.
         twin = connection.pending.pop(frame.number, None)
         connection.pending[frame.number] = frame
-        return () if twin is None else (_exchange(connection, twin, None),)
+        return () if twin is None else (_given_up(connection, twin, None),)
 
     def _response(self, frame: Frame) -> Sequence[Exchange]:
         if facts.decodable(frame):
@@ -434,7 +441,8 @@ class Pairing:
         exchanges = []
         while (first := next(iter(pending))) != frame.number:
             # Brokers answer in order: what was asked before it will not be answered any more.
-            exchanges.append(_exchange(connection, pending.pop(first), None))
+            exchanges.append(_given_up(connection, pending.pop(first), frame.received_ns))
+        connection.stuck = None
         exchanges.append(_exchange(connection, pending.pop(first), frame))
         return exchanges
 
@@ -442,15 +450,29 @@ class Pairing:
         self._unfinished.pop((frame.number, Side.BROKER), None)
         connection = self._connection(frame.connection)
         asked = connection.pending.pop(frame.number, frame)
-        return (_exchange(connection, asked, None),)
+        return (_given_up(connection, asked, frame.received_ns, frame.request_sent_ns),)
 
-    def _give_up(self, connection: _Connection) -> Sequence[Exchange]:
-        given_up = [_exchange(connection, asked, None) for asked in connection.pending.values()]
-        connection.pending.clear()
-        return given_up
+    def _give_up(self, connection: _Connection, ended_ns: int | None) -> Sequence[Exchange]:
+        pending, connection.pending = connection.pending, {}
+        return [_given_up(connection, asked, ended_ns) for asked in pending.values()]
 
 
-def _exchange(connection: _Connection, row: Frame, response: Frame | None) -> Exchange:
+def _given_up(
+    connection: _Connection, asked: Frame, ended_ns: int | None, sent_ns: int = 0
+) -> Exchange:
+    """Make an exchange of a request that will not be answered any more."""
+    sent_ns = asked.sent_ns or sent_ns or asked.request_sent_ns
+    waited = endings.unanswered(asked, sent_ns, ended_ns, connection.stuck)
+    connection.stuck = connection.stuck or asked.number
+    return _exchange(connection, asked, None, waited)
+
+
+def _exchange(
+    connection: _Connection,
+    row: Frame,
+    response: Frame | None,
+    waited: endings.Unanswered | None = None,
+) -> Exchange:
     """Make an exchange of its halves.
 
     `row` is the request; where that is not in the stream, what came instead from the broker.
@@ -473,14 +495,5 @@ def _exchange(connection: _Connection, row: Frame, response: Frame | None) -> Ex
         response,
         connection.client_id,
         connection.names,
+        waited,
     )
-
-
-def _integer(value: object) -> int:
-    """The number in a note, or -1: notes of a foreign file may hold anything."""
-    return value if isinstance(value, int) else -1
-
-
-def _ms(duration_ns: int) -> float:
-    """Milliseconds, to the microsecond that recordings keep."""
-    return round(duration_ns / 1_000_000, 3)

@@ -132,3 +132,8 @@ def errors_of_opaque(api_key: int, frame: bytes) -> list[str]:
     if api_key == codec.API_VERSIONS and frame[8:10] == _UNSUPPORTED_VERSION:
         return [error_name(codec.UNSUPPORTED_VERSION)]
     return []
+
+
+def milliseconds(duration_ns: int) -> float:
+    """A duration in milliseconds, to the microsecond that recordings keep."""
+    return round(duration_ns / 1_000_000, 3)

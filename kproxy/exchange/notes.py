@@ -9,8 +9,12 @@ is. Whoever makes a note makes it here, so that this file is the list of all tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import attrs
+
+from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
 
 
@@ -26,12 +30,24 @@ def client_id(connection: int, time_ns: int, client_id: str | None) -> Note:
 
 
 def closed(
-    connection: int, time_ns: int, about: dict[str, Any], how: str, reason: str, side: str | None
+    connection: int,
+    time_ns: int,
+    about: dict[str, Any],
+    how: str,
+    reason: str,
+    side: str | None,
+    ends: Sequence[SideEnd] = (),
 ) -> Note:
-    """A connection ended: how, why, and at which side ("client", "broker", None: the proxy)."""
+    """A connection ended: how, why, and at which side ("client", "broker", None: the proxy).
+
+    `ends` says how and when each side ended, the first one first.
+    """
     body = {"event": "closed", "connection": connection, **about, "how": how, "reason": reason}
     if side is not None:
         body["side"] = side
+    if ends:
+        body["first"] = ends[0].side
+        body["ends"] = [attrs.asdict(end) for end in ends]
     return Note(CONNECTIONS, time_ns, body)
 
 

@@ -29,6 +29,7 @@ from kproxy.net import listeners
 from kproxy.net.discovery import discover
 from kproxy.net.pump import CONNECTIONS_MAX, Pump, why
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Recorder
+from kproxy.net.start_checks import start_warnings
 from kproxy.protocol import schema
 from kproxy.proxy.actions import Address
 from kproxy.proxy.cluster import Cluster
@@ -111,6 +112,7 @@ async def serve(
     await _check_bootstrap(settings.bootstrap, log)
     interface = await listeners.resolve(options.listen_host)
     bootstrap = interface.open(settings.listen_port)
+    await _warn(options, interface.loopback, log)
     clock = monotonic_clock()
     control: list[trio.SocketListener] = []
     try:
@@ -244,6 +246,12 @@ async def _signals(pump: Pump, scope: trio.CancelScope, log: Callable[[str], Non
 async def _drain_when(stop: trio.Event, pump: Pump) -> None:
     await stop.wait()
     await pump.drain(DRAIN_SECONDS)
+
+
+async def _warn(options: Options, loopback: bool, log: Callable[[str], None]) -> None:
+    host = options.settings.advertised_host
+    async for text in start_warnings(options.listen_host, loopback, host):
+        log(text)
 
 
 async def _check_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], None]) -> None:

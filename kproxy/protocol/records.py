@@ -11,10 +11,11 @@ before it is asked for records, and nothing decompresses without a bound.
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
 from binascii import b2a_base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from kproxy.protocol.compression import (
@@ -48,6 +49,8 @@ _CHECKED_HEADER = struct.Struct(">hiqqqhii")
 _SUMMARY_OFFSETS = struct.Struct(">hi")
 """Attributes and last offset delta, at byte 21 of a batch."""
 _JSON_RATIO = 64
+_RECORDS_AT_ONCE = 1000
+_RECORDS_KEY = '"records": '
 
 
 class Batches(list[Batch]):
@@ -89,22 +92,57 @@ def batches(data: bytes) -> Batches:
     return found
 
 
-def to_json(batches: Batch | Iterable[Batch]) -> Any:
+def json_allowance(frame_bytes: int) -> Allowance:
+    """What records that came in so many bytes may become: 128 MiB, or 64 times that many bytes."""
+    return Allowance(
+        max(DECOMPRESSED_BYTES_MAX, _JSON_RATIO * frame_bytes), max(RECORDS_MAX, frame_bytes // 4)
+    )
+
+
+def json_pieces(batches: Iterable[Batch], allowance: Allowance) -> Iterator[str]:
+    """Give the JSON of `to_json(batches)` in pieces, with no more than one batch in memory."""
+    opening = "["
+    for batch in batches:
+        plain, records = _batch_json(batch, allowance)
+        before, after = _split(json.dumps({**plain, "records": None}))
+        yield opening + before
+        opening = ", "
+        if records is None:
+            yield "null" + after
+            continue
+        for start in range(0, len(records), _RECORDS_AT_ONCE):
+            some = [_record_json(record) for record in records[start : start + _RECORDS_AT_ONCE]]
+            yield ("[" if not start else ", ") + json.dumps(some)[1:-1]
+        yield ("]" if records else "[]") + after
+    yield "[]" if opening == "[" else "]"
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Cut a batch's JSON where its records, a null, stand; numbers and codec names come before."""
+    before, key, after = text.partition(_RECORDS_KEY)
+    return before + key, after.removeprefix("null")
+
+
+def to_json(batches: Batch | Iterable[Batch], allowance: Allowance | None = None) -> Any:
     """Give a batch, or a list of batches, as plain values: bytes as base64, no NaN, no bytes.
 
     A batch whose records cannot be read has `"records": null`, the reason under `"error"` and its
     bytes after the header under `"payload"`. One whose checksum is wrong has `"crc"` and
-    `"crc_computed"` beside `"crc_ok": false`. All batches of one call share one allowance for
-    decompression: 128 MiB, or 64 times their size if that is more.
+    `"crc_computed"` beside `"crc_ok": false`. All batches share one allowance for decompression:
+    the one given, or what `json_allowance` gives for their size.
     """
     if isinstance(batches, Batch):
-        return _batch_json(batches, Allowance())
+        return _whole_json(batches, allowance or Allowance())
     batches = list(batches)
-    size = sum(len(batch.raw) for batch in batches)
-    allowance = Allowance(
-        max(DECOMPRESSED_BYTES_MAX, _JSON_RATIO * size), max(RECORDS_MAX, size // 4)
-    )
-    return [_batch_json(batch, allowance) for batch in batches]
+    allowance = allowance or json_allowance(sum(len(batch.raw) for batch in batches))
+    return [_whole_json(batch, allowance) for batch in batches]
+
+
+def _whole_json(batch: Batch, allowance: Allowance) -> dict[str, Any]:
+    plain, records = _batch_json(batch, allowance)
+    if records is not None:
+        plain["records"] = [_record_json(record) for record in records]
+    return plain
 
 
 def summary(data: bytes) -> Summary:
@@ -140,17 +178,27 @@ def summary(data: bytes) -> Summary:
     return Summary(count, records if known else None, first, last, first_magic, compression)
 
 
-def _batch_json(batch: Batch, allowance: Allowance) -> dict[str, Any]:
+def _batch_json(batch: Batch, allowance: Allowance) -> tuple[dict[str, Any], list[Record] | None]:
+    """Give a batch as plain values, but for its records, which may be many.
+
+    However much is allowed for all of them: one batch becomes no more than `Allowance()` says.
+    """
     records: list[Record] | None = None
     trouble: dict[str, Any] = {}
+    part = Allowance(
+        min(DECOMPRESSED_BYTES_MAX, allowance.bytes_left), min(RECORDS_MAX, allowance.records_left)
+    )
+    bytes_left, records_left = part.bytes_left, part.records_left
     try:
-        records = read_records(batch, allowance)
+        records = read_records(batch, part)
     except ProtocolError as error:
         header = MESSAGE_HEADERS[batch.magic] if batch.magic < 2 else BATCH_HEADER
         trouble = {"error": str(error), "payload": _base64(batch.raw[header.size :])}
+    allowance.bytes_left -= bytes_left - part.bytes_left
+    allowance.records_left -= records_left - part.records_left
     if not batch.crc_ok:
         trouble |= {"crc": batch.crc, "crc_computed": batch.crc_computed}
-    return {
+    plain = {
         "base_offset": records[0].offset if batch.wrapper and records else batch.offset,
         "magic": batch.magic,
         "compression": batch.compression,
@@ -164,9 +212,10 @@ def _batch_json(batch: Batch, allowance: Allowance) -> dict[str, Any]:
         "producer_id": batch.producer_id,
         "producer_epoch": batch.producer_epoch,
         "base_sequence": batch.base_sequence,
-        "records": None if records is None else [_record_json(record) for record in records],
+        "records": None,
         **trouble,
     }
+    return plain, records
 
 
 def _record_json(record: Record) -> dict[str, Any]:

@@ -60,7 +60,8 @@ _CONFIGS: dict[tuple[str, Side], tuple[str, ...]] = {
 _SECRET_KEY = re.compile(
     # whatever calls itself a secret …
     rb"passw(or)?d|passphrase|secret|credential|bearer|jaas|user\.info"
-    rb"|(api|access|private|auth)[._-]?(key|token)"
+    rb"|(api|access|private|auth|account|encryption|signing|shared)[._-]?(access[._-]?)?(key|token)"
+    rb"|sas[._-]?token|connection[._-]?(string|url|uri)|(^|[._-])(pwd|pass|pw|token|dsn)$"
     # … and the configs that Kafka types PASSWORD without saying so in their names
     rb"|ssl\.keystore\.(key|certificate\.chain)|ssl\.truststore\.certificates"
     rb"|delegation\.token\.master\.key",

@@ -1,9 +1,17 @@
 """Exchanges as JSON: one object per line, with the keys that filters and columns have too.
 
+    Exchange ──pieces──▶ JSON text, records batch by batch ──▶ out
+
 Bodies have the fields of their version of Kafka's definition, in snake_case; bytes are base64.
 Fields of type `records` become lists of batches with their records; where they cannot be read
 they stay base64. A body that is opaque is `{"frame": base64}`: all of it, size prefix included.
 What embeds a protocol of its own in bytes (JoinGroup's metadata, say) stays base64.
+
+Invariant: an exchange never stands in memory as a whole with its records: compressed records may
+become a thousand times what they are in the file. One batch at a time is decompressed, and all
+batches of an exchange share one allowance.
+
+The end of a connection is an object of its own, with `"event": "closed"`.
 """
 
 from __future__ import annotations
@@ -11,11 +19,35 @@ from __future__ import annotations
 import base64
 import functools
 import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+import attrs
+
 from kproxy import protocol
+from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import SASL_TOKEN, Exchange
 from kproxy.protocol import ProtocolError, records, schema
+from kproxy.protocol.compression import Allowance
+
+
+def pieces(shown: Exchange | ConnectionEnd) -> Iterator[str]:
+    """Yield the line of JSON of an exchange, or of the end of a connection, in pieces of ASCII."""
+    if isinstance(shown, ConnectionEnd):
+        yield _dumps(end_json(shown))
+        return
+    allowance = records.json_allowance((shown.request_bytes or 0) + (shown.response_bytes or 0))
+    yield _dumps(_about(shown))[:-1]
+    for direction in (schema.REQUEST, schema.RESPONSE):
+        yield f', "{direction}": '
+        yield from _body(shown, direction, allowance)
+    yield "}"
+
+
+def to_line(exchange: Exchange) -> str:
+    """Return an exchange as one line of JSON, in ASCII, without the line end."""
+    return "".join(pieces(exchange))
 
 
 def to_json(exchange: Exchange) -> dict[str, Any]:
@@ -24,9 +56,33 @@ def to_json(exchange: Exchange) -> dict[str, Any]:
     `request` and `response` are None where there is none: acks=0, never answered, not in the
     file; and for SASL tokens without a Kafka header, which are blanked out anyway.
     """
+    return json.loads(to_line(exchange))
+
+
+def end_json(end: ConnectionEnd) -> dict[str, Any]:
+    """Return the end of a connection as plain values."""
+    first = end.first
+    return {
+        "event": "closed",
+        "time": _iso8601(end.time_ns),
+        "connection": end.connection,
+        "client_address": end.client_address,
+        "node_id": end.node_id,
+        "first": None if first is None else first.side,
+        "reason": end.reason,
+        "ends": [
+            {"side": each.side, "how": each.how, "time": _iso8601(each.time_ns)}
+            for each in end.ends
+        ],
+    }
+
+
+def _about(exchange: Exchange) -> dict[str, Any]:
+    """All of an exchange but its bodies."""
+    waited = exchange.unanswered
     return {
         "number": exchange.number,
-        "time": _iso8601(exchange),
+        "time": exchange.time.strftime(_TIME),
         "connection": exchange.connection,
         "client_address": exchange.client_address,
         "client_id": exchange.client_id,
@@ -43,69 +99,91 @@ def to_json(exchange: Exchange) -> dict[str, Any]:
         "opaque": exchange.opaque,
         "redacted": exchange.redacted,
         "faults": exchange.faults,
-        "request": _body(exchange, schema.REQUEST),
-        "response": _body(exchange, schema.RESPONSE),
+        "unanswered": None if waited is None else attrs.asdict(waited),
     }
 
 
-def to_line(exchange: Exchange) -> str:
-    """Return an exchange as one line of JSON, in ASCII, without the line end."""
-    return json.dumps(to_json(exchange), allow_nan=False)
+_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
-def _iso8601(exchange: Exchange) -> str:
-    return exchange.time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def _iso8601(time_ns: int) -> str:
+    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_ns // 1000)
+    return time.strftime(_TIME)
 
 
-def _body(exchange: Exchange, direction: str) -> Any:
+def _dumps(value: Any) -> str:
+    return json.dumps(value, allow_nan=False)
+
+
+def _body(exchange: Exchange, direction: str, allowance: Allowance) -> Iterator[str]:
     if direction == schema.REQUEST:
         message, frame = exchange.request_message, exchange.request_frame
     else:
         message, frame = exchange.response_message, exchange.response_frame
     if message is not None and exchange.api_key is not None:
-        plain = protocol.to_json(message)
-        _put_batches(message.body, plain, _records_fields(exchange.api_key, direction))
-        return plain
-    if frame is None or exchange.api == SASL_TOKEN:
-        return None
-    return {"frame": base64.b64encode(frame).decode("ascii")}
+        fields = _records_fields(exchange.api_key, direction)
+        yield from _struct(message.body, protocol.to_json(message), fields, allowance)
+    elif frame is None or exchange.api == SASL_TOKEN:
+        yield "null"
+    else:
+        yield _dumps({"frame": base64.b64encode(frame).decode("ascii")})
 
 
 @functools.cache
-def _records_fields(api_key: int, direction: str) -> tuple[Any, ...]:
-    """The records of a message: ((name, None), (name of a struct or array, fields), …)."""
+def _records_fields(api_key: int, direction: str) -> dict[str, Any]:
+    """The records of a message: {name: None}, or {name of a struct or array: fields}."""
     message = schema.message(api_key, direction)
-    return () if message is None else _records_among(message.fields)
+    return {} if message is None else _records_among(message.fields)
 
 
-def _records_among(fields: tuple[schema.Field, ...]) -> tuple[tuple[str, Any], ...]:
-    found: list[tuple[str, Any]] = []
+def _records_among(fields: tuple[schema.Field, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for field in fields:
         if field.type == "records":
-            found.append((field.name, None))
+            found[field.name] = None
         elif inner := _records_among(field.fields):
-            found.append((field.name, inner))
-    return tuple(found)
+            found[field.name] = inner
+    return found
 
 
-def _put_batches(body: Any, plain: Any, fields: tuple[Any, ...]) -> None:
-    """Replace the base64 of records in `plain`, the plain values of `body`, by batches."""
-    for name, inner in fields:
-        if name not in plain:
-            continue
-        value = getattr(body, name)
-        if inner is None:
-            if value is not None:
-                plain[name] = _batches(value, plain[name])
+def _struct(
+    body: Any, plain: dict[str, Any], fields: dict[str, Any], allowance: Allowance
+) -> Iterator[str]:
+    """Write `plain`, the plain values of `body`, with batches in place of records."""
+    if not fields.keys() & plain.keys():
+        yield _dumps(plain)
+        return
+    opening = "{"
+    for name, value in plain.items():
+        yield f"{opening}{_dumps(name)}: "
+        opening = ", "
+        if name not in fields or value is None:
+            yield _dumps(value)
+        elif fields[name] is None:
+            yield from _batches(getattr(body, name), value, allowance)
         elif isinstance(value, list):
-            for element, plain_element in zip(cast("list[Any]", value), plain[name], strict=True):
-                _put_batches(element, plain_element, inner)
-        elif value is not None:
-            _put_batches(value, plain[name], inner)
+            yield from _array(
+                getattr(body, name), cast("list[Any]", value), fields[name], allowance
+            )
+        else:
+            yield from _struct(getattr(body, name), value, fields[name], allowance)
+    yield "}"
 
 
-def _batches(data: bytes, otherwise: Any) -> Any:
+def _array(
+    bodies: list[Any], plain: list[Any], fields: dict[str, Any], allowance: Allowance
+) -> Iterator[str]:
+    yield "["
+    for position, (body, value) in enumerate(zip(bodies, plain, strict=True)):
+        yield ", " if position else ""
+        yield from _struct(body, value, fields, allowance)
+    yield "]"
+
+
+def _batches(data: bytes, otherwise: Any, allowance: Allowance) -> Iterator[str]:
     try:
-        return records.to_json(records.batches(data))
+        batches = records.batches(data)
     except ProtocolError:
-        return otherwise
+        yield _dumps(otherwise)
+        return
+    yield from records.json_pieces(batches, allowance)

@@ -12,6 +12,10 @@ One line per exchange, the fixed part first, so that a narrow terminal cuts word
     └ arrival of the request, UTC
 
 After the arrow come the errors, then the rest of the response; nothing if it reports success only.
+A request that was never answered says what it waited for, and how long. The end of a connection is
+a line of its own: who ended it first, how, and why::
+
+    12:03:34.210 c3→n1  ended by the broker (reset), by the client (eof) 2.10 ms later
 """
 
 from __future__ import annotations
@@ -20,16 +24,19 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TextIO
 
-from kproxy.exchange.entries import EVENTS, Frame, Note
-from kproxy.exchange.exchange import Exchange, pair
+from kproxy.exchange.endings import ConnectionEnd, SideEnd, connection_end
+from kproxy.exchange.entries import CONNECTIONS, EVENTS, Frame, Note
+from kproxy.exchange.exchange import Exchange, Pairing, pair
 from kproxy.exchange.filter import Filter
 from kproxy.recording.reader import starting
 from kproxy.units import format_bytes
+from kproxy.view.printable import printable
 from kproxy.view.text import ExchangeText, text_of
-from kproxy.view.wording import Names, milliseconds, printable
+from kproxy.view.wording import Names, milliseconds
 
 CONNECTION_WIDTH = 7
 _NARROW = 100
@@ -72,6 +79,37 @@ def line_of(exchange: Exchange, text: ExchangeText, colour: bool, width: int | N
     return rendered([*head, *tail], colour)
 
 
+def end_line(end: ConnectionEnd, colour: bool = False, width: int | None = None) -> str:
+    """Return the end of a connection as one line without its line end."""
+    clock = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=end.time_ns // 1000)
+    head = [
+        ("dim", _clock(clock, width is not None and width < _NARROW)),
+        ("", f"{_connection(end.connection, end.node_id)} "),
+    ]
+    tail = [("quiet", f"ended {_ended(end.ends)}")]
+    if end.reason:
+        tail.append(("", f": {printable(end.reason)}"))
+    if width is not None:
+        tail = _cut_to(tail, max(width - _length(head), _WORDS_WIDTH_MIN))
+    return rendered([*head, *tail], colour)
+
+
+def _ended(ends: Sequence[SideEnd]) -> str:
+    """Word who ended a connection, the first side first."""
+    if not ends:
+        return "by nobody knows whom"
+    given: list[str] = []
+    for end in ends:
+        later = "" if end is ends[0] else f" {_age((end.time_ns - ends[0].time_ns) / 1e6)} later"
+        name = "kproxy" if end.side == "proxy" else f"the {end.side}"
+        given.append(f"by {name} ({end.how}){later}")
+    return ", ".join(given)
+
+
+def _age(duration_ms: float) -> str:
+    return f"{milliseconds(duration_ms)} ms" if duration_ms < 1000 else f"{duration_ms / 1e3:.1f} s"
+
+
 def wants_colour(out: TextIO) -> bool:
     """Whether to colour what is written here: a terminal, whose user did not set NO_COLOR."""
     return out.isatty() and not os.environ.get("NO_COLOR")
@@ -100,35 +138,43 @@ def show_lines(
     colour = wants_colour(out) if colour is None else colour
     width = terminal_width(out) if width is None else width
     names = Names()
-    _write(paths, lambda exchange: line(exchange, names, colour, width), out, wanted)
+
+    def as_line(shown: Exchange | ConnectionEnd) -> Iterable[str]:
+        if isinstance(shown, ConnectionEnd):
+            return (end_line(shown, colour, width),)
+        return (line(shown, names, colour, width),)
+
+    _write(paths, as_line, out, wanted)
 
 
 def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = None) -> None:
-    """Write a JSON object per exchange of these recordings, one per line; or of those wanted.
+    """Write a JSON object per exchange, and per end of a connection, one per line; or per exchange
+    wanted.
 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
     """
-    from kproxy.view.jsonl import to_line
+    from kproxy.view.jsonl import pieces
 
-    _write(paths, to_line, out, wanted)
+    _write(paths, pieces, out, wanted)
 
 
 def _write(
     paths: Sequence[Path | str],
-    as_line: Callable[[Exchange], str],
+    as_line: Callable[[Exchange | ConnectionEnd], Iterable[str]],
     out: TextIO,
     wanted: Filter | None,
 ) -> None:
+    """Write a line per exchange and per end of a connection; `as_line` gives it in pieces."""
     if reconfigure := getattr(out, "reconfigure", None):
         # Not every terminal has arrows; none is a reason to stop.
         reconfigure(errors="backslashreplace")
     notices: list[str] = []
     try:
-        shown = pair(_noticing(paths, notices))
-        if wanted is not None:
-            shown = filter(starting(wanted, paths).matches, shown)
-        out.writelines(as_line(exchange) + "\n" for exchange in shown)
+        wanted = None if wanted is None else starting(wanted, paths)
+        for shown in _shown(_noticing(paths, notices), wanted):
+            out.writelines(as_line(shown))
+            out.write("\n")
     except BrokenPipeError:
         # Whoever read our output (`| head`) has seen enough. What is still in the buffer must go
         # somewhere, or the interpreter complains about it at exit.
@@ -141,12 +187,29 @@ def _write(
             print(printable(notice), file=sys.stderr)
 
 
+def _shown(
+    entries: Iterable[Frame | Note], wanted: Filter | None
+) -> Iterator[Exchange | ConnectionEnd]:
+    """Yield what becomes a line, in order; of what is wanted, exchanges only."""
+    if wanted is not None:
+        yield from filter(wanted.matches, pair(entries))
+        return
+    pairing = Pairing()
+    for entry in entries:
+        yield from pairing.feed(entry)
+        if type(entry) is Note and (entry.channel, entry.body.get("event")) == _CLOSED:
+            yield connection_end(entry)
+    yield from pairing.finish()
+
+
 def _flush(out: TextIO) -> None:
     try:
         out.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
 
+
+_CLOSED = (CONNECTIONS, "closed")
 
 _NOTICES = {
     "torn": "{path}: read up to byte {offset}: {what}",
@@ -158,14 +221,19 @@ _NOTICES = {
 
 def _noticing(paths: Sequence[Path | str], notices: list[str]) -> Iterator[Frame | Note]:
     """Yield the entries of recordings; collect what their notes report of the recordings."""
+    from kproxy.recording.format import RecordingError
     from kproxy.recording.reader import entries
 
-    for entry in entries(paths):
-        if type(entry) is Note and entry.channel == EVENTS:
-            notice = _NOTICES.get(str(entry.body.get("event")))
-            if notice is not None:
-                notices.append(f"kproxy show: {notice.format_map(_Given(entry.body))}")
-        yield entry
+    try:
+        for entry in entries(paths):
+            if type(entry) is Note and entry.channel == EVENTS:
+                notice = _NOTICES.get(str(entry.body.get("event")))
+                if notice is not None:
+                    notices.append(f"kproxy show: {notice.format_map(_Given(entry.body))}")
+            yield entry
+    except OSError as error:
+        where = error.filename or ", ".join(map(str, paths))
+        raise RecordingError(where, None, f"cannot be read: {error.strerror}") from None
 
 
 class _Given(dict[str, Any]):
@@ -176,11 +244,8 @@ class _Given(dict[str, Any]):
 
 
 def _head(exchange: Exchange, narrow: bool) -> Iterator[Segment]:
-    time = exchange.time
-    fraction = "" if narrow else f".{time.microsecond // 1000:03}"
-    yield "dim", f"{time:%H:%M:%S}{fraction} "
-    node = "" if exchange.node_id is None else f"→n{exchange.node_id}"
-    yield "", f"c{exchange.connection}{node}".ljust(CONNECTION_WIDTH)
+    yield "dim", _clock(exchange.time, narrow)
+    yield "", _connection(exchange.connection, exchange.node_id)
     yield "", f" {milliseconds(exchange.broker_ms):>5}"
     unit = "" if narrow else "ms"
     proxy = "–" if exchange.proxy_ms is None else f"+{milliseconds(exchange.proxy_ms)}{unit}"
@@ -188,6 +253,29 @@ def _head(exchange: Exchange, narrow: bool) -> Iterator[Segment]:
     version = "" if exchange.api_version is None else f" v{exchange.api_version}"
     api = f"{exchange.api or 'half a header'}{version}"
     yield "api", f"{api:<{_API_WIDTH_NARROW if narrow else _API_WIDTH}} "
+
+
+def _clock(time: datetime, narrow: bool) -> str:
+    fraction = "" if narrow else f".{time.microsecond // 1000:03}"
+    return f"{time:%H:%M:%S}{fraction} "
+
+
+def _connection(number: int, node_id: int | None) -> str:
+    node = "" if node_id is None else f"→n{node_id}"
+    return f"c{number}{node}".ljust(CONNECTION_WIDTH)
+
+
+_WAITED_FOR = {"broker": "for the broker", "earlier": "behind request {}", "proxy": "in kproxy"}
+
+
+def _never_answered(exchange: Exchange) -> str:
+    """Say what a request waited for: `never answered: waited 30.0 s for the broker`."""
+    waited = exchange.unanswered
+    if waited is None or exchange.truncated:
+        return "never answered"
+    what = _WAITED_FOR[waited.waited_for].format(waited.behind)
+    age = f" {_age(waited.waited_ms)}" if waited.waited_ms else ""
+    return f"never answered: waited{age} {what}"
 
 
 def _response(exchange: Exchange, text: ExchangeText) -> Iterator[Segment]:
@@ -199,7 +287,8 @@ def _response(exchange: Exchange, text: ExchangeText) -> Iterator[Segment]:
     if throttled_ms:
         given.append(("quiet", f"throttled {throttled_ms} ms"))
     if exchange.response_bytes is None:
-        given.append(("quiet", "not to be answered" if exchange.one_way else "never answered"))
+        never = "not to be answered" if exchange.one_way else _never_answered(exchange)
+        given.append(("quiet", never))
     if exchange.left_out:
         largest = max(exchange.request_bytes or 0, exchange.response_bytes or 0)
         given.append(("", f"{format_bytes(largest)}, not looked into"))
@@ -216,14 +305,18 @@ def _cut(request: str, response: list[Segment], space: int) -> tuple[str, list[S
     length = _length(response)
     kept = max(space - (length + 3 if length else 0), min(len(request), space // 2))
     request = _cut_text(request, kept)
-    left = space - (len(request) + 3 if request else 2)
+    return request, _cut_to(response, space - (len(request) + 3 if request else 2))
+
+
+def _cut_to(segments: Iterable[Segment], left: int) -> list[Segment]:
+    """Cut segments that are longer than what is left."""
     cut: list[Segment] = []
-    for style, text in response:
+    for style, text in segments:
         if left <= 0:
             break
         cut.append((style, _cut_text(text, left)))
         left -= len(text)
-    return request, cut
+    return cut
 
 
 def _cut_text(text: str, width: int) -> str:
@@ -236,8 +329,10 @@ def _length(segments: Iterable[Segment]) -> int:
 
 def rendered(segments: Iterable[Segment], colour: bool) -> str:
     """Return styled text for a terminal, or plain text."""
+    # The one gate to the terminal: whatever a peer or a file has put into a text ends here.
+    safe = [(style, printable(text)) for style, text in segments]
     if not colour:
-        return "".join(text for _, text in segments).rstrip()
+        return "".join(text for _, text in safe).rstrip()
     return "".join(
-        f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if style else text for style, text in segments
+        f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if style else text for style, text in safe
     )

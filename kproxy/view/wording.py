@@ -6,7 +6,7 @@ Everything here makes short plain text out of values; colour and width are the b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -125,21 +125,3 @@ def transaction(body: Any) -> str:
 def nothing(body: Any, names: Names) -> str:
     """Return no text: for a plain success, or a request that is all in its API's name."""
     return ""
-
-
-def printable(text: str) -> str:
-    r"""Write what a terminal must not see (control characters, broken UTF-8) as `\x1b`."""
-    if text.isprintable():
-        return text
-    return "".join(_escaped(text))
-
-
-def _escaped(text: str) -> Iterator[str]:
-    for character in text:
-        if character.isprintable():
-            yield character
-        elif "\udc80" <= character <= "\udcff":
-            # A byte that is not UTF-8, as surrogateescape keeps it.
-            yield f"\\x{ord(character) - 0xDC00:02x}"
-        else:
-            yield character.encode("unicode_escape").decode("ascii")

@@ -165,7 +165,54 @@ def test_a_frame_without_secrets_is_left_alone() -> None:
     assert redact(frame, Side.CLIENT, api_key("CreateTopics"), 7) is None
 
 
-@pytest.mark.parametrize("name", ["sasl.login.class", "ssl.endpoint.identification.algorithm"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "azure.account.key",
+        "fs.azure.storageAccountKey",
+        "eventhub.connection.string",
+        "azblob.connectionString",
+        "azure.sas.token",
+        "jdbc.pwd",
+        "influx.token",
+        "smtp.pass",
+        "encryption.key",
+        "connection.url",
+        "connection.uri",
+        "PWD",
+        "token",
+        "sentry.dsn",
+        "AzureWebJobsSharedAccessKey",
+    ],
+)
+def test_configs_that_look_secret_are_blanked(name: str) -> None:
+    kind = messages.AlterConfigsRequest
+    entry = kind.AlterableConfig(name=name, value=SECRET)
+    frame = request("AlterConfigs", 1, resources=[kind.AlterConfigsResource(configs=[entry])])
+    redacted = redact(frame, Side.CLIENT, api_key("AlterConfigs"), 1)
+    assert redacted is not None and SECRET.encode() not in redacted
+    topics = messages.CreateTopicsRequest
+    config = topics.CreatableTopicConfig(name=name, value=SECRET)
+    topic = topics.CreatableTopic(name="t", configs=[config])
+    redacted = redact(
+        request("CreateTopics", 5, topics=[topic]), Side.CLIENT, api_key("CreateTopics"), 5
+    )
+    assert redacted is not None and SECRET.encode() not in redacted
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.login.class",
+        "ssl.endpoint.identification.algorithm",
+        "delegation.token.max.lifetime.ms",
+        "connections.max.idle.ms",
+        "max.connections.per.ip",
+        "compression.type",
+        "key.converter",
+        "message.timestamp.type",
+    ],
+)
 def test_configs_that_only_concern_security_are_no_secrets(name: str) -> None:
     kind = messages.AlterConfigsRequest
     entry = kind.AlterableConfig(name=name, value="visible")

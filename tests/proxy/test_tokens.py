@@ -128,3 +128,18 @@ def test_a_refusal_does_not_uncover_the_tokens_of_a_later_handshake() -> None:
     player.broker(handshake_answer(error_code=33))
     player.client(token(b"\0user\0second-secret"))
     assert b"secret" not in b"".join(frame.data for frame in player.frames())
+
+
+@pytest.mark.parametrize("split", [0, 2, 4, 6, 9])
+@pytest.mark.parametrize("secret", [b"\0user\0pass-word", b"n,,n=user,r=pass-word", b"pass-word"])
+def test_a_token_after_a_refused_handshake_is_not_recorded(secret: bytes, split: int) -> None:
+    player = Player()
+    player.connect()
+    player.client(handshake("PLAIN"))
+    player.broker(handshake_answer(error_code=33))
+    sent = token(secret)
+    for part in (sent[:split], sent[split:]):
+        if part:
+            player.client(part)
+    end(player, Side.CLIENT)
+    assert b"pass-word" not in b"".join(frame.data for frame in player.frames())

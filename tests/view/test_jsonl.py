@@ -32,6 +32,7 @@ KEYS = [
     "opaque",
     "redacted",
     "faults",
+    "unanswered",
     "request",
     "response",
 ]
@@ -67,6 +68,7 @@ def test_an_exchange():
         "opaque": False,
         "redacted": False,
         "faults": [],
+        "unanswered": None,
         "request": {
             "group_id": "g",
             "generation_id": 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import threading
 
 import attrs
@@ -12,7 +13,18 @@ import pytest
 from kproxy.exchange.entries import NO_RESPONSE, Note
 from kproxy.exchange.exchange import pair
 from kproxy.protocol import messages
-from kproxy.view.live import BURST_MAX, FRAME_BYTES_MAX, Folding, Live
+from kproxy.view.live import (
+    BODY_BYTES_MAX,
+    BURST_MAX,
+    CPU_BURST_NS,
+    CPU_SHARE,
+    RECORDS_BYTES_MAX,
+    WAITING_BYTES_MAX,
+    Budget,
+    Folding,
+    Live,
+)
+from kproxy.view.output import Output
 from tests.exchange.making import MS, START_NS, answer, fragments, request, response
 from tests.view.batches import batch
 from tests.view.test_show import heartbeat
@@ -82,10 +94,12 @@ def test_a_long_silence_shows_that_it_lives():
 
 def live(*batches, **options) -> list[str]:
     out = io.StringIO()
-    view = Live(out, **options)
+    output = Output(out)
+    view = Live(output, **options)
     for entries in batches:
         view.watch(entries)
     view.finish()
+    output.finish()
     return out.getvalue().splitlines()
 
 
@@ -94,7 +108,7 @@ def test_live_pairs_across_batches():
     lines = live([asked], [answered], [heartbeat(2)])
     assert len(lines) == 2
     assert "2 records" in lines[0]
-    assert lines[1].endswith("→ never answered")
+    assert lines[1].endswith("→ never answered: waited 1.05 ms for the broker")
 
 
 def test_live_writes_nothing_for_nothing():
@@ -117,12 +131,87 @@ def test_after_a_flood_it_recovers():
     assert "7 records" in lines[-1]
 
 
-def test_large_frames_are_not_kept():
-    asked = heartbeat()
-    size = FRAME_BYTES_MAX + 1
-    big = attrs.evolve(answer(asked, b"\0" * 3000), frame_bytes=size)
-    (text,) = live([asked], fragments(big, [1000, 2000]))
+def metadata(number: int, topics: int):
+    topic = messages.MetadataResponse.MetadataResponseTopic
+    body = messages.MetadataResponse(topics=[topic(name=f"t{i:05}") for i in range(topics)])
+    asked = request("Metadata", 8, messages.MetadataRequest(topics=None), number)
+    return [asked, response(asked, body)]
+
+
+def test_what_would_take_long_to_decode_is_not_looked_into():
+    (text,) = live(metadata(1, 200_000))
+    assert re.search(r"→ [\d.]+ MiB, not looked into$", text)
+    (text,) = live(metadata(1, 20))
+    assert "20 topics" in text
+
+
+def test_large_frames_of_records_are_looked_into_up_to_a_limit():
+    large = batch(1, value=b"x" * (RECORDS_BYTES_MAX // 2))
+    (text,) = live(fetch(1, large))
+    assert "1 record" in text
+    asked, answered = fetch(1, large)
+    (text,) = live([asked, attrs.evolve(answered, frame_bytes=RECORDS_BYTES_MAX + 1)])
     assert text.endswith("→ 4.0 MiB, not looked into")
+
+
+def test_frames_in_pieces_that_are_too_large_are_not_kept():
+    asked = heartbeat()
+    big = attrs.evolve(answer(asked, b"\0" * 3000), frame_bytes=BODY_BYTES_MAX + 1)
+    (text,) = live([asked], fragments(big, [1000, 2000]))
+    assert text.endswith("→ 64.0 KiB, not looked into")
+
+
+def test_nothing_is_decoded_by_who_calls(monkeypatch):
+    seen = []
+
+    def noticed(self, exchange):
+        seen.append(threading.current_thread())
+        return []
+
+    monkeypatch.setattr(Folding, "feed", noticed)
+    live(fetch(1), fetch(2))
+    assert len(seen) == 2 and threading.current_thread() not in seen
+
+
+def test_frames_that_wait_for_the_thread_are_bounded(monkeypatch):
+    stuck = threading.Event()
+    monkeypatch.setattr(Folding, "feed", lambda self, exchange: [str(stuck.wait())])
+    out = io.StringIO()
+    output = Output(out)
+    view = Live(output)
+    large = fetch(1, batch(1, value=b"x" * (2 << 20)))
+    for number in range(100):
+        view.watch([attrs.evolve(each, number=number) for each in large])
+    held = sum(exchange.response_bytes for exchange, _ in view._waiting if exchange)
+    assert held <= WAITING_BYTES_MAX
+    stuck.set()
+    view.finish(30)
+    output.finish()
+    shown = out.getvalue().splitlines()
+    unseen = [int(line.split()[2]) for line in shown if line.startswith("… and ")]
+    assert len(shown) - len(unseen) + sum(unseen) == 100 and sum(unseen) > 80
+
+
+def test_the_thread_takes_no_more_than_its_share():
+    budget = Budget()
+    assert budget.left(0)
+    budget.take(CPU_BURST_NS + 1_000_000)
+    assert not budget.left(5_000_000)
+    assert budget.left(int(1_000_000 / CPU_SHARE) + 10)
+    for now in range(1, 1000):  # however long it rests, it has no more than a burst
+        budget.left(now * SECOND)
+    budget.take(CPU_BURST_NS)
+    assert not budget.left(999 * SECOND)
+
+
+def test_a_defect_ends_the_display_and_is_told(monkeypatch):
+    monkeypatch.setattr(Folding, "feed", lambda self, exchange: 1 / 0)
+    view = Live(Output(io.StringIO()))
+    view.watch(fetch(1))
+    view._thread.join(5)
+    with pytest.raises(ZeroDivisionError):
+        view.watch(fetch(2))
+    view.finish()
 
 
 def test_a_terminal_that_stands_still_loses_lines_but_holds_up_nothing():
@@ -130,37 +219,45 @@ def test_a_terminal_that_stands_still_loses_lines_but_holds_up_nothing():
     asked = request("Heartbeat", 4, body, flags=NO_RESPONSE)
     read_end, write_end = os.pipe()
     with os.fdopen(write_end, "w") as out, os.fdopen(read_end) as terminal:
-        view = Live(out)
-        for number in range(1, 1001):  # 380 bytes each: more than the pipe and the queue hold
+        output = Output(out)
+        view = Live(output)
+        for number in range(1, 5001):  # 380 bytes each: more than the pipe and the queue hold
             view.watch([attrs.evolve(asked, received_ns=START_NS + number * SECOND)])
+        view.finish(30)
         # It moves again, and is told how much it missed.
         seen: list[str] = []
         reader = threading.Thread(target=lambda: seen.extend(terminal), daemon=True)
         reader.start()
-        view.finish()
+        output.finish(5)
         out.close()
         reader.join(5)
-    missed = [
-        int(line.split()[1]) for line in seen if "not shown: the terminal is too slow" in line
-    ]
-    assert missed
-    assert len(seen) - len(missed) + sum(missed) == 1000
+    assert len(seen) - len(counts(seen)) + sum(counts(seen)) == 5000
+    assert any("not shown: the terminal is too slow" in line for line in seen)
+
+
+def counts(lines: list[str]) -> list[int]:
+    """The numbers in the lines that say how much is not shown."""
+    return [int(n) for line in lines for n in re.findall(r"^… (?:and )?(\d+) (?:more|line)", line)]
 
 
 def test_a_terminal_that_has_gone_is_no_error():
     read_end, write_end = os.pipe()
     with os.fdopen(write_end, "w") as out:
         os.close(read_end)
-        view = Live(out)
+        output = Output(out)
+        view = Live(output)
         view.watch(fetch(1, batch(1)))
         view.finish()
+        output.finish()
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
 def test_any_terminal_can_show_it(encoding, tmp_path):
     path = tmp_path / "out"
     with path.open("w", encoding=encoding) as out:
-        view = Live(out)
+        output = Output(out)
+        view = Live(output)
         view.watch(fetch(1, batch(1)))
         view.finish()
+        output.finish()
     assert path.read_bytes().count(b"\n") == 1

@@ -11,6 +11,8 @@ import sys
 import attrs
 import pytest
 
+from kproxy.exchange import notes
+from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import (
     EVENTS,
     FAULTED,
@@ -25,7 +27,7 @@ from kproxy.exchange.exchange import Pairing, pair
 from kproxy.protocol import messages
 from kproxy.recording import Recording, RecordingError
 from kproxy.view.show import line, show_json, show_lines
-from tests.exchange.making import START_NS, answer, closed, fragments, opened, request, response
+from tests.exchange.making import MS, START_NS, answer, fragments, opened, request, response
 from tests.view.batches import batch
 from tests.view.bodies import fetch_request, fetch_response, produce_request, produce_response
 
@@ -106,7 +108,7 @@ def test_faults():
 
 
 def test_no_answer_and_none_wanted():
-    assert shown(heartbeat()).endswith("m-1 → never answered")
+    assert shown(heartbeat()).endswith("m-1 → never answered: waited for the broker")
     asked = request("Produce", 9, produce_request({0: batch(1)}), flags=NO_RESPONSE)
     assert shown(asked).endswith(" → not to be answered")
 
@@ -114,7 +116,7 @@ def test_no_answer_and_none_wanted():
 def test_frames_too_large_to_keep_are_told_by_their_size():
     asked = heartbeat()
     big = attrs.evolve(answer(asked, b"\0" * 40), frame_bytes=50 << 20)
-    pairing = Pairing(frame_bytes_max=1 << 20)
+    pairing = Pairing(lambda frame: frame.frame_bytes <= 1 << 20)
     pairing.feed(asked)
     first, last = fragments(big, [20])
     assert pairing.feed(first) == ()
@@ -213,15 +215,21 @@ def recorded(tmp_path):
     return path
 
 
-def record(path, notes=()) -> None:
+ENDS = [
+    SideEnd("broker", "reset", START_NS + 97 * MS),
+    SideEnd("client", "eof", START_NS + 99 * MS),
+]
+
+
+def record(path, more=()) -> None:
     fetched = request("Fetch", 11, fetch_request({0: 41}), number=2)
     entries = [
         *produced(),
         fetched,
         response(fetched, fetch_response({0: batch(3, offset=41)})),
-        *notes,
+        *more,
         heartbeat(3),
-        closed(),
+        notes.closed(1, START_NS + 99 * MS, {}, "eof", "it hung", "client", ENDS),
     ]
     recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
     recording.write(entries)
@@ -232,22 +240,39 @@ def test_show_lines(recorded, capsys):
     out = io.StringIO()
     show_lines([recorded], out)
     lines = out.getvalue().splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 4
     assert lines[0].endswith("→ offset 41")
     assert "orders[0@41] → 3 records @41..43" in lines[1]
-    assert lines[2].endswith("→ never answered")
+    assert lines[2].endswith("→ never answered: waited 96.0 ms for the broker")
+    head, _, words = lines[3].partition(" ended ")
+    assert head == "22:13:20.099 c1     "
+    assert words == "by the broker (reset), by the client (eof) 2.00 ms later: it hung"
     assert capsys.readouterr().err == ""
 
 
 def test_show_json(recorded):
     out = io.StringIO()
     show_json([recorded], out)
-    found = [json.loads(text) for text in out.getvalue().splitlines()]
+    *found, ended = [json.loads(text) for text in out.getvalue().splitlines()]
     assert [(each["number"], each["api"]) for each in found] == [
         (1, "Produce"),
         (2, "Fetch"),
         (3, "Heartbeat"),
     ]
+    assert found[2]["unanswered"] == {"waited_for": "broker", "behind": None, "waited_ms": 96.0}
+    assert ended == {
+        "event": "closed",
+        "time": "2023-11-14T22:13:20.099000Z",
+        "connection": 1,
+        "client_address": None,
+        "node_id": None,
+        "first": "broker",
+        "reason": "it hung",
+        "ends": [
+            {"side": "broker", "how": "reset", "time": "2023-11-14T22:13:20.097000Z"},
+            {"side": "client", "how": "eof", "time": "2023-11-14T22:13:20.099000Z"},
+        ],
+    }
     assert found[0]["client_address"] == "127.0.0.1:5001"
     assert found[2]["response"] is None
 
@@ -276,7 +301,7 @@ def test_a_torn_file_is_shown_as_far_as_it_goes(recorded, capsys):
     torn.write_bytes(whole[:-100])
     out = io.StringIO()
     show_lines([torn], out)
-    assert len(out.getvalue().splitlines()) == 3
+    assert len(out.getvalue().splitlines()) == 4
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(f"kproxy show: {torn}: read up to byte ")
     assert "kproxy recover" in said

@@ -5,8 +5,6 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kproxy.protocol import messages
 from kproxy.view import wording
@@ -73,25 +71,3 @@ def test_topics_are_named_by_name_or_id():
     assert names.topic(T(name=None, topic_id=told)) == "orders"
     assert names.topic(T(name=None, topic_id=unknown)) == "id:AAAAAAAA"
     assert names.topic(T(name=None)) == "?"
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("orders → ünïcode", "orders → ünïcode"),
-        ("\x1b[2J", r"\x1b[2J"),
-        ("a\nb\tc", r"a\nb\tc"),
-        ("caf\udce9", r"caf\xe9"),
-        ("\u202egnp.exe", r"\u202egnp.exe"),
-    ],
-)
-def test_what_a_terminal_must_not_see(text, shown):
-    assert wording.printable(text) == shown
-
-
-@given(st.text())
-def test_whatever_it_is_can_be_printed(text):
-    shown = wording.printable(text)
-    assert shown.isprintable()
-    shown.encode()
-    assert shown or not text

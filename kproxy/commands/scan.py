@@ -1,0 +1,50 @@
+"""`kproxy scan`: look for secrets in recordings before they are shared."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from kproxy.commands.output import fail
+from kproxy.view.printable import printable
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what may be typed."""
+    parser.description = (
+        "Look for passwords, tokens and keys in recordings: in fields, config values, notes, and"
+        " in records' keys, values and headers, decompressed. The exit code is 0 when nothing is"
+        " found, 1 when something is."
+    )
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", type=Path, help="recordings, or folders of them"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object per finding")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look for them."""
+    from kproxy.recording.format import RecordingError
+    from kproxy.view.scan import scan
+
+    findings = scan(options.files)
+    count = 0
+    while True:
+        try:
+            finding = next(findings, None)
+        except RecordingError as error:
+            return fail(f"kproxy scan: {error}")
+        except OSError as error:
+            return fail(f"kproxy scan: cannot read a recording: {error.strerror}")
+        if finding is None:
+            break
+        count += 1
+        text = json.dumps(finding.plain()) if options.json else printable(finding.line())
+        sys.stdout.write(text + "\n")
+    if count:
+        sys.stdout.flush()
+        found = "1 secret" if count == 1 else f"{count} secrets"
+        return fail(f"kproxy scan: found what looks like {found}")
+    return 0

@@ -1,0 +1,139 @@
+"""How things end without a response: connections, and the requests that were pending on them.
+
+::
+
+    Note(closed) ─▶ connection_end ─▶ ConnectionEnd: who ended first, how, when, why
+    UNANSWERED, Note(closed), a later response, the end of the file ─▶ Unanswered
+
+"Who closed the connection?" is the first question in production. The note answers it: `ends` has
+one entry per side that ended, in the order in which they did. Notes may come from a foreign file,
+so whatever has not the type that it should have counts as missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from kproxy.exchange.entries import Frame, Note
+
+SIDES = ("client", "broker", "proxy")
+"""Who can end a connection; the proxy does where it is idle or refused, and when it stops."""
+
+
+_TIME_NS_END = 1 << 64
+"""No time in a recording is later: in the year 2554."""
+
+
+@attrs.frozen
+class SideEnd:
+    """One side of a connection ended."""
+
+    side: str
+    """"client", "broker", or "proxy"."""
+    how: str
+    """"eof" (FIN), "reset" (RST), "down" (nobody answers), or what the proxy decided: "idle",
+    "refused", "stopped", "violation", …"""
+    time_ns: int
+
+
+@attrs.frozen
+class ConnectionEnd:
+    """A connection ended."""
+
+    connection: int
+    time_ns: int
+    client_address: str | None
+    node_id: int | None
+    ends: tuple[SideEnd, ...]
+    """The first comes first."""
+    reason: str
+    """What went wrong; empty if nothing did."""
+
+    @property
+    def first(self) -> SideEnd | None:
+        """Who ended it; None if nobody knows."""
+        return self.ends[0] if self.ends else None
+
+
+def connection_end(note: Note) -> ConnectionEnd:
+    """Read a "closed" note."""
+    body = note.body
+    given = body.get("ends")
+    ends = [_side_end(each, note.time_ns) for each in given] if isinstance(given, list) else []
+    found = tuple(end for end in ends if end is not None)
+    if not found and isinstance(how := body.get("how"), str):
+        side = body.get("side")
+        found = (SideEnd(side if side in SIDES else "proxy", how, note.time_ns),)
+    return ConnectionEnd(
+        connection(body),
+        note.time_ns,
+        text(body.get("client_address")),
+        integer(body.get("node_id")),
+        tuple(sorted(found, key=lambda end: end.time_ns)),
+        text(body.get("reason")) or "",
+    )
+
+
+def _side_end(given: Any, otherwise_ns: int) -> SideEnd | None:
+    if not isinstance(given, dict) or given.get("side") not in SIDES:
+        return None
+    time_ns = integer(given.get("time_ns"))
+    if time_ns is None or not 0 <= time_ns < _TIME_NS_END:
+        time_ns = otherwise_ns
+    return SideEnd(given["side"], text(given.get("how")) or "?", time_ns)
+
+
+@attrs.frozen
+class Unanswered:
+    """What a request waited for that was never answered."""
+
+    waited_for: str
+    """"proxy": it was not sent on; "earlier": its connection's earlier request was not answered
+    either; "broker": it was the broker's turn."""
+    behind: int | None
+    """Of "earlier": the number of the request that the broker was at."""
+    waited_ms: float | None
+    """From its arrival to the end of its connection, or of the recording; None if unknown."""
+
+
+def unanswered(
+    request: Frame, sent_ns: int, ended_ns: int | None, behind: int | None
+) -> Unanswered:
+    """Say what a request waited for until `ended_ns` (None: nobody knows when that was)."""
+    if not sent_ns:
+        waited_for, behind = "proxy", None
+    else:
+        waited_for = "broker" if behind is None else "earlier"
+    started_ns = request.request_received_ns or request.received_ns
+    known = ended_ns is not None and ended_ns >= started_ns
+    waited_ms = round((ended_ns - started_ns) / 1e6, 3) if known and ended_ns else None
+    return Unanswered(waited_for, behind, waited_ms)
+
+
+def connection(body: dict[str, Any]) -> int:
+    """Return the number of the connection that a note is about; -1 if it does not say."""
+    number = integer(body.get("connection"))
+    return -1 if number is None else number
+
+
+def about(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield what a note tells of its connection: names and values."""
+    for name, read in (("client_address", text), ("node_id", integer), ("client_id", text)):
+        if name in body:
+            yield name, read(body[name])
+
+
+def text(value: object) -> str | None:
+    """The text in a note; None if it is none."""
+    return value if isinstance(value, str) else None
+
+
+def integer(value: object) -> int | None:
+    """The integer in a note; None if it is none. JSON of a foreign file may hold any."""
+    if isinstance(value, float) and math.isfinite(value) and value == int(value):
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

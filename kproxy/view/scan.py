@@ -1,0 +1,208 @@
+"""`kproxy scan`: what looks like a secret in recordings, and where.
+
+::
+
+    entries ─▶ notes ───────────────────────────────▶ names and values ─┐
+        └────▶ exchanges ─▶ SASL, tokens, configs: redacted again       ├─▶ secrets.find ─▶ Finding
+                    └─────▶ fields, records' keys, values, headers ─────┘
+
+What the proxy blanks out while recording is looked for by blanking it out again: what that changes
+has slipped through. All other text is searched for what looks like a secret. Compressed records are
+decompressed, within the allowance of their exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import attrs
+
+from kproxy.exchange import secrets
+from kproxy.exchange.entries import Note, Side
+from kproxy.exchange.exchange import SASL_TOKEN, Exchange, Pairing
+from kproxy.protocol import ProtocolError, records
+from kproxy.protocol.compression import Allowance
+from kproxy.protocol.record_batch import Batch, Record, read_records
+from kproxy.proxy import redact
+from kproxy.recording.reader import entries, recordings
+
+Text = tuple[str, bytes, bytes]
+"""A place, the name that stands beside a text (b"" for none), and the text."""
+
+
+@attrs.frozen
+class Finding:
+    """Something that looks like a secret."""
+
+    path: Path
+    number: int | None
+    """Of the exchange; None in a note."""
+    api: str | None
+    where: str
+    """"request", "response" or "note", and the field in it."""
+    offset: int
+    """In the field; in the frame where `where` names no field."""
+    kind: str
+    hint: str
+    """So much of it as can be shown."""
+
+    def line(self) -> str:
+        """One line for people."""
+        exchange = "" if self.number is None else f" exchange {self.number} {self.api or '?'}"
+        return f"{self.path}:{exchange} {self.where} at byte {self.offset}: {self.kind} {self.hint}"
+
+    def plain(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**attrs.asdict(self), "path": str(self.path)}
+
+
+def scan(paths: Iterable[Path | str]) -> Iterator[Finding]:
+    """Yield what looks like a secret in recordings.
+
+    Raises:
+        RecordingError: a path is not there, not a recording, or damaged.
+        OSError: a file cannot be read.
+    """
+    for path in recordings(paths):
+        pairing = Pairing()
+        for entry in entries(path):
+            if isinstance(entry, Note):
+                yield from _in_note(path, entry)
+            for exchange in pairing.feed(entry):
+                yield from _in_exchange(path, exchange)
+        for exchange in pairing.finish():
+            yield from _in_exchange(path, exchange)
+
+
+def _in_note(path: Path, note: Note) -> Iterator[Finding]:
+    for place, name, text in _json_texts("note", note.body, b""):
+        for secret in secrets.find_named(name, text):
+            yield _finding(path, None, None, place, secret, text)
+
+
+def _in_exchange(path: Path, exchange: Exchange) -> Iterator[Finding]:
+    size = (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
+    allowance = records.json_allowance(size)
+    for side in Side:
+        request = side is Side.CLIENT
+        frame = exchange.request_frame if request else exchange.response_frame
+        if frame is None:
+            continue
+        where = "request" if request else "response"
+        message = exchange.request_message if request else exchange.response_message
+        for secret in _unredacted(exchange, frame, side):
+            yield _finding(path, exchange.number, exchange.api, where, secret, frame)
+        texts = [(where, b"", frame)] if message is None else _texts(where, message, allowance)
+        for place, name, text in texts:
+            for secret in secrets.find_named(name, text) if name else secrets.find(text):
+                yield _finding(path, exchange.number, exchange.api, place, secret, text)
+
+
+def _finding(
+    path: Path,
+    number: int | None,
+    api: str | None,
+    where: str,
+    secret: secrets.Secret,
+    text: bytes,
+) -> Finding:
+    hint = secrets.hint(text[secret.start : secret.end])
+    return Finding(path, number, api, where, secret.start, secret.kind, hint)
+
+
+def _unredacted(exchange: Exchange, frame: bytes, side: Side) -> list[secrets.Secret]:
+    """What blanking out a frame again would change."""
+    key, version = exchange.api_key, exchange.api_version
+    if exchange.api == SASL_TOKEN:
+        blanked = redact.blank_token(frame)
+    elif key is None or version is None or not redact.is_sensitive(key, side):
+        return []
+    else:
+        blanked = redact.redact(frame, side, key, version) or frame
+    kind = "SASL token" if exchange.api in (SASL_TOKEN, "SaslAuthenticate") else "secret field"
+    return [secrets.Secret(kind, *span) for span in _differences(frame, blanked)]
+
+
+def _differences(one: bytes, other: bytes) -> Iterator[tuple[int, int]]:
+    """The spans in which two strings of bytes of one length differ; small gaps count as equal."""
+    start = end = -1
+    if one == other:
+        return
+    for position, (left, right) in enumerate(zip(one, other, strict=True)):
+        if left == right:
+            continue
+        if start >= 0 and position - end > _GAP_MAX:
+            yield start, end
+            start = -1
+        start, end = (position if start < 0 else start), position + 1
+    yield start, end
+
+
+_GAP_MAX = 2
+
+
+# ---- all text in a message
+
+
+def _texts(where: str, message: Any, allowance: Allowance) -> Iterator[Text]:
+    """All text and bytes in a request or a response."""
+    yield from _value_texts(f"{where} header", message.header, b"", allowance)
+    yield from _value_texts(where, message.body, b"", allowance)
+
+
+def _value_texts(place: str, value: Any, name: bytes, allowance: Allowance) -> Iterator[Text]:
+    if isinstance(value, str):
+        yield place, name, value.encode("utf-8", "surrogateescape")
+    elif isinstance(value, bytes):
+        if name in (b"records", b"unaligned_records"):
+            yield from _record_texts(place, value, allowance)
+        else:
+            yield place, name, value
+    elif isinstance(value, list | tuple):
+        for index, each in enumerate(cast("list[Any]", value)):
+            yield from _value_texts(f"{place}[{index}]", each, name, allowance)
+    elif attrs.has(kind := cast("type[Any]", type(value))):
+        for field in attrs.fields(kind):
+            inner = getattr(value, field.name)
+            below = field.name.encode()
+            yield from _value_texts(f"{place} {field.name}", inner, below, allowance)
+
+
+def _record_texts(place: str, data: bytes, allowance: Allowance) -> Iterator[Text]:
+    try:
+        batches: list[Batch] = records.batches(data)
+    except ProtocolError:
+        yield place, b"", data
+        return
+    for number, batch in enumerate(batches):
+        try:
+            found = read_records(batch, allowance)
+        except ProtocolError:
+            yield f"{place} batch[{number}]", b"", batch.raw
+            continue
+        for record in found:
+            yield from _texts_of_record(f"{place} record@{record.offset}", record)
+
+
+def _texts_of_record(place: str, record: Record) -> Iterator[Text]:
+    for name, value in (("key", record.key), ("value", record.value)):
+        if value:
+            yield f"{place} {name}", b"", value
+    for key, value in record.headers:
+        if value:
+            name = key.encode("utf-8", "surrogateescape")
+            yield f"{place} header {key}", name, value
+
+
+def _json_texts(place: str, value: Any, name: bytes) -> Iterator[Text]:
+    if isinstance(value, str):
+        yield place, name, value.encode("utf-8", "surrogateescape")
+    elif isinstance(value, list):
+        for index, each in enumerate(cast("list[Any]", value)):
+            yield from _json_texts(f"{place}[{index}]", each, name)
+    elif isinstance(value, dict):
+        for key, each in cast("dict[Any, Any]", value).items():
+            below = str(key).encode("utf-8", "surrogateescape")
+            yield from _json_texts(f"{place} {key}", each, below)

@@ -1,0 +1,143 @@
+"""`kproxy scan`: what slipped through is found, named by its place, and never printed whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kproxy.cli import main
+from kproxy.exchange.entries import CONNECTIONS, RAW_SASL, Note, Side
+from kproxy.protocol import messages, records
+from kproxy.protocol.record_batch import Record
+from kproxy.proxy.redact import redact
+from kproxy.recording import Recording
+from kproxy.view.scan import scan
+from tests.exchange.making import START_NS, request, response, token
+from tests.view.bodies import fetch_request, fetch_response, produce_request
+
+DEMO = Path(__file__).parents[2] / "recordings" / "demo.mcap"
+SECRET = "hunter2-Xy9"
+
+
+def recorded(folder: Path, *entries) -> Path:
+    """A recording of these entries."""
+    path = folder / "some.mcap"
+    recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
+    recording.write(list(entries))
+    recording.close()
+    return path
+
+
+def produced(record: Record, compression: str):
+    data = records.encode_batch([record], compression=compression)
+    return [request("Produce", 9, produce_request({0: data}), 7)]
+
+
+def fetched(record: Record):
+    asked = request("Fetch", 11, fetch_request({0: 5}), 7)
+    data = records.encode_batch([record], base_offset=5)
+    return [asked, response(asked, fetch_response({0: data}))]
+
+
+def configs(name: str, value: str):
+    kind = messages.AlterConfigsRequest
+    entry = kind.AlterableConfig(name=name, value=value)
+    body = kind(resources=[kind.AlterConfigsResource(configs=[entry])])
+    return [request("AlterConfigs", 1, body, 7)]
+
+
+PAYLOAD = json.dumps({"user": "ann", "password": SECRET}).encode()
+LOGIN = messages.SaslAuthenticateRequest(auth_bytes=f"\0ann\0{SECRET}".encode())
+SLIPPED = {
+    "a value": (
+        produced(Record(0, 0, None, PAYLOAD), "none"),
+        "records record@0 value",
+        "password",
+    ),
+    "a compressed value": (
+        produced(Record(0, 0, None, PAYLOAD), "zstd"),
+        "records record@0 value",
+        "password",
+    ),
+    "a fetched key": (fetched(Record(5, 0, PAYLOAD, b"v")), "records record@5 key", "password"),
+    "a header": (
+        produced(Record(0, 0, None, b"v", [("x-api-key", SECRET.encode())]), "gzip"),
+        "header x-api-key",
+        "password",
+    ),
+    "a login": ([request("SaslAuthenticate", 2, LOGIN, 7)], "request", "SASL token"),
+    "a login without a header": ([token(7, f"\0ann\0{SECRET}".encode())], "request", "SASL token"),
+    "a config": (configs("ssl.keystore.password", SECRET), "request", "secret field"),
+    "a config's text": (
+        configs("my.own.thing", f"url=http://ann:{SECRET}@host/"),
+        "resources[0] configs[0] value",
+        "password in a URL",
+    ),
+    "a note": (
+        [
+            Note(
+                CONNECTIONS,
+                START_NS,
+                {"event": "closed", "connection": 1, "reason": f"password={SECRET}"},
+            )
+        ],
+        "note reason",
+        "password",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SLIPPED)
+def test_what_slipped_through_is_found_and_not_repeated(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries, place, kind = SLIPPED[what]
+    path = recorded(tmp_path, *entries)
+    assert main(["scan", str(path)]) == 1
+    out, err = capsys.readouterr()
+    (line,) = out.splitlines()
+    assert line.startswith(f"{path}:") and place in line and f": {kind} " in line
+    assert ("exchange 7 " in line) == (what != "a note")
+    assert SECRET not in out + err
+    assert err == "kproxy scan: found what looks like 1 secret\n"
+    assert main(["scan", "--json", str(path)]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["path"] == str(path) and found["kind"] == kind and place in found["where"]
+
+
+def test_what_was_blanked_out_is_no_finding(tmp_path: Path) -> None:
+    login = request("SaslAuthenticate", 2, LOGIN)
+    blanked = redact(login.data, Side.CLIENT, login.api_key, login.api_version)
+    assert blanked
+    login.pieces = [blanked]
+    raw = token(2, b"****")
+    assert raw.flags & RAW_SASL
+    config = configs("sasl.jaas.config", SECRET)[0]
+    config.pieces = [redact(config.data, Side.CLIENT, config.api_key, 1) or b""]
+    assert list(scan([recorded(tmp_path, login, raw, config)])) == []
+
+
+def test_nothing_is_found_in_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scan", str(DEMO)]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_records_that_cannot_be_read_are_searched_as_they_are(tmp_path: Path) -> None:
+    data = bytearray(records.encode_batch([Record(0, 0, None, PAYLOAD)]))
+    data[57:61] = b"\0\0\0\7"  # seven records, it says
+    path = recorded(tmp_path, request("Produce", 9, produce_request({0: bytes(data)})))
+    (found,) = scan([path])
+    assert found.kind == "password" and "batch[0]" in found.where
+
+
+def test_mistakes_are_usage_errors_and_no_recording_is_an_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["scan"])
+    assert stopped.value.code == 2
+    capsys.readouterr()
+    assert main(["scan", "missing.mcap"]) == 1
+    assert capsys.readouterr().err == "kproxy scan: missing.mcap: does not exist\n"
