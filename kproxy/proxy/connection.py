@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kproxy.exchange import notes
+from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import Entry, Note, PendingRequest, Side
 from kproxy.proxy.actions import Action, Address, Close, Eof, Log, Pause, Record, Resume, Send
 from kproxy.proxy.budget import Budget, Share
@@ -103,6 +104,8 @@ class Connection:
         """The sides that have half-closed, in that order."""
         self._eof_sent: set[Side] = set()
         """Those of which the other side was told."""
+        self._ends: list[SideEnd] = []
+        """How each side ended, the first one first."""
         self._noted = False
         self._blackholed = False
         self.over = False
@@ -168,6 +171,7 @@ class Connection:
         if how != "eof" or self._blackholed:
             return self._end(side, how, reason, now)
         self._ended.append(side)
+        self._ends.append(SideEnd(side.name.lower(), "eof", now))
         self.last_ns = now
 
         def finish(_: bytes, now: int, out: Output) -> None:
@@ -331,7 +335,10 @@ class Connection:
         if self._rules is not None:
             self._rules.closed(self.number)
         name = None if side is None else side.name.lower()
-        note = notes.closed(self.number, now, self.about, how, reason, name)
+        if how != "eof":
+            who = "proxy" if side is None or how == "violation" else side.name.lower()
+            self._ends.append(SideEnd(who, how, now))
+        note = notes.closed(self.number, now, self.about, how, reason, name, self._ends)
         opened = [] if self._noted else [self._opened()]
         actions: list[Action] = [Record([*opened, *out.entries, *closing, note])]
         if reason and how != "down":  # which is said once for all connections
