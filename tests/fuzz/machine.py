@@ -109,7 +109,7 @@ def check(client: bytes, broker: bytes, rng: random.Random, logged_in: bool) -> 
             fed[side] += chunk
             feed(chunk)
     for side in (Side.CLIENT, Side.BROKER):
-        player.perform(player.cluster.closed(1, side, "eof", "", player.tick()))
+        player.performer.eof(1, side)
     assert bytes(fed[Side.CLIENT]).startswith(player.to_broker())
     assert player.closed, "both sides have ended"
     frames = player.frames()
