@@ -208,7 +208,7 @@ def _serve(serve_options: Options, live: bool) -> int:
     watch = _live_view() if live else None
     try:
         summary = trio.run(serve.serve, serve_options, _ready, log, watch)
-    except (serve.UnresolvedBootstrap, serve.ControlUnguarded) as error:
+    except serve.Unusable as error:
         return fail(f"kproxy run: {error}", 2)
     except (ListenError, RecordingError, serve.RecordingFailed) as error:
         return fail(f"kproxy run: {error}")
