@@ -209,7 +209,7 @@ def _serve(serve_options: Options, live: bool) -> int:
             summary = trio.run(
                 serve.serve, serve_options, console.ready, console.log, console.watch
             )
-        except (serve.UnresolvedBootstrap, serve.ControlUnguarded) as error:
+        except serve.Unusable as error:
             return console.fail(f"kproxy run: {error}", 2)
         except (ListenError, RecordingError, serve.RecordingFailed) as error:
             return console.fail(f"kproxy run: {error}")

@@ -5,7 +5,8 @@
     accept, a few at once ─▶ h11 ─▶ who asks? token, Host, Origin ─▶ route ─▶ one answer, and close
 
 Invariants: what is asked costs little and bounded memory (a request's head is limited, its body is
-never read), and little and bounded time (`REQUEST_SECONDS` for all of it), whoever asks. Nothing
+never read), and little and bounded time (`REQUEST_SECONDS` for all of it), whoever asks. Nobody
+waits for others: of too many connections the one ends that has kept silent for longest. Nothing
 here touches a connection of the proxy.
 
 Who may ask: with a token, whoever sends it (`Authorization: Bearer TOKEN`). Without one the server
@@ -26,7 +27,7 @@ import h11
 import trio
 
 CONNECTIONS_MAX = 8
-"""Served at once; others wait in the kernel's queue."""
+"""Open at once; for one more the oldest ends that has not made its request yet."""
 HEAD_BYTES_MAX = 16 << 10
 """Of a request: its first line and headers."""
 REQUEST_SECONDS = 5.0
@@ -48,6 +49,9 @@ class Answer:
     headers: Sequence[tuple[str, str]] = ()
 
 
+_Visitors = dict[trio.CancelScope, bool]
+"""The connections, the oldest first: has it made its request?"""
+
 Routes = Mapping[str, Mapping[str, Callable[[], Answer]]]
 """path → method → what answers it."""
 
@@ -65,10 +69,10 @@ class Control:
 
     async def serve(self, listeners: Sequence[trio.SocketListener]) -> None:
         """Serve until cancelled; closes the listeners then."""
-        places = trio.Semaphore(CONNECTIONS_MAX)
+        visitors: _Visitors = {}
         async with trio.open_nursery() as nursery:
             for listener in listeners:
-                nursery.start_soon(self._listen, listener, nursery, places)
+                nursery.start_soon(self._listen, listener, nursery, visitors)
 
     def answer(self, request: h11.Request) -> Answer:
         """Answer one request; the body of the answer to a HEAD is the one that GET would give."""
@@ -115,38 +119,47 @@ class Control:
     # Connections
 
     async def _listen(
-        self, listener: trio.SocketListener, nursery: trio.Nursery, places: trio.Semaphore
+        self, listener: trio.SocketListener, nursery: trio.Nursery, visitors: _Visitors
     ) -> None:
         async with listener:
             while True:
-                await places.acquire()
                 try:
                     stream = await listener.accept()
                 except OSError:  # no descriptor is left: the clients of the proxy have them all
-                    places.release()
                     await trio.sleep(_ACCEPT_AGAIN_SECONDS)
                     continue
-                nursery.start_soon(self._handle, stream, places)
+                if len(visitors) >= CONNECTIONS_MAX:
+                    _end_one(visitors)
+                scope = trio.CancelScope(deadline=trio.current_time() + REQUEST_SECONDS)
+                visitors[scope] = False
+                nursery.start_soon(self._handle, stream, scope, visitors)
 
-    async def _handle(self, stream: trio.SocketStream, places: trio.Semaphore) -> None:
+    async def _handle(
+        self, stream: trio.SocketStream, scope: trio.CancelScope, visitors: _Visitors
+    ) -> None:
+        def heard() -> None:
+            if scope in visitors:
+                visitors[scope] = True
+
         try:
-            with trio.move_on_after(REQUEST_SECONDS):
-                await self._converse(stream)
+            with scope:
+                await self._converse(stream, heard)
         except trio.BrokenResourceError:
             pass  # it has gone
         except Exception as error:
             self._defect("a request to the control address", error)
         finally:
+            visitors.pop(scope, None)
             await trio.aclose_forcefully(stream)
-            places.release()
 
-    async def _converse(self, stream: trio.SocketStream) -> None:
+    async def _converse(self, stream: trio.SocketStream, heard: Callable[[], None]) -> None:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         try:
             while (request := connection.next_event()) is h11.NEED_DATA:
                 connection.receive_data(await stream.receive_some(_RECEIVE_BYTES))
             if not isinstance(request, h11.Request):  # the end, before any request
                 return
+            heard()
             answer = self.answer(request)
             with_body = request.method != b"HEAD"
         except h11.RemoteProtocolError as error:
@@ -157,6 +170,14 @@ class Control:
         left = _LEFT_BYTES_MAX
         while left > 0 and (data := await stream.receive_some(left)):
             left -= len(data)
+
+
+def _end_one(visitors: _Visitors) -> None:
+    """End the oldest connection that has made no request; if there is none, the oldest."""
+    silent = (scope for scope, heard in visitors.items() if not heard)
+    scope = next(silent, None) or next(iter(visitors))
+    del visitors[scope]
+    scope.cancel()
 
 
 def _encoded(connection: h11.Connection, answer: Answer, with_body: bool) -> bytes:

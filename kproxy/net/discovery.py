@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 import trio
 
 from kproxy import protocol
-from kproxy.net.pump import DIAL_SECONDS, why
+from kproxy.net.dial import Ourselves, dial
+from kproxy.net.listeners import Listening
 from kproxy.protocol import messages
 from kproxy.proxy import rewrite
 from kproxy.proxy.actions import Address
@@ -28,32 +29,32 @@ _METADATA, _VERSION = 3, 1
 
 async def discover(
     bootstrap: Sequence[Address],
-    named: Callable[[list[BrokerAddress]], None],
+    discovered: Callable[[list[BrokerAddress]], None],
     log: Callable[[str], None],
+    ours: Listening,
 ) -> None:
-    """Try the bootstrap addresses until one answers, and hand on the brokers that it names.
+    """Try the bootstrap addresses until one answers, and report the brokers that it names.
 
-    That none answers is said in one line, and that one answers then in another.
+    That none answers is logged once, and that one answers then as well.
     """
-    told = False
+    logged = False
     while True:
-        reasons = []
-        for host, port in bootstrap:
-            try:
-                with trio.fail_after(DIAL_SECONDS):
-                    stream = await trio.open_tcp_stream(host, port)
-            except (OSError, UnicodeError, trio.TooSlowError) as error:
-                reasons.append(f"{host}:{port} {why(error)}")
-                continue
-            if told:
-                log(f"{host}:{port} answers now")
-            async with stream:
-                named(await _ask(stream))
-            return
-        if not told:
-            log(f"no broker yet: {', '.join(reasons)}; kproxy keeps trying")
-            told = True
+        try:
+            found = await dial(bootstrap, ours)
+        except Ourselves as error:
+            found = str(error)
+        if not isinstance(found, str):
+            break
+        if not logged:
+            log(f"no broker yet: {found}; kproxy keeps trying")
+            logged = True
         await trio.sleep(_RETRY_SECONDS)
+    stream, (host, port) = found
+    if logged:
+        log(f"{host}:{port} answers now")
+    async with stream:
+        brokers = await _ask(stream)
+    discovered(brokers)
 
 
 async def _ask(stream: trio.SocketStream) -> list[BrokerAddress]:

@@ -1,20 +1,25 @@
-"""One connection as the pump sees it: two ends, each with what waits to be sent to it.
+"""One connection as the pump sees it: its ends, each with what waits to be sent to it.
 
 ::
 
-    client ═ End(CLIENT) ─ other ─ End(BROKER) ═ broker
+    client ═ End(CLIENT) ─ Link ─ End(BROKER) ═ broker
 
 Sending is tried at once; what the peer does not take now waits in the end's outbox, and meanwhile
 nothing is read from the other end: that is all the backpressure there is, and it acts in one
 direction only.
+
+A link exists from the moment when its client was accepted. While its broker is dialled it has one
+end, and nothing is read: what the client sends waits in the kernel. The link of a machine that is a
+broker has only the client's end; that of one that is a client, only the broker's.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
+import trio
 
 from kproxy.exchange.entries import ChunkTimes, Frame, Side
 from kproxy.net.transport import Transport
@@ -29,27 +34,37 @@ class End:
     side: Side
     transport: Transport
     clock: Callable[[], int]
-    other: End | None = None
+    link: Link | None
+    """None: it was closed."""
     receiving: bool = True
     """Whether it has not ended yet."""
-    paused: bool = False
-    """Whether the machine wants nothing read from it for now."""
     watched: int = 0
     """What the selector watches it for."""
-    _waiting: deque[tuple[memoryview, list[Frame | ChunkTimes]]] = attrs.field(factory=deque)
+    _waiting: deque[tuple[memoryview, Sequence[Frame | ChunkTimes]]] = attrs.field(factory=deque)
     _eof_due: bool = False
 
     @property
     def blocked(self) -> bool:
         """Whether something waits until the peer takes more."""
-        return bool(self._waiting)
+        return bool(self._waiting) or self.transport.wants_write
+
+    @property
+    def other(self) -> End | None:
+        """The other end of its link."""
+        return self.link and self.link.ends[1 - self.side]
 
     @property
     def readable(self) -> bool:
         """Whether more should be read from it now."""
-        return self.receiving and not self.paused and not self.other.blocked
+        link = self.link
+        if link is None or link.dialling or link.closing or not self.receiving:
+            return False
+        if self.side in link.paused:
+            return False
+        other = self.other
+        return other is None or not other.blocked
 
-    def send(self, data: bytes, timed: list[Frame | ChunkTimes]) -> None:
+    def send(self, data: bytes | memoryview, timed: Sequence[Frame | ChunkTimes]) -> None:
         """Send now what can be sent now; `timed` have their last bytes in `data`.
 
         Raises:
@@ -73,7 +88,7 @@ class End:
         Raises:
             OSError: the peer is gone.
         """
-        if self._waiting:
+        if self.blocked:
             self._eof_due = True
         else:
             self.transport.send_eof()
@@ -84,31 +99,57 @@ class End:
         Raises:
             OSError: the peer is gone.
         """
+        transport = self.transport
+        if transport.wants_write:
+            transport.flush()
         while self._waiting:
             data, timed = self._waiting[0]
             now = self.clock()
-            sent = self.transport.try_send(data)
+            sent = transport.try_send(data)
             if sent < len(data):
                 self._waiting[0] = (data[sent:], timed)
                 return
             self._waiting.popleft()
             for times in timed:
                 times.sent_ns = now
-        if self._eof_due:
+        if self._eof_due and not transport.wants_write:
             self._eof_due = False
-            self.transport.send_eof()
+            transport.send_eof()
 
 
 @attrs.define(eq=False)
 class Link:
-    """A connection whose two ends are open."""
+    """A connection that is open."""
 
     number: int
-    ends: dict[Side, End]
-    closing_until_ns: int = 0
-    """Non-zero: it closes when all is sent, at this time at the latest."""
+    node_id: int | None
+    """Of the listener at which its client came; None: bootstrap."""
+    ends: list[End | None] = attrs.field(factory=lambda: [None, None])
+    """By Side; None: it is not there, or not yet."""
+    paused: set[Side] = attrs.field(factory=set)
+    """The sides of which the machine wants nothing read for now."""
+    dialling: trio.CancelScope | None = None
+    """Ends the dialling of its broker; None: that has ended."""
+    closing: bool = False
+    """Whether it closes when all is sent."""
+
+    def end(self, side: Side) -> End:
+        """Return an end that must be there.
+
+        Raises:
+            ValueError: it is not there.
+        """
+        end = self.ends[side]
+        if end is None:
+            raise ValueError(f"connection {self.number} has no {side.name.lower()}")
+        return end
+
+    @property
+    def open_ends(self) -> list[End]:
+        """The ends that are there."""
+        return [end for end in self.ends if end]
 
     @property
     def blocked(self) -> bool:
         """Whether something waits on either side."""
-        return any(end.blocked for end in self.ends.values())
+        return any(end.blocked for end in self.open_ends)

@@ -1,11 +1,11 @@
-"""Opening listeners: one for the bootstrap address, one for each broker."""
+"""Listeners: one for the bootstrap address, one for each broker; and what is known to be ours."""
 
 from __future__ import annotations
 
 import errno
 import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import attrs
 import trio
@@ -16,8 +16,17 @@ SocketAddress = tuple[int, tuple]
 """A socket's family and address, as getaddrinfo gives them."""
 
 
+NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""What the system says where it has no place for another socket."""
+
+
 class ListenError(Exception):
     """A listener cannot be opened; the text says where, why, and what to do."""
+
+    def __init__(self, text: str, code: int | None = None) -> None:
+        super().__init__(text)
+        self.code = code
+        """The system's own number for why."""
 
 
 @attrs.frozen
@@ -53,8 +62,70 @@ class Interface:
                 why = f"the port is taken; choose another with {self.option}"
             else:
                 why = error.strerror or str(error)
-            raise ListenError(f"cannot listen on {self.host}:{port}: {why}") from error
+            text = f"cannot listen on {self.host}:{port}: {why}"
+            raise ListenError(text, error.errno) from error
         return listeners
+
+
+@attrs.define(eq=False)
+class Listening:
+    """Where we listen, so that nothing of ours connects there."""
+
+    _hosts: dict[int, list[_IP]] = attrs.field(factory=dict)
+    """port → the addresses that listeners are bound to."""
+
+    def add(self, listeners: Sequence[trio.SocketListener]) -> None:
+        """These are open from now on."""
+        for listener in listeners:
+            host, port = listener.socket.getsockname()[:2]
+            self._hosts.setdefault(port, []).append(_ip(host))
+
+    def remove(self, listener: trio.SocketListener) -> None:
+        """This one is about to be closed."""
+        host, port = listener.socket.getsockname()[:2]
+        self._hosts[port].remove(_ip(host))
+        if not self._hosts[port]:
+            del self._hosts[port]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._hosts.values()))
+
+    @property
+    def ports(self) -> Collection[int]:
+        """The ports of all listeners."""
+        return self._hosts.keys()
+
+    def has(self, host: str, port: int) -> bool:
+        """Whether a connection to this IP address and port would come to us."""
+        bound, ip = self._hosts.get(port, []), _ip(host)
+        if ip.is_unspecified:  # connecting to all addresses is connecting to this machine
+            return any(each.is_loopback or each.is_unspecified for each in bound)
+        everywhere = any(
+            each.is_unspecified and (each.version == ip.version or each.version == 6)
+            for each in bound
+        )
+        return ip in bound or (everywhere and _is_local(ip))
+
+
+_IP = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def _ip(host: str) -> _IP:
+    ip = ipaddress.ip_address(host.partition("%")[0])
+    return getattr(ip, "ipv4_mapped", None) or ip
+
+
+def _is_local(ip: _IP) -> bool:
+    """Whether it is an address of this machine: only to such can a socket be bound."""
+    if ip.is_loopback:
+        return True
+    family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.bind((str(ip), 0))
+        except OSError:
+            return False
+    return True
 
 
 def _bound(family: int, address: tuple) -> socket.socket:

@@ -1,33 +1,40 @@
-"""The pump: sockets on one side, the machine on the other, actions performed in between.
+"""The pump: sockets on one side, a machine on the other, actions performed in between.
 
 ::
 
-    accept ─▶ dial ─▶ one selector for all sockets, in one task
-                          │ readable                 ▲
-                          ▼                          │ Send: tried at once,
-                     Cluster.receive ─▶ actions ─────┤ the rest when writable
-                                                     ├ Record ─▶ Recorder
-                                                     └ Listen ─▶ another listener
+    Acceptor ─▶ Link ─▶ one selector for all sockets, in one task
+                            │ readable               ▲
+                            ▼                        │ Send: tried at once,
+                       Machine.receive ─▶ actions ───┤ the rest when writable
+                                                     ├ Dial ─▶ a task ─▶ Machine.dialled
+        at next_wake ─▶ Machine.wake                 ├ Record ─▶ Recorder
+                                                     └ Listen ─▶ Acceptor
 
 One task waits for all connections (a trio task per socket costs more than the bytes that it moves,
 see the benchmark). Handling an event never waits, so no other event comes between an event and its
-actions, and each ready socket is read once per turn, so a busy one starves nobody.
+actions, and each ready socket is read once per turn, so a busy one starves nobody. There is one
+alarm for everything that happens at a time; while nothing does, nothing runs.
 
 Resource handling: `Pump.serve` owns every socket of its listeners and connections and has closed
 them all when it returns or is cancelled. Error handling: whatever goes wrong on a connection ends
-that connection; an unexpected exception is logged in one line and does the same.
+that connection; an unexpected exception is logged in one line and does the same. One that belongs
+to no connection is logged.
 """
 
 from __future__ import annotations
 
 import selectors
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import trio
 
 from kproxy.exchange.entries import Side, coalesced
+from kproxy.net.accept import CONNECTIONS_MAX, Acceptor
+from kproxy.net.descriptors import Descriptors
+from kproxy.net.dial import dial_again, why
 from kproxy.net.link import End, Link
-from kproxy.net.listeners import Interface, ListenError
+from kproxy.net.listeners import Interface, Listening
 from kproxy.net.recorder import Recorder
 from kproxy.net.transport import SocketTransport, Transport
 from kproxy.proxy.actions import (
@@ -41,21 +48,21 @@ from kproxy.proxy.actions import (
     Record,
     Resume,
     Send,
+    Unlisten,
 )
-from kproxy.proxy.cluster import Cluster
-from kproxy.proxy.rewrite import BrokerAddress
+from kproxy.proxy.machine import Machine, unperformed
 
-CONNECTIONS_MAX = 10_000
-DIAL_SECONDS = 10.0
-REDIAL_SECONDS = 1.0
-"""How long a client is held while its broker refuses connections."""
-_REDIAL_SECONDS_MIN = 0.05
 CLOSE_SECONDS = 5.0
 _LINGER_SECONDS = 0.001
 """How long the pump waits by itself, without trio, for the next event of a lively conversation:
 that is half the cost of waiting through trio, and holds up other tasks by no more than this."""
 _TURN_NS = 5_000_000
 """After this long other tasks get their turn, however much there is to do."""
+_NEVER = 1 << 63
+_WAKE_AGAIN_NS = 1_000_000_000
+"""How long a machine is left alone whose `wake` has failed."""
+_LOOP_HINT = "give the address of a broker in --bootstrap"
+_LOOP_HINT_NODE = "give the broker an address of its own in advertised.listeners"
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
@@ -64,59 +71,74 @@ class Pump:
 
     def __init__(
         self,
-        cluster: Cluster,
+        machine: Machine,
         interface: Interface,
         recorder: Recorder,
         clock: Callable[[], int],
         log: Callable[[str], None],
         connections_max: int = CONNECTIONS_MAX,
+        descriptors: Descriptors | None = None,
         transport: Callable[[trio.SocketStream], Transport] = SocketTransport,
     ) -> None:
-        self._cluster = cluster
-        self._interface = interface
+        self._machine = machine
         self._recorder = recorder
         self._clock = clock
         self._log = log
-        self.connections_max = connections_max
+        self._acceptor = Acceptor(
+            interface,
+            self._connect,
+            lambda: len(self._links),
+            log,
+            connections_max,
+            descriptors or Descriptors(),
+        )
         self.connections_accepted = 0
         """So far; also the number of the last one."""
-        self.connections_refused = 0
-        """So far: those that were too many."""
-        self._full = False
-        self._dialling = 0
         self._transport = transport
         self._selector = selectors.DefaultSelector()
         self._links: dict[int, Link] = {}
         self._lost: list[tuple[End, OSError]] = []
         """Peers that were found gone while sending to them."""
+        self._closing: dict[int, int] = {}
+        """When links close at the latest that still have something to send; the first one first."""
+        self._next_wake: int | None = None
+        """The machine's, as the alarm knows it."""
+        self._quiet_until_ns = 0
+        """Until then the machine is not woken: that has failed just now."""
+        self._alarm_ns = _NEVER
+        """When something is to be done that nothing arriving leads to."""
+        self._alarm = trio.CancelScope()
         self._nursery: trio.Nursery
-        self._accepting: trio.Nursery
         self._empty = trio.Event()
         self.draining = False
         """Whether `drain` was called."""
 
-    async def serve(self, listeners: list[trio.SocketListener]) -> None:
+    async def serve(
+        self,
+        listeners: Sequence[trio.SocketListener],
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
         """Accept and pump until cancelled, or until `drain` has ended it."""
         try:
             async with trio.open_nursery() as self._nursery:
-                async with trio.open_nursery() as self._accepting:
-                    self._accept(listeners, None)
-                    self._nursery.start_soon(self._poll)
-                    self._nursery.start_soon(self._wake)
-                    await trio.sleep_forever()
+                await self._nursery.start(self._acceptor.run, listeners)
+                self._nursery.start_soon(self._poll)
+                self._nursery.start_soon(self._keep_time)
+                task_status.started()
+                await trio.sleep_forever()
         finally:
             for link in list(self._links.values()):
                 self._forget(link, abrupt=False)
             self._selector.close()
 
     async def drain(self, seconds: float) -> None:
-        """Accept no more, wait for the answers that are due, close everything, end `serve`."""
+        """Accept no more, wait for the responses that are due, close everything, end `serve`."""
         self.draining = True
-        self._accepting.cancel_scope.cancel()
+        self._acceptor.stop()
         with trio.move_on_after(seconds):
-            while self._cluster.busy:
+            while self.busy:
                 await trio.sleep(0.02)
-        self._perform(self._cluster.stop(self._clock()))
+        self._attempt("stopping", lambda: self._machine.stop(self._clock()))
         with trio.move_on_after(seconds):
             while self._links:
                 self._empty = trio.Event()
@@ -124,118 +146,94 @@ class Pump:
         self._nursery.cancel_scope.cancel()
 
     @property
+    def listening(self) -> Listening:
+        """Where clients can connect."""
+        return self._acceptor.listening
+
+    @property
+    def connections_max(self) -> int:
+        """The most clients at once: what the user wants, or what open files allow."""
+        return self._acceptor.connections_max
+
+    @property
+    def connections_refused(self) -> int:
+        """How many clients so far were too many."""
+        return self._acceptor.refused
+
+    @property
     def connections_open(self) -> int:
         """How many clients are connected."""
-        return len(self._links) + self._dialling
+        return len(self._links)
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is due."""
-        return self._cluster.busy
-
-    def discovered(self, brokers: list[BrokerAddress]) -> None:
-        """Open the listeners of brokers that no response has named yet."""
-        self._perform(self._cluster.discovered(brokers, self._clock()))
-
-    # Listeners
-
-    def _accept(self, listeners: Sequence[trio.SocketListener], node_id: int | None) -> None:
-        async def handle(stream: trio.SocketStream) -> None:
-            await self._connect(stream, node_id)
-
-        async def serve() -> None:
-            await trio.serve_listeners(handle, list(listeners), handler_nursery=self._nursery)
-
-        self._accepting.start_soon(serve)
-
-    def _listen(self, action: Listen) -> list[Action]:
-        now = self._clock()
-        if self.draining:
-            return self._cluster.not_listening(action.node_id, "the proxy stops", now)
-        try:
-            listeners = self._interface.open(action.port)
-        except ListenError as error:
-            if action.port == 0:
-                return self._cluster.not_listening(action.node_id, str(error), now)
-            node = f"node {action.node_id}"
-            self._log(f"port {action.port} is not free for {node}, it gets another (--node-port)")
-            return self._listen(Listen(action.node_id, 0))
-        self._accept(listeners, action.node_id)
-        address = listeners[0].socket.getsockname()[:2]
-        return self._cluster.listening(action.node_id, address, now)
+        """Whether a response is due."""
+        return self._machine.busy
 
     # Connections
 
-    async def _connect(self, stream: trio.SocketStream, node_id: int | None) -> None:
-        """Connect a client that was accepted to its broker, and have both watched."""
-        if self.connections_open >= self.connections_max:
-            self.connections_refused += 1
-            await trio.aclose_forcefully(stream)
-            if not self._full:
-                limit = f"{self.connections_max} (--connections-max, ulimit -n)"
-                self._log(f"no more connections than {limit}: new ones are closed at once")
-            self._full = True
-            return
-        if self.connections_open < self.connections_max * 0.9:
-            self._full = False  # not at once: it would be said again for each that comes and goes
-        self.connections_accepted += 1
-        number = self.connections_accepted
+    def _connect(self, stream: trio.SocketStream, node_id: int | None) -> None:
+        """Take on a client that was accepted."""
         try:
             client = "{}:{}".format(*stream.socket.getpeername()[:2])
             local_address = stream.socket.getsockname()[:2]
         except OSError:  # it has gone again
-            await trio.aclose_forcefully(stream)
+            stream.socket.close()
             return
-        actions = self._cluster.accepted(number, node_id, client, local_address, self._clock())
-        dial = next(action for action in actions if isinstance(action, Dial))
-        self._dialling += 1
+        self.connections_accepted += 1
+        number = self.connections_accepted
+        link = Link(number, node_id)
         try:
-            broker = await self._dial(number, dial)
+            self._join(link, Side.CLIENT, stream)
+            now = self._clock()
+            self.perform(self._machine.accepted(number, node_id, client, local_address, now))
+            self._watch_both(link)
+        except Exception as error:
+            self._defect(number, Side.CLIENT, error)
+
+    def _join(self, link: Link, side: Side, stream: trio.SocketStream) -> None:
+        """Make a connected stream one end of a link."""
+        try:
+            transport = self._transport(stream)
         except BaseException:
             stream.socket.close()
             raise
-        finally:
-            self._dialling -= 1
-        if broker is None:
-            await trio.aclose_forcefully(stream)
-            return
-        ends = {
-            Side.CLIENT: End(number, Side.CLIENT, self._transport(stream), self._clock),
-            Side.BROKER: End(number, Side.BROKER, self._transport(broker), self._clock),
-        }
-        ends[Side.CLIENT].other, ends[Side.BROKER].other = ends[Side.BROKER], ends[Side.CLIENT]
-        self._links[number] = Link(number, ends)
-        for end in ends.values():
-            self._watch(end)
+        link.ends[side] = End(link.number, side, transport, self._clock, link)
+        self._links[link.number] = link
 
-    async def _dial(self, number: int, dial: Dial) -> trio.SocketStream | None:
-        """Connect to the broker, trying again for a while: it may just be restarting, and a client
-        whose connection ends at once comes back at once, for it takes us for the broker."""
-        pause = _REDIAL_SECONDS_MIN
-        until = trio.current_time() + REDIAL_SECONDS
-        while True:
-            reasons = []
-            for host, port in dial.addresses:
-                try:
-                    with trio.fail_after(DIAL_SECONDS):
-                        stream = await trio.open_tcp_stream(host, port)
-                except (OSError, UnicodeError, trio.TooSlowError) as error:
-                    reasons.append(f"{host}:{port} {why(error)}")
-                    _untrace(error)
-                    continue
-                actions = self._cluster.dialled(number, (host, port), self._clock())
-                if not actions:  # it was closed in the meantime
-                    await trio.aclose_forcefully(stream)
-                    return None
-                self._perform(actions)
-                return stream
-            if trio.current_time() + pause > until:
-                break
-            await trio.sleep(pause)
-            pause *= 2
-        reason = "no broker: " + ", ".join(reasons)
-        self._perform(self._cluster.not_dialled(number, reason, self._clock()))
-        return None
+    def _dial(self, action: Dial) -> None:
+        number = action.connection
+        # The machine of a client opens its connections itself.
+        link = self._links.get(number) or Link(number, None)
+        if link.dialling or link.ends[Side.BROKER]:
+            raise ValueError("it is dialled twice")
+        link.dialling = trio.CancelScope()
+        self._links[number] = link
+        self._nursery.start_soon(self._dial_for, link, link.dialling, action)
+
+    async def _dial_for(self, link: Link, scope: trio.CancelScope, action: Dial) -> None:
+        """Connect a link to its broker, and have both ends watched."""
+        number = link.number
+        try:
+            found = "nobody waits for it"
+            with scope:
+                hint = _LOOP_HINT if link.node_id is None else _LOOP_HINT_NODE
+                found = await dial_again(action.addresses, self._acceptor.listening, hint)
+            if self._links.get(number) is not link:  # it was closed meanwhile
+                if not isinstance(found, str):
+                    found[0].socket.close()
+                return
+            link.dialling = None
+            if isinstance(found, str):
+                reason = f"no broker: {found}"
+                self.perform(self._machine.not_dialled(number, reason, self._clock()))
+            else:
+                stream, address = found
+                self._join(link, Side.BROKER, stream)
+                self.perform(self._machine.dialled(number, address, self._clock()))
+            self._watch_both(link)
+        except Exception as error:
+            self._defect(number, Side.BROKER, error)
 
     # Events
 
@@ -243,17 +241,20 @@ class Pump:
         """Wait for all connections at once; handle what has happened on each."""
         select = self._selector.select
         descriptor = self._selector.fileno()
+        recorder = self._recorder
         while True:
             await trio.lowlevel.wait_readable(descriptor)
             let_others_run_ns = self._clock() + _TURN_NS
             while events := select(_LINGER_SECONDS):
                 for key, mask in events:
                     self._handle(key.data, mask)
-                recorder = self._recorder
-                if recorder.due or recorder.congested or self._clock() > let_others_run_ns:
+                now = self._clock()
+                if now >= self._alarm_ns:
+                    self._wake(now)
+                if recorder.due or recorder.congested or now > let_others_run_ns:
                     break
-            if self._recorder.congested:
-                await self._recorder.room()
+            if recorder.congested:
+                await recorder.room()
 
     def _handle(self, end: End, mask: int) -> None:
         try:
@@ -263,21 +264,24 @@ class Pump:
             if mask & end.watched & _WRITE:
                 self._flush(end)
         except Exception as error:
-            self._unexpected(end, error)
+            self._defect(end.number, end.side, error)
 
     def _receive(self, end: End) -> None:
+        transport = end.transport
         try:
-            data = end.transport.try_receive()
+            data = transport.try_receive()
         except OSError as error:
             self._broken(end, error)
             return
         if data:
-            self._perform(self._cluster.receive(end.number, end.side, data, self._clock()))
+            self.perform(self._machine.receive(end.number, end.side, data, self._clock()))
         elif data is not None:
             end.receiving = False
             self._watch(end)
             now = self._clock()
-            self._perform(self._cluster.closed(end.number, end.side, "eof", "", now))
+            self.perform(self._machine.closed(end.number, end.side, "eof", "", now))
+        if transport.wants_write and end.link:  # what has arrived makes it say something itself
+            self._watch_both(end.link)
 
     def _flush(self, end: End) -> None:
         try:
@@ -285,18 +289,22 @@ class Pump:
         except OSError as error:
             self._broken(end, error)
             return
-        if not end.blocked:
+        link = end.link
+        if link is None or end.blocked:
+            return
+        if link.closing and not link.blocked:
+            self._forget(link, abrupt=False)
+        else:
+            self._watch_both(link)
+
+    def _watch_both(self, link: Link) -> None:
+        for end in link.open_ends:
             self._watch(end)
-            self._watch(end.other)
-            link = self._links.get(end.number)
-            if link and link.closing_until_ns and not link.blocked:
-                self._forget(link, abrupt=False)
 
     def _watch(self, end: End) -> None:
         """Have the selector watch an end for what it can do now."""
-        link = self._links.get(end.number)
-        wanted = _WRITE if link and end.blocked else 0
-        if link and end.readable and not link.closing_until_ns:
+        wanted = _WRITE if end.link and end.blocked else 0
+        if end.readable:
             wanted |= _READ
         if wanted == end.watched:
             return
@@ -310,94 +318,145 @@ class Pump:
 
     def _broken(self, end: End, error: OSError) -> None:
         now = self._clock()
-        self._perform(self._cluster.closed(end.number, end.side, "reset", why(error), now))
+        self.perform(self._machine.closed(end.number, end.side, "reset", why(error), now))
 
-    def _unexpected(self, end: End, error: Exception) -> None:
-        what = f"{type(error).__name__}: {error}".splitlines()[0]
-        self._log(f"connection {end.number} ended by a defect in kproxy, please report it: {what}")
-        now = self._clock()
-        self._perform(self._cluster.closed(end.number, end.side, "defect", "", now))
-        link = self._links.get(end.number)
+    def _defect(self, number: int, side: Side, error: Exception) -> None:
+        """End a connection on which something went wrong that nobody foresaw."""
+        self._log(f"connection {number} ended {defect(error)}")
+        link = self._links.get(number)
         if link:
+            # First: then none of the actions that follow can fail on it again.
             self._forget(link, abrupt=True)
+        now = self._clock()
+        self._attempt("its end", lambda: self._machine.closed(number, side, "defect", "", now))
+
+    def _attempt(self, what: str, event: Callable[[], list[Action]]) -> None:
+        """Perform what an event leads to that belongs to no connection."""
+        try:
+            self.perform(event())
+        except Exception as error:
+            self._log(f"{what} failed {defect(error)}")
 
     def _forget(self, link: Link, abrupt: bool) -> None:
-        """Close both ends."""
+        """Close what there is of it."""
         self._links.pop(link.number, None)
-        for end in link.ends.values():
+        self._closing.pop(link.number, None)
+        if link.dialling:
+            link.dialling.cancel()
+        for end in link.open_ends:
+            end.link = None  # or both would be garbage in a cycle, which is rarely looked for
             self._watch(end)
             end.transport.close(abrupt)
-            end.other = None  # or the two would be garbage in a cycle, which is rarely looked for
         if not self._links:
             self._empty.set()
 
-    async def _wake(self) -> None:
+    # Time
+
+    async def _keep_time(self) -> None:
+        """Wake the machine when nothing arrives that would do it."""
         while True:
-            await trio.sleep(1)
-            now = self._clock()
-            for link in list(self._links.values()):
-                if link.closing_until_ns and link.closing_until_ns <= now:
-                    self._forget(link, abrupt=False)
-            next_wake = self._cluster.next_wake
-            if next_wake is not None and next_wake <= now:
-                self._perform(self._cluster.wake(now))
+            with trio.CancelScope(deadline=self._deadline()) as self._alarm:
+                await trio.sleep_forever()
+            self._wake(self._clock())
+
+    def _wake(self, now: int) -> None:
+        """Do what is due."""
+        for number, until_ns in list(self._closing.items()):
+            if until_ns > now:
+                break
+            self._forget(self._links[number], abrupt=False)
+        due = self._machine.next_wake
+        if due is not None and due <= now and self._quiet_until_ns <= now:
+            self._attempt("a timer", lambda: self._machine.wake(now))
+            due = self._machine.next_wake
+            if due is not None and due <= now:  # it has failed: not again and again
+                self._quiet_until_ns = now + _WAKE_AGAIN_NS
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        """Have the alarm go off when the first thing is due."""
+        due = self._next_wake = self._machine.next_wake
+        alarm_ns = _NEVER if due is None else max(due, self._quiet_until_ns)
+        if self._closing:
+            alarm_ns = min(alarm_ns, next(iter(self._closing.values())))
+        if alarm_ns != self._alarm_ns:
+            self._alarm_ns = alarm_ns
+            self._alarm.deadline = self._deadline()
+
+    def _deadline(self) -> float:
+        """When the alarm goes off, on trio's clock."""
+        if self._alarm_ns == _NEVER:
+            return float("inf")
+        return trio.current_time() + (self._alarm_ns - self._clock()) / 1e9
 
     # Actions
 
-    def _perform(self, actions: list[Action]) -> None:
+    def perform(self, actions: Iterable[Action]) -> None:
+        """Perform what an event has led to.
+
+        What fails on a connection ends that one; where an action names none, the exception is the
+        caller's.
+        """
         for action in actions:
-            kind = type(action)
-            if kind is Send:
-                self._send(action)
-            elif kind is Record:
-                self._recorder.put(action.entries, action.data_bytes)
-            elif kind is Close:
-                self._close(action)
-            elif kind is Eof:
-                self._send_eof(action)
-            elif kind is Listen:
-                self._perform(self._listen(action))
-            elif kind is Pause or kind is Resume:
-                self._pause(action, kind is Pause)
-            elif kind is Log:
-                self._log(action.text)
+            try:
+                PERFORMERS.get(type(action), unperformed)(self, action)
+            except Exception as error:
+                number = getattr(action, "connection", None)
+                if number is None:
+                    raise
+                self._defect(number, getattr(action, "side", Side.CLIENT), error)
         while self._lost:
             # Only now, so that what the actions record comes before the end of its connection.
             self._broken(*self._lost.pop())
+        if self._machine.next_wake != self._next_wake:
+            self._set_alarm()
 
     def _send(self, action: Send) -> None:
         link = self._links.get(action.connection)
         if link is None:
             return
-        end = link.ends[action.side]
+        end = link.end(action.side)
         pieces = action.pieces if len(action.pieces) == 1 else coalesced(action.pieces)
         try:
             for piece in pieces[:-1]:
-                end.send(piece, [])
+                end.send(piece, ())
             end.send(pieces[-1], action.timed)
         except OSError as error:
             self._lost.append((end, error))
             return
         if end.blocked:
-            self._watch(end)
-            self._watch(end.other)
+            self._watch_both(link)
 
     def _send_eof(self, action: Eof) -> None:
         link = self._links.get(action.connection)
         if link is None:
             return
-        end = link.ends[action.side]
+        end = link.end(action.side)
         try:
             end.send_eof()
         except OSError as error:
             self._lost.append((end, error))
+            return
+        if end.blocked:
+            self._watch_both(link)
 
-    def _pause(self, action: Pause | Resume, paused: bool) -> None:
+    def _pause(self, action: Pause | Resume) -> None:
         link = self._links.get(action.connection)
         if link:
-            end = link.ends[action.side]
-            end.paused = paused
-            self._watch(end)
+            change = link.paused.add if type(action) is Pause else link.paused.discard
+            change(action.side)
+            self._watch_both(link)
+
+    def _listen(self, action: Listen) -> None:
+        found = self._acceptor.listen(action.node_id, action.port)
+        now = self._clock()
+        if isinstance(found, str):
+            self.perform(self._machine.not_listening(action.node_id, found, now))
+        else:
+            self.perform(self._machine.listening(action.node_id, found, now))
+
+    def _unlisten(self, action: Unlisten) -> None:
+        self._acceptor.unlisten(action.node_id)
 
     def _close(self, action: Close) -> None:
         link = self._links.get(action.connection)
@@ -406,29 +465,34 @@ class Pump:
         if action.abrupt or not link.blocked:
             self._forget(link, action.abrupt)
             return
-        link.closing_until_ns = self._clock() + int(CLOSE_SECONDS * 1e9)
-        for end in link.ends.values():
-            self._watch(end)
+        link.closing = True
+        self._closing[link.number] = self._clock() + int(CLOSE_SECONDS * 1e9)
+        self._watch_both(link)
+        self._set_alarm()
+
+    def _record(self, action: Record) -> None:
+        self._recorder.put(action.entries, action.data_bytes)
+
+    def _write_log(self, action: Log) -> None:
+        self._log(action.text)
 
 
-def why(error: BaseException) -> str:
-    """Say in a few words why a peer cannot be reached, or is gone."""
-    if isinstance(error, trio.TooSlowError):
-        return f"does not answer within {DIAL_SECONDS:g} s"
-    cause = error.__cause__ or error
-    if isinstance(cause, BaseExceptionGroup):
-        cause = cause.exceptions[0]
-    if isinstance(cause, ConnectionRefusedError):
-        return "refuses connections"
-    if isinstance(cause, (ConnectionResetError, BrokenPipeError)):
-        return "reset by the peer"
-    return (getattr(cause, "strerror", None) or str(cause)).lower()
+PERFORMERS: dict[type, Callable[[Pump, Any], None]] = {
+    Dial: Pump._dial,
+    Send: Pump._send,
+    Eof: Pump._send_eof,
+    Pause: Pump._pause,
+    Resume: Pump._pause,
+    Close: Pump._close,
+    Listen: Pump._listen,
+    Unlisten: Pump._unlisten,
+    Record: Pump._record,
+    Log: Pump._write_log,
+}
+"""How each action is performed."""
 
 
-def _untrace(error: BaseException) -> None:
-    """Let go of the frames that an error went through: they hold it, and so would be garbage in a
-    cycle, a dozen times a second where a broker is down."""
-    error.__traceback__ = None
-    causes = {error.__cause__, error.__context__, *getattr(error, "exceptions", ())}
-    for cause in causes - {None}:
-        _untrace(cause)
+def defect(error: Exception) -> str:
+    """Say of an exception that nobody foresaw how to report it, in one line."""
+    what = f"{type(error).__name__}: {error}".splitlines()[0]
+    return f"by a defect in kproxy, please report it: {what}"

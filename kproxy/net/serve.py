@@ -2,10 +2,10 @@
 
 ::
 
-    resolve, listen, open the recording ─▶ ready(address) ─▶ pump ∥ recorder ∥ signals
-                                                              │ SIGINT, SIGTERM
-                                                              ▼
-                                        drain (5 s at most) ─▶ last flush ─▶ Summary
+    resolve, listen, open the recording ─▶ pump ∥ recorder ∥ signals ─▶ ready(address)
+                                             │ SIGINT, SIGTERM
+                                             ▼
+                       drain (5 s at most) ─▶ last flush ─▶ Summary
 
 A second signal ends it at once; even then the recording is completed.
 """
@@ -13,10 +13,9 @@ A second signal ends it at once; even then the recording is completed.
 from __future__ import annotations
 
 import functools
-import resource
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,27 +25,28 @@ import trio
 from kproxy import __version__
 from kproxy.exchange.entries import Frame, Note
 from kproxy.net import listeners
+from kproxy.net.accept import CONNECTIONS_MAX
+from kproxy.net.descriptors import Descriptors, TooFew, raise_limit
+from kproxy.net.dial import leads_to, why
 from kproxy.net.discovery import discover
-from kproxy.net.pump import CONNECTIONS_MAX, Pump, why
+from kproxy.net.listeners import Listening
+from kproxy.net.pump import Pump, defect
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Recorder
 from kproxy.net.start_checks import start_warnings
 from kproxy.protocol import schema
 from kproxy.proxy.actions import Address
 from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
 from kproxy.recording.rotation import Recording
 
 DRAIN_SECONDS = 5.0
-_FILES_BESIDE = 100
-"""Open files that are no connections: listeners, the recording, standard streams."""
+_FEW_CONNECTIONS = 1000
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class UnresolvedBootstrap(Exception):
-    """No bootstrap address resolves."""
-
-
-class ControlUnguarded(Exception):
-    """Other machines could control the proxy, without a token."""
+class Unusable(Exception):
+    """What the user wants cannot be served; the text says why, and what to change."""
 
 
 class RecordingFailed(Exception):
@@ -102,57 +102,78 @@ async def serve(
     `watch` is given the entries as they pass.
 
     Raises:
+        Unusable: no bootstrap address resolves, or all are our own; other machines reach the
+            control address, and there is no token; the system allows too few open files.
         ListenError: the listen address cannot be used.
-        UnresolvedBootstrap: no bootstrap address resolves.
-        ControlUnguarded: other machines reach the control address, and there is no token.
         RecordingError, OSError: the recording cannot be created.
         RecordingFailed: `lossless`, and the disk refuses.
     """
     settings = options.settings
+    descriptors = _descriptors(options.connections_max, log)
     await _check_bootstrap(settings.bootstrap, log)
     interface = await listeners.resolve(options.listen_host)
     bootstrap = interface.open(settings.listen_port)
     await _warn(options, interface.loopback, log)
     clock = monotonic_clock()
     control: list[trio.SocketListener] = []
-    try:
-        control = await _control_listeners(options)
-        recording = _open_recording(options, clock(), log)
-    except BaseException:
-        for listener in (*bootstrap, *control):
-            listener.socket.close()
-        raise
-    port = bootstrap[0].socket.getsockname()[1]
-    recorder = Recorder(recording, log, watch, options.lossless, options.backlog_bytes_max)
-    connections_max = _connections_possible(options.connections_max)
-    cluster = Cluster(settings)
-    pump = Pump(cluster, interface, recorder, clock, log, connections_max)
-    host = settings.advertised_host or _reachable(options.listen_host)
-    try:
-        async with trio.open_nursery() as nursery:
+    # From before there is a recording on: a signal must not end it without completing that.
+    with trio.open_signal_receiver(*_ENDING) as signals:
+        try:
+            await _check_loops(settings.bootstrap, bootstrap, log)
+            control = await _control_listeners(options)
+            recording = _open_recording(options, clock(), log)
+        except BaseException:
+            for listener in (*bootstrap, *control):
+                listener.socket.close()
+            raise
+        recorder = Recorder(recording, log, watch, options.lossless, options.backlog_bytes_max)
+        cluster = Cluster(settings)
+        pump = Pump(cluster, interface, recorder, clock, log, options.connections_max, descriptors)
+        port = bootstrap[0].socket.getsockname()[1]
+        host = settings.advertised_host or _reachable(options.listen_host)
+        try:
+            async with trio.open_nursery() as nursery:
 
-            async def until_done(run: Callable[..., Any], *args: Any) -> None:
-                await run(*args)
-                nursery.cancel_scope.cancel()
+                async def until_done(run: Callable[..., Any], *args: Any, **named: Any) -> None:
+                    await run(*args, **named)
+                    nursery.cancel_scope.cancel()
 
-            nursery.start_soon(until_done, pump.serve, bootstrap)
-            nursery.start_soon(until_done, recorder.run)
-            if control:
-                sources = pump, cluster, recorder, recording
-                nursery.start_soon(_control(options, control, log, *sources))
-            nursery.start_soon(_signals, pump, nursery.cancel_scope, log)
-            if stop is not None:
-                nursery.start_soon(_drain_when, stop, pump)
-            if options.discover:
-                nursery.start_soon(discover, settings.bootstrap, pump.discovered, log)
-            ready(_address(host, port))
-    finally:
-        finish(recorder, recording, log)
+                await nursery.start(until_done, pump.serve, bootstrap)
+                nursery.start_soon(until_done, recorder.run)
+                nursery.start_soon(_end_at_signals, signals, pump, nursery.cancel_scope, log)
+                if control:
+                    sources = pump, cluster, recorder, recording
+                    nursery.start_soon(_control(options, control, log, *sources))
+                if stop is not None:
+                    nursery.start_soon(_drain_when, stop, pump)
+                if options.discover:
+                    nursery.start_soon(_discover, settings.bootstrap, cluster, pump, clock, log)
+                ready(_address(host, port))
+        finally:
+            finish(recorder, recording, log)
     if recorder.failure:
         lost = f"{recorder.frames_lost} frames that passed are not recorded"
         raise RecordingFailed(f"{recorder.failure}; {lost}")
     paths = recording.paths if recording else []
     return Summary(recorder.frames_recorded, recorder.frames_lost, paths)
+
+
+async def _discover(
+    bootstrap: Sequence[Address],
+    cluster: Cluster,
+    pump: Pump,
+    clock: Callable[[], int],
+    log: Callable[[str], None],
+) -> None:
+    """Open the listeners of the brokers that there are, before a response names them."""
+
+    def discovered(brokers: list[BrokerAddress]) -> None:
+        pump.perform(cluster.discovered(brokers, clock()))
+
+    try:
+        await discover(bootstrap, discovered, log, pump.listening)
+    except Exception as error:
+        log(f"the first look at the cluster failed {defect(error)}")
 
 
 async def _control_listeners(options: Options) -> list[trio.SocketListener]:
@@ -161,7 +182,7 @@ async def _control_listeners(options: Options) -> list[trio.SocketListener]:
     host, port = options.control
     interface = await listeners.resolve(host, "--control")
     if not interface.loopback and not options.control_token:
-        raise ControlUnguarded(
+        raise Unusable(
             f"--control {host}: other machines can reach that; set KPROXY_CONTROL_TOKEN to what"
             " they must send, or use 127.0.0.1"
         )
@@ -198,22 +219,23 @@ def _open_recording(
         schema_id=schema.schema_id(),
         library_version=__version__,
         rotate_bytes=options.rotate_bytes,
-        rotate_ns=options.rotate_seconds and int(options.rotate_seconds * 1e9),
+        rotate_ns=None if options.rotate_seconds is None else int(options.rotate_seconds * 1e9),
         log=log,
     )
 
 
-def _connections_possible(wanted: int) -> int:
-    """Raise the limit of open files as far as it may be; return how many connections it allows."""
-    files = 2 * wanted + _FILES_BESIDE
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < files:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (files, max(files, hard)))
-        except (ValueError, OSError):  # only root may raise the hard limit
-            files = hard
-            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-    return (files - _FILES_BESIDE) // 2
+def _descriptors(connections_max: int, log: Callable[[str], None]) -> Descriptors:
+    """Allow for as many open files as so many connections need, or say how few there can be."""
+    try:
+        descriptors = raise_limit(connections_max)
+    except TooFew as error:
+        raise Unusable(str(error)) from error
+    possible = descriptors.connections_max(1)
+    # Where it is the default that cannot be reached, that matters only to those who come close.
+    if possible < (connections_max if connections_max != CONNECTIONS_MAX else _FEW_CONNECTIONS):
+        files = f"ulimit -n {descriptors.files_max}"
+        log(f"{files} allows {possible} connections at most, raise it")
+    return descriptors
 
 
 def finish(recorder: Recorder, recording: Recording | None, log: Callable[[str], None]) -> None:
@@ -229,18 +251,21 @@ def finish(recorder: Recorder, recording: Recording | None, log: Callable[[str],
         log(f"cannot complete the recording ({error.strerror}); kproxy recover does that later")
 
 
-async def _signals(pump: Pump, scope: trio.CancelScope, log: Callable[[str], None]) -> None:
+async def _end_at_signals(
+    signals: AsyncIterator[int],
+    pump: Pump,
+    scope: trio.CancelScope,
+    log: Callable[[str], None],
+) -> None:
     """Drain at the first signal, end at the second."""
-    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    with trio.open_signal_receiver(*ending) as received:
-        async with trio.open_nursery() as nursery:
-            async for _ in received:
-                if pump.draining:
-                    scope.cancel()
-                    return
-                if pump.busy:
-                    log("answers that are due have 5 s; press Ctrl-C again to end at once")
-                nursery.start_soon(pump.drain, DRAIN_SECONDS)
+    async with trio.open_nursery() as nursery:
+        async for _ in signals:
+            if pump.draining:
+                scope.cancel()
+                return
+            if pump.busy:
+                log("answers that are due have 5 s; press Ctrl-C again to end at once")
+            nursery.start_soon(pump.drain, DRAIN_SECONDS)
 
 
 async def _drain_when(stop: trio.Event, pump: Pump) -> None:
@@ -263,11 +288,28 @@ async def _check_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], No
         except (OSError, UnicodeError) as error:  # the latter for a name that no host can have
             unresolved.append(f"{host}: {why(error)}")
     if len(unresolved) == len(bootstrap):
-        raise UnresolvedBootstrap(
+        raise Unusable(
             f"cannot resolve {'; '.join(unresolved)}; check --bootstrap for typing mistakes"
         )
     for text in unresolved:
         log(f"cannot resolve {text}; going on with the other bootstrap addresses")
+
+
+async def _check_loops(
+    bootstrap: Sequence[Address],
+    listening: Sequence[trio.SocketListener],
+    log: Callable[[str], None],
+) -> None:
+    """See that the bootstrap addresses lead to others than ourselves."""
+    ours = Listening()
+    ours.add(listening)
+    loops = [address for address in bootstrap if await leads_to(address, ours)]
+    names = ", ".join(_address(*address) for address in loops)
+    text = f"--bootstrap {names} is where kproxy itself listens"
+    if len(loops) == len(bootstrap):
+        raise Unusable(f"{text}; give the address of a broker, or another --listen")
+    if loops:
+        log(f"{text}; going on with the other bootstrap addresses")
 
 
 def _address(host: str, port: int) -> str:

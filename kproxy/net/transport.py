@@ -4,9 +4,18 @@ The pump waits for all of its peers at once and then calls plain functions::
 
     readable ─▶ try_receive ─▶ bytes | b"" at the end | None: nothing yet
     try_send ─▶ how many bytes were taken; fewer than given: try again when writable
+    writable ─▶ flush, where wants_write says that something is kept back
 
-A socket is one. So would be TLS over a socket: an `ssl.SSLObject` between two memory BIOs, which
-takes nothing more while ciphertext is waiting to be sent.
+A socket is one. TLS over a socket is another: an `ssl.SSLObject` between two memory BIOs, which may
+have taken all plaintext and still hold ciphertext that the socket has not taken.
+
+What every transport promises, beside its functions:
+
+* `try_receive` keeps nothing back: after None, more comes only when the descriptor is readable.
+* `try_send` takes fewer bytes than it was given only while the descriptor is not writable or
+  `wants_write` is true: or the pump would try again and again. So a handshake comes before it.
+* `send_eof` follows all that was taken before it; `wants_write` may be true afterwards.
+* Receiving may lead to something that must be sent, too: then `wants_write` is true afterwards.
 """
 
 from __future__ import annotations
@@ -26,6 +35,11 @@ RECEIVE_BYTES_MAX = 1 << 20
 class Transport(Protocol):
     """One side of a connection. Its functions raise OSError when the peer is gone."""
 
+    @property
+    def wants_write(self) -> bool:
+        """Whether something that it has taken, or has to say itself, waits to be flushed."""
+        ...
+
     def fileno(self) -> int:
         """The descriptor to wait for; -1 when it is closed."""
         ...
@@ -36,6 +50,10 @@ class Transport(Protocol):
 
     def try_send(self, data: bytes | memoryview) -> int:
         """Hand over as much as the peer takes now; return how many bytes that was."""
+        ...
+
+    def flush(self) -> None:
+        """Send what waits, as far as the peer takes it now."""
         ...
 
     def send_eof(self) -> None:
@@ -49,6 +67,9 @@ class Transport(Protocol):
 
 class SocketTransport:
     """A TCP connection in plaintext. Owns the socket."""
+
+    wants_write = False
+    """See Transport: what the socket does not take is not taken from the pump either."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         family = stream.socket.family
@@ -80,6 +101,9 @@ class SocketTransport:
             return self._socket.send(data)
         except BlockingIOError:
             return 0
+
+    def flush(self) -> None:
+        """See Transport."""
 
     def send_eof(self) -> None:
         """See Transport."""

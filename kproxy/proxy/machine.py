@@ -8,16 +8,19 @@
     Machine ──▶ [Dial, Send, Eof, Pause, Resume, Close, Listen, Record, Log]   (`actions`)
 
 The proxy (`cluster.Cluster`) is one, a replaying broker is another. Whoever performs the actions,
-with sockets (`net.pump`) or in memory (`memory`), knows nothing more of them than this.
+with sockets (`net.pump`) or in memory (`memory`, `network`), knows nothing more of them than this,
+and performs every action through one table, action → function.
 
 Invariants: a machine knows no socket, file, clock or chance. `now` is integer nanoseconds and never
 runs backwards. The actions of an event are performed in order, before the next event; an event for
-a connection that the machine has closed leads to nothing.
+a connection that the machine has closed leads to nothing. A connection that waits for its Dial is
+not read from; when the machine closes it the dialling ends. A machine that is a client opens its
+connections itself: by a Dial with a number that is new.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from kproxy.exchange.entries import Side
 from kproxy.proxy.actions import Action, Address
@@ -76,9 +79,18 @@ class Machine(Protocol):
         ...
 
     def wake(self, now: int) -> list[Action]:
-        """`next_wake` has come (or passed)."""
+        """`next_wake` has come (or passed). It is later than `now` afterwards, or None."""
         ...
 
     def stop(self, now: int) -> list[Action]:
         """Whoever runs the machine ends: close every connection."""
         ...
+
+
+def unperformed(performer: object, action: object) -> NoReturn:
+    """Stand in for what is missing in a table of performers.
+
+    Raises:
+        TypeError: always.
+    """
+    raise TypeError(f"{type(performer).__name__} performs no {type(action).__name__}")

@@ -8,6 +8,7 @@ import struct
 import trio
 
 from kproxy.net.discovery import discover
+from kproxy.net.listeners import Listening
 from tests.net.proxied import receive_exactly, unused_port
 from tests.proxy.playing import metadata, response
 
@@ -24,7 +25,7 @@ async def looked(broker) -> list:
         async with trio.open_nursery() as nursery:
             port = await listening(nursery, broker)
             bootstrap = [("127.0.0.1", unused_port()), ("127.0.0.1", port)]
-            await discover(bootstrap, found.extend, print)
+            await discover(bootstrap, found.extend, print, Listening())
             nursery.cancel_scope.cancel()
     return [(each.node_id, each.host, each.port) for each in found]
 
@@ -57,7 +58,9 @@ async def test_silence_and_the_end_of_it_are_said_once() -> None:
     port = unused_port()
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(discover, [("127.0.0.1", port)], lambda _: None, logs.append)
+            nursery.start_soon(
+                discover, [("127.0.0.1", port)], lambda _: None, logs.append, Listening()
+            )
             while not logs:
                 await trio.sleep(0.01)
 

@@ -12,18 +12,9 @@ from kproxy.protocol import (
     encode_response,
     messages,
 )
-from kproxy.proxy.actions import (
-    Close,
-    Dial,
-    Eof,
-    Listen,
-    Log,
-    Pause,
-    Record,
-    Resume,
-    Send,
-)
+from kproxy.proxy.actions import Action, Address, Dial, Listen
 from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.memory import Clock, Kept, Performer
 from kproxy.proxy.settings import Settings
 
 BROKER = ("broker.example", 9092)
@@ -49,59 +40,111 @@ def response(api_key: int, version: int, body, correlation_id: int = 1) -> bytes
 
 @attrs.define
 class Player:
-    """Performs the actions of a machine in memory; listeners open at once unless held."""
+    """The proxy in a performer of its own; listeners open at once unless held."""
 
     settings: Settings = attrs.field(factory=lambda: Settings([BROKER], listen_port=19092))
     hold_listeners: bool = False
     cluster: Cluster = None
-    sent: dict = attrs.field(factory=dict)
-    """(connection, side) → bytes sent to that side."""
-    recorded: list = attrs.field(factory=list)
-    dialled: list = attrs.field(factory=list)
-    listened: dict = attrs.field(factory=dict)
-    eofs: list = attrs.field(factory=list)
-    paused: set = attrs.field(factory=set)
-    closed: dict = attrs.field(factory=dict)
-    logs: list = attrs.field(factory=list)
-    now: int = 1_000_000_000
+    performer: Performer = None
+    wires: dict[int, Kept] = attrs.field(factory=dict)
+    dialled: list[Dial] = attrs.field(factory=list)
+    listened: dict[int, int] = attrs.field(factory=dict)
+    unlistened: list[int] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
         self.cluster = self.cluster or Cluster(self.settings)
+        clock = Clock(1_000_000_000, lambda: 1_000_000)
+        self.performer = Performer(self.cluster, clock, self._wires, self._dial, self._listen)
+        self.performer.unlisten = lambda action: self.unlistened.append(action.node_id)
+
+    def _wires(self, number: int) -> Kept:
+        self.wires[number] = Kept(self.performer.clock)
+        return self.wires[number]
+
+    def _dial(self, dial: Dial) -> None:
+        self.dialled.append(dial)
+
+    def _listen(self, listen: Listen) -> Address | None:
+        self.listened[listen.node_id] = listen.port
+        return None if self.hold_listeners else self._address(listen.node_id)
+
+    def _address(self, node_id: int) -> Address:
+        return "127.0.0.1", self.listened[node_id] or FIRST_PORT + node_id % 45_000
 
     def connect(self, number: int = 1, node_id: int | None = None) -> None:
         """Open a connection whose broker answers."""
-        local_address = ("127.0.0.1", 19092)
-        self.perform(
-            self.cluster.accepted(number, node_id, "127.0.0.1:5000", local_address, self.tick())
-        )
-        address = self.dialled[-1].addresses[0]
-        self.perform(self.cluster.dialled(number, address, self.tick()))
+        self.performer.accept(number, node_id, "127.0.0.1:5000", ("127.0.0.1", 19092))
+        self.performer.dialled(number, self.dialled[-1].addresses[0])
 
     def client(self, data: bytes, number: int = 1) -> None:
         """The client sends bytes."""
-        self.perform(self.cluster.receive(number, Side.CLIENT, data, self.tick()))
+        self.performer.receive(number, Side.CLIENT, data)
 
     def broker(self, data: bytes, number: int = 1) -> None:
         """The broker sends bytes."""
-        self.perform(self.cluster.receive(number, Side.BROKER, data, self.tick()))
+        self.performer.receive(number, Side.BROKER, data)
+
+    def perform(self, actions: list[Action]) -> None:
+        """Do what the machine wants."""
+        self.performer.perform(actions)
+
+    def open(self, node_id: int) -> None:
+        """Open the listener that the machine wants."""
+        self.performer.listening(node_id, self._address(node_id))
+
+    def advance(self, to_ns: int) -> None:
+        """Let time pass, up to then."""
+        self.performer.advance(to_ns)
 
     def tick(self) -> int:
         """The next instant."""
-        self.now += 1_000_000
-        return self.now
+        return self.performer.clock.tick()
+
+    @property
+    def now(self) -> int:
+        """What time it is; it can be set."""
+        return self.performer.clock.now
+
+    @now.setter
+    def now(self, now: int) -> None:
+        self.performer.clock.now = now
+
+    @property
+    def logs(self) -> list[str]:
+        """What was logged."""
+        return self.performer.logs
+
+    @property
+    def paused(self) -> set[tuple[int, Side]]:
+        """The sides of connections that are not read from."""
+        return self.performer.paused
+
+    @property
+    def closed(self) -> dict[int, bool]:
+        """The connections that were closed: by a reset?"""
+        found = {number: wires.abrupt for number, wires in self.wires.items()}
+        return {number: abrupt for number, abrupt in found.items() if abrupt is not None}
+
+    @property
+    def eofs(self) -> list[tuple[int, Side]]:
+        """The half-closes that were sent."""
+        return [(number, side) for number, wires in self.wires.items() for side in wires.ended]
 
     def to_broker(self, number: int = 1) -> bytes:
         """All that was sent to the broker."""
-        return bytes(self.sent.get((number, Side.BROKER), b""))
+        return self._sent(number, Side.BROKER)
 
     def to_client(self, number: int = 1) -> bytes:
         """All that was sent to the client."""
-        return bytes(self.sent.get((number, Side.CLIENT), b""))
+        return self._sent(number, Side.CLIENT)
+
+    def _sent(self, number: int, side: Side) -> bytes:
+        return bytes(self.wires[number].sent[side]) if number in self.wires else b""
 
     @property
     def entries(self) -> list[Frame | Note]:
         """What was recorded."""
-        return list(each(self.recorded))
+        return list(each(self.performer.recorded))
 
     def frames(self, side: Side | None = None) -> list[Frame]:
         """The frames recorded."""
@@ -111,40 +154,6 @@ class Player:
     def notes(self, event: str) -> list[Note]:
         """The notes recorded of an event."""
         return [e for e in self.entries if isinstance(e, Note) and e.body["event"] == event]
-
-    def perform(self, actions) -> None:
-        """Do what the machine asks for."""
-        for action in actions:
-            match action:
-                case Send():
-                    out = self.sent.setdefault((action.connection, action.side), bytearray())
-                    for piece in action.pieces:
-                        out += piece
-                    for times in action.timed:
-                        times.sent_ns = self.tick()
-                case Record():
-                    self.recorded += action.entries
-                case Dial():
-                    self.dialled.append(action)
-                case Listen():
-                    self.listened[action.node_id] = action.port
-                    if not self.hold_listeners:
-                        self.open(action.node_id)
-                case Eof():
-                    self.eofs.append((action.connection, action.side))
-                case Pause():
-                    self.paused.add((action.connection, action.side))
-                case Resume():
-                    self.paused.discard((action.connection, action.side))
-                case Close():
-                    self.closed[action.connection] = action.abrupt
-                case Log():
-                    self.logs.append(action.text)
-
-    def open(self, node_id: int) -> None:
-        """Open the listener that was asked for."""
-        port = self.listened[node_id] or FIRST_PORT + node_id % 45_000
-        self.perform(self.cluster.listening(node_id, ("127.0.0.1", port), self.tick()))
 
 
 def metadata(*brokers: tuple[int, str, int]):
@@ -173,7 +182,7 @@ def heartbeat_answer(correlation_id: int, error_code: int = 0) -> bytes:
 
 def end(player: Player, side: Side) -> None:
     """One side half-closes."""
-    player.perform(player.cluster.closed(1, side, "eof", "", player.tick()))
+    player.performer.eof(1, side)
 
 
 def produce(acks: int, version: int = 9, correlation_id: int = 1, size: int = 100) -> bytes:

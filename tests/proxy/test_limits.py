@@ -111,7 +111,7 @@ def test_requests_that_wait_for_room_reach_the_broker_before_the_clients_end() -
 
 def test_what_all_connections_hold_is_limited() -> None:
     player = Player(Settings([BROKER], held_bytes_max=100_000))
-    answer = response(METADATA, 9, metadata(*((n, "kafka.example", 9092) for n in range(1000))))
+    answer = response(METADATA, 9, metadata(*((n, "kafka.example", 9092) for n in range(2000))))
     for number in (1, 2, 3, 4):
         player.connect(number)
         player.client(request(METADATA, 9, messages.MetadataRequest(), 1), number)

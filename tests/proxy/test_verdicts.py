@@ -54,11 +54,7 @@ def answers(*correlation_ids: int) -> bytes:
 
 def wait(player: Player, nanoseconds: int) -> None:
     """Let time pass, waking the machine exactly when it wants to be woken."""
-    until = player.now + nanoseconds
-    while (due := player.cluster.next_wake) is not None and due <= until:
-        player.now = max(due, player.now)
-        player.perform(player.cluster.wake(player.now))
-    player.now = until
+    player.advance(player.now + nanoseconds)
 
 
 def ours(correlation_id: int, error_code: int = 27) -> RequestVerdict:

@@ -1,4 +1,4 @@
-"""One simulated connection: a client, its broker, and the wires between them and the machine.
+"""One simulated connection: a client, its broker, and the `Wires` between them and the machine.
 
 ::
 
@@ -13,14 +13,16 @@ once.
 
 from __future__ import annotations
 
+import errno
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
 
-from kproxy.exchange.entries import ChunkTimes, Frame, Side
+from kproxy.exchange.entries import Side
 from kproxy.proxy.actions import Address
+from kproxy.proxy.memory import Times
 from tests.simulation.scripts import BROKER_GARBAGE, CLIENT_GARBAGE, HANDSHAKE, Answer, Step
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class Wire:
 class Outbox:
     """Bytes on their way from the machine to a peer."""
 
-    waiting: deque[tuple[bytes, list[Frame | ChunkTimes]]] = attrs.Factory(deque)
+    waiting: deque[tuple[bytes, Sequence[Times]]] = attrs.Factory(deque)
     eof_due: bool = False
     gone: bool = False
     """Whether the peer is gone, so that sending fails."""
@@ -125,8 +127,6 @@ class Link:
         self.tail: dict[Side, bytes] = {Side.CLIENT: b"", Side.BROKER: b""}
         """What a peer sent last that is no whole frame."""
         self.dialling = True
-        self.paused = False
-        """Whether the machine wants nothing read from the client for now."""
         self.closed = False
         self.hows = {"violation"} if world.settings.nodes_max < 1000 else set()
         """The ways in which this connection may have ended by now."""
@@ -161,12 +161,16 @@ class Link:
             found.append(move)
         for side in Side:
             wire, other = self.wires[side], self.outboxes[1 - side]
-            paused = self.paused and side is Side.CLIENT
+            paused = self._paused(side)
             if (len(wire) or wire.ended or wire.broken) and not other.waiting and not paused:
                 found.append(self._read_client if side is Side.CLIENT else self._read_broker)
             if self.outboxes[side].waiting:
                 found.append(self._flush_client if side is Side.CLIENT else self._flush_broker)
         return found
+
+    def _paused(self, side: Side) -> bool:
+        """Whether the machine wants nothing read from one side for now."""
+        return (self.number, side) in self.world.performer.paused
 
     def _dial(self) -> None:
         self.dialling = False
@@ -331,7 +335,7 @@ class Link:
         # A byte at a time is for small frames: the larger, the more at once.
         chunk = max(self._chunk[side], len(wire) // 60)
         for _ in range(self.rng.randint(1, 8)):
-            if self.closed or other.waiting or (self.paused and side is Side.CLIENT):
+            if self.closed or other.waiting or self._paused(side):
                 return
             if not len(wire):
                 if wire.broken:
@@ -351,15 +355,13 @@ class Link:
             self.reads[side].append((self.fed[side], world.now))
             world.fed(self, side, data)
 
-    def send(self, side: Side, data: bytes, timed: list[Frame | ChunkTimes]) -> bool:
-        """The machine sends; False if the peer is gone."""
-        outbox = self.outboxes[side]
-        if outbox.gone:
-            return False
+    def send(self, side: Side, data: bytes, timed: Sequence[Times]) -> None:
+        """The machine sends; raises OSError if the peer is gone."""
+        outbox = self._outbox(side)
         assert side not in self.eofs and not outbox.eof_due, "sent behind a half-close"
         if outbox.waiting:
             outbox.waiting.append((data, timed))
-            return True
+            return
         accepted = len(data)
         if self._tight[side] and self.rng.random() < 0.5:
             accepted = self.rng.randint(0, len(data))
@@ -368,7 +370,13 @@ class Link:
             self._sent(timed)
         else:
             outbox.waiting.append((data[accepted:], timed))
-        return True
+
+    def _outbox(self, side: Side) -> Outbox:
+        outbox = self.outboxes[side]
+        if outbox.gone:
+            self.world.disturbed.add(self.number)
+            raise ConnectionResetError(errno.ECONNRESET, "reset by the peer")
+        return outbox
 
     def _flush(self, side: Side) -> None:
         outbox = self.outboxes[side]
@@ -388,17 +396,14 @@ class Link:
             outbox.eof_due = False
             self._eof(side)
 
-    def send_eof(self, side: Side) -> bool:
-        """The machine half-closes one side; False if the peer is gone."""
-        outbox = self.outboxes[side]
-        if outbox.gone:
-            return False
+    def send_eof(self, side: Side) -> None:
+        """The machine half-closes one side; raises OSError if the peer is gone."""
+        outbox = self._outbox(side)
         assert side not in self.eofs and not outbox.eof_due, "half-closed twice"
         if outbox.waiting:
             outbox.eof_due = True
         else:
             self._eof(side)
-        return True
 
     def close(self, abrupt: bool) -> None:
         """The machine closes both sides."""
@@ -411,8 +416,9 @@ class Link:
                     self._deliver(side, data)
                     self._sent(timed)
             outbox.waiting.clear()
+        self.world.closed(self)
 
-    def _sent(self, timed: list[Frame | ChunkTimes]) -> None:
+    def _sent(self, timed: Sequence[Times]) -> None:
         now = self.world.tick()
         for times in timed:
             times.sent_ns = now

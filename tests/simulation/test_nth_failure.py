@@ -49,10 +49,13 @@ class Failures:
 class Failing:
     """A socket on which operations can fail."""
 
+    wants_write = False
+
     def __init__(self, stream: trio.SocketStream, failures: Failures) -> None:
         self._inner = SocketTransport(stream)
         self._failures = failures
         self.fileno = self._inner.fileno
+        self.flush = self._inner.flush
         self.close = self._inner.close
 
     def try_receive(self) -> bytes | None:

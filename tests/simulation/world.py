@@ -3,8 +3,8 @@
 ::
 
     seed ─▶ World ─ run ─▶ every link closed ─▶ checks.check(world)
-              ├── Cluster, the machine under test
-              ├── Link, Link …       what could happen next on each connection
+              ├── Performer          of the machine under test, a Cluster
+              ├── Link, Link …       what could happen next on each connection, and its wires
               └── listeners that open late or never, brokers that move, silence, the end
 
 At each step one thing happens, chosen from all that could: so events of different connections, of
@@ -27,20 +27,9 @@ from kproxy.exchange.entries import (
     Side,
     each,
 )
-from kproxy.proxy.actions import (
-    Action,
-    Address,
-    Close,
-    Dial,
-    Eof,
-    Listen,
-    Log,
-    Pause,
-    Record,
-    Resume,
-    Send,
-)
+from kproxy.proxy.actions import Address, Dial, Listen
 from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.memory import Clock, Performer
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
 from tests.simulation.filling import Filler
@@ -59,11 +48,14 @@ class World:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         rng = self.rng = random.Random(seed)
-        self.now = START_NS + rng.randrange(10**9)
+        self.clock = Clock(START_NS + rng.randrange(10**9))
         self.settings = self._settings()
         self.readable = rng.random() < 0.3
         """Whether brokers send only what can be decoded, so that no address may slip through."""
         self.cluster = Cluster(self.settings)
+        self.performer = Performer(
+            self.cluster, self.clock, self._wires, self._dial, self._listen, self._learn
+        )
         self.filler = Filler(rng, self.address)
         self.scripts = Scripts(rng, self.filler, not self.readable)
         # Of a response that names too many brokers some are learnt.
@@ -76,8 +68,8 @@ class World:
         self.opened_ns: set[int] = set()
         """When listeners opened: what waited for them is taken in then."""
         self.links: list[Link] = []
-        self.recorded: list[Entry] = []
-        self.logs: list[str] = []
+        self.recorded: list[Entry] = self.performer.recorded
+        self.logs: list[str] = self.performer.logs
         self.rested = False
         """Whether nothing more could happen when the end came."""
         self.disturbed: set[int] = set()
@@ -110,8 +102,13 @@ class World:
 
     def tick(self) -> int:
         """The next instant."""
-        self.now += self.rng.choice(_TICKS_NS)
-        return self.now
+        self.clock.now += self.rng.choice(_TICKS_NS)
+        return self.clock.now
+
+    @property
+    def now(self) -> int:
+        """What time it is."""
+        return self.clock.now
 
     # ---- the brokers
 
@@ -153,7 +150,7 @@ class World:
         self._learnt.update(self.brokers)
         found = [(node_id, *address) for node_id, address in self.brokers.items()]
         brokers = [BrokerAddress(*address, none, none, None) for address in found]
-        self.perform(self.cluster.discovered(brokers, self.now))
+        self.performer.perform(self.cluster.discovered(brokers, self.now))
 
     # ---- what happens
 
@@ -184,7 +181,7 @@ class World:
             self._stop()
         else:
             self._sleep()
-        self.now += 2 * 10**9
+        self.clock.now += 2 * 10**9
         self._wake()
 
     def _next(self):
@@ -219,7 +216,7 @@ class World:
         self.links.append(Link(self, number, node_id, reached, script))
         self.links[-1].due = self._learnt.get(node_id)
         client = f"198.51.100.{number}:{50_000 + number}"
-        self.perform(self.cluster.accepted(number, node_id, client, reached, self.now))
+        self.performer.accept(number, node_id, client, reached)
 
     def _sleep(self) -> None:
         """Nothing arrives for so long that every connection is closed."""
@@ -228,11 +225,11 @@ class World:
         if not open_now:
             return
         due = [self._silent_until(link) for link in open_now]
-        self.now = max(self.now, min(due) - 1)
+        self.clock.now = max(self.now, min(due) - 1)
         if min(due) > self.now:
             self._wake()
             assert not any(link.closed for link in open_now), "closed before its time"
-        self.now = max(self.now + idle_ns, *due)
+        self.clock.now = max(self.now + idle_ns, *due)
         self._wake()
         assert all(link.closed for link in open_now), "silence did not end it"
 
@@ -247,7 +244,7 @@ class World:
                 link.hows.add("stopped")
                 if not self.rested:
                     self.disturbed.add(link.number)
-        self.perform(self.cluster.stop(self.now))
+        self.performer.stop()
 
     def _wake(self) -> None:
         due = self.cluster.next_wake
@@ -258,7 +255,7 @@ class World:
                 link.hows.add("idle")
                 if not self.rested:
                     self.disturbed.add(link.number)
-        self.perform(self.cluster.wake(self.now))
+        self.performer.advance(self.now)
 
     # ---- what links report
 
@@ -271,11 +268,11 @@ class World:
             if up is None:
                 up = self.rng.random() < 0.95
             if up:
-                self.perform(self.cluster.dialled(link.number, address, self.now))
+                self.performer.dialled(link.number, address)
                 return
         link.hows.add("down")
         self.disturbed.add(link.number)
-        self.perform(self.cluster.not_dialled(link.number, "refuses connections", self.now))
+        self.performer.not_dialled(link.number, "refuses connections")
 
     def _check_dial(self, link: Link) -> None:
         """A broker is dialled where the machine heard last that it is."""
@@ -290,18 +287,17 @@ class World:
     def fed(self, link: Link, side: Side, data: bytes) -> None:
         """Bytes arrive at the machine."""
         link.last_ns = self.now
-        self.perform(self.cluster.receive(link.number, side, data, self.now))
+        self.performer.receive(link.number, side, data)
 
     def ended(self, link: Link, side: Side) -> None:
         """A half-close arrives at the machine."""
         link.last_ns = self.now
-        self.perform(self.cluster.closed(link.number, side, "eof", "", self.now))
+        self.performer.eof(link.number, side)
 
     def broken(self, link: Link, side: Side) -> None:
         """The machine finds that a peer is gone."""
         self.disturbed.add(link.number)
-        how = self.cluster.closed(link.number, side, "reset", "reset by the peer", self.now)
-        self.perform(how)
+        self.performer.reset(link.number, side)
 
     @functools.cached_property
     def entries(self) -> list[Frame | Note]:
@@ -310,40 +306,19 @@ class World:
 
     # ---- what the machine asks for
 
-    def perform(self, actions: list[Action]) -> None:
-        """Do what the machine asks for, as the pump does."""
-        gone: list[tuple[Link, Side]] = []
-        for action in actions:
-            match action:
-                case Send():
-                    data = b"".join(action.pieces)
-                    if not self._link(action).send(action.side, data, action.timed):
-                        gone.append((self._link(action), action.side))
-                case Eof():
-                    if not self._link(action).send_eof(action.side):
-                        gone.append((self._link(action), action.side))
-                case Pause() | Resume():
-                    paused = isinstance(action, Pause)
-                    assert self._link(action).paused != paused
-                    self._link(action).paused = paused
-                case Record():
-                    self.recorded += action.entries
-                    self._learn(action.entries)
-                case Close():
-                    link = self._link(action)
-                    link.close(action.abrupt)
-                    assert not self.cluster.closed(link.number, Side.CLIENT, "eof", "", self.now)
-                    assert not self.cluster.receive(link.number, Side.BROKER, b"late", self.now)
-                    assert not self.cluster.dialled(link.number, ("late", 1), self.now)
-                case Dial():
-                    self._link(action).addresses = list(action.addresses)
-                case Listen():
-                    self._listen(action)
-                case Log():
-                    self.logs.append(action.text)
-        for link, side in gone:
-            if not link.closed:
-                self.broken(link, side)
+    def _wires(self, number: int) -> Link:
+        link = self.links[number - 1]
+        assert not link.closed, "dialled for a closed connection"
+        return link
+
+    def closed(self, link: Link) -> None:
+        """The machine has closed a connection: what comes late leads to nothing."""
+        assert not self.cluster.closed(link.number, Side.CLIENT, "eof", "", self.now)
+        assert not self.cluster.receive(link.number, Side.BROKER, b"late", self.now)
+        assert not self.cluster.dialled(link.number, ("late", 1), self.now)
+
+    def _dial(self, dial: Dial) -> None:
+        self.links[dial.connection - 1].addresses = list(dial.addresses)
 
     def _learn(self, entries: list[Entry]) -> None:
         """Note which addresses the machine has heard, in the order of its recording."""
@@ -360,11 +335,6 @@ class World:
             for item, address in zip(answer.addressed, answer.theirs, strict=True):
                 node_id = getattr(item, "broker_id", None)
                 self._learnt[item.node_id if node_id is None else node_id] = address
-
-    def _link(self, action) -> Link:
-        link = self.links[action.connection - 1]
-        assert not link.closed, f"{type(action).__name__} for a closed connection"
-        return link
 
     def _listen(self, action: Listen) -> None:
         assert action.node_id not in self.listeners, "asked for a listener that is open"
@@ -387,11 +357,11 @@ class World:
             for link in self.links:
                 link.hows.add("refused")
             before = {link.number for link in self.links if not link.closed}
-            self.perform(self.cluster.not_listening(action.node_id, "no ports", self.now))
+            self.performer.not_listening(action.node_id, "no ports")
             self.disturbed |= before - {link.number for link in self.links if not link.closed}
             return
         taken = rng.random() < 0.1 or not action.port
         port = _FREE_PORT + len(self.listeners) if taken else action.port
         self.listeners[action.node_id] = ("127.0.0.1", port)
         self.opened_ns.add(self.now)
-        self.perform(self.cluster.listening(action.node_id, ("127.0.0.1", port), self.now))
+        self.performer.listening(action.node_id, ("127.0.0.1", port))

@@ -1,0 +1,48 @@
+"""A pump in this process that drives any machine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import attrs
+import trio
+
+from kproxy.exchange.entries import Frame, Note
+from kproxy.net import listeners
+from kproxy.net.pump import Pump
+from kproxy.net.recorder import Recorder
+from kproxy.net.serve import monotonic_clock
+from kproxy.proxy.machine import Machine
+
+
+@attrs.define(eq=False)
+class Pumped:
+    """A running pump."""
+
+    pump: Pump
+    port: int
+    logs: list[str]
+    entries: list[Frame | Note]
+
+    async def connect(self) -> trio.SocketStream:
+        """A client's connection."""
+        return await trio.open_tcp_stream("127.0.0.1", self.port)
+
+
+@contextlib.asynccontextmanager
+async def pumped(machine: Machine, **options) -> AsyncIterator[Pumped]:
+    """Run a pump that drives this machine."""
+    logs: list[str] = []
+    entries: list[Frame | Note] = []
+    interface = await listeners.resolve("127.0.0.1")
+    clock = monotonic_clock()
+    recorder = Recorder(None, logs.append, entries.extend)
+    pump = Pump(machine, interface, recorder, clock, logs.append, **options)
+    ours = interface.open(0)
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(pump.serve, ours)
+            yield Pumped(pump, ours[0].socket.getsockname()[1], logs, entries)
+            nursery.cancel_scope.cancel()
+    recorder.finish()

@@ -1,0 +1,116 @@
+"""The whole of it: signals at any time, and nothing that a broker says ends the proxy."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from kproxy.exchange.entries import Note
+from kproxy.net import serve
+from kproxy.protocol import decode_response, messages
+from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.settings import Settings
+from kproxy.recording import entries, verify
+from tests.net.proxied import proxied, receive_exactly
+from tests.net.test_pump import answer, answering, ask
+from tests.proxy.playing import metadata, request, response
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_right_after_the_first_line_completes_the_recording(
+    ending: signal.Signals, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as broker:
+        address = f"127.0.0.1:{broker.getsockname()[1]}"
+        for number in range(4):
+            path = tmp_path / f"{number}.mcap"
+            command = [sys.executable, "-m", "kproxy", "run", "--bootstrap", address]
+            command += ["--listen", "127.0.0.1:0", "--record", str(path)]
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            with subprocess.Popen(command, **pipes) as proxy:
+                assert proxy.stdout and proxy.stderr
+                assert proxy.stdout.readline()
+                proxy.send_signal(ending)
+                said = proxy.stderr.read()
+                assert proxy.wait(20) == 0, said
+            verify(path)
+            assert not any(
+                isinstance(entry, Note) and entry.body["event"] == "torn" for entry in entries(path)
+            )
+            assert said == f"kproxy: recorded 0 frames in {path}\n"
+
+
+@pytest.mark.parametrize(
+    "where", [("127.0.0.1", 70_000), ("a\0b", 9092), ("\udcff", 9092), ("x" * 300, 1), ("..", 1)]
+)
+async def test_an_address_that_nothing_can_have_ends_its_connections_only(
+    where: tuple[str, int],
+) -> None:
+    async def broker(stream: trio.SocketStream) -> None:
+        async with stream:
+            header = await receive_exactly(stream, 12)
+            size, api_key, version, number = struct.unpack(">ihhi", header)
+            await receive_exactly(stream, size - 8)
+            body = metadata((1, "127.0.0.1", 1), (2, *where))
+            is_metadata = api_key == 3
+            await stream.send_all(
+                response(3, version, body, number) if is_metadata else answer(number)
+            )
+            await stream.receive_some()
+
+    async with proxied(broker) as proxy:
+        async with await proxy.connect() as client:
+            await client.send_all(request(3, 9, messages.MetadataRequest(topics=None), 1))
+            size = await receive_exactly(client, 4)
+            frame = size + await receive_exactly(client, int.from_bytes(size))
+        _, named = decode_response(frame, 3, 9).body.brokers
+        assert named.host == "127.0.0.1"
+        async with await trio.open_tcp_stream("127.0.0.1", named.port) as node:
+            assert await node.receive_some() == b""
+        async with await proxy.connect() as client:
+            await client.send_all(ask(2))
+            assert await receive_exactly(client, len(answer(2))) == answer(2)
+        (line,) = proxy.logs
+        assert line.startswith("node 2 is down, connections to it end: no broker: ")
+        assert "defect" not in line
+
+
+async def test_a_defect_in_the_first_look_at_the_cluster_is_one_line(monkeypatch) -> None:
+    def discovered(self, brokers) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(Cluster, "discovered", discovered)
+    logs: list[str] = []
+    stop = trio.Event()
+    served: list[bool] = []
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            serve_tcp = functools.partial(trio.serve_tcp, host="127.0.0.1")
+            (listener,) = await nursery.start(serve_tcp, answering, 0)
+            settings = Settings([listener.socket.getsockname()[:2]])
+
+            def ready(address: str) -> None:
+                nursery.start_soon(work, int(address.rpartition(":")[2]))
+
+            async def work(port: int) -> None:
+                while not logs:
+                    await trio.sleep(0.001)
+                async with await trio.open_tcp_stream("127.0.0.1", port) as client:
+                    await client.send_all(ask(1))
+                    served.append(await receive_exactly(client, len(answer(1))) == answer(1))
+                stop.set()
+
+            await serve.serve(serve.Options(settings), ready, logs.append, None, stop)
+            nursery.cancel_scope.cancel()
+    assert served == [True]
+    (line,) = logs
+    assert line.startswith("the first look at the cluster failed by a defect in kproxy")
+    assert line.endswith("ZeroDivisionError: oh")

@@ -1,0 +1,438 @@
+"""What every transport promises the pump, as checks, and pairs of transports to hold to it.
+
+A check takes a `Pair`: two transports that talk to each other, and a way to see what their
+descriptors say, which a transport in memory has to be asked for. To check another transport, give
+`check` a function that makes a pair of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+
+import attrs
+import pytest
+import trio
+
+from kproxy.net.transport import SocketTransport, Transport
+
+BIG = bytes(range(256)) * (64 << 10)
+"""16 MiB: more than a socket takes at once."""
+_SECONDS = 10
+
+
+@attrs.define(eq=False)
+class Pair:
+    """Two transports, each other's peer."""
+
+    left: Transport
+    right: Transport
+    readable: Callable[[Transport], bool]
+    """Whether a selector says that its descriptor can be read, or has failed."""
+    writable: Callable[[Transport], bool]
+
+    def receive(self, transport: Transport, least: int = 1) -> bytes:
+        """Read at least so many bytes as the pump does: only when the descriptor is readable."""
+        data, until = bytearray(), time.monotonic() + _SECONDS
+        while len(data) < least:
+            assert time.monotonic() < until, f"{len(data)} of {least} bytes"
+            self.flush()
+            if self.readable(transport):
+                got = transport.try_receive()
+                assert got != b"", f"ended after {len(data)} of {least} bytes"
+                data += got or b""
+        return bytes(data)
+
+    def send(self, transport: Transport, data: bytes, other: Transport) -> bytes:
+        """Send all of it as the pump does, while the peer reads; returns what has arrived."""
+        rest, got, until = memoryview(data), bytearray(), time.monotonic() + _SECONDS
+        while rest or len(got) < len(data):
+            assert time.monotonic() < until, f"{len(rest)} bytes to send, {len(got)} received"
+            if rest and (transport.wants_write or self.writable(transport)):
+                if transport.wants_write:
+                    transport.flush()
+                rest = rest[transport.try_send(rest) :]
+            self.flush()
+            if self.readable(other):
+                got += other.try_receive() or b""
+        return bytes(got)
+
+    def flush(self) -> None:
+        """Flush both, as far as they go."""
+        for transport in (self.left, self.right):
+            with contextlib.suppress(OSError):
+                if transport.wants_write:
+                    transport.flush()
+
+    def end(self, transport: Transport) -> bytes:
+        """Read until the end; returns what came before it."""
+        data, until = bytearray(), time.monotonic() + _SECONDS
+        while time.monotonic() < until:
+            self.flush()
+            if self.readable(transport):
+                got = transport.try_receive()
+                if got == b"":
+                    return bytes(data)
+                data += got or b""
+        raise AssertionError("it does not end")
+
+
+# ---- the checks
+
+
+def _nothing_yet(pair: Pair) -> None:
+    assert not pair.readable(pair.left)
+    assert pair.left.try_receive() is None and pair.right.try_receive() is None
+
+
+def _bytes_arrive_both_ways(pair: Pair) -> None:
+    assert pair.left.try_send(b"there") == 5
+    assert pair.receive(pair.right, 5) == b"there"
+    assert pair.right.try_send(memoryview(b"and back")) == 8
+    assert pair.receive(pair.left, 8) == b"and back"
+    _nothing_yet(pair)
+
+
+def _much_arrives_whole(pair: Pair) -> None:
+    assert pair.send(pair.left, BIG, pair.right) == BIG
+    assert pair.send(pair.right, BIG, pair.left) == BIG
+
+
+def _both_ways_at_once(pair: Pair) -> None:
+    left, right = memoryview(BIG), memoryview(BIG)
+    got: dict[str, bytearray] = {"left": bytearray(), "right": bytearray()}
+    until = time.monotonic() + _SECONDS
+    while min(map(len, got.values())) < len(BIG) and time.monotonic() < until:
+        pair.flush()
+        left = left[pair.left.try_send(left) :] if left else left
+        right = right[pair.right.try_send(right) :] if right else right
+        for name, transport in (("left", pair.left), ("right", pair.right)):
+            if pair.readable(transport):
+                got[name] += transport.try_receive() or b""
+    assert got["left"] == got["right"] == BIG
+
+
+def _a_short_send_says_when_to_go_on(pair: Pair) -> None:
+    sent = 0
+    while (taken := pair.left.try_send(BIG)) == len(BIG):
+        sent += taken
+        assert sent < 1 << 28, "it takes without end"
+    sent += taken
+    while pair.writable(pair.left) and not pair.left.wants_write:
+        taken = pair.left.try_send(BIG)
+        assert taken, "the pump would go in circles"
+        sent += taken
+    got = pair.receive(pair.right, sent)
+    assert len(got) == sent
+    until = time.monotonic() + _SECONDS
+    while not (pair.writable(pair.left) or pair.left.wants_write):
+        assert time.monotonic() < until, "it never takes more"
+    assert pair.send(pair.left, b"more", pair.right) == b"more"
+
+
+def _nothing_is_kept_back(pair: Pair) -> None:
+    """After None more comes only when the descriptor is readable again."""
+    pair.send(pair.left, b"a" * 40_000, pair.right)
+    until = time.monotonic() + _SECONDS
+    assert pair.left.try_send(b"b" * 40_000) == 40_000
+    got = b""
+    while len(got) < 40_000:
+        assert time.monotonic() < until
+        pair.flush()
+        if pair.readable(pair.right):
+            while (data := pair.right.try_receive()) is not None:
+                got += data
+    assert got == b"b" * 40_000
+
+
+def _a_half_close_comes_after_what_was_sent(pair: Pair) -> None:
+    assert pair.left.try_send(b"last words") == 10
+    pair.left.send_eof()
+    assert pair.end(pair.right) == b"last words"
+    assert pair.right.try_send(b"yes?") == 4, "the other direction is open"
+    assert pair.receive(pair.left, 4) == b"yes?"
+    pair.right.send_eof()
+    assert pair.end(pair.left) == b""
+
+
+def _a_half_close_comes_after_what_waits(pair: Pair) -> None:
+    taken = pair.left.try_send(BIG)
+    until = time.monotonic() + _SECONDS
+    got = b""
+    while pair.left.wants_write:
+        assert time.monotonic() < until
+        got += pair.receive(pair.right)
+    pair.left.send_eof()
+    got += pair.end(pair.right)
+    assert got == BIG[:taken]
+
+
+def _closing_ends_it(pair: Pair) -> None:
+    assert pair.left.try_send(b"bye") == 3
+    pair.flush()
+    pair.left.close(False)
+    assert pair.left.fileno() == -1
+    assert pair.end(pair.right) == b"bye"
+
+
+def _a_reset_is_an_error(pair: Pair) -> None:
+    pair.right.try_send(b"never read")
+    pair.flush()
+    pair.left.close(True)
+    until = time.monotonic() + _SECONDS
+    with pytest.raises(OSError):
+        while time.monotonic() < until:
+            if pair.readable(pair.right):
+                assert pair.right.try_receive() != b"", "an end like any other"
+    with pytest.raises(OSError):
+        while time.monotonic() < until:
+            pair.right.try_send(b"x")
+            pair.right.flush()
+
+
+def _closing_twice_is_allowed(pair: Pair) -> None:
+    for abrupt in (False, True, False):
+        pair.left.close(abrupt)
+    assert pair.left.fileno() == -1
+
+
+CHECKS = [
+    _nothing_yet,
+    _bytes_arrive_both_ways,
+    _much_arrives_whole,
+    _both_ways_at_once,
+    _a_short_send_says_when_to_go_on,
+    _nothing_is_kept_back,
+    _a_half_close_comes_after_what_was_sent,
+    _a_half_close_comes_after_what_waits,
+    _closing_ends_it,
+    _a_reset_is_an_error,
+    _closing_twice_is_allowed,
+]
+"""The conformance suite."""
+
+
+# ---- sockets
+
+
+def _ready(transport: Transport, which: int) -> bool:
+    sets: list[list[Transport]] = [[], [], []]
+    sets[which].append(transport)
+    return bool(select.select(*sets, 0)[which])
+
+
+def connected() -> tuple[trio.SocketStream, trio.SocketStream]:
+    """Two ends of a TCP connection."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        left = socket.create_connection(server.getsockname())
+        right, _ = server.accept()
+    streams = []
+    for sock in (left, right):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        streams.append(trio.SocketStream(trio.socket.from_stdlib_socket(sock)))
+    return streams[0], streams[1]
+
+
+def _paired(left: Transport, right: Transport) -> Pair:
+    return Pair(left, right, lambda it: _ready(it, 0), lambda it: _ready(it, 1))
+
+
+@contextlib.contextmanager
+def sockets() -> Iterator[Pair]:
+    """Plaintext."""
+    left, right = map(SocketTransport, connected())
+    yield _paired(left, right)
+    left.close(False)
+    right.close(False)
+
+
+# ---- memory
+
+
+class MemoryTransport:
+    """One end of a stream in memory, which takes so many bytes at once and no more."""
+
+    wants_write = False
+
+    def __init__(self, room: int = 1 << 18) -> None:
+        self.arrived = bytearray()
+        self.room = room
+        self.ended = self.closed = self.reset = False
+        self.peer: MemoryTransport = self
+
+    def fileno(self) -> int:
+        """See Transport; there is none that a selector could wait for."""
+        return -1
+
+    @property
+    def readable(self) -> bool:
+        """What a descriptor would say."""
+        return bool(self.arrived) or self.ended or self.reset
+
+    @property
+    def writable(self) -> bool:
+        """What a descriptor would say."""
+        return len(self.peer.arrived) < self.room or self.reset
+
+    def try_receive(self) -> bytes | None:
+        """See Transport."""
+        self._check()
+        if self.arrived:
+            data = bytes(self.arrived)
+            self.arrived.clear()
+            return data
+        return b"" if self.ended else None
+
+    def try_send(self, data: bytes | memoryview) -> int:
+        """See Transport."""
+        self._check()
+        if self.peer.closed:
+            raise BrokenPipeError
+        taken = data[: self.room - len(self.peer.arrived)]
+        self.peer.arrived += taken
+        return len(taken)
+
+    def flush(self) -> None:
+        """See Transport."""
+
+    def send_eof(self) -> None:
+        """See Transport."""
+        self.peer.ended = True
+
+    def close(self, abrupt: bool) -> None:
+        """See Transport."""
+        if not self.closed:
+            self.closed = self.peer.ended = True
+            self.peer.reset = abrupt
+
+    def _check(self) -> None:
+        if self.reset:
+            raise ConnectionResetError
+
+
+@contextlib.contextmanager
+def memory() -> Iterator[Pair]:
+    """No descriptors at all."""
+    left, right = MemoryTransport(), MemoryTransport()
+    left.peer, right.peer = right, left
+    yield Pair(left, right, lambda it: it.readable, lambda it: it.writable)  # type: ignore[attr-defined]
+
+
+# ---- TLS
+
+
+class TlsTransport:
+    """TLS over a socket: ciphertext that the socket does not take waits in a memory BIO.
+
+    The handshake comes first (`handshake`, as often as it takes). It takes no more plaintext while
+    there is ciphertext to send, so that what waits here stays small.
+    """
+
+    def __init__(self, inner: SocketTransport, context: ssl.SSLContext, server: bool) -> None:
+        self._inner = inner
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out, server_side=server)
+        self._ciphertext = memoryview(b"")
+        self._ended = False
+
+    def fileno(self) -> int:
+        """See Transport."""
+        return self._inner.fileno()
+
+    @property
+    def wants_write(self) -> bool:
+        """See Transport."""
+        return bool(self._ciphertext) or bool(self._out.pending) or self._ended
+
+    def handshake(self) -> bool:
+        """Go on with the handshake; whether it is done."""
+        self._fill()
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self.flush()
+            return False
+        self.flush()
+        return True
+
+    def try_receive(self) -> bytes | None:
+        """See Transport."""
+        ended = self._fill()
+        data = b""
+        with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            while chunk := self._tls.read(1 << 20):
+                data += chunk
+        self.flush()
+        return data or (b"" if ended else None)
+
+    def try_send(self, data: bytes | memoryview) -> int:
+        """See Transport."""
+        sent = 0
+        while sent < len(data) and not self.wants_write:
+            sent += self._tls.write(data[sent : sent + (64 << 10)])
+            self.flush()
+        return sent
+
+    def flush(self) -> None:
+        """See Transport."""
+        while self._ciphertext or self._out.pending:
+            self._ciphertext = self._ciphertext or memoryview(self._out.read())
+            sent = self._inner.try_send(self._ciphertext)
+            self._ciphertext = self._ciphertext[sent:]
+            if self._ciphertext:
+                return
+        if self._ended:
+            self._ended = False
+            self._inner.send_eof()
+
+    def send_eof(self) -> None:
+        """See Transport."""
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self._tls.unwrap()  # which puts a close_notify behind what was written
+        self._ended = True
+        self.flush()
+
+    def close(self, abrupt: bool) -> None:
+        """See Transport."""
+        self._inner.close(abrupt)
+
+    def _fill(self) -> bool:
+        """Take in what has arrived; whether the peer has ended."""
+        while (data := self._inner.try_receive()) is not None:
+            if not data:
+                return True
+            self._in.write(data)
+        return False
+
+
+def _contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """For a server and a client that show each other no certificates, so that none is needed."""
+    found = []
+    for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
+        context = ssl.SSLContext(protocol)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers("AECDH-AES256-SHA:@SECLEVEL=0")
+        found.append(context)
+    return found[0], found[1]
+
+
+@contextlib.contextmanager
+def tls() -> Iterator[Pair]:
+    """TLS, after the handshake."""
+    server, client = _contexts()
+    left, right = map(SocketTransport, connected())
+    ends = TlsTransport(left, client, False), TlsTransport(right, server, True)
+    until = time.monotonic() + _SECONDS
+    done = [False, False]
+    while not all(done):
+        assert time.monotonic() < until, "no handshake"
+        done = [end.handshake() for end in ends]
+    yield _paired(*ends)
+    left.close(False)
+    right.close(False)
