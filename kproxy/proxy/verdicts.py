@@ -14,10 +14,13 @@ addresses (they are rewritten behind the verdict). Responses leave in the order 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import attrs
+
+from kproxy.exchange.entries import Note
+from kproxy.proxy.actions import Address
 
 
 class Ending(enum.Enum):
@@ -44,9 +47,14 @@ class ResponseVerdict:
     ending: Ending | None = None
     """End the connection when it is its turn, after `ending_bytes` of it."""
     ending_bytes: int = 0
+    ending_delay_ns: int = 0
+    """Of DISCONNECT: let nothing pass any more, in either direction, and close so much later."""
     bytes_per_second: int = 0
     """Leave no faster than this; 0: at once."""
     fault_ids: Sequence[int] = ()
+    """The rules that took part, beside those of the request's verdict."""
+    notes: Sequence[Note] = ()
+    """What to record about it, beside the notes of the request's verdict."""
 
 
 @attrs.frozen
@@ -59,16 +67,25 @@ class RequestVerdict:
     delay_ns: int = 0
     """Leave so long after it arrived; what is behind it on its connection waits."""
     ending: Ending | None = None
-    """End the connection instead of sending it on, after `ending_bytes` of it."""
+    """End the connection instead of sending it on, after `ending_bytes` of it (all of them: the
+    broker gets the request, and then the connection ends)."""
     ending_bytes: int = 0
+    ending_delay_ns: int = 0
+    """Of DISCONNECT: let nothing pass any more, in either direction, and close so much later."""
     bytes_per_second: int = 0
     """Leave no faster than this; 0: at once."""
     answer: ResponseVerdict | None = None
     """Our own response (its `frame`), where the broker gets nothing; it waits for its turn. Without
     one, a request that the broker does not get is never answered."""
+    response: ResponseVerdict | None = None
+    """What `respond` will say, where that is known before the response has arrived: then `respond`
+    need not be called, nor the response be held whole."""
     respond: Callable[[bytes, int], ResponseVerdict | None] | None = None
     """Decides on the broker's response, given whole, and the time at which it arrived."""
     fault_ids: Sequence[int] = ()
+    """The rules that took part."""
+    notes: Sequence[Note] = ()
+    """What to record about it."""
 
 
 @attrs.frozen
@@ -81,14 +98,23 @@ class RequestContext:
     node_id: int | None
     client_address: str
     received_ns: int
+    topic_names: Mapping[bytes, str] = attrs.field(factory=dict)
+    """Of the topic ids (16 bytes) that responses have shown so far, on any connection."""
+    brokers: Mapping[int, Address] = attrs.field(factory=dict)
+    """The brokers' own addresses by node id, as far as responses have named them."""
 
 
 class Rules(Protocol):
     """Whoever decides. One for all connections; it may keep what it likes by connection."""
 
+    @property
+    def generation(self) -> int:
+        """Counts changes of the rules: while it stays, so do the answers of `wants`."""
+        ...
+
     def wants(self, api_key: int, api_version: int) -> bool:
         """Whether requests of this kind must be shown to `on_request`, whole. Asked once for each
-        kind, and again when the rules have changed."""
+        kind, and again when `generation` has changed."""
         ...
 
     def on_request(self, context: RequestContext, frame: bytes, now: int) -> RequestVerdict | None:

@@ -1,0 +1,46 @@
+"""Names as people type them: APIs, and what they may have meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from kproxy.protocol import schema
+
+
+def meant(word: object, allowed: Iterable[str]) -> str:
+    """Say what may have been meant by a word that is not allowed, or what is."""
+    names = list(allowed)
+    by_letters = {name.casefold(): name for name in names}
+    close = difflib.get_close_matches(str(word).casefold(), by_letters, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {by_letters[close[0]]}?"
+    shown = names if len(names) <= 40 else [*names[:12], "…"]
+    return f"allowed are {', '.join(shown)}"
+
+
+def parse_apis(value: Any) -> frozenset[int]:
+    """Read an API's name or key, or a list of such, as keys.
+
+    Raises:
+        ValueError: there is no such API; the text says which is meant.
+    """
+    several = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
+    if not several:
+        raise ValueError("an empty list means nothing")
+    return frozenset(_parse_api(one) for one in several)
+
+
+def _parse_api(value: Any) -> int:
+    if isinstance(value, str):
+        key = schema.api_key(value)
+        if key is None and value.isdecimal():
+            return _parse_api(int(value))
+        if key is None:
+            names = schema.api_names().values()
+            raise ValueError(f"{value!r} is no API of Kafka; {meant(value, names)}")
+        return key
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 15:
+        return value
+    raise ValueError(f"{value!r} is not the name or the number of an API, nor a list of such")

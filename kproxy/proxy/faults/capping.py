@@ -1,0 +1,73 @@
+"""Actions on what clients learn of a broker's APIs: max_version, hide_api."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kproxy.protocol import schema
+from kproxy.proxy.faults.apis import parse_apis
+from kproxy.proxy.faults.view import Hit, Plan
+
+
+def max_version(hit: Hit) -> Plan:
+    """ApiVersions names no version above these: {Produce = 7, Fetch = 11}.
+
+    Clients then speak as to an older broker. No API is capped below the broker's oldest version.
+    """
+    caps: Mapping[int, int] = hit.value
+
+    def cap(body: Any) -> bool:
+        changed = False
+        for entry in body.api_keys:
+            version = max(entry.min_version, caps.get(entry.api_key, entry.max_version))
+            if version < entry.max_version:
+                entry.max_version, changed = version, True
+        return changed
+
+    return _changing(hit, cap)
+
+
+def hide_api(hit: Hit) -> Plan:
+    """ApiVersions does not name these APIs, one or a list: "DescribeCluster".
+
+    Clients then do without them, or say that the broker is too old.
+    """
+    hidden: frozenset[int] = hit.value
+
+    def hide(body: Any) -> bool:
+        kept = [entry for entry in body.api_keys if entry.api_key not in hidden]
+        changed = len(kept) < len(body.api_keys)
+        body.api_keys = kept
+        return changed
+
+    return _changing(hit, hide)
+
+
+def _changing(hit: Hit, change: Any) -> Plan:
+    view = hit.view
+
+    def changed(frame: bytes) -> bytes | None:
+        response = view.decode_response(frame)
+        if response is None or not change(response.body):
+            return None
+        return view.encode_response(response)
+
+    return Plan(change=changed)
+
+
+def parse_caps(value: Any) -> dict[int, int]:
+    """Read {Produce = 7, …}.
+
+    Raises:
+        ValueError: it is not that; the text says what would be.
+    """
+    if not isinstance(value, dict) or not value:
+        raise ValueError(f"{value!r} is not a table such as {{Produce = 7, Fetch = 11}}")
+    found: dict[int, int] = {}
+    for name, version in value.items():
+        (key,) = parse_apis(name)
+        if isinstance(version, bool) or not isinstance(version, int) or version < 0:
+            raise ValueError(f"{version!r} is not a version of {schema.api_name(key)}")
+        found[key] = version
+    return found

@@ -1,0 +1,98 @@
+"""Actions on a connection: drop, disconnect, reset, blackhole, truncate, slow_close, duplicate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproxy.proxy.faults.timing import BEFORE
+from kproxy.proxy.faults.view import Hit, Plan
+from kproxy.proxy.verdicts import Ending, RequestVerdict, ResponseVerdict
+
+
+def ended(hit: Hit, ending: Ending, delay_ns: int = 0) -> Plan:
+    """End the connection in place of the request, or in place of its response."""
+    if hit.phase == BEFORE:
+        return Plan(RequestVerdict(ending=ending, ending_delay_ns=delay_ns))
+    if hit.view.no_response:
+        whole = len(hit.view.frame)
+        return Plan(RequestVerdict(ending=ending, ending_bytes=whole, ending_delay_ns=delay_ns))
+    response = ResponseVerdict(ending=ending, ending_delay_ns=delay_ns)
+    return Plan(RequestVerdict(response=response))
+
+
+def drop(hit: Hit) -> Plan | None:
+    """The response (after, the default) or the request (before) is lost; the connection goes on.
+
+    Clients match responses to requests by their order: most close a connection on which one is
+    missing as soon as the next response comes. A client that waits shows its own timeout.
+    """
+    if hit.phase == BEFORE:
+        return Plan(RequestVerdict(frames=()))
+    if hit.view.no_response:
+        return None
+    return Plan(RequestVerdict(response=ResponseVerdict(dropped=True)))
+
+
+def disconnect(hit: Hit) -> Plan:
+    """The connection is closed in place of the request (before, the default) or of its response."""
+    return ended(hit, Ending.DISCONNECT)
+
+
+def reset(hit: Hit) -> Plan:
+    """The connection is reset in place of the request (before, the default) or of its response."""
+    return ended(hit, Ending.RESET)
+
+
+def blackhole(hit: Hit) -> Plan:
+    """The connection stays open and nothing passes any more, from the request (before, the default)
+    or from its response on: what a client sees of a broker that hangs.
+    """
+    return ended(hit, Ending.BLACKHOLE)
+
+
+def slow_close(hit: Hit) -> Plan:
+    """The connection falls silent, as with blackhole, and is closed so much later."""
+    return ended(hit, Ending.DISCONNECT, hit.value)
+
+
+def truncate(hit: Hit) -> Plan | None:
+    """So many bytes of the response (after, the default) or of the request (before) leave; then the
+    connection is closed.
+    """
+    if hit.phase == BEFORE:
+        cut = min(hit.value, len(hit.view.frame))
+        return Plan(RequestVerdict(ending=Ending.DISCONNECT, ending_bytes=cut))
+    if hit.view.no_response:
+        return None
+    response = ResponseVerdict(ending=Ending.DISCONNECT, ending_bytes=hit.value)
+    return Plan(RequestVerdict(response=response))
+
+
+def duplicate(hit: Hit) -> Plan:
+    """The broker gets the request twice; the client gets the first response only.
+
+    What a retry does whose first attempt has arrived after all.
+    """
+    return Plan(RequestVerdict(frames=(hit.view.frame, hit.view.frame)))
+
+
+def parse_yes(value: Any) -> bool:
+    """Read the value of an action that has no choice.
+
+    Raises:
+        ValueError: it is not true.
+    """
+    if value is not True:
+        raise ValueError(f"{value!r} is not true; leave the key out where it shall not be")
+    return True
+
+
+def parse_count(value: Any) -> int:
+    """Read a number of bytes from 0 up.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is not a number of bytes")
+    return value

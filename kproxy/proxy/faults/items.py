@@ -1,0 +1,377 @@
+"""What a request asks for, item by item, and where the response speaks of the same item.
+
+A request names topics, partitions, groups and other things in nested arrays, and its response has
+an element for each. `CHAINS` says which arrays belong together; with it one piece of code matches
+rules against any API, makes an error response to any request, takes items out of a request and
+finds them in a response::
+
+    Produce   topic_data[] . partition_data[]            the request's chain
+                  │ topic        │ partition             the keys of an item
+              responses[]  . partition_responses[]       the response's chain
+
+Invariants: an `Item` has what the request says, with the keys of all the levels above; nothing here
+changes a message that it was given.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import attrs
+
+from kproxy.protocol import messages, schema
+from kproxy.protocol.schema import NO_UUID
+
+_PARTITIONS = "topics(topic=name topic_id)/partitions(partition=partition_index)"
+_NAMED_PARTITIONS = "topics(topic=topic_name)/partitions(partition=partition_index)"
+_INDEXES = "topics(topic=name topic_id)/partition_indexes(partition=.)"
+_STATES = "topics(topic_id)/partitions(partition) > results(topic_id)/partitions(partition)"
+_STOPPED = "partition_errors(topic=topic_name partition=partition_index)"
+_CONFIGS = "resources(resource_type resource_name) > responses(resource_type resource_name)"
+_GROUPS = "group_ids(group=.) > groups(group=group_id)"
+_SHARED = "topics(topic_id)/partitions(partition=partition_index)"
+
+CHAINS: dict[str, tuple[str, ...]] = {
+    "Produce": (
+        "topic_data(topic=name topic_id)/partition_data(partition=index)"
+        " > responses(topic=name topic_id)/partition_responses(partition=index)",
+    ),
+    "Fetch": (
+        "topics(topic topic_id)/partitions(partition)"
+        " > responses(topic topic_id)/partitions(partition=partition_index)",
+    ),
+    "ListOffsets": (f"{_PARTITIONS} > {_PARTITIONS}",),
+    "Metadata": (f"topics(topic=name topic_id) > {_PARTITIONS}",),
+    "LeaderAndIsr": (
+        f"ungrouped_partition_states(topic=topic_name partition=partition_index) > {_STOPPED}",
+        f"topic_states(topic=topic_name)/partition_states(partition=partition_index) > {_STOPPED}",
+        "topic_states(topic=topic_name topic_id)/partition_states(partition=partition_index)"
+        " > topics(topic_id)/partition_errors(partition=partition_index)",
+    ),
+    "StopReplica": (
+        f"ungrouped_partitions(topic=topic_name partition=partition_index) > {_STOPPED}",
+        f"topics(topic=name)/partition_indexes(partition=.) > {_STOPPED}",
+        f"topic_states(topic=topic_name)/partition_states(partition=partition_index) > {_STOPPED}",
+    ),
+    "OffsetCommit": (f"{_PARTITIONS} > {_PARTITIONS}",),
+    "OffsetFetch": (
+        f"{_INDEXES} > {_PARTITIONS}",
+        f"groups(group=group_id)/{_INDEXES} > groups(group=group_id)/{_PARTITIONS}",
+    ),
+    "FindCoordinator": ("coordinator_keys(key=.) > coordinators(key)",),
+    "LeaveGroup": ("members(member_id group_instance_id) > members(member_id group_instance_id)",),
+    "DescribeGroups": ("groups(group=.) > groups(group=group_id)",),
+    "CreateTopics": ("topics(topic=name) > topics(topic=name)",),
+    "DeleteTopics": (
+        "topic_names(topic=.) > responses(topic=name)",
+        "topics(topic=name topic_id) > responses(topic=name topic_id)",
+    ),
+    "DeleteRecords": (f"{_PARTITIONS} > {_PARTITIONS}",),
+    "OffsetForLeaderEpoch": (
+        "topics(topic)/partitions(partition) > topics(topic)/partitions(partition)",
+    ),
+    "AddPartitionsToTxn": (
+        "v3_and_below_topics(topic=name)/partitions(partition=.)"
+        " > results_by_topic_v3_and_below(topic=name)"
+        "/results_by_partition(partition=partition_index)",
+        "transactions(transactional_id)/topics(topic=name)/partitions(partition=.)"
+        " > results_by_transaction(transactional_id)/topic_results(topic=name)"
+        "/results_by_partition(partition=partition_index)",
+    ),
+    "WriteTxnMarkers": (f"markers(producer_id)/{_INDEXES} > markers(producer_id)/{_PARTITIONS}",),
+    "TxnOffsetCommit": (f"{_PARTITIONS} > {_PARTITIONS}",),
+    "CreateAcls": ("creations() > results()",),
+    "DeleteAcls": ("filters() > filter_results()",),
+    "DescribeConfigs": (_CONFIGS.replace("responses", "results"),),
+    "AlterConfigs": (_CONFIGS,),
+    "AlterReplicaLogDirs": (
+        "dirs()/topics(topic=name)/partitions(partition=.)"
+        " > results(topic=topic_name)/partitions(partition=partition_index)",
+    ),
+    "DescribeLogDirs": ("topics(topic)/partitions(partition=.) > results()",),
+    "CreatePartitions": ("topics(topic=name) > results(topic=name)",),
+    "DeleteGroups": ("groups_names(group=.) > results(group=group_id)",),
+    "ElectLeaders": (
+        "topic_partitions(topic)/partitions(partition=.)"
+        " > replica_election_results(topic)/partition_result(partition=partition_id)",
+    ),
+    "IncrementalAlterConfigs": (_CONFIGS,),
+    "AlterPartitionReassignments": (
+        f"{_PARTITIONS} > responses(topic=name)/partitions(partition=partition_index)",
+    ),
+    "ListPartitionReassignments": (f"{_INDEXES} > {_PARTITIONS}",),
+    "OffsetDelete": (f"{_PARTITIONS} > {_PARTITIONS}",),
+    "AlterClientQuotas": ("entries(entity) > entries(entity)",),
+    "DescribeUserScramCredentials": ("users(user=name) > results(user)",),
+    "AlterUserScramCredentials": (
+        "deletions(user=name) > results(user)",
+        "upsertions(user=name) > results(user)",
+    ),
+    "Vote": (f"{_NAMED_PARTITIONS} > {_NAMED_PARTITIONS}",),
+    "BeginQuorumEpoch": (f"{_NAMED_PARTITIONS} > {_NAMED_PARTITIONS}",),
+    "EndQuorumEpoch": (f"{_NAMED_PARTITIONS} > {_NAMED_PARTITIONS}",),
+    "DescribeQuorum": (f"{_NAMED_PARTITIONS} > {_NAMED_PARTITIONS}",),
+    "AlterPartition": (
+        "topics(topic=topic_name topic_id)/partitions(partition=partition_index)"
+        " > topics(topic=topic_name topic_id)/partitions(partition=partition_index)",
+    ),
+    "UpdateFeatures": ("feature_updates(feature) > results(feature)",),
+    "FetchSnapshot": (
+        "topics(topic=name)/partitions(partition) > topics(topic=name)/partitions(partition=index)",
+    ),
+    "DescribeProducers": (f"{_INDEXES} > {_PARTITIONS}",),
+    "DescribeTransactions": (
+        "transactional_ids(transactional_id=.) > transaction_states(transactional_id)",
+    ),
+    "ConsumerGroupHeartbeat": ("subscribed_topic_names(topic=.) >",),
+    "ConsumerGroupDescribe": (_GROUPS,),
+    "AssignReplicasToDirs": (f"directories(id)/{_SHARED} > directories(id)/{_SHARED}",),
+    "DescribeTopicPartitions": (f"topics(topic=name) > {_PARTITIONS}",),
+    "ShareGroupHeartbeat": ("subscribed_topic_names(topic=.) >",),
+    "ShareGroupDescribe": (_GROUPS,),
+    "ShareFetch": (f"{_SHARED} > {_SHARED.replace('topics', 'responses')}",),
+    "ShareAcknowledge": (f"{_SHARED} > {_SHARED.replace('topics', 'responses')}",),
+    "InitializeShareGroupState": (_STATES,),
+    "ReadShareGroupState": (_STATES,),
+    "WriteShareGroupState": (_STATES,),
+    "DeleteShareGroupState": (_STATES,),
+    "ReadShareGroupStateSummary": (_STATES,),
+    "StreamsGroupDescribe": (_GROUPS,),
+    "DescribeShareGroupOffsets": (
+        "groups(group=group_id)/topics(topic=topic_name)/partitions(partition=.)"
+        " > groups(group=group_id)/topics(topic=topic_name topic_id)"
+        "/partitions(partition=partition_index)",
+    ),
+    "AlterShareGroupOffsets": (
+        f"{_NAMED_PARTITIONS} > {_NAMED_PARTITIONS.replace('topics', 'responses')}",
+    ),
+    "DeleteShareGroupOffsets": ("topics(topic=topic_name) > responses(topic=topic_name)",),
+}
+"""API → chains of "array(key=field …)/array(…)", the request's and the response's. A key that is
+its field's name stands alone, `.` is an element that is a value itself. A chain applies to the
+versions that have its arrays."""
+
+_EMPTY_IS_ALL = {("Metadata", 0), ("DescribeTopicPartitions", 0)}
+"""(API, version) where an empty list of topics asks for all; null does so everywhere."""
+_NULL_IS_UNCHANGED = {"ConsumerGroupHeartbeat", "ShareGroupHeartbeat"}
+"""APIs where null asks for nothing new."""
+_COORDINATORS = {0: "group", 1: "transactional_id"}
+"""FindCoordinator's key_type → what its keys are (a share group's are not its name alone)."""
+_LEVEL = re.compile(r"(\w+)\(([^)]*)\)")
+
+Keys = dict[str, Any]
+"""topic, topic_id, partition, group, transactional_id, and what else identifies an element."""
+
+
+@attrs.frozen
+class Item:
+    """One thing that a request asks for."""
+
+    keys: Keys
+    open: bool = False
+    """Whether it stands for whatever the broker has below it: all topics, all partitions."""
+
+
+class Level(NamedTuple):
+    """One array of a chain."""
+
+    array: str
+    keys: tuple[tuple[str, str], ...]
+    """(key, field of the element); "." is the element itself."""
+    element: Any
+    """The class of its elements, None where they are plain values."""
+
+    def read(self, element: Any) -> Keys:
+        """The keys of one element; what it leaves empty is left out."""
+        found = {
+            key: element if field == "." else getattr(element, field) for key, field in self.keys
+        }
+        return {key: value for key, value in found.items() if value not in (None, "", NO_UUID)}
+
+
+@attrs.frozen
+class Shape:
+    """How one version of an API names what it is about."""
+
+    name: str
+    version: int
+    own: tuple[tuple[str, str], ...]
+    """(key, top-level field of the request): the group or the transactional id of all of it."""
+    requests: tuple[tuple[Level, ...], ...]
+    """The request's chains."""
+    response: tuple[Level, ...]
+    """The response's chain, () if it speaks of no items: the same for all of the request's."""
+
+    @functools.cached_property
+    def asked(self) -> frozenset[str]:
+        """The keys that its requests can have; a topic's id says what its name says."""
+        found = {key for chain in self.requests for level in chain for key, _ in level.keys}
+        if self.name == "FindCoordinator":
+            found |= set(_COORDINATORS.values())
+        found |= {key for key, _ in self.own}
+        return frozenset(found | {"topic"} if "topic_id" in found else found)
+
+    @functools.cached_property
+    def open_keys(self) -> frozenset[str]:
+        """The keys that only its responses have."""
+        found = {key for level in self.response for key, _ in level.keys}
+        return frozenset(found - self.asked - {"topic_id"})
+
+    @functools.cached_property
+    def echoed(self) -> int:
+        """How many levels of the response's chain a request can fill."""
+        deep = 0
+        for level in self.response:
+            if self.open_keys & {key for key, _ in level.keys}:
+                break
+            deep += 1
+        return deep
+
+
+@functools.cache
+def shape(api_key: int, api_version: int) -> Shape | None:
+    """The shape of a version; None if it is unknown."""
+    request = schema.message(api_key, schema.REQUEST)
+    response = schema.message(api_key, schema.RESPONSE)
+    if request is None or response is None or api_version not in request.versions:
+        return None
+    name = schema.api_name(api_key)
+    requests: list[tuple[Level, ...]] = []
+    responses: tuple[Level, ...] = ()
+    for text in CHAINS.get(name, ()):
+        asked, _, answered = text.partition(">")
+        levels = _levels(asked, request, api_version)
+        found = _levels(answered, response, api_version)
+        if levels is not None and found is not None:
+            requests.append(levels)
+            responses = found
+    own = tuple(
+        (key, field.name)
+        for field in request.fields
+        if api_version in field.versions and (key := _own_key(field)) is not None
+    )
+    return Shape(name, api_version, own, tuple(requests), responses)
+
+
+def _own_key(field: schema.Field) -> str | None:
+    if field.type != "string":
+        return None
+    if field.entity == "groupId" or field.name == "group_id":
+        return "group"
+    return "transactional_id" if field.entity == "transactionalId" else None
+
+
+def _levels(text: str, message: schema.Message, version: int) -> tuple[Level, ...] | None:
+    """The arrays of a chain; None if the version lacks one of them."""
+    levels: list[Level] = []
+    fields = message.fields
+    classes: Any = messages.message_class(message.name)
+    for array, words in _LEVEL.findall(text):
+        field = next((field for field in fields if field.name == array), None)
+        if field is None or version not in field.versions:
+            return None
+        fields = field.fields
+        present = {inner.name for inner in fields if version in inner.versions} | {"."}
+        pairs = [
+            (key, source or key) for key, _, source in (w.partition("=") for w in words.split())
+        ]
+        keys = tuple((key, source) for key, source in pairs if source in present)
+        levels.append(Level(array, keys, getattr(classes, field.element) if fields else None))
+    return tuple(levels)
+
+
+def leaves(value: Any, levels: Sequence[Level], keys: Keys) -> Iterator[tuple[Keys, Any]]:
+    """The innermost elements of a message's chain, with the keys of all levels."""
+    for element in getattr(value, levels[0].array) or () if levels else ():
+        below = keys | levels[0].read(element)
+        if len(levels) > 1:
+            yield from leaves(element, levels[1:], below)
+        else:
+            yield below, element
+
+
+def elements(value: Any, levels: Sequence[Level], keys: Keys) -> Iterator[Item]:
+    """All elements of a message's chain, at every level."""
+    for element in getattr(value, levels[0].array) or () if levels else ():
+        below = keys | levels[0].read(element)
+        yield Item(below)
+        yield from elements(element, levels[1:], below)
+
+
+# ── requests ─────────────────────────────────────────────────────────────────────────────────
+
+
+def own_keys(shape: Shape, body: Any) -> Keys:
+    """The keys that a request's top level gives to all of its items."""
+    found = {key: getattr(body, field) for key, field in shape.own}
+    if shape.name == "FindCoordinator" and body.key:
+        found |= _coordinator_keys(body, body.key)
+    return {key: value for key, value in found.items() if value not in (None, "")}
+
+
+def _coordinator_keys(body: Any, key: str) -> Keys:
+    kind = _COORDINATORS.get(body.key_type)
+    return {} if kind is None else {kind: key}
+
+
+def items(shape: Shape, body: Any) -> list[Item]:
+    """What a request asks for, item by item; nothing where the API has no chain."""
+    own = own_keys(shape, body)
+    found: list[Item] = []
+    for levels in shape.requests:
+        found += _below(shape, body, levels, own, bool(shape.open_keys))
+    if shape.name == "FindCoordinator":
+        found = [
+            attrs.evolve(item, keys=item.keys | _coordinator_keys(body, item.keys["key"]))
+            for item in found
+        ]
+    return found
+
+
+def _below(
+    shape: Shape, value: Any, levels: tuple[Level, ...], keys: Keys, is_open: bool
+) -> Iterator[Item]:
+    level = levels[0]
+    elements = getattr(value, level.array)
+    if not elements and (elements is None or (shape.name, shape.version) in _EMPTY_IS_ALL):
+        if shape.name not in _NULL_IS_UNCHANGED:
+            yield Item(keys, open=True)
+        return
+    for element in elements:
+        found = keys | level.read(element)
+        if len(levels) == 1:
+            yield Item(found, is_open)
+        else:
+            yield from _below(shape, element, levels[1:], found, is_open)
+
+
+def without(shape: Shape, body: Any, drops: Callable[[Keys], bool]) -> Any:
+    """A request body without the items that `drops` picks; elements left empty go, too."""
+    own = own_keys(shape, body)
+    for levels in shape.requests:
+        if getattr(body, levels[0].array):
+            body = _without(body, levels, own, drops)
+    return body
+
+
+def _without(
+    value: Any, levels: tuple[Level, ...], keys: Keys, drops: Callable[[Keys], bool]
+) -> Any:
+    level = levels[0]
+    kept: list[Any] = []
+    for element in getattr(value, level.array):
+        found = keys | level.read(element)
+        if len(levels) == 1:
+            if not drops(found):
+                kept.append(element)
+        else:
+            below = _without(element, levels[1:], found, drops)
+            if getattr(below, levels[1].array) or not getattr(element, levels[1].array):
+                kept.append(below)
+    changed = copy.copy(value)
+    setattr(changed, level.array, kept)
+    return changed

@@ -1,0 +1,133 @@
+"""Which exchanges a rule means: patterns for names, sets and ranges of numbers.
+
+Invariants: a pattern is compiled once, when its rule is loaded. What a request leaves open (all
+topics) is `MAYBE`, and its response decides.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from kproxy.proxy.faults.items import Item, Keys
+
+Accepts = Callable[[Any], bool]
+
+
+class Match(enum.IntEnum):
+    """Whether a rule means something."""
+
+    NO = 0
+    MAYBE = 1
+    YES = 2
+
+
+ITEM_KEYS = ("topic", "partition", "group", "transactional_id")
+"""The keys of a rule that look into bodies."""
+
+
+@attrs.frozen
+class Matcher:
+    """What a rule says of the items of a request."""
+
+    terms: tuple[tuple[str, Accepts], ...]
+    """(key, what it accepts), for the keys of ITEM_KEYS that the rule has."""
+
+    @functools.cached_property
+    def keys(self) -> frozenset[str]:
+        """The keys that the rule has."""
+        return frozenset(key for key, _ in self.terms)
+
+    def match(self, item: Item, topic_names: Mapping[bytes, str]) -> Match:
+        """Whether the rule means an item."""
+        found = Match.YES
+        for key, accepts in self.terms:
+            value = item.keys.get(key)
+            if value is None and key == "topic":
+                value = _topic_name(item.keys, topic_names)
+            if value is None:
+                if not item.open:
+                    return Match.NO
+                found = Match.MAYBE
+            elif not accepts(value):
+                return Match.NO
+        return found
+
+    def means(self, keys: Keys, topic_names: Mapping[bytes, str]) -> bool:
+        """Whether the rule means an element of a response with these keys, so far as they say."""
+        return self.match(Item(keys, open=True), topic_names) is not Match.NO
+
+
+def _topic_name(keys: Keys, topic_names: Mapping[bytes, str]) -> str | None:
+    topic_id = keys.get("topic_id")
+    return None if topic_id is None else topic_names.get(topic_id.bytes)
+
+
+def names(value: Any) -> Accepts:
+    """Accept a name, one of several, or globs of such (`orders-*`).
+
+    Raises:
+        ValueError: it is none of these; the text says what would be.
+    """
+    patterns: list[str] = []
+    for one in _each(value):
+        if isinstance(one, bool) or not isinstance(one, str | int):
+            raise ValueError(
+                f"{one!r} is not a name, a pattern such as orders-*, or a list of such"
+            )
+        patterns.append(str(one))
+    if not any(set(pattern) & set("*?[") for pattern in patterns):
+        return frozenset(patterns).__contains__
+    joined = "|".join(_glob(pattern) for pattern in patterns)
+    return _search(re.compile(joined, re.DOTALL))
+
+
+def _search(pattern: re.Pattern[str]) -> Accepts:
+    def accepts(name: str) -> bool:
+        return pattern.fullmatch(name) is not None
+
+    return accepts
+
+
+def _glob(pattern: str) -> str:
+    """`*` is any text, `?` one character; all else is itself."""
+    return "".join({"*": ".*", "?": "."}.get(c, re.escape(c)) for c in pattern)
+
+
+_RANGE = re.compile(r"(-?\d*)\.\.(-?\d*)")
+
+
+def numbers(value: Any) -> Accepts:
+    """Accept a number, one of several, or ranges of such (`3..7`, `7..`, `..3`).
+
+    Raises:
+        ValueError: it is none of these; the text says what would be.
+    """
+    single: set[int] = set()
+    ranges: list[tuple[float, float]] = []
+    for one in _each(value):
+        found = _RANGE.fullmatch(one) if isinstance(one, str) else None
+        if found is not None and one != "..":
+            low, high = (float(text) if text else None for text in found.groups())
+            ranges.append(
+                (float("-inf") if low is None else low, float("inf") if high is None else high)
+            )
+        elif isinstance(one, int) and not isinstance(one, bool):
+            single.add(one)
+        else:
+            raise ValueError(f"{one!r} is not a number, a range such as 3..7, or a list of such")
+    if not ranges:
+        return frozenset(single).__contains__
+    return lambda number: number in single or any(low <= number <= high for low, high in ranges)
+
+
+def _each(value: Any) -> Sequence[Any]:
+    found = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
+    if not found:
+        raise ValueError("an empty list means nothing")
+    return found

@@ -1,0 +1,45 @@
+"""What the rules have done, for people: a table at the end, and warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kproxy.proxy.faults.rules import Active
+
+
+def table(rules: Sequence[Active]) -> str:
+    """A line per rule: its id, what it matched, how often it fired, its name."""
+    rows = [("fault", "matched", "fired", "rule")]
+    for rule in rules:
+        name = rule.name if rule.enabled else f"{rule.name} (disabled)"
+        rows.append((str(rule.fault_id), str(rule.matched), str(rule.fired), name))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "\n".join(
+        "  ".join([*(cell.rjust(width) for cell, width in zip(row, widths, strict=False)), row[3]])
+        for row in rows
+    )
+
+
+def unmatched(rules: Sequence[Active]) -> list[str]:
+    """A warning for each rule that never matched or never fired: the experiment did not happen."""
+    found: list[str] = []
+    for rule in rules:
+        if not rule.matched:
+            found.append(f"fault rule {rule.name!r} never matched")
+        elif not rule.fired:
+            found.append(f"fault rule {rule.name!r} matched {rule.matched} times and never fired")
+    return found
+
+
+def plain(rule: Active) -> dict[str, Any]:
+    """A rule and what it has done as plain values, ready for JSON."""
+    return {
+        "fault_id": rule.fault_id,
+        "name": rule.name,
+        "enabled": rule.enabled,
+        "matched": rule.matched,
+        "fired": rule.fired,
+        "rule": rule.prepared.rule.words,
+        "warnings": list(rule.prepared.warnings),
+    }

@@ -1,0 +1,211 @@
+"""Actions on time: latency, bandwidth, throttle.
+
+Invariant: nothing here sleeps or looks at a clock; a delay is a number in a verdict, and what is
+drawn at random comes from the hit's own numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kproxy import units
+from kproxy.protocol import schema
+from kproxy.proxy.faults.view import Hit, Plan
+from kproxy.proxy.verdicts import RequestVerdict, ResponseVerdict
+
+Draw = Callable[[int], float]
+DelayOf = Callable[[Draw], int]
+"""What is drawn for a hit → nanoseconds."""
+ReadDelays = Callable[[str], Sequence[int]]
+"""The name of a recording → how long its brokers took, in nanoseconds, exchange by exchange."""
+
+BEFORE = "before"
+AFTER = "after"
+
+
+def duration_ns(value: Any) -> int:
+    """Read a duration such as "300ms".
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(value, str):
+        raise ValueError(f'{value!r} is not a duration such as "300ms" or "2s"')
+    return int(units.parse_seconds(value) * 1e9)
+
+
+def positive_ns(value: Any) -> int:
+    """Read a duration that is more than none.
+
+    Raises:
+        ValueError: it is none, or not a duration.
+    """
+    found = duration_ns(value)
+    if found <= 0:
+        raise ValueError(f"{value!r} is no time at all")
+    return found
+
+
+# ── latency ──────────────────────────────────────────────────────────────────────────────────
+
+
+def latency(hit: Hit) -> int:
+    """The response (phase after, the default) or the request (before) leaves later.
+
+    A duration; or one that is drawn for each exchange: {uniform = ["10ms", "50ms"]},
+    {normal = {mean = "20ms", sigma = "5ms"}}, {lognormal = {median = "20ms", sigma = 0.6}}, or
+    {recording = FILE}: as the brokers in a recording took. It counts from the arrival; what is
+    behind it on its connection waits. Latencies of several rules add up.
+    """
+    delay: DelayOf = hit.value
+    return delay(hit.draw)
+
+
+def parse_latency(value: Any, read_delays: ReadDelays) -> DelayOf:
+    """Read what stands behind `latency`.
+
+    Raises:
+        ValueError: it is none of the ways to say it; the text says what would be.
+    """
+    if isinstance(value, str):
+        fixed = duration_ns(value)
+        return lambda draw: fixed
+    if not isinstance(value, dict) or len(value) != 1:
+        raise ValueError(f"{value!r} is not a duration, nor one of {{{', '.join(_DRAWN)} = …}}")
+    ((kind, what),) = value.items()
+    if kind == "recording":
+        return _recorded(what, read_delays)
+    if kind not in _DRAWN:
+        raise ValueError(f"{kind!r} is none of {', '.join(_DRAWN)}")
+    return _DRAWN[kind](what)
+
+
+def _uniform(value: Any) -> DelayOf:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError(f'uniform wants two durations, ["10ms", "50ms"], not {value!r}')
+    low, high = map(duration_ns, value)
+    if low > high:
+        raise ValueError(f"uniform from {value[0]} to {value[1]}: the first is the larger one")
+    return lambda draw: low + int((high - low) * draw(1))
+
+
+def _normal(value: Any) -> DelayOf:
+    mean, sigma = map(duration_ns, _two(value, "normal", "mean", "sigma"))
+    return lambda draw: max(0, int(mean + sigma * _gauss(draw)))
+
+
+def _lognormal(value: Any) -> DelayOf:
+    middle, spread = _two(value, "lognormal", "median", "sigma")
+    median = duration_ns(middle)
+    if isinstance(spread, bool) or not isinstance(spread, int | float) or not 0 <= spread <= 5:
+        raise ValueError(f"the sigma of lognormal is a number from 0 to 5, not {spread!r}")
+    return lambda draw: int(median * math.exp(spread * _gauss(draw)))
+
+
+def _two(value: Any, kind: str, first: str, second: str) -> tuple[Any, Any]:
+    if not isinstance(value, dict) or set(value) != {first, second}:
+        raise ValueError(f"{kind} wants {{{first} = …, {second} = …}}, not {value!r}")
+    return value[first], value[second]
+
+
+def _gauss(draw: Draw) -> float:
+    """A number of the standard normal distribution (Box and Muller)."""
+    return math.sqrt(-2 * math.log(1 - draw(1))) * math.cos(2 * math.pi * draw(2))
+
+
+def _recorded(name: Any, read_delays: ReadDelays) -> DelayOf:
+    if not isinstance(name, str):
+        raise ValueError(f"recording wants the name of a file, not {name!r}")
+    delays = read_delays(name)
+    if not delays:
+        raise ValueError(f"{name} has no exchange to take a latency from")
+    return lambda draw: delays[int(len(delays) * draw(1))]
+
+
+_DRAWN: dict[str, Callable[[Any], DelayOf]] = {
+    "uniform": _uniform,
+    "normal": _normal,
+    "lognormal": _lognormal,
+    "recording": _uniform,  # read by `_recorded`; here for its name
+}
+
+
+# ── bandwidth ────────────────────────────────────────────────────────────────────────────────
+
+
+def bandwidth(hit: Hit) -> Plan | None:
+    """The response (after, the default) or the request (before) leaves at so many bytes a second.
+
+    A size such as "64KiB".
+    """
+    if hit.phase == BEFORE:
+        return Plan(RequestVerdict(bytes_per_second=hit.value))
+    if hit.view.no_response:
+        return None
+    return Plan(RequestVerdict(response=ResponseVerdict(bytes_per_second=hit.value)))
+
+
+def parse_bytes(value: Any) -> int:
+    """Read a size, a number of bytes or a text such as "64KiB".
+
+    Raises:
+        ValueError: it is none, or nothing.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError(f'{value!r} is not a size such as "64KiB"')
+    size = units.parse_bytes(value) if isinstance(value, str) else value
+    if size <= 0:
+        raise ValueError(f"{value!r} is not a size above 0")
+    return size
+
+
+# ── throttle ─────────────────────────────────────────────────────────────────────────────────
+
+_CLIENT_WAITS_FROM = {
+    0: (43, 44, 45, 46, 47, 50, 51, 62, 63, 64, 75),
+    1: (*range(21, 23), *range(24, 27), *range(28, 32), 33, 34, 35, *range(37, 43)),
+    2: (10, 12, 13, 14, 15, 16, 18, 20, 32),
+    3: (2, 11, 19),
+    4: (8, 9),
+    6: (0, 3),
+    8: (1,),
+}
+"""Version → the APIs whose clients, from that version on, keep quiet for as long as a response
+says (KIP-219). Brokers held the response of older versions back themselves."""
+_WAITS_FROM = {key: version for version, keys in _CLIENT_WAITS_FROM.items() for key in keys}
+_THROTTLE_MS_MAX = (1 << 31) - 1
+
+
+def throttle(hit: Hit) -> Plan | None:
+    """The response says that a quota is exceeded for so long (throttle_time_ms).
+
+    Clients then keep quiet for that time. For versions whose clients do not, the response is
+    late by it, as brokers did it for them.
+    """
+    view, time_ns = hit.view, hit.value
+    if view.no_response:
+        return None
+
+    def change(frame: bytes) -> bytes | None:
+        response = view.decode_response(frame)
+        if response is None or not hasattr(response.body, "throttle_time_ms"):
+            return None
+        time_ms = min(_THROTTLE_MS_MAX, -(-time_ns // 1_000_000))
+        response.body.throttle_time_ms = max(time_ms, response.body.throttle_time_ms)
+        return view.encode_response(response)
+
+    waits_from = _WAITS_FROM.get(view.api_key)
+    held = waits_from is None or view.api_version < waits_from
+    late = ResponseVerdict(delay_ns=time_ns) if held else None
+    return Plan(RequestVerdict(response=late), change)
+
+
+def can_throttle(api_key: int, api_version: int) -> bool:
+    """Whether the responses of a version have a throttle time."""
+    message = schema.message(api_key, schema.RESPONSE)
+    return message is not None and any(
+        field.name == "throttle_time_ms" and api_version in field.versions
+        for field in message.fields
+    )

@@ -1,0 +1,127 @@
+"""Error responses beside Kafka's own, for every API and version.
+
+`data/error-responses.txt` says, for generated requests, where Kafka's `getErrorResponse` puts the
+error code, which values of the request it echoes, and what else it sets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from ast import literal_eval
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from kproxy.protocol import schema
+from kproxy.protocol.generate import snake_case
+from kproxy.proxy.faults import Rule, Rules
+from tests.faults.making import KINDS, answer_body, ask, kind_name, request_frame, sample
+
+DATA = Path(__file__).parent / "data" / "error-responses.txt"
+LINE = re.compile(
+    r"(\d+) (\w+) (?:3\.9\.2)? ?v(\d+)-(\d+) (\(.*?\)) \| MAP (\[.*?\]) \| other (.*)"
+)
+
+OURS = {"error_message"}
+"""Where kproxy says that the error is its own."""
+UNKNOWN = {("Topics[].TopicId", "CreateTopics"), ("Topics[].TopicId", "DescribeTopicPartitions")}
+
+
+class Kafkas(NamedTuple):
+    """What Kafka does in one version."""
+
+    codes: tuple[str, ...]
+    echoes: list[str]
+    other: dict[str, Any]
+
+
+def oracle() -> dict[tuple[int, int], Kafkas]:
+    """(api key, version) → what Kafka does; the newest release that knows it has the last word."""
+    found: dict[tuple[int, int], Kafkas] = {}
+    for line in DATA.read_text().splitlines():
+        match = LINE.match(line)
+        if match is None:
+            assert "EXC" in line, line
+            continue
+        key, _, first, last, codes, echoes, other = match.groups()
+        for version in range(int(first), int(last) + 1):
+            found[int(key), version] = Kafkas(
+                literal_eval(codes), literal_eval(echoes), json.loads(other)
+            )
+    return found
+
+
+ORACLE = oracle()
+
+
+def values(body: Any, path: str) -> list[Any]:
+    """The values at a path such as `Topics[].Partitions[].ErrorCode`."""
+    found = [body]
+    for part in path.split("."):
+        name = snake_case(part.removesuffix("[]"))
+        below = [getattr(one, name) for one in found if one is not None]
+        found = [one for each in below for one in each or ()] if part.endswith("[]") else below
+    return found
+
+
+def codes(value: Any, fields: tuple[schema.Field, ...], path: str = "") -> Iterator[str]:
+    """The paths of the fields that hold the error's code."""
+    for field in fields:
+        below = getattr(value, field.name)
+        here = f"{path}.{field.name}" if path else field.name
+        if field.type == "int16" and field.name.endswith("error_code") and below == -1:
+            yield here
+        for one in (below if isinstance(below, list) else [below]) if field.fields else ():
+            if one is not None:
+                yield from codes(one, field.fields, here)
+
+
+def test_the_oracle_knows_every_version() -> None:
+    # Of WriteTxnMarkers and others the newer release alone is enough.
+    missing = [kind for kind in KINDS if kind not in ORACLE]
+    assert missing == [(6, version) for version in ()]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=kind_name)
+def test_an_error_response_is_kafkas(kind: tuple[int, int]) -> None:
+    api_key, version = kind
+    kafkas, name = ORACLE[kind], schema.api_name(api_key)
+    rules = Rules([Rule(api=name, error="UNKNOWN_SERVER_ERROR", phase="before")])
+    request = sample(api_key, version)
+    if name == "Produce":
+        request.acks = -1
+    verdict = ask(rules, request_frame(api_key, version, request))
+    if name == "DescribeLogDirs" and version < 3:
+        return  # Kafka has no way to say it: see test_errors
+    if name == "Metadata" and version < 13:
+        return  # made of the broker's response, which names brokers: see test_errors
+    body = answer_body(verdict, api_key, version)
+    message = schema.message(api_key, schema.RESPONSE)
+    assert message is not None
+    expected = {".".join(map(snake_case, p.replace("[]", "").split("."))) for p in kafkas.codes}
+    assert set(codes(body, message.fields)) == expected
+    for echo in kafkas.echoes:
+        asked, _, answered = echo.partition(" -> ")
+        assert sorted(set(map(str, values(request, asked)))) == sorted(
+            set(map(str, values(body, answered)))
+        ), echo
+    for path, value in kafkas.other.items():
+        check_other(name, path, value, body)
+
+
+def check_other(name: str, path: str, value: Any, body: Any) -> None:
+    """What Kafka sets beside the code, we set."""
+    field = snake_case(path.rsplit(".", 1)[-1])
+    if field in OURS or field in ("resource_type", "user", "topic_name"):
+        return  # the first is our own; the others echo the request, and the oracle's was another
+    for ours in values(body, path):
+        if isinstance(ours, bytes):
+            ours = ours.decode()
+        elif hasattr(ours, "hex") and not isinstance(ours, float):
+            ours = ours.hex
+        if value is None and ours in ([], ""):
+            continue  # Fetch of 3.9.2 has null records where 4.4.0 has empty ones
+        assert ours == value, (name, path)
