@@ -20,7 +20,7 @@ from kproxy.proxy.verdicts import RequestContext, RequestVerdict, ResponseVerdic
 NOW = 1_700_000_000_000_000_000
 KINDS = sorted(schema.known_versions())
 """Every (api key, version)."""
-LATEST = {key: version for key, version in KINDS}
+LATEST = dict(KINDS)
 TOPIC_IDS = {name: uuid.UUID(int=1000 + number) for number, name in enumerate(("a", "b", "c"))}
 TOPIC_NAMES = {value.bytes: name for name, value in TOPIC_IDS.items()}
 BROKERS = {1: ("one.example", 9092), 2: ("two.example", 9092), 3: ("three.example", 9092)}

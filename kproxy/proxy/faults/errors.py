@@ -32,12 +32,12 @@ LEVELS = (REQUEST, TOPIC, PARTITION)
 _DEEPER_TOO: dict[str, range] = {
     "Fetch": range(7, 13),
     "Metadata": range(13, 14),
-    "LeaderAndIsr": range(0, 8),
-    "StopReplica": range(0, 5),
+    "LeaderAndIsr": range(8),
+    "StopReplica": range(5),
     "ElectLeaders": range(1, 3),
-    "AlterPartitionReassignments": range(0, 2),
-    "ListPartitionReassignments": range(0, 1),
-    "DescribeUserScramCredentials": range(0, 1),
+    "AlterPartitionReassignments": range(2),
+    "ListPartitionReassignments": range(1),
+    "DescribeUserScramCredentials": range(1),
 }
 """Versions whose error response has, beside the code at its top, an element for each item."""
 

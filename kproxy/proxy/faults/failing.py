@@ -32,13 +32,7 @@ FETCHES = (FETCH, 78)
 """Fetch and ShareFetch: a response says nothing of a partition that has nothing new."""
 
 _READS = frozenset(
-    ("Fetch", "ListOffsets", "Metadata", "OffsetFetch", "FindCoordinator", "DescribeGroups")
-    + ("OffsetForLeaderEpoch", "DescribeAcls", "DescribeConfigs", "DescribeLogDirs")
-    + ("DescribeDelegationToken", "ListPartitionReassignments", "DescribeClientQuotas")
-    + ("DescribeUserScramCredentials", "DescribeQuorum", "DescribeCluster", "DescribeProducers")
-    + ("DescribeTransactions", "ConsumerGroupDescribe", "DescribeTopicPartitions")
-    + ("ShareGroupDescribe", "ShareFetch", "StreamsGroupDescribe", "DescribeShareGroupOffsets")
-    + ("ReadShareGroupState", "ReadShareGroupStateSummary", "FetchSnapshot")
+    ["Fetch", "ListOffsets", "Metadata", "OffsetFetch", "FindCoordinator", "OffsetForLeaderEpoch", "FetchSnapshot", "DescribeGroups", "DescribeAcls", "DescribeConfigs", "DescribeLogDirs", "DescribeDelegationToken", "DescribeClientQuotas", "DescribeUserScramCredentials", "DescribeQuorum", "DescribeCluster", "DescribeProducers", "DescribeTransactions", "DescribeTopicPartitions", "DescribeShareGroupOffsets", "ConsumerGroupDescribe", "ShareGroupDescribe", "StreamsGroupDescribe", "ListPartitionReassignments", "ShareFetch", "ReadShareGroupState", "ReadShareGroupStateSummary"]
 )
 """APIs that change nothing at the broker (or, ShareFetch, what cannot be told from reading)."""
 _BROKER_NEEDED = frozenset(("Metadata", "DescribeLogDirs"))
@@ -126,7 +120,8 @@ def _at_once(request: Request) -> bytes:
 def _cut(hit: Hit, failure: Failure, items: list[Item]) -> Plan:
     """Take the items out of the request, and put their errors into the broker's response."""
     view = hit.view
-    assert view.request is not None and view.shape is not None
+    assert view.request is not None
+    assert view.shape is not None
     kept = without(view.shape, view.request.body, _picker(failure, items))
     request = Request(view.request.header, kept, view.request.trailing)
     verdict = RequestVerdict(frames=(codec.encode_request(request),))

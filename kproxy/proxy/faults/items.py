@@ -1,9 +1,9 @@
 """What a request asks for, item by item, and where the response speaks of the same item.
 
 A request names topics, partitions, groups and other things in nested arrays, and its response has
-an element for each. `CHAINS` says which arrays belong together; with it one piece of code matches
-rules against any API, makes an error response to any request, takes items out of a request and
-finds them in a response::
+an element for each. `chains.txt` says which arrays belong together; with it one piece of code
+matches rules against any API, makes an error response to any request, takes items out of a request
+and finds them in a response::
 
     Produce   topic_data[] . partition_data[]            the request's chain
                   │ topic        │ partition             the keys of an item
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -25,135 +26,6 @@ import attrs
 
 from kproxy.protocol import messages, schema
 from kproxy.protocol.schema import NO_UUID
-
-_PARTITIONS = "topics(topic=name topic_id)/partitions(partition=partition_index)"
-_NAMED_PARTITIONS = "topics(topic=topic_name)/partitions(partition=partition_index)"
-_INDEXES = "topics(topic=name topic_id)/partition_indexes(partition=.)"
-_STATES = "topics(topic_id)/partitions(partition) > results(topic_id)/partitions(partition)"
-_STOPPED = "partition_errors(topic=topic_name partition=partition_index)"
-_CONFIGS = "resources(resource_type resource_name) > responses(resource_type resource_name)"
-_GROUPS = "group_ids(group=.) > groups(group=group_id)"
-_SHARED = "topics(topic_id)/partitions(partition=partition_index)"
-
-CHAINS: dict[str, tuple[str, ...]] = {
-    "Produce": (
-        "topic_data(topic=name topic_id)/partition_data(partition=index)"
-        " > responses(topic=name topic_id)/partition_responses(partition=index)",
-    ),
-    "Fetch": (
-        "topics(topic topic_id)/partitions(partition)"
-        " > responses(topic topic_id)/partitions(partition=partition_index)",
-    ),
-    "ListOffsets": (f"{_PARTITIONS} > {_PARTITIONS}",),
-    "Metadata": (f"topics(topic=name topic_id) > {_PARTITIONS}",),
-    "LeaderAndIsr": (
-        f"ungrouped_partition_states(topic=topic_name partition=partition_index) > {_STOPPED}",
-        f"topic_states(topic=topic_name)/partition_states(partition=partition_index) > {_STOPPED}",
-        "topic_states(topic=topic_name topic_id)/partition_states(partition=partition_index)"
-        " > topics(topic_id)/partition_errors(partition=partition_index)",
-    ),
-    "StopReplica": (
-        f"ungrouped_partitions(topic=topic_name partition=partition_index) > {_STOPPED}",
-        f"topics(topic=name)/partition_indexes(partition=.) > {_STOPPED}",
-        f"topic_states(topic=topic_name)/partition_states(partition=partition_index) > {_STOPPED}",
-    ),
-    "OffsetCommit": (f"{_PARTITIONS} > {_PARTITIONS}",),
-    "OffsetFetch": (
-        f"{_INDEXES} > {_PARTITIONS}",
-        f"groups(group=group_id)/{_INDEXES} > groups(group=group_id)/{_PARTITIONS}",
-    ),
-    "FindCoordinator": ("coordinator_keys(key=.) > coordinators(key)",),
-    "LeaveGroup": ("members(member_id group_instance_id) > members(member_id group_instance_id)",),
-    "DescribeGroups": ("groups(group=.) > groups(group=group_id)",),
-    "CreateTopics": ("topics(topic=name) > topics(topic=name)",),
-    "DeleteTopics": (
-        "topic_names(topic=.) > responses(topic=name)",
-        "topics(topic=name topic_id) > responses(topic=name topic_id)",
-    ),
-    "DeleteRecords": (f"{_PARTITIONS} > {_PARTITIONS}",),
-    "OffsetForLeaderEpoch": (
-        "topics(topic)/partitions(partition) > topics(topic)/partitions(partition)",
-    ),
-    "AddPartitionsToTxn": (
-        "v3_and_below_topics(topic=name)/partitions(partition=.)"
-        " > results_by_topic_v3_and_below(topic=name)"
-        "/results_by_partition(partition=partition_index)",
-        "transactions(transactional_id)/topics(topic=name)/partitions(partition=.)"
-        " > results_by_transaction(transactional_id)/topic_results(topic=name)"
-        "/results_by_partition(partition=partition_index)",
-    ),
-    "WriteTxnMarkers": (f"markers(producer_id)/{_INDEXES} > markers(producer_id)/{_PARTITIONS}",),
-    "TxnOffsetCommit": (f"{_PARTITIONS} > {_PARTITIONS}",),
-    "CreateAcls": ("creations() > results()",),
-    "DeleteAcls": ("filters() > filter_results()",),
-    "DescribeConfigs": (_CONFIGS.replace("responses", "results"),),
-    "AlterConfigs": (_CONFIGS,),
-    "AlterReplicaLogDirs": (
-        "dirs()/topics(topic=name)/partitions(partition=.)"
-        " > results(topic=topic_name)/partitions(partition=partition_index)",
-    ),
-    "DescribeLogDirs": ("topics(topic)/partitions(partition=.) > results()",),
-    "CreatePartitions": ("topics(topic=name) > results(topic=name)",),
-    "DeleteGroups": ("groups_names(group=.) > results(group=group_id)",),
-    "ElectLeaders": (
-        "topic_partitions(topic)/partitions(partition=.)"
-        " > replica_election_results(topic)/partition_result(partition=partition_id)",
-    ),
-    "IncrementalAlterConfigs": (_CONFIGS,),
-    "AlterPartitionReassignments": (
-        f"{_PARTITIONS} > responses(topic=name)/partitions(partition=partition_index)",
-    ),
-    "ListPartitionReassignments": (f"{_INDEXES} > {_PARTITIONS}",),
-    "OffsetDelete": (f"{_PARTITIONS} > {_PARTITIONS}",),
-    "AlterClientQuotas": ("entries(entity) > entries(entity)",),
-    "DescribeUserScramCredentials": ("users(user=name) > results(user)",),
-    "AlterUserScramCredentials": (
-        "deletions(user=name) > results(user)",
-        "upsertions(user=name) > results(user)",
-    ),
-    "Vote": (f"{_NAMED_PARTITIONS} > {_NAMED_PARTITIONS}",),
-    "BeginQuorumEpoch": (f"{_NAMED_PARTITIONS} > {_NAMED_PARTITIONS}",),
-    "EndQuorumEpoch": (f"{_NAMED_PARTITIONS} > {_NAMED_PARTITIONS}",),
-    "DescribeQuorum": (f"{_NAMED_PARTITIONS} > {_NAMED_PARTITIONS}",),
-    "AlterPartition": (
-        "topics(topic=topic_name topic_id)/partitions(partition=partition_index)"
-        " > topics(topic=topic_name topic_id)/partitions(partition=partition_index)",
-    ),
-    "UpdateFeatures": ("feature_updates(feature) > results(feature)",),
-    "FetchSnapshot": (
-        "topics(topic=name)/partitions(partition) > topics(topic=name)/partitions(partition=index)",
-    ),
-    "DescribeProducers": (f"{_INDEXES} > {_PARTITIONS}",),
-    "DescribeTransactions": (
-        "transactional_ids(transactional_id=.) > transaction_states(transactional_id)",
-    ),
-    "ConsumerGroupHeartbeat": ("subscribed_topic_names(topic=.) >",),
-    "ConsumerGroupDescribe": (_GROUPS,),
-    "AssignReplicasToDirs": (f"directories(id)/{_SHARED} > directories(id)/{_SHARED}",),
-    "DescribeTopicPartitions": (f"topics(topic=name) > {_PARTITIONS}",),
-    "ShareGroupHeartbeat": ("subscribed_topic_names(topic=.) >",),
-    "ShareGroupDescribe": (_GROUPS,),
-    "ShareFetch": (f"{_SHARED} > {_SHARED.replace('topics', 'responses')}",),
-    "ShareAcknowledge": (f"{_SHARED} > {_SHARED.replace('topics', 'responses')}",),
-    "InitializeShareGroupState": (_STATES,),
-    "ReadShareGroupState": (_STATES,),
-    "WriteShareGroupState": (_STATES,),
-    "DeleteShareGroupState": (_STATES,),
-    "ReadShareGroupStateSummary": (_STATES,),
-    "StreamsGroupDescribe": (_GROUPS,),
-    "DescribeShareGroupOffsets": (
-        "groups(group=group_id)/topics(topic=topic_name)/partitions(partition=.)"
-        " > groups(group=group_id)/topics(topic=topic_name topic_id)"
-        "/partitions(partition=partition_index)",
-    ),
-    "AlterShareGroupOffsets": (
-        f"{_NAMED_PARTITIONS} > {_NAMED_PARTITIONS.replace('topics', 'responses')}",
-    ),
-    "DeleteShareGroupOffsets": ("topics(topic=topic_name) > responses(topic=topic_name)",),
-}
-"""API → chains of "array(key=field …)/array(…)", the request's and the response's. A key that is
-its field's name stands alone, `.` is an element that is a value itself. A chain applies to the
-versions that have its arrays."""
 
 _EMPTY_IS_ALL = {("Metadata", 0), ("DescribeTopicPartitions", 0)}
 """(API, version) where an empty list of topics asks for all; null does so everywhere."""
@@ -233,6 +105,22 @@ class Shape:
 
 
 @functools.cache
+def _chains() -> dict[str, list[tuple[str, str]]]:
+    """API → the chains of its requests and of their responses, as `chains.txt` has them."""
+    path = os.path.join(os.path.dirname(__file__), "chains.txt")
+    loader: Any = __spec__.loader
+    found: dict[str, list[tuple[str, str]]] = {}
+    name = ""
+    for line in loader.get_data(path).decode("utf-8").splitlines():
+        if line.startswith("  "):
+            request, _, response = line.partition(">")
+            found.setdefault(name, []).append((request, response))
+        else:
+            name = line
+    return found
+
+
+@functools.cache
 def shape(api_key: int, api_version: int) -> Shape | None:
     """The shape of a version; None if it is unknown."""
     request = schema.message(api_key, schema.REQUEST)
@@ -242,8 +130,7 @@ def shape(api_key: int, api_version: int) -> Shape | None:
     name = schema.api_name(api_key)
     requests: list[tuple[Level, ...]] = []
     responses: tuple[Level, ...] = ()
-    for text in CHAINS.get(name, ()):
-        asked, _, answered = text.partition(">")
+    for asked, answered in _chains().get(name, ()):
         levels = _levels(asked, request, api_version)
         found = _levels(answered, response, api_version)
         if levels is not None and found is not None:

@@ -280,7 +280,9 @@ class Rules:
     ) -> tuple[bytes, ResponseVerdict]:
         """Apply the winner's change; if there is nothing to change, it has not fired."""
         rule, plan, view = decision.winner, decision.plan, decision.view
-        assert rule is not None and plan is not None and plan.change is not None
+        assert rule is not None
+        assert plan is not None
+        assert plan.change is not None
         unsure = self._unsure.get(view.context.connection, [])
         if rule in unsure:
             unsure.remove(rule)

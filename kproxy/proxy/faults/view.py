@@ -109,7 +109,7 @@ Change = Callable[[bytes], bytes | None]
 class Plan:
     """What an action does to one exchange."""
 
-    verdict: RequestVerdict = RequestVerdict()
+    verdict: RequestVerdict = attrs.field(factory=RequestVerdict)
     """Without fault ids and notes."""
     change: Change | None = None
     """What it makes of the response, where it needs to see it. It counts as done only then."""
