@@ -44,6 +44,8 @@ _DEEPER_TOO: dict[str, range] = {
 _VALUES: dict[tuple[str, str], dict[str, Any]] = {
     ("Produce", "partition_responses"): {"base_offset": -1},
     ("Fetch", "partitions"): {"high_watermark": -1, "records": b""},
+    ("ShareFetch", "partitions"): {"records": b""},
+    ("FetchSnapshot", "partitions"): {"unaligned_records": b""},
     ("OffsetFetch", "partitions"): {"committed_offset": -1},
     ("FindCoordinator", ""): {"node_id": -1, "port": -1},
     ("FindCoordinator", "coordinators"): {"node_id": -1, "port": -1},

@@ -31,10 +31,6 @@ FETCH = 1
 FETCHES = (FETCH, 78)
 """Fetch and ShareFetch: a response says nothing of a partition that has nothing new."""
 
-_READS = frozenset(
-    ["Fetch", "ListOffsets", "Metadata", "OffsetFetch", "FindCoordinator", "OffsetForLeaderEpoch", "FetchSnapshot", "DescribeGroups", "DescribeAcls", "DescribeConfigs", "DescribeLogDirs", "DescribeDelegationToken", "DescribeClientQuotas", "DescribeUserScramCredentials", "DescribeQuorum", "DescribeCluster", "DescribeProducers", "DescribeTransactions", "DescribeTopicPartitions", "DescribeShareGroupOffsets", "ConsumerGroupDescribe", "ShareGroupDescribe", "StreamsGroupDescribe", "ListPartitionReassignments", "ShareFetch", "ReadShareGroupState", "ReadShareGroupStateSummary"]
-)
-"""APIs that change nothing at the broker (or, ShareFetch, what cannot be told from reading)."""
 _BROKER_NEEDED = frozenset(("Metadata", "DescribeLogDirs"))
 """APIs whose response says what only the broker knows even where every item of it fails."""
 
@@ -83,7 +79,7 @@ def failed(hit: Hit, code: int) -> Plan | None:
     if depth == 0:
         request = view.request
         return Plan(change=lambda frame: errors.answer(failure, request, view.own_items))
-    if hit.phase == BEFORE and closed and view.shape.name not in _READS:
+    if hit.phase == BEFORE and closed and not view.shape.reads:
         return _cut(hit, failure, items)
     verdict = RequestVerdict()
     if hit.phase == BEFORE and view.api_key == FETCH:
@@ -182,11 +178,6 @@ def can_rebootstrap(api_key: int, api_version: int) -> bool:
     """Whether clients of that version know what REBOOTSTRAP_REQUIRED means."""
     known = {3: 13, codec.API_VERSIONS: 5}
     return api_version >= known.get(api_key, 1 << 15)
-
-
-def is_read(api_key: int) -> bool:
-    """Whether requests of an API change nothing at the broker."""
-    return schema.api_name(api_key) in _READS
 
 
 def level_of(api_key: int, code: int) -> str | None:

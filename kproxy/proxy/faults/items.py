@@ -77,6 +77,8 @@ class Shape:
     """The request's chains."""
     response: tuple[Level, ...]
     """The response's chain, () if it speaks of no items: the same for all of the request's."""
+    reads: bool = False
+    """Whether it changes nothing at the broker; only said of APIs that have chains."""
 
     @functools.cached_property
     def asked(self) -> frozenset[str]:
@@ -104,19 +106,27 @@ class Shape:
         return deep
 
 
+class _Api(NamedTuple):
+    """What `chains.txt` says of an API."""
+
+    reads: bool
+    chains: list[tuple[str, str]]
+    """Those of its requests and of their responses."""
+
+
 @functools.cache
-def _chains() -> dict[str, list[tuple[str, str]]]:
-    """API → the chains of its requests and of their responses, as `chains.txt` has them."""
+def _table() -> dict[str, _Api]:
     path = os.path.join(os.path.dirname(__file__), "chains.txt")
     loader: Any = __spec__.loader
-    found: dict[str, list[tuple[str, str]]] = {}
-    name = ""
+    found: dict[str, _Api] = {}
+    api = _Api(False, [])
     for line in loader.get_data(path).decode("utf-8").splitlines():
         if line.startswith("  "):
             request, _, response = line.partition(">")
-            found.setdefault(name, []).append((request, response))
-        else:
-            name = line
+            api.chains.append((request, response))
+        elif line and not line.startswith("#"):
+            name, _, word = line.partition(" ")
+            api = found[name] = _Api(word == "reads", [])
     return found
 
 
@@ -130,7 +140,8 @@ def shape(api_key: int, api_version: int) -> Shape | None:
     name = schema.api_name(api_key)
     requests: list[tuple[Level, ...]] = []
     responses: tuple[Level, ...] = ()
-    for asked, answered in _chains().get(name, ()):
+    api = _table().get(name, _Api(False, []))
+    for asked, answered in api.chains:
         levels = _levels(asked, request, api_version)
         found = _levels(answered, response, api_version)
         if levels is not None and found is not None:
@@ -141,7 +152,7 @@ def shape(api_key: int, api_version: int) -> Shape | None:
         for field in request.fields
         if api_version in field.versions and (key := _own_key(field)) is not None
     )
-    return Shape(name, api_version, own, tuple(requests), responses)
+    return Shape(name, api_version, own, tuple(requests), responses, api.reads)
 
 
 def _own_key(field: schema.Field) -> str | None:

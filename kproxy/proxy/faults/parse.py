@@ -24,9 +24,7 @@ from kproxy.proxy.faults.timing import ReadDelays
 
 _TABLE = re.compile(r"\s*\[\[\s*fault\s*\]\]\s*(#.*)?$")
 _KEY = re.compile(r"""\s*(?:\[\s*fault\s*\.\s*)?["']?(\w+)["']?\s*[]=.]""")
-_TEXTS = frozenset(
-    ["name", "api", "topic", "group", "client_id", "transactional_id", "where", "phase", "level", "error", "latency", "throttle", "slow_close", "bandwidth", "start_after", "duration"]
-)
+_TEXTS = frozenset(("name", "topic", "group", "client_id", "transactional_id", "where"))
 """Keys whose bare words are text even where they look like something else: a topic 2024."""
 
 

@@ -26,7 +26,6 @@ from kproxy.exchange.entries import Note
 from kproxy.protocol import codec
 from kproxy.proxy.faults import sessions
 from kproxy.proxy.faults.errors import PARTITION, TOPIC
-from kproxy.proxy.faults.failing import is_read
 from kproxy.proxy.faults.items import elements
 from kproxy.proxy.faults.match import Match
 from kproxy.proxy.faults.parse import rule_from_words
@@ -148,7 +147,7 @@ class Rules:
             found = view.match(rule.prepared.matcher)
             if found is Match.YES:
                 self._decide(decision, rule, rule.prepared.phase_of(view.api_key))
-            elif found is Match.MAYBE and _can_wait(rule.prepared, view.api_key):
+            elif found is Match.MAYBE and _can_wait(rule.prepared, view):
                 decision.deferred.append(rule)
         return self._verdict(decision, followed.opens)
 
@@ -423,9 +422,11 @@ class Rules:
                 self._sessions.forget(api_key)
 
 
-def _can_wait(prepared: Prepared, api_key: int) -> bool:
+def _can_wait(prepared: Prepared, view: RequestView) -> bool:
     """Whether a rule can still do its work when the response has come."""
-    return prepared.phase_of(api_key) == AFTER or (prepared.key == "error" and is_read(api_key))
+    if prepared.phase_of(view.api_key) == AFTER:
+        return True
+    return prepared.key == "error" and view.shape is not None and view.shape.reads
 
 
 def _account(decision: _Decision, rule: Active, phase: str, **what: Any) -> None:
