@@ -19,6 +19,7 @@ from typing import Protocol
 
 import attrs
 
+from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import Note
 from kproxy.proxy.actions import Address
 
@@ -98,8 +99,8 @@ class RequestContext:
     node_id: int | None
     client_address: str
     received_ns: int
-    topic_names: Mapping[bytes, str] = attrs.field(factory=dict)
-    """Of the topic ids (16 bytes) that responses have shown so far, on any connection."""
+    topic_names: TopicNames = attrs.field(factory=TopicNames)
+    """Of topic ids, as far as responses have told them, on any connection."""
     brokers: Mapping[int, Address] = attrs.field(factory=dict)
     """The brokers' own addresses by node id, as far as responses have named them."""
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Mapping
 from typing import Any
 
+from kproxy.exchange.entities import TopicNames
 from kproxy.protocol import codec, messages, schema
 from kproxy.protocol.codec import Request, Response
+from kproxy.protocol.plain import uuid_text
 from kproxy.protocol.schema import Layout, Slot
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.verdicts import RequestContext, RequestVerdict, ResponseVerdict
@@ -22,7 +23,9 @@ KINDS = sorted(schema.known_versions())
 """Every (api key, version)."""
 LATEST = dict(KINDS)
 TOPIC_IDS = {name: uuid.UUID(int=1000 + number) for number, name in enumerate(("a", "b", "c"))}
-TOPIC_NAMES = {value.bytes: name for name, value in TOPIC_IDS.items()}
+TOPIC_NAMES = TopicNames()
+for _name, _value in TOPIC_IDS.items():
+    TOPIC_NAMES.note({"topic_id": uuid_text(_value), "topic": _name})
 BROKERS = {1: ("one.example", 9092), 2: ("two.example", 9092), 3: ("three.example", 9092)}
 
 
@@ -102,7 +105,7 @@ def context(
     connection: int = 1,
     number: int = 1,
     node_id: int | None = 1,
-    topic_names: Mapping[bytes, str] = TOPIC_NAMES,
+    topic_names: TopicNames = TOPIC_NAMES,
 ) -> RequestContext:
     """Where a request comes from."""
     return RequestContext(connection, number, node_id, "127.0.0.1:5000", NOW, topic_names, BROKERS)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import strategies as st
 
 from kproxy.protocol import codec, messages, schema
+from kproxy.protocol.plain import uuid_text
 from kproxy.proxy.faults import Rule, Rules, errors
 from kproxy.proxy.faults.errors import Failure
 from kproxy.proxy.faults.items import elements, items, own_keys, shape
@@ -64,7 +65,8 @@ def named(api_key: int, version: int) -> Any:
     for item in items(known, body):
         topic_id = item.keys.get("topic_id")
         if topic_id is not None:
-            TOPIC_NAMES[topic_id.bytes] = item.keys.get("topic") or f"t{topic_id.int}"
+            name = item.keys.get("topic") or f"t{topic_id.int}"
+            TOPIC_NAMES.note({"topic_id": uuid_text(topic_id), "topic": name})
     return body
 
 
@@ -97,7 +99,7 @@ def outcome(verdict: RequestVerdict | None, api_key: int, version: int, frame: b
 
 def topic_of(keys: dict[str, Any]) -> str:
     """The topic's name."""
-    return keys.get("topic") or TOPIC_NAMES[keys["topic_id"].bytes]
+    return keys.get("topic") or TOPIC_NAMES.name(keys["topic_id"])
 
 
 @pytest.mark.parametrize("phase", ["before", "after"])
@@ -217,7 +219,7 @@ def _blank(kind: tuple[int, int], body: Any, topic: str, partition: int) -> None
             keys = last.read(element)
             for level in above:
                 keys |= level.read(parent)
-            name = keys.get("topic") or TOPIC_NAMES.get(getattr(keys.get("topic_id"), "bytes", b""))
+            name = keys.get("topic") or TOPIC_NAMES.name(keys.get("topic_id"))
             if (name, keys.get("partition")) != (topic, partition):
                 kept.append(element)
         setattr(parent, last.array, kept)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
+from kproxy.exchange.filter.values import suggestion
 from kproxy.protocol import schema
+
+_SHOWN_MAX = 40
+"""Of more names than that only the one that was meant is shown."""
 
 
 def meant(word: object, allowed: Iterable[str]) -> str:
-    """Say what may have been meant by a word that is not allowed, or what is."""
+    """Say what may have been meant by a word that is not allowed, or else what is."""
     names = list(allowed)
-    by_letters = {name.casefold(): name for name in names}
-    close = difflib.get_close_matches(str(word).casefold(), by_letters, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {by_letters[close[0]]}?"
-    shown = names if len(names) <= 40 else [*names[:12], "…"]
-    return f"allowed are {', '.join(shown)}"
+    found = suggestion(str(word), names)
+    if found or len(names) > _SHOWN_MAX:
+        return found
+    return f"; it is one of {', '.join(names)}"
 
 
 def parse_apis(value: Any) -> frozenset[int]:
@@ -39,7 +40,7 @@ def _parse_api(value: Any) -> int:
             return _parse_api(int(value))
         if key is None:
             names = schema.api_names().values()
-            raise ValueError(f"{value!r} is no API of Kafka; {meant(value, names)}")
+            raise ValueError(f"{value!r} is no API of Kafka{meant(value, names)}")
         return key
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 15:
         return value

@@ -9,11 +9,13 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
+from kproxy.exchange.entities import TopicNames
+from kproxy.exchange.filter.values import Glob
 from kproxy.proxy.faults.items import Item, Keys
 
 Accepts = Callable[[Any], bool]
@@ -43,7 +45,7 @@ class Matcher:
         """The keys that the rule has."""
         return frozenset(key for key, _ in self.terms)
 
-    def match(self, item: Item, topic_names: Mapping[bytes, str]) -> Match:
+    def match(self, item: Item, topic_names: TopicNames) -> Match:
         """Whether the rule means an item."""
         found = Match.YES
         for key, accepts in self.terms:
@@ -58,14 +60,14 @@ class Matcher:
                 return Match.NO
         return found
 
-    def means(self, keys: Keys, topic_names: Mapping[bytes, str]) -> bool:
+    def means(self, keys: Keys, topic_names: TopicNames) -> bool:
         """Whether the rule means an element of a response with these keys, so far as they say."""
         return self.match(Item(keys, open=True), topic_names) is not Match.NO
 
 
-def _topic_name(keys: Keys, topic_names: Mapping[bytes, str]) -> str | None:
+def _topic_name(keys: Keys, topic_names: TopicNames) -> str | None:
     topic_id = keys.get("topic_id")
-    return None if topic_id is None else topic_names.get(topic_id.bytes)
+    return None if topic_id is None else topic_names.name(topic_id)
 
 
 def names(value: Any) -> Accepts:
@@ -74,29 +76,21 @@ def names(value: Any) -> Accepts:
     Raises:
         ValueError: it is none of these; the text says what would be.
     """
-    patterns: list[str] = []
+    exact: set[str] = set()
+    globs: list[Glob] = []
     for one in _each(value):
         if isinstance(one, bool) or not isinstance(one, str | int):
             raise ValueError(
                 f"{one!r} is not a name, a pattern such as orders-*, or a list of such"
             )
-        patterns.append(str(one))
-    if not any(set(pattern) & set("*?[") for pattern in patterns):
-        return frozenset(patterns).__contains__
-    joined = "|".join(_glob(pattern) for pattern in patterns)
-    return _search(re.compile(joined, re.DOTALL))
-
-
-def _search(pattern: re.Pattern[str]) -> Accepts:
-    def accepts(name: str) -> bool:
-        return pattern.fullmatch(name) is not None
-
-    return accepts
-
-
-def _glob(pattern: str) -> str:
-    """`*` is any text, `?` one character; all else is itself."""
-    return "".join({"*": ".*", "?": "."}.get(c, re.escape(c)) for c in pattern)
+        typed = tuple(str(one).split("*"))
+        if len(typed) > 1:
+            globs.append(Glob(typed))
+        else:
+            exact.add(str(one))
+    if not globs:
+        return frozenset(exact).__contains__
+    return lambda name: name in exact or any(glob.matches(name) for glob in globs)
 
 
 _RANGE = re.compile(r"(-?\d*)\.\.(-?\d*)")

@@ -36,7 +36,7 @@ def rule_from_words(words: Mapping[str, Any]) -> Rule:
     """
     for key in words:
         if key not in KEYS:
-            raise RuleError(f"this is no key of a rule; {meant(key, KEYS)}", str(key))
+            raise RuleError(f"this is no key of a rule{meant(key, KEYS)}", str(key))
     return Rule(**words)
 
 

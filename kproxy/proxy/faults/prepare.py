@@ -11,6 +11,8 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange.filter import Filter, Need
+from kproxy.exchange.filter import parse as parse_filter
 from kproxy.protocol import error_name, schema
 from kproxy.protocol.schema import api_name
 from kproxy.proxy.faults import damage, failing, legal
@@ -22,6 +24,9 @@ from kproxy.proxy.faults.match import ITEM_KEYS, Accepts, Matcher, names, number
 from kproxy.proxy.faults.rule import Rule, RuleError
 from kproxy.proxy.faults.timing import ReadDelays, duration_ns, positive_ns
 from kproxy.proxy.faults.trigger import Trigger
+
+_ARRIVING = (Need.CONNECTION, Need.HEADER, Need.REQUEST)
+"""What a filter can look at before there is a response."""
 
 
 @attrs.frozen
@@ -41,6 +46,7 @@ class Prepared:
     versions: Accepts | None
     client_ids: Accepts | None
     node_ids: Accepts | None
+    where: Filter | None
     matcher: Matcher
     trigger: Trigger
     warnings: tuple[str, ...]
@@ -108,12 +114,21 @@ def prepare(rule: Rule, read_delays: ReadDelays = no_recordings) -> Prepared:
         versions=_parsed(rule, "api_version", numbers),
         client_ids=_parsed(rule, "client_id", names),
         node_ids=_parsed(rule, "node_id", numbers),
+        where=_parsed(rule, "where", _parse_filter),
         matcher=Matcher(tuple((k, found[k]) for k in ITEM_KEYS if found[k] is not None)),
         trigger=_trigger(rule),
         warnings=(),
     )
     _check_reach(prepared)
     return attrs.evolve(prepared, warnings=_warnings(prepared))
+
+
+def _parse_filter(value: Any) -> Filter:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a filter")
+    found = parse_filter(value)
+    found.refuse_beyond(_ARRIVING, "a rule")
+    return found
 
 
 def _action(rule: Rule, read_delays: ReadDelays) -> tuple[str, Any]:
@@ -136,7 +151,7 @@ def _parsed(rule: Rule, key: str, parse: Callable[[Any], Any]) -> Any:
     except ValueError as error:
         text = str(error)
         if key == "error":
-            text += f"; {meant(value, legal.suggestions())}"
+            text += meant(value, legal.suggestions())
         raise RuleError(text, key) from None
 
 

@@ -48,7 +48,7 @@ class Rule:
     node_id: Numbers | None = None
     """The broker to which the connection leads."""
     where: str | None = None
-    """A filter."""
+    """A filter, such as `topic:orders-* request_bytes:1MiB..`; it sees what the request says."""
 
     probability: float | None = None
     """From 0 to 1, how likely a match is hit; 1 by default."""

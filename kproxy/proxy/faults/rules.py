@@ -67,14 +67,16 @@ class Active:
         )
 
     def means(self, view: RequestView) -> bool:
-        """Whether it means the connection and the client that a request comes from."""
+        """Whether it means the connection and the client of a request, and its filter the rest."""
         prepared, context = self.prepared, view.context
         if prepared.node_ids is not None:
             if context.node_id is None or not prepared.node_ids(context.node_id):
                 return False
-        if prepared.client_ids is None:
-            return True
-        return view.client_id is not None and prepared.client_ids(view.client_id)
+        if prepared.client_ids is not None:
+            client_id = view.arriving.client_id
+            if client_id is None or not prepared.client_ids(client_id):
+                return False
+        return prepared.where is None or prepared.where.matches(view.arriving)
 
 
 @attrs.frozen

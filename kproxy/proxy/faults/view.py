@@ -11,14 +11,12 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange.arriving import ArrivingRequest
 from kproxy.protocol import ProtocolError, codec
 from kproxy.protocol.codec import Request, Response
 from kproxy.proxy.faults.items import Item, Keys, Shape, items, own_keys, shape
 from kproxy.proxy.faults.match import Match, Matcher
 from kproxy.proxy.verdicts import RequestContext, RequestVerdict
-
-_NO_ID = (codec.CONTROLLED_SHUTDOWN, 0)
-"""The one request whose header has no client id."""
 
 
 class RequestView:
@@ -34,12 +32,18 @@ class RequestView:
         """Of a Fetch in a session: all that it asks for, not only what it changes."""
 
     @functools.cached_property
-    def client_id(self) -> str | None:
-        """As the header has it; it stands at the same place in all of them."""
-        length = int.from_bytes(self.frame[12:14], "big", signed=True)
-        if length < 0 or (self.api_key, self.api_version) == _NO_ID:
-            return None
-        return self.frame[14 : 14 + length].decode("utf-8", "surrogateescape")
+    def arriving(self) -> ArrivingRequest:
+        """What filters look at."""
+        context = self.context
+        return ArrivingRequest(
+            self.frame,
+            context.number,
+            context.connection,
+            context.node_id,
+            context.client_address,
+            context.received_ns,
+            context.topic_names,
+        )
 
     @functools.cached_property
     def request(self) -> Request | None:
