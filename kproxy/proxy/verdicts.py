@@ -53,7 +53,7 @@ class ResponseVerdict:
     bytes_per_second: int = 0
     """Leave no faster than this; 0: at once."""
     fault_ids: Sequence[int] = ()
-    """The rules that took part, beside those of the request's verdict."""
+    """The rules that took part in the exchange, those of the request's verdict among them."""
     notes: Sequence[Note] = ()
     """What to record about it, beside the notes of the request's verdict."""
 

@@ -224,7 +224,7 @@ def items(shape: Shape, body: Any) -> list[Item]:
         found += _below(shape, body, levels, own, bool(shape.open_keys))
     if shape.name == "FindCoordinator":
         found = [
-            attrs.evolve(item, keys=item.keys | _coordinator_keys(body, item.keys["key"]))
+            attrs.evolve(item, keys=item.keys | _coordinator_keys(body, item.keys.get("key", "")))
             for item in found
         ]
     return found

@@ -28,7 +28,7 @@ class RuleError(ValueError):
         return ": ".join(part for part in (self.place, self.key, self.what) if part)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class Rule:
     """A fault rule, in the words of its author; None is what they left out."""
 
@@ -91,6 +91,9 @@ class Rule:
     def words(self) -> dict[str, Any]:
         """What its author said."""
         return {key: value for key in KEYS if (value := getattr(self, key)) is not None}
+
+    def __repr__(self) -> str:
+        return f"Rule({', '.join(f'{key}={value!r}' for key, value in self.words.items())})"
 
     def __str__(self) -> str:
         return " ".join(f"{k}={_shown(v)}" for k, v in self.words.items() if k != "name")

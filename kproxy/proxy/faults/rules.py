@@ -241,6 +241,7 @@ class Rules:
         if change is None and not decision.deferred and not opens:
             if known == ResponseVerdict():
                 return verdict
+            known = attrs.evolve(known, fault_ids=tuple(decision.fault_ids))
             return attrs.evolve(verdict, response=known, respond=lambda frame, now: known)
         if change is not None and decision.winner is not None:
             self._unsure.setdefault(decision.view.context.connection, []).append(decision.winner)
@@ -260,8 +261,7 @@ class Rules:
         """Change the broker's response, and have the rules decide that could not before."""
         view = decision.view
         view.now = now
-        decision.fault_ids.clear()  # those of the request have been told
-        decision.notes.clear()
+        decision.notes.clear()  # those of the request are in its verdict
         changed = frame
         if decision.winner is not None and decision.plan is not None and decision.plan.change:
             changed, known = self._change(decision, known, frame)

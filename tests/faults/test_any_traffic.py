@@ -1,0 +1,99 @@
+"""Whatever passes, rules raise nothing, and what they send is well formed or a prefix of it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from kproxy.protocol import codec, schema
+from kproxy.proxy.faults import Rule, RuleError, Rules
+from tests.faults.making import (
+    KINDS,
+    NOW,
+    TOPIC_NAMES,
+    context,
+    kind_name,
+    request_frame,
+    response_frame,
+)
+from tests.protocol.strategies import bodies
+
+ACTIONS: list[dict[str, Any]] = [
+    {"error": "UNKNOWN_SERVER_ERROR"},
+    {"error": "UNKNOWN_SERVER_ERROR", "level": "topic"},
+    {"error": "UNKNOWN_SERVER_ERROR", "level": "partition"},
+    {"error": "UNSUPPORTED_VERSION", "topic": "*"},
+    {"error": "UNSUPPORTED_VERSION", "partition": "..0"},
+    {"throttle": "1s", "group": "*"},
+    {"latency": {"uniform": ["1ms", "2ms"]}, "topic": "topic"},
+    {"corrupt": 3},
+    {"corrupt": {"bits": 900, "fix_crc": True}},
+    {"hide_node": 1},
+    {"stale_leader": True},
+    {"move_coordinator": True},
+    {"rebootstrap": True},
+    {"max_version": {"Produce": 1}},
+    {"hide_api": [0, 1]},
+    {"disconnect": True, "transactional_id": "*"},
+    {"duplicate": True, "where": "topic:* or group:*"},
+    {"truncate": 3},
+]
+
+
+@functools.cache
+def possible(api_key: int) -> list[Rule]:
+    """The rules that an API can have."""
+    found = []
+    for words in ACTIONS:
+        for phase in ("before", "after"):
+            with contextlib.suppress(RuleError):
+                rule = Rule(api=api_key, phase=phase, **words)
+                Rules([rule])
+                found.append(rule)
+        with contextlib.suppress(RuleError):
+            Rules([Rule(api=api_key, **words)])
+            found.append(Rule(api=api_key, **words))
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=kind_name)
+@hypothesis.given(data=st.data())
+@hypothesis.settings(max_examples=4, suppress_health_check=list(hypothesis.HealthCheck))
+def test_rules_survive_any_traffic(kind: tuple[int, int], data: st.DataObject) -> None:
+    api_key, version = kind
+    rules = Rules(data.draw(st.lists(st.sampled_from(possible(api_key)), min_size=1, max_size=3)))
+    frames = {}
+    for direction in (schema.REQUEST, schema.RESPONSE):
+        message = schema.message(api_key, direction)
+        assert message is not None
+        frames[direction] = data.draw(bodies(message, version))
+    request = _damaged(data, request_frame(*kind, frames[schema.REQUEST]))
+    response = _damaged(data, response_frame(*kind, frames[schema.RESPONSE]))
+
+    verdict = rules.on_request(context(topic_names=TOPIC_NAMES), request, NOW)
+    if verdict is not None:
+        for sent in verdict.frames or ():
+            assert sent == request or codec.decode_request(sent).header.api_key == api_key
+        answers = [verdict.answer] if verdict.answer else []
+        if verdict.respond is not None:
+            answers.append(verdict.respond(response, NOW))
+        for answer in answers:
+            if answer is not None and answer.frame is not None:
+                codec.decode_response(answer.frame, api_key, version)
+    rules.closed(1)
+    for rule in rules.rules:
+        assert 0 <= rule.fired <= rule.matched
+
+
+def _damaged(data: st.DataObject, frame: bytes) -> bytes:
+    """The frame, maybe with a byte changed or its end cut off; its size and header hold."""
+    if data.draw(st.booleans()):
+        return frame
+    at = data.draw(st.integers(8, len(frame) - 1)) if len(frame) > 8 else len(frame)
+    changed = frame[:at] + data.draw(st.binary(max_size=1)) + frame[at + 1 :]
+    return (len(changed) - 4).to_bytes(4) + changed[4:]
