@@ -68,19 +68,34 @@ def failed(hit: Hit, code: int) -> Plan | None:
         return None
     text = f"{error_name(code)} made by kproxy, fault rule {hit.name!r}"
     failure = Failure(view.api_key, view.api_version, code, text, depth)
-    items = hit.items
-    closed = all(_is_placed(hit, failure, item) for item in items)
-    whole = depth == 0 or (
-        closed and len(items) == len(view.items) and view.shape.name not in _BROKER_NEEDED
-    )
-    if whole and hit.phase == BEFORE and (depth == 0 or not _in_session(view.request)):
-        answered = errors.answer(failure, view.request, view.own_items)
-        return Plan(RequestVerdict(frames=(), answer=ResponseVerdict(frame=answered)))
     if depth == 0:
-        request = view.request
-        return Plan(change=lambda frame: errors.answer(failure, request, view.own_items))
-    if hit.phase == BEFORE and closed and not view.shape.reads:
-        return _cut(hit, failure, items)
+        return _whole(hit, failure)
+    return _parts(hit, failure) if hit.items else None  # nothing is asked that could fail
+
+
+def _whole(hit: Hit, failure: Failure) -> Plan:
+    """Respond in the broker's place, or replace its response."""
+    view = hit.view
+    assert view.request is not None
+    ours = errors.answer(failure, view.request, view.own_items)
+    if hit.phase == BEFORE:
+        return Plan(RequestVerdict(frames=(), answer=ResponseVerdict(frame=ours)))
+    return Plan(change=lambda frame: ours)
+
+
+def _parts(hit: Hit, failure: Failure) -> Plan | None:
+    """Have the items fail that the rule means."""
+    view, items = hit.view, hit.items
+    assert view.request is not None
+    assert view.shape is not None
+    closed = all(_is_placed(hit, failure, item) for item in items)
+    if hit.phase == BEFORE:
+        everything = closed and len(items) == len(view.items)
+        needs_broker = view.shape.name in _BROKER_NEEDED or _in_session(view.request)
+        if everything and not needs_broker:
+            return _whole(hit, failure)
+        if not view.shape.reads:
+            return _cut(hit, failure, items) if closed else None
     verdict = RequestVerdict()
     if hit.phase == BEFORE and view.api_key == FETCH:
         verdict = RequestVerdict(frames=(_at_once(view.request),))

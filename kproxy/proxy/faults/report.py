@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kproxy.proxy.faults.rules import Active
+from kproxy.proxy.faults.active import Active
 
 
 def table(rules: Sequence[Active]) -> str:

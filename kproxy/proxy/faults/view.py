@@ -116,7 +116,12 @@ class Plan:
     verdict: RequestVerdict = attrs.field(factory=RequestVerdict)
     """Without fault ids and notes."""
     change: Change | None = None
-    """What it makes of the response, where it needs to see it. It counts as done only then."""
+    """What it makes of the response, where it needs to see it."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is done with the request; else only if the response has what it changes."""
+        return self.change is None or self.verdict.frames is not None
 
 
 @attrs.frozen

@@ -1,0 +1,204 @@
+"""What the rules decide on one exchange, and the verdicts that come of it.
+
+::
+
+    each rule that means it ─▶ consider ─▶ ordinal ─▶ trigger ─▶ action ─▶ latencies add up,
+                                                                           the first other wins
+    verdict ──▶ RequestVerdict
+    _respond ─▶ the winner's change, rules that only the response can tell ─▶ ResponseVerdict
+
+Invariants: a rule counts each match, whether or not another has won, so that what it decides is its
+own. It counts as fired, and there is a note of it, when it has had an effect: at once, or, where
+only the response shows whether there is one, then; until then its turn is taken (`unsure`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from kproxy.exchange import notes
+from kproxy.exchange.entries import Note
+from kproxy.proxy.faults.active import Active
+from kproxy.proxy.faults.items import elements
+from kproxy.proxy.faults.match import Match
+from kproxy.proxy.faults.timing import AFTER, BEFORE
+from kproxy.proxy.faults.trigger import chance
+from kproxy.proxy.faults.view import Hit, Plan, RequestView
+from kproxy.proxy.verdicts import RequestVerdict, ResponseVerdict
+
+NOTHING = ResponseVerdict()
+
+
+@attrs.define(eq=False)
+class Decision:
+    """The decision on one exchange, while it is made."""
+
+    view: RequestView
+    seed: int
+    unsure: list[Active]
+    """The connection's rules that have fired if the response to come has something to change."""
+    opened: Callable[[bytes], None] | None = None
+    """Wants to see the response, whatever is decided."""
+
+    _before_ns: int = attrs.field(default=0, init=False)
+    _after_ns: int = attrs.field(default=0, init=False)
+    _winner: Active | None = attrs.field(default=None, init=False)
+    _plan: Plan = attrs.field(factory=Plan, init=False)
+    """The winner's."""
+    _phase: str = attrs.field(default=BEFORE, init=False)
+    """In which the winner acts."""
+    _deferred: list[Active] = attrs.field(factory=list, init=False)
+    """The rules whose match the response will tell."""
+    _fault_ids: list[int] = attrs.field(factory=list, init=False)
+    _notes: list[Note] = attrs.field(factory=list, init=False)
+
+    # ── rules
+
+    def consider(self, rule: Active) -> None:
+        """Have a rule decide that means the request's connection and client."""
+        found = self.view.match(rule.prepared.matcher)
+        if found is Match.YES:
+            self._decide(rule, rule.prepared.phase_of(self.view.api_key))
+        elif found is Match.MAYBE and self._can_wait(rule):
+            self._deferred.append(rule)
+
+    def _can_wait(self, rule: Active) -> bool:
+        """Whether a rule can still do its work when the response has come."""
+        prepared, shape = rule.prepared, self.view.shape
+        if prepared.phase_of(self.view.api_key) == AFTER:
+            return True
+        return prepared.key == "error" and shape is not None and shape.reads
+
+    def _decide(self, rule: Active, phase: str) -> None:
+        """Count a match, and do what follows from it."""
+        view, prepared, trigger = self.view, rule.prepared, rule.prepared.trigger
+        ordinal = rule.match(view.now)
+        if not rule.is_due(view.now) or not trigger.hits(self.seed, rule.name, ordinal):
+            return
+        hit = Hit(
+            view,
+            rule.name,
+            prepared.value,
+            phase,
+            prepared.level_of(view.api_key),
+            prepared.matcher,
+            lambda draw: chance(self.seed, rule.name, ordinal, draw),
+        )
+        if prepared.key == "latency":
+            self._delay(rule, hit)
+        elif self._winner is None:
+            plan: Plan | None = prepared.action.do(hit)
+            if plan is not None:
+                self._winner, self._plan, self._phase = rule, plan, phase
+                rule.fired += 1
+                if plan.is_certain:
+                    self._account(rule, phase)
+                else:
+                    self.unsure.append(rule)
+
+    def _delay(self, rule: Active, hit: Hit) -> None:
+        delay_ns: int = rule.prepared.action.do(hit)
+        if hit.phase == BEFORE:
+            self._before_ns += delay_ns
+        elif hit.view.no_response:
+            return
+        else:
+            self._after_ns += delay_ns
+        rule.fired += 1
+        self._account(rule, hit.phase, delay_ms=round(delay_ns / 1e6, 3))
+
+    def _account(self, rule: Active, phase: str, **what: Any) -> None:
+        """Note that a rule has fired."""
+        context, key = self.view.context, rule.prepared.key
+        self._fault_ids.append(rule.fault_id)
+        about = rule.name, rule.fault_id, context.number, context.connection
+        note = notes.fault(self.view.now, *about, action=key, phase=phase, **what)
+        self._notes.append(note)
+
+    # ── verdicts
+
+    def verdict(self) -> RequestVerdict | None:
+        """What was decided, when all rules were considered; None: nothing."""
+        verdict = self._plan.verdict
+        if verdict.answer is not None:  # the request goes nowhere: all delays are the answer's
+            late_ns = self._before_ns + self._after_ns
+            ids = tuple(self._fault_ids)
+            answer = attrs.evolve(verdict.answer, delay_ns=late_ns, fault_ids=ids)
+            verdict = attrs.evolve(verdict, answer=answer)
+        else:
+            verdict = attrs.evolve(verdict, delay_ns=self._before_ns)
+            if not self.view.no_response and verdict.ending is None and verdict.frames != ():
+                verdict = self._with_response(verdict)
+        if verdict.respond is None and not self._fault_ids:
+            return None
+        ids, made = tuple(self._fault_ids), tuple(self._notes)
+        return attrs.evolve(verdict, fault_ids=ids, notes=made)
+
+    def _with_response(self, verdict: RequestVerdict) -> RequestVerdict:
+        """Say what becomes of the broker's response."""
+        known = self._delayed(verdict.response)
+        if self._plan.change is not None or self._deferred or self.opened is not None:
+            return attrs.evolve(verdict, response=None, respond=self._respond)
+        if known == NOTHING:
+            return verdict
+        known = attrs.evolve(known, fault_ids=tuple(self._fault_ids))
+        return attrs.evolve(verdict, response=known, respond=lambda frame, now: known)
+
+    def _delayed(self, verdict: ResponseVerdict | None) -> ResponseVerdict:
+        """A verdict on the response, with the latencies of all rules added."""
+        verdict = verdict or NOTHING
+        return attrs.evolve(verdict, delay_ns=verdict.delay_ns + self._after_ns)
+
+    # ── responses
+
+    def _respond(self, frame: bytes, now: int) -> ResponseVerdict | None:
+        """Change the broker's response, and have the rules decide that could not before."""
+        self.view.now = now
+        self._notes.clear()  # those of the request are in its verdict
+        if self.opened is not None:
+            self.opened(frame)
+        changed = None
+        if self._plan.change is not None:
+            changed = self._change(frame)
+        elif self._deferred and self._winner is None:
+            changed = self._consider_deferred(frame)
+        known = self._delayed(self._plan.verdict.response)
+        if changed is None and known == NOTHING:
+            return None
+        ids, made = tuple(self._fault_ids), tuple(self._notes)
+        return attrs.evolve(known, frame=changed, fault_ids=ids, notes=made)
+
+    def _change(self, frame: bytes) -> bytes | None:
+        """Apply the winner's change; if there is nothing to change, it has not fired."""
+        rule, change = self._winner, self._plan.change
+        assert rule is not None
+        assert change is not None
+        changed = change(frame)
+        if self._plan.is_certain:
+            return changed
+        held = rule in self.unsure  # else the counters were reset meanwhile
+        if held:
+            self.unsure.remove(rule)
+        if changed is None:
+            rule.fired -= held
+            self._plan = Plan()
+            return None
+        rule.fired += not held
+        self._account(rule, self._phase)
+        return changed
+
+    def _consider_deferred(self, frame: bytes) -> bytes | None:
+        """Have the rules decide whose match the response tells."""
+        view = self.view
+        response = view.decode_response(frame)
+        if response is None or view.shape is None:
+            return None
+        found = list(elements(response.body, view.shape.response, view.own))
+        names = view.context.topic_names
+        for rule in self._deferred:
+            if any(rule.prepared.matcher.match(item, names) is Match.YES for item in found):
+                self._decide(rule, AFTER)
+        return None if self._plan.change is None else self._change(frame)
