@@ -60,7 +60,6 @@ class Active:
             if context.node_id is None or not prepared.node_ids(context.node_id):
                 return False
         if prepared.client_ids is not None:
-            client_id = view.arriving.client_id
-            if client_id is None or not prepared.client_ids(client_id):
+            if view.client_id is None or not prepared.client_ids(view.client_id):
                 return False
         return prepared.where is None or prepared.where.matches(view.arriving)

@@ -122,35 +122,27 @@ class Decision:
 
     def verdict(self) -> RequestVerdict | None:
         """What was decided, when all rules were considered; None: nothing."""
-        verdict = self._plan.verdict
+        verdict, ids = self._plan.verdict, tuple(self._fault_ids)
+        changes: dict[str, Any] = {"fault_ids": ids, "notes": tuple(self._notes)}
         if verdict.answer is not None:  # the request goes nowhere: all delays are the answer's
             late_ns = self._before_ns + self._after_ns
-            ids = tuple(self._fault_ids)
-            answer = attrs.evolve(verdict.answer, delay_ns=late_ns, fault_ids=ids)
-            verdict = attrs.evolve(verdict, answer=answer)
-        else:
-            verdict = attrs.evolve(verdict, delay_ns=self._before_ns)
-            if not self.view.no_response and verdict.ending is None and verdict.frames != ():
-                verdict = self._with_response(verdict)
-        if verdict.respond is None and not self._fault_ids:
+            changes["answer"] = attrs.evolve(verdict.answer, delay_ns=late_ns, fault_ids=ids)
+            return attrs.evolve(verdict, **changes)
+        changes["delay_ns"] = self._before_ns
+        if not self.view.no_response and verdict.ending is None and verdict.frames != ():
+            if self._plan.change is not None or self._deferred or self.opened is not None:
+                changes |= {"response": None, "respond": self._respond}
+            elif verdict.response is not None or self._after_ns:
+                known = self._delayed(fault_ids=ids)
+                changes |= {"response": known, "respond": lambda frame, now: known}
+        if not ids and "respond" not in changes:
             return None
-        ids, made = tuple(self._fault_ids), tuple(self._notes)
-        return attrs.evolve(verdict, fault_ids=ids, notes=made)
+        return attrs.evolve(verdict, **changes)
 
-    def _with_response(self, verdict: RequestVerdict) -> RequestVerdict:
-        """Say what becomes of the broker's response."""
-        known = self._delayed(verdict.response)
-        if self._plan.change is not None or self._deferred or self.opened is not None:
-            return attrs.evolve(verdict, response=None, respond=self._respond)
-        if known == NOTHING:
-            return verdict
-        known = attrs.evolve(known, fault_ids=tuple(self._fault_ids))
-        return attrs.evolve(verdict, response=known, respond=lambda frame, now: known)
-
-    def _delayed(self, verdict: ResponseVerdict | None) -> ResponseVerdict:
-        """A verdict on the response, with the latencies of all rules added."""
-        verdict = verdict or NOTHING
-        return attrs.evolve(verdict, delay_ns=verdict.delay_ns + self._after_ns)
+    def _delayed(self, **changes: Any) -> ResponseVerdict:
+        """The winner's verdict on the response, with the latencies of all rules added."""
+        verdict = self._plan.verdict.response or NOTHING
+        return attrs.evolve(verdict, delay_ns=verdict.delay_ns + self._after_ns, **changes)
 
     # ── responses
 
@@ -165,11 +157,10 @@ class Decision:
             changed = self._change(frame)
         elif self._deferred and self._winner is None:
             changed = self._consider_deferred(frame)
-        known = self._delayed(self._plan.verdict.response)
-        if changed is None and known == NOTHING:
+        if changed is None and self._delayed() == NOTHING:
             return None
         ids, made = tuple(self._fault_ids), tuple(self._notes)
-        return attrs.evolve(known, frame=changed, fault_ids=ids, notes=made)
+        return self._delayed(frame=changed, fault_ids=ids, notes=made)
 
     def _change(self, frame: bytes) -> bytes | None:
         """Apply the winner's change; if there is nothing to change, it has not fired."""

@@ -46,6 +46,11 @@ class RequestView:
         )
 
     @functools.cached_property
+    def client_id(self) -> str | None:
+        """As its header says."""
+        return self.arriving.client_id
+
+    @functools.cached_property
     def request(self) -> Request | None:
         """The request decoded; None if that is not possible."""
         try:
@@ -84,6 +89,8 @@ class RequestView:
 
     def match(self, matcher: Matcher) -> Match:
         """Whether a rule means any of what it asks for."""
+        if not matcher.terms:
+            return Match.YES
         names = self.context.topic_names
         asked = self.items or (Item(self.own),)
         return max(matcher.match(item, names) for item in asked)
