@@ -52,6 +52,7 @@ class Cluster:
         self._nodes = Nodes(settings.nodes_max)
         self._budget = Budget(settings.held_bytes_max)
         self._rules = rules
+        self._rules_generation = 0 if rules is None else rules.generation
         self._interests = Interests(rules)
         self._topics = Topics()
         self._told: set[str] = set()
@@ -73,6 +74,7 @@ class Cluster:
     def set_rules(self, rules: Rules | None) -> None:
         """Have these rules decide from the next request of each connection on."""
         self._rules = rules
+        self._rules_generation = 0 if rules is None else rules.generation
         self._interests.rebuild(rules)
         for connection in self._connections.values():
             connection.use_rules(rules)
@@ -122,6 +124,7 @@ class Cluster:
             gate,
             self._interests,
             self._topics,
+            self._nodes.brokers,
             self._rules,
             self._budget,
             self._is_news,
@@ -164,8 +167,10 @@ class Cluster:
         connection = self._connections.get(number)
         if connection is None:
             return []
+        if self._rules is not None and self._rules.generation != self._rules_generation:
+            self.set_rules(self._rules)
         actions = connection.receive(side, data, now)
-        if connection.over or connection.delayed or connection.parked:
+        if connection.over or connection.eventful:
             return self._after(connection, actions, now)
         return actions
 

@@ -33,7 +33,7 @@ from kproxy.proxy.framer import Violation
 from kproxy.proxy.gate import AddressGate
 from kproxy.proxy.interests import Interests
 from kproxy.proxy.output import Departure, Output
-from kproxy.proxy.requests import RequestStream
+from kproxy.proxy.requests import Origin, RequestStream
 from kproxy.proxy.responses import ResponseStream
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.tokens import Tokens
@@ -46,6 +46,7 @@ _HALF_CLOSED_NS = 10_000_000_000
 _DELAYED_BYTES_MAX = 1 << 20
 """With so much delayed on its way to a side, the other side is not read."""
 _HOW = {Ending.DISCONNECT: "fault", Ending.RESET: "fault reset"}
+_FAULT = "a fault rule ended it"
 _GENTLE = ("eof", "idle", "stopped", "refused", "down", "violation", "fault")
 """The ways to end that close both sides after what was sent before; others reset them."""
 
@@ -62,6 +63,7 @@ class Connection:
         gate: AddressGate,
         interests: Interests,
         topics: Topics,
+        brokers: Mapping[int, Address],
         rules: Rules | None,
         budget: Budget,
         is_news: Callable[[str], bool],
@@ -76,9 +78,8 @@ class Connection:
         self._responses = ResponseStream(
             number, self.pending, gate, tokens, interests, topics, Share(budget)
         )
-        origin = about["node_id"], about["client_address"]
+        origin = Origin(number, about["node_id"], about["client_address"], topics.names, brokers)
         self._requests = RequestStream(
-            number,
             origin,
             settings,
             numbers,
@@ -108,6 +109,8 @@ class Connection:
         """How each side ended, the first one first."""
         self._noted = False
         self._blackholed = False
+        self._ending_due: tuple[int, Ending] | None = None
+        """When, and how, a connection ends in which nothing passes any more."""
         self.over = False
 
     @property
@@ -115,6 +118,11 @@ class Connection:
         """Whether the client waits for a response, or for the rest of one."""
         waits = bool(self.pending) or self._responses.busy or bool(self._delays[Side.CLIENT])
         return waits and not self._blackholed
+
+    @property
+    def eventful(self) -> bool:
+        """Whether it waits for listeners, or for a time."""
+        return self.delayed or self._gate.parked or self._ending_due is not None
 
     @property
     def parked(self) -> bool:
@@ -131,6 +139,8 @@ class Connection:
         """When `wake` wants to be called: something that is delayed leaves, or a broker has been
         silent for too long."""
         due = [delays.next_due_ns for delays in self._delays.values()]
+        if self._ending_due is not None:
+            due.append(self._ending_due[0])
         if not self.delayed and self._ended == [Side.CLIENT]:
             due.append(self.last_ns + _HALF_CLOSED_NS)
         return min((each for each in due if each is not None), default=None)
@@ -186,6 +196,8 @@ class Connection:
     def wake(self, now: int) -> list[Action]:
         """The time of something delayed has come."""
         actions: list[Action] = []
+        if self._ending_due is not None and self._ending_due[0] <= now:
+            return self._end(None, _HOW[self._ending_due[1]], _FAULT, now)
         silent = not self.delayed and now - self.last_ns >= _HALF_CLOSED_NS
         if silent and self._ended == [Side.CLIENT]:
             seconds = _HALF_CLOSED_NS // 1_000_000_000
@@ -319,12 +331,14 @@ class Connection:
         if departure.pieces:
             actions.append(Send(self.number, to, departure.pieces, departure.timed))
         ending = departure.ending
-        if ending is Ending.BLACKHOLE:
+        if ending is Ending.BLACKHOLE or departure.ending_delay_ns:
             self._blackholed = True
             for delays in self._delays.values():
                 delays.clear()
+            if ending is not None and ending is not Ending.BLACKHOLE:
+                self._ending_due = now + departure.ending_delay_ns, ending
         elif ending is not None:
-            actions += self._end(None, _HOW[ending], "a fault rule ended it", now)
+            actions += self._end(None, _HOW[ending], _FAULT, now)
 
     def _end(self, side: Side | None, how: str, reason: str, now: int) -> list[Action]:
         self.over = True

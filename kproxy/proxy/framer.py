@@ -137,7 +137,7 @@ class Direction(Protocol):
         """
         ...
 
-    def passes(self, partial: Partial, piece: Buffer, out: Output) -> int:
+    def passes(self, partial: Partial, piece: Buffer, now: int, out: Output) -> int:
         """Look at the next piece of a frame; return how many bytes of it may leave at once.
 
         Raises:
@@ -223,7 +223,7 @@ class Framer:
         """Give a frame its next bytes; return the offset behind them."""
         stop = min(len(data), position + partial.left)
         piece = part(data, position, stop)
-        leaving = self._direction.passes(partial, piece, out)
+        leaving = self._direction.passes(partial, piece, now, out)
         if leaving:
             out.forward(data, position, position + leaving)
         partial.add(piece, now)

@@ -34,6 +34,11 @@ class Nodes:
     generation: int = attrs.field(default=0, init=False)
     """Counts changes, so that what was worked out for an earlier state can be told from it."""
 
+    @property
+    def brokers(self) -> BrokerAddresses:
+        """Where the brokers themselves are."""
+        return BrokerAddresses(self.by_id)
+
     def learn(self, found: Iterable[BrokerAddress], now: int) -> dict[int, Address]:
         """Take addresses that a broker sent; return the brokers that have no listener yet."""
         missing: dict[int, Address] = {}
@@ -107,6 +112,22 @@ class Nodes:
     def advertised(self, host: str) -> AdvertisedAddresses:
         """Our addresses for a client that reaches us at `host`."""
         return AdvertisedAddresses(self.by_id, host)
+
+
+class BrokerAddresses(Mapping[int, Address]):
+    """node id → the address of the broker itself."""
+
+    def __init__(self, by_id: dict[int, Node]) -> None:
+        self._by_id = by_id
+
+    def __getitem__(self, node_id: int) -> Address:
+        return self._by_id[node_id].broker
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._by_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
 
 
 class AdvertisedAddresses(Mapping[int, Address]):

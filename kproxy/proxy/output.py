@@ -37,6 +37,8 @@ class Departure:
     """No faster than this; 0: at once."""
     ending: Ending | None = None
     """How the connection ends when it has left."""
+    ending_delay_ns: int = 0
+    """Nothing passes from then on, and the connection ends so much later."""
 
     @property
     def byte_count(self) -> int:
@@ -94,9 +96,11 @@ class Output:
         departures.append(held)
         self.pieces, self.timed = held.pieces, held.timed
 
-    def end(self, ending: Ending) -> None:
-        """Let the connection end when all that was added has left; what is added later does not."""
-        self._open()[-1].ending = ending
+    def end(self, ending: Ending, delay_ns: int = 0) -> None:
+        """Let the connection end when all that was added has left, or so much later; what is added
+        behind does not leave."""
+        last = self._open()[-1]
+        last.ending, last.ending_delay_ns = ending, delay_ns
         self.hold(0)
 
     def finish(self) -> list[Departure] | None:

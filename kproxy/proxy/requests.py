@@ -17,9 +17,12 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+import attrs
 
 from kproxy.exchange import facts, notes
+from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
     FAULTED,
     FRAGMENT,
@@ -40,6 +43,7 @@ from kproxy.exchange.entries import (
 )
 from kproxy.proxy import redact, versions
 from kproxy.proxy.acks import Acks
+from kproxy.proxy.actions import Address
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
 from kproxy.proxy.interests import (
@@ -66,13 +70,35 @@ _HEADER_BYTES_MAX = 70_000
 _CLIENT = Side.CLIENT
 
 
+@attrs.frozen
+class Origin:
+    """Where the requests of one connection come from, and what rules may know beside them."""
+
+    connection: int
+    node_id: int | None
+    client_address: str
+    topic_names: TopicNames
+    brokers: Mapping[int, Address]
+
+    def context(self, frame: Frame) -> RequestContext:
+        """What the bytes of a request do not say."""
+        return RequestContext(
+            self.connection,
+            frame.number,
+            self.node_id,
+            self.client_address,
+            frame.received_ns,
+            self.topic_names,
+            self.brokers,
+        )
+
+
 class RequestStream:
     """The direction from the client to the broker."""
 
     def __init__(
         self,
-        connection: int,
-        origin: tuple[int | None, str],
+        origin: Origin,
         settings: Settings,
         numbers: Iterator[int],
         pending: deque[PendingRequest],
@@ -81,8 +107,8 @@ class RequestStream:
         rules: Rules | None,
         share: Share,
     ) -> None:
-        self._connection = connection
-        self._node_id, self._client_address = origin
+        self._origin = origin
+        self._connection = origin.connection
         self._numbers = numbers
         self._pending = pending
         self._pending_max = settings.pending_requests_max
@@ -209,7 +235,7 @@ class RequestStream:
         frame.flags = RAW_SASL
         return Partial(frame, size + 4, secret=True)
 
-    def passes(self, partial: Partial, piece: Buffer, out: Output) -> int:
+    def passes(self, partial: Partial, piece: Buffer, now: int, out: Output) -> int:
         """See Direction."""
         return 0 if partial.held else len(piece)
 
@@ -237,8 +263,7 @@ class RequestStream:
             self._tokens.handshake(frame.number, frame.data)
         verdict = None
         if partial.held and self.rules is not None:
-            origin = self._connection, frame.number, self._node_id, self._client_address
-            context = RequestContext(*origin, frame.received_ns)
+            context = self._origin.context(frame)
             verdict = self.rules.on_request(context, frame.data, now)
         if verdict is None and _is_too_new(wanted):
             verdict = versions.answer_of_an_old_broker(frame.data)
@@ -261,6 +286,7 @@ class RequestStream:
         if verdict.fault_ids:
             frame.flags |= FAULTED
             frame.fault_ids = verdict.fault_ids
+        out.entries += verdict.notes
         frames = (frame.data,) if verdict.frames is None else verdict.frames
         if verdict.ending is not None:
             frames = (frames[0][: verdict.ending_bytes],) if frames else ()
@@ -270,7 +296,7 @@ class RequestStream:
             out.replace(data)
         if verdict.ending is not None:
             out.timed.append(frame)
-            out.end(verdict.ending)
+            out.end(verdict.ending, verdict.ending_delay_ns)
             self._expect(frame, verdict, ChunkTimes(frame.received_ns))
         elif frames:
             frame.change(difference(frame.data, frames[0]))
@@ -344,11 +370,7 @@ def _is_too_new(wanted: int) -> bool:
     return bool(wanted & VERSIONS) and bool(wanted & UNKNOWN)
 
 
-def _swallow(frame: bytes, now: int) -> ResponseVerdict:
-    return ResponseVerdict(dropped=True)
-
-
-_SWALLOWED = RequestVerdict(respond=_swallow)
+_SWALLOWED = RequestVerdict(response=ResponseVerdict(dropped=True))
 
 
 def _check_size(data: bytes, position: int, bytes_max: int) -> None:

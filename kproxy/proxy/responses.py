@@ -139,6 +139,7 @@ class ResponseStream:
                 out.entries.append(frame)
                 continue
             frame = self._frame(request, now, len(answer.frame))
+            out.entries += answer.notes
             frame.pieces = [answer.frame]
             frame.flags |= INJECTED
             self._leave(Held(frame, answer.frame, verdict=answer), now, out)
@@ -253,7 +254,7 @@ class ResponseStream:
     ) -> bool:
         """Whether nothing of a response may leave before it is whole."""
         self._tail = None
-        if verdict is not None and verdict.respond is not None:
+        if verdict is not None and verdict.respond is not None and verdict.response is None:
             return True
         if not wanted & ADDRESSES:
             return bool(wanted & _LOOKED_INTO)
@@ -268,10 +269,18 @@ class ResponseStream:
         frame.flags = RAW_SASL
         return Partial(frame, size + 4, secret=True)
 
-    def passes(self, partial: Partial, piece: Buffer, out: Output) -> int:
+    def passes(self, partial: Partial, piece: Buffer, now: int, out: Output) -> int:
         """See Direction."""
         if partial.held:
             return 0
+        verdict = _known(partial)
+        if verdict is not None:
+            if verdict.dropped:
+                return 0
+            arrived = partial.frame.frame_bytes - partial.left
+            if verdict.ending is not None:
+                return max(0, min(len(piece), verdict.ending_bytes - arrived))
+            out.hold(now + verdict.delay_ns, verdict.bytes_per_second)
         if self._tail is not None:
             try:
                 return self._tail.passes(piece)
@@ -301,11 +310,26 @@ class ResponseStream:
         if partial.held:
             self._complete_held(partial, now, out)
         elif tail is not None and tail.offset is not None:
-            self._leave(Held(frame, b"", tail), now, out)
+            self._leave(Held(frame, b"", tail, _known(partial)), now, out)
         else:
             if wanted & SECRET_RESPONSE:
                 partial.redact()
+            self._complete_known(frame, _known(partial), out)
+
+    def _complete_known(self, frame: Frame, verdict: ResponseVerdict | None, out: Output) -> None:
+        """A response has left as it came, or as a rule wanted before it had arrived."""
+        if verdict is None:
             self._record(frame, (), out)
+            return
+        _mark(frame, verdict, out)
+        if verdict.dropped:
+            out.entries.append(frame)
+            return
+        self._record(frame, (), out)
+        if verdict.ending is not None:
+            out.end(verdict.ending, verdict.ending_delay_ns)
+        else:
+            out.hold(0)
 
     # Responses that are whole
 
@@ -313,7 +337,9 @@ class ResponseStream:
         frame = partial.frame
         data = frame.data
         verdict = None
-        if partial.verdict is not None and partial.verdict.respond is not None:
+        if partial.verdict is not None and partial.verdict.response is not None:
+            verdict = partial.verdict.response
+        elif partial.verdict is not None and partial.verdict.respond is not None:
             verdict = partial.verdict.respond(data, now)
         wanted = self._interests[frame.api_key, frame.api_version]
         if wanted & TOPIC_IDS:
@@ -350,9 +376,7 @@ class ResponseStream:
     def _carry_out(self, held: Held, ready: Ready, verdict: ResponseVerdict, out: Output) -> None:
         """Let a response leave as a rule wants it to."""
         frame = held.frame
-        if verdict.fault_ids:
-            frame.flags |= FAULTED
-            frame.fault_ids = verdict.fault_ids
+        _mark(frame, verdict, out)
         if verdict.dropped:
             out.entries.append(frame)
             return
@@ -369,7 +393,7 @@ class ResponseStream:
             splices = rewrite.difference(frame.data, ready.sent)
         self._record(frame, splices, out)
         if verdict.ending is not None:
-            out.end(verdict.ending)
+            out.end(verdict.ending, verdict.ending_delay_ns)
         elif delayed:
             out.hold(0)
 
@@ -423,6 +447,19 @@ class ResponseStream:
             request_sent_ns=times.sent_before(now),
             request_bytes=request_bytes,
         )
+
+
+def _known(partial: Partial) -> ResponseVerdict | None:
+    """What a rule decided about a response before it had arrived."""
+    return None if partial.verdict is None else partial.verdict.response
+
+
+def _mark(frame: Frame, verdict: ResponseVerdict, out: Output) -> None:
+    """Record what a rule decided about a response."""
+    out.entries += verdict.notes
+    if verdict.fault_ids:
+        frame.flags |= FAULTED
+        frame.fault_ids = verdict.fault_ids
 
 
 def _is_ours(request: PendingRequest) -> bool:

@@ -8,10 +8,11 @@ import attrs
 import pytest
 
 from kproxy.exchange.entries import FAULTED, INJECTED, REWRITTEN, UNANSWERED, Side
+from kproxy.protocol import messages
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.verdicts import Ending, RequestContext, RequestVerdict, ResponseVerdict
-from tests.proxy.playing import BROKER, Player, end, heartbeat, heartbeat_answer, produce
+from tests.proxy.playing import BROKER, Player, end, heartbeat, heartbeat_answer, produce, request
 
 HEARTBEAT = 12
 SECOND = 1_000_000_000
@@ -24,9 +25,11 @@ class ByCorrelationId:
     verdicts: dict[int, RequestVerdict] = attrs.field(factory=dict)
     shown: list[RequestContext] = attrs.field(factory=list)
     ended: list[int] = attrs.field(factory=list)
+    generation: int = 0
+    api_key: int = HEARTBEAT
 
     def wants(self, api_key: int, api_version: int) -> bool:
-        return api_key == HEARTBEAT
+        return api_key == self.api_key
 
     def on_request(self, context: RequestContext, frame: bytes, now: int) -> RequestVerdict | None:
         self.shown.append(context)
@@ -63,13 +66,24 @@ def ours(correlation_id: int, error_code: int = 27) -> RequestVerdict:
     return RequestVerdict(frames=(), answer=response, fault_ids=(7,))
 
 
+def known(**verdict) -> RequestVerdict:
+    """The broker's response becomes this, as is known before it has arrived."""
+    return RequestVerdict(response=ResponseVerdict(fault_ids=(7,), **verdict), fault_ids=(7,))
+
+
 def changed(**verdict) -> RequestVerdict:
-    """The broker's response becomes this."""
+    """The broker's response becomes this, as is decided when it is whole."""
 
     def respond(frame: bytes, now: int) -> ResponseVerdict:
         return ResponseVerdict(fault_ids=(7,), **verdict)
 
     return RequestVerdict(respond=respond, fault_ids=(7,))
+
+
+@pytest.fixture(params=[known, changed])
+def altered(request: pytest.FixtureRequest) -> Callable[..., RequestVerdict]:
+    """Both ways to decide on a response."""
+    return request.param
 
 
 @pytest.fixture(params=["at once", "byte by byte"])
@@ -113,8 +127,8 @@ def test_while_a_request_is_held_other_connections_and_later_responses_go_on(fee
     assert play.to_client() == answers(1, 2)
 
 
-def test_a_held_response_holds_those_behind_it_and_nothing_else(feed) -> None:
-    play = player(_1=changed(delay_ns=SECOND))
+def test_a_held_response_holds_those_behind_it_and_nothing_else(feed, altered) -> None:
+    play = player(_1=altered(delay_ns=SECOND))
     play.connect(2)
     feed(play.client, heartbeats(1, 2))
     feed(play.broker, answers(1, 2))
@@ -133,9 +147,9 @@ def test_what_is_delayed_pauses_its_own_connection_and_resumes_it() -> None:
     assert play.paused == set() and len(play.to_broker()) > 2 << 20
 
 
-def test_a_rate_lets_bytes_leave_no_faster() -> None:
+def test_a_rate_lets_bytes_leave_no_faster(altered) -> None:
     size = len(answers(1))
-    play = player(_1=changed(bytes_per_second=size))
+    play = player(_1=altered(bytes_per_second=size))
     play.client(heartbeats(1, 2))
     play.broker(answers(1, 2))
     wait(play, SECOND // 2)
@@ -159,8 +173,8 @@ def test_a_dropped_request_never_arrives_and_is_recorded(feed) -> None:
     assert closing.number == request.number and closing.fault_ids == (7,)
 
 
-def test_a_dropped_response_never_arrives_and_is_recorded(feed) -> None:
-    play = player(_2=changed(dropped=True))
+def test_a_dropped_response_never_arrives_and_is_recorded(feed, altered) -> None:
+    play = player(_2=altered(dropped=True))
     feed(play.client, heartbeats(1, 2, 3))
     feed(play.broker, answers(1, 2, 3))
     assert play.to_client() == answers(1, 3)
@@ -242,8 +256,10 @@ def test_a_duplicated_request_is_answered_once(feed) -> None:
 
 
 @pytest.mark.parametrize(("ending", "abrupt"), [(Ending.DISCONNECT, False), (Ending.RESET, True)])
-def test_a_connection_ends_in_the_middle_of_a_response(ending: Ending, abrupt: bool, feed) -> None:
-    play = player(_2=changed(ending=ending, ending_bytes=6))
+def test_a_connection_ends_in_the_middle_of_a_response(
+    ending: Ending, abrupt: bool, feed, altered
+) -> None:
+    play = player(_2=altered(ending=ending, ending_bytes=6))
     feed(play.client, heartbeats(1, 2, 3))
     play.broker(answers(1, 2, 3))
     assert play.to_client() == answers(1) + answers(2)[:6]
@@ -260,6 +276,35 @@ def test_a_connection_ends_instead_of_a_request(feed) -> None:
     assert play.to_broker() == heartbeats(1) and play.closed == {1: False}
     ends = [frame for frame in play.frames(Side.BROKER) if frame.flags & UNANSWERED]
     assert sorted(frame.number for frame in ends) == [1, 2, 3]
+
+
+def test_a_connection_falls_silent_and_ends_later(altered) -> None:
+    play = player(_2=altered(ending=Ending.DISCONNECT, ending_delay_ns=SECOND))
+    play.client(heartbeats(1, 2, 3))
+    play.broker(answers(1, 2, 3))
+    assert play.to_client() == answers(1) and play.closed == {}
+    play.client(heartbeats(4))
+    assert play.to_broker() == heartbeats(1, 2, 3)
+    wait(play, SECOND)
+    assert play.closed == {1: False}
+
+
+def test_a_large_delayed_response_is_not_held_whole() -> None:
+    fetch = request(1, 4, messages.FetchRequest(), 1)
+    play = player()
+    rules = ByCorrelationId({1: known(delay_ns=SECOND)}, api_key=1)
+    play.cluster.set_rules(rules)
+    play.client(fetch)
+    size = 3 << 20
+    answer = (size + 4).to_bytes(4) + (1).to_bytes(4) + bytes(size)
+    for start in range(0, len(answer), 1 << 18):
+        if (1, Side.BROKER) in play.paused:
+            break
+        play.broker(answer[start : start + (1 << 18)])
+    assert (1, Side.BROKER) in play.paused and play.to_client() == b""
+    sent = start
+    wait(play, SECOND)
+    assert play.to_client() == answer[:sent] and play.paused == set()
 
 
 def test_a_black_hole_swallows_both_directions_until_a_side_ends() -> None:
