@@ -14,7 +14,7 @@ cancelled.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import trio
 
@@ -43,19 +43,19 @@ class Acceptor:
         self._log = log
         self._connections_max = connections_max
         self._descriptors = descriptors
-        self.refused = 0
+        self.connections_refused = 0
         """How many clients so far were too many."""
         self.listening = Listening()
         """Where clients can connect."""
         self._nursery: trio.Nursery | None = None
-        self._scopes: dict[int, list[trio.CancelScope]] = {}
-        """What ends accepting for a node."""
+        self._nodes: dict[int, tuple[trio.CancelScope, list[trio.SocketListener]]] = {}
+        """What ends accepting for a node, and its listeners."""
         self._logged: set[str] = set()
         """What was logged and is not logged again while it lasts."""
 
     async def run(
         self,
-        listeners: Sequence[trio.SocketListener],
+        listeners: list[trio.SocketListener],
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Accept clients there, and wherever `listen` opens another one, until stopped."""
@@ -98,45 +98,48 @@ class Acceptor:
         self._start(listeners, node_id)
         return listeners[0].socket.getsockname()[:2]
 
-    def _start(self, listeners: Sequence[trio.SocketListener], node_id: int | None) -> None:
+    def unlisten(self, node_id: int) -> None:
+        """Close the listeners of a node; who was accepted there stays."""
+        scope, listeners = self._nodes.pop(node_id)
+        self.listening.remove(listeners)
+        for listener in listeners:
+            listener.socket.close()
+        scope.cancel()
+
+    def _start(self, listeners: list[trio.SocketListener], node_id: int | None) -> None:
         assert self._nursery is not None, "run comes first"
         self.listening.add(listeners)
-        for listener in listeners:
-            scope = trio.CancelScope()
-            if node_id is not None:
-                self._scopes.setdefault(node_id, []).append(scope)
-            self._nursery.start_soon(self._accept, listener, node_id, scope)
+        scope = trio.CancelScope()
+        if node_id is not None:
+            self._nodes[node_id] = scope, listeners
+        self._nursery.start_soon(self._accept_all, listeners, node_id, scope)
 
-    def unlisten(self, node_id: int) -> None:
-        """Close the listeners of a node; clients that were accepted there stay."""
-        for scope in self._scopes.pop(node_id, ()):
-            scope.cancel()
-
-    async def _accept(
-        self, listener: trio.SocketListener, node_id: int | None, scope: trio.CancelScope
+    async def _accept_all(
+        self, listeners: list[trio.SocketListener], node_id: int | None, scope: trio.CancelScope
     ) -> None:
         with scope:
-            try:
-                await self._accept_for_ever(listener, node_id)
-            finally:
-                self.listening.remove(listener)
-                listener.socket.close()
+            async with trio.open_nursery() as nursery:
+                for listener in listeners:
+                    nursery.start_soon(self._accept, listener, node_id)
 
-    async def _accept_for_ever(self, listener: trio.SocketListener, node_id: int | None) -> None:
-        while True:
-            try:
-                stream = await listener.accept()
-            except OSError as error:
-                why = os.strerror(error.errno or 0).lower()
-                self._log_once("accept", f"clients must wait to be accepted: {why}")
-                await trio.sleep(_ACCEPT_AGAIN_SECONDS)
-            else:
-                self._admit(stream, node_id)
+    async def _accept(self, listener: trio.SocketListener, node_id: int | None) -> None:
+        async with listener:
+            while True:
+                try:
+                    stream = await listener.accept()
+                except OSError as error:
+                    why = os.strerror(error.errno or 0).lower()
+                    self._log_once("accept", f"clients must wait to be accepted: {why}")
+                    await trio.sleep(_ACCEPT_AGAIN_SECONDS)
+                except trio.ClosedResourceError:
+                    return
+                else:
+                    self._admit(stream, node_id)
 
     def _admit(self, stream: trio.SocketStream, node_id: int | None) -> None:
         connections_open, connections_max = self._connections_open(), self.connections_max
         if connections_open >= connections_max:
-            self.refused += 1
+            self.connections_refused += 1
             stream.socket.close()
             limit = f"{connections_max} (--connections-max, ulimit -n)"
             self._log_once("room", f"no more connections than {limit}: new ones are closed at once")

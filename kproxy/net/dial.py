@@ -48,9 +48,9 @@ async def dial(addresses: Sequence[Address], ours: Listening) -> Dialled | str:
             # ValueError and OverflowError: a host or a port that nothing can have.
             reasons.append(f"{where} {why(error)}")
             _untrace(error)
-    if loops == len(addresses):
+    if loops and loops == len(addresses):
         raise Ourselves(", ".join(reasons))
-    return ", ".join(reasons)
+    return ", ".join(reasons) or "nobody knows its address any more"
 
 
 async def dial_again(addresses: Sequence[Address], ours: Listening, hint: str) -> Dialled | str:

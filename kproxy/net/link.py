@@ -64,8 +64,10 @@ class End:
         other = self.other
         return other is None or not other.blocked
 
-    def send(self, data: bytes | memoryview, timed: Sequence[Frame | ChunkTimes]) -> None:
+    def send(self, data: bytes | memoryview, timed: Sequence[Frame | ChunkTimes]) -> bool:
         """Send now what can be sent now; `timed` have their last bytes in `data`.
+
+        Returns whether something waits then, as `blocked` does.
 
         Raises:
             OSError: the peer is gone.
@@ -73,14 +75,16 @@ class End:
         if not self._waiting:
             # The time before it: sending may wake the peer, which has answered before we go on.
             now = self.clock()
-            sent = self.transport.try_send(data)
+            transport = self.transport
+            sent = transport.try_send(data)
             if sent == len(data):
                 for times in timed:
                     times.sent_ns = now
-                return
+                return transport.wants_write
             self._waiting.append((memoryview(data)[sent:], timed))
         else:
             self._waiting.append((memoryview(data), timed))
+        return True
 
     def send_eof(self) -> None:
         """Half-close after what waits.

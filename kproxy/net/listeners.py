@@ -80,12 +80,13 @@ class Listening:
             host, port = listener.socket.getsockname()[:2]
             self._hosts.setdefault(port, []).append(_ip(host))
 
-    def remove(self, listener: trio.SocketListener) -> None:
-        """This one is about to be closed."""
-        host, port = listener.socket.getsockname()[:2]
-        self._hosts[port].remove(_ip(host))
-        if not self._hosts[port]:
-            del self._hosts[port]
+    def remove(self, listeners: Sequence[trio.SocketListener]) -> None:
+        """These, which are still open, are closed from now on."""
+        for listener in listeners:
+            host, port = listener.socket.getsockname()[:2]
+            self._hosts[port].remove(_ip(host))
+            if not self._hosts[port]:
+                del self._hosts[port]
 
     def __len__(self) -> int:
         return sum(map(len, self._hosts.values()))

@@ -48,7 +48,7 @@ _PASSING: list[_Row] = [
     (
         "kproxy_connections_max",
         _GAUGE,
-        "pump.connections_max",
+        "pump.acceptor.connections_max",
         "The most clients at once (--connections-max, or what ulimit -n allows).",
     ),
     (
@@ -60,7 +60,7 @@ _PASSING: list[_Row] = [
     (
         "kproxy_connections_refused",
         _COUNTER,
-        "pump.connections_refused",
+        "pump.acceptor.connections_refused",
         "Connections of clients that were closed at once, because there were too many.",
     ),
 ]

@@ -31,10 +31,11 @@ import trio
 
 from kproxy.exchange.entries import Side, coalesced
 from kproxy.net.accept import CONNECTIONS_MAX, Acceptor
+from kproxy.net.alarm import NEVER, Alarm
 from kproxy.net.descriptors import Descriptors
 from kproxy.net.dial import dial_again, why
 from kproxy.net.link import End, Link
-from kproxy.net.listeners import Interface, Listening
+from kproxy.net.listeners import Interface
 from kproxy.net.recorder import Recorder
 from kproxy.net.transport import SocketTransport, Transport
 from kproxy.proxy.actions import (
@@ -58,7 +59,6 @@ _LINGER_SECONDS = 0.001
 that is half the cost of waiting through trio, and holds up other tasks by no more than this."""
 _TURN_NS = 5_000_000
 """After this long other tasks get their turn, however much there is to do."""
-_NEVER = 1 << 63
 _WAKE_AGAIN_NS = 1_000_000_000
 """How long a machine is left alone whose `wake` has failed."""
 _LOOP_HINT = "give the address of a broker in --bootstrap"
@@ -84,7 +84,7 @@ class Pump:
         self._recorder = recorder
         self._clock = clock
         self._log = log
-        self._acceptor = Acceptor(
+        self.acceptor = Acceptor(
             interface,
             self._connect,
             lambda: len(self._links),
@@ -105,9 +105,7 @@ class Pump:
         """The machine's, as the alarm knows it."""
         self._quiet_until_ns = 0
         """Until then the machine is not woken: that has failed just now."""
-        self._alarm_ns = _NEVER
-        """When something is to be done that nothing arriving leads to."""
-        self._alarm = trio.CancelScope()
+        self._alarm = Alarm(clock, self._wake)
         self._nursery: trio.Nursery
         self._empty = trio.Event()
         self.draining = False
@@ -121,9 +119,9 @@ class Pump:
         """Accept and pump until cancelled, or until `drain` has ended it."""
         try:
             async with trio.open_nursery() as self._nursery:
-                await self._nursery.start(self._acceptor.run, listeners)
+                await self._nursery.start(self.acceptor.run, listeners)
                 self._nursery.start_soon(self._poll)
-                self._nursery.start_soon(self._keep_time)
+                self._nursery.start_soon(self._alarm.run)
                 task_status.started()
                 await trio.sleep_forever()
         finally:
@@ -134,7 +132,7 @@ class Pump:
     async def drain(self, seconds: float) -> None:
         """Accept no more, wait for the responses that are due, close everything, end `serve`."""
         self.draining = True
-        self._acceptor.stop()
+        self.acceptor.stop()
         with trio.move_on_after(seconds):
             while self.busy:
                 await trio.sleep(0.02)
@@ -144,21 +142,6 @@ class Pump:
                 self._empty = trio.Event()
                 await self._empty.wait()
         self._nursery.cancel_scope.cancel()
-
-    @property
-    def listening(self) -> Listening:
-        """Where clients can connect."""
-        return self._acceptor.listening
-
-    @property
-    def connections_max(self) -> int:
-        """The most clients at once: what the user wants, or what open files allow."""
-        return self._acceptor.connections_max
-
-    @property
-    def connections_refused(self) -> int:
-        """How many clients so far were too many."""
-        return self._acceptor.refused
 
     @property
     def connections_open(self) -> int:
@@ -218,7 +201,7 @@ class Pump:
             found = "nobody waits for it"
             with scope:
                 hint = _LOOP_HINT if link.node_id is None else _LOOP_HINT_NODE
-                found = await dial_again(action.addresses, self._acceptor.listening, hint)
+                found = await dial_again(action.addresses, self.acceptor.listening, hint)
             if self._links.get(number) is not link:  # it was closed meanwhile
                 if not isinstance(found, str):
                     found[0].socket.close()
@@ -249,7 +232,7 @@ class Pump:
                 for key, mask in events:
                     self._handle(key.data, mask)
                 now = self._clock()
-                if now >= self._alarm_ns:
+                if now >= self._alarm.at_ns:
                     self._wake(now)
                 if recorder.due or recorder.congested or now > let_others_run_ns:
                     break
@@ -352,13 +335,6 @@ class Pump:
 
     # Time
 
-    async def _keep_time(self) -> None:
-        """Wake the machine when nothing arrives that would do it."""
-        while True:
-            with trio.CancelScope(deadline=self._deadline()) as self._alarm:
-                await trio.sleep_forever()
-            self._wake(self._clock())
-
     def _wake(self, now: int) -> None:
         """Do what is due."""
         for number, until_ns in list(self._closing.items()):
@@ -376,18 +352,10 @@ class Pump:
     def _set_alarm(self) -> None:
         """Have the alarm go off when the first thing is due."""
         due = self._next_wake = self._machine.next_wake
-        alarm_ns = _NEVER if due is None else max(due, self._quiet_until_ns)
+        alarm_ns = NEVER if due is None else max(due, self._quiet_until_ns)
         if self._closing:
             alarm_ns = min(alarm_ns, next(iter(self._closing.values())))
-        if alarm_ns != self._alarm_ns:
-            self._alarm_ns = alarm_ns
-            self._alarm.deadline = self._deadline()
-
-    def _deadline(self) -> float:
-        """When the alarm goes off, on trio's clock."""
-        if self._alarm_ns == _NEVER:
-            return float("inf")
-        return trio.current_time() + (self._alarm_ns - self._clock()) / 1e9
+        self._alarm.set(alarm_ns)
 
     # Actions
 
@@ -415,17 +383,15 @@ class Pump:
         link = self._links.get(action.connection)
         if link is None:
             return
-        end = link.end(action.side)
+        end = link.ends[action.side] or link.end(action.side)
         pieces = action.pieces if len(action.pieces) == 1 else coalesced(action.pieces)
         try:
             for piece in pieces[:-1]:
                 end.send(piece, ())
-            end.send(pieces[-1], action.timed)
+            if end.send(pieces[-1], action.timed):
+                self._watch_both(link)
         except OSError as error:
             self._lost.append((end, error))
-            return
-        if end.blocked:
-            self._watch_both(link)
 
     def _send_eof(self, action: Eof) -> None:
         link = self._links.get(action.connection)
@@ -440,15 +406,20 @@ class Pump:
         if end.blocked:
             self._watch_both(link)
 
-    def _pause(self, action: Pause | Resume) -> None:
+    def _pause(self, action: Pause) -> None:
         link = self._links.get(action.connection)
         if link:
-            change = link.paused.add if type(action) is Pause else link.paused.discard
-            change(action.side)
+            link.paused.add(action.side)
+            self._watch_both(link)
+
+    def _resume(self, action: Resume) -> None:
+        link = self._links.get(action.connection)
+        if link:
+            link.paused.discard(action.side)
             self._watch_both(link)
 
     def _listen(self, action: Listen) -> None:
-        found = self._acceptor.listen(action.node_id, action.port)
+        found = self.acceptor.listen(action.node_id, action.port)
         now = self._clock()
         if isinstance(found, str):
             self.perform(self._machine.not_listening(action.node_id, found, now))
@@ -456,7 +427,7 @@ class Pump:
             self.perform(self._machine.listening(action.node_id, found, now))
 
     def _unlisten(self, action: Unlisten) -> None:
-        self._acceptor.unlisten(action.node_id)
+        self.acceptor.unlisten(action.node_id)
 
     def _close(self, action: Close) -> None:
         link = self._links.get(action.connection)
@@ -482,7 +453,7 @@ PERFORMERS: dict[type, Callable[[Pump, Any], None]] = {
     Send: Pump._send,
     Eof: Pump._send_eof,
     Pause: Pump._pause,
-    Resume: Pump._pause,
+    Resume: Pump._resume,
     Close: Pump._close,
     Listen: Pump._listen,
     Unlisten: Pump._unlisten,

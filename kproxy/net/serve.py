@@ -113,13 +113,13 @@ async def serve(
     await _check_bootstrap(settings.bootstrap, log)
     interface = await listeners.resolve(options.listen_host)
     bootstrap = interface.open(settings.listen_port)
-    await _warn(options, interface.loopback, log)
     clock = monotonic_clock()
     control: list[trio.SocketListener] = []
     # From before there is a recording on: a signal must not end it without completing that.
     with trio.open_signal_receiver(*_ENDING) as signals:
         try:
             await _check_loops(settings.bootstrap, bootstrap, log)
+            await _warn(options, interface.loopback, log)
             control = await _control_listeners(options)
             recording = _open_recording(options, clock(), log)
         except BaseException:
@@ -141,9 +141,10 @@ async def serve(
                 await nursery.start(until_done, pump.serve, bootstrap)
                 nursery.start_soon(until_done, recorder.run)
                 nursery.start_soon(_end_at_signals, signals, pump, nursery.cancel_scope, log)
-                if control:
+                if options.control:
                     sources = pump, cluster, recorder, recording
-                    nursery.start_soon(_control(options, control, log, *sources))
+                    run = _control(options.control[0], options, control, log, *sources)
+                    nursery.start_soon(run)
                 if stop is not None:
                     nursery.start_soon(_drain_when, stop, pump)
                 if options.discover:
@@ -171,7 +172,7 @@ async def _discover(
         pump.perform(cluster.discovered(brokers, clock()))
 
     try:
-        await discover(bootstrap, discovered, log, pump.listening)
+        await discover(bootstrap, discovered, log, pump.acceptor.listening)
     except Exception as error:
         log(f"the first look at the cluster failed {defect(error)}")
 
@@ -190,6 +191,7 @@ async def _control_listeners(options: Options) -> list[trio.SocketListener]:
 
 
 def _control(
+    host: str,
     options: Options,
     listening: Sequence[trio.SocketListener],
     log: Callable[[str], None],
@@ -200,7 +202,7 @@ def _control(
     from kproxy.net.control import Control
     from kproxy.net.metrics import Sources, exposition
 
-    host, token = options.control[0], options.control_token
+    token = options.control_token
     address = _address(_reachable(host), listening[0].socket.getsockname()[1])
     log(f"metrics: http://{address}/metrics{', for who sends the token' if token else ''}")
     routes = {"/metrics": {"GET": exposition(Sources(*sources))}}

@@ -111,6 +111,7 @@ class Network:
         self._numbers[performer] = itertools.count(1)
         if address is not None:
             performer.listen = lambda listen: self._listen(performer, address[0], listen)
+            performer.unlisten = lambda unlisten: self._unlisten(performer, unlisten.node_id)
             self.listeners[address] = performer, None
         return performer
 
@@ -151,6 +152,11 @@ class Network:
             return f"port {listen.port} is taken"
         self.listeners[address] = performer, listen.node_id
         return address
+
+    def _unlisten(self, performer: Performer, node_id: int) -> None:
+        for address, listener in list(self.listeners.items()):
+            if listener == (performer, node_id):
+                del self.listeners[address]
 
     def _connect(self, performer: Performer, dial: Dial) -> None:
         if performer.dialling.get(dial.connection) is not dial:

@@ -17,7 +17,18 @@ from kproxy.exchange.entries import Side
 from kproxy.net import pump
 from kproxy.net.descriptors import Descriptors
 from kproxy.net.transport import SocketTransport
-from kproxy.proxy.actions import Action, Address, Close, Dial, Eof, Listen, Log, Pause, Send
+from kproxy.proxy.actions import (
+    Action,
+    Address,
+    Close,
+    Dial,
+    Eof,
+    Listen,
+    Log,
+    Pause,
+    Send,
+    Unlisten,
+)
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
 from tests.net.proxied import receive_exactly, unused_port
@@ -423,7 +434,7 @@ async def test_listeners_leave_half_of_the_open_files_to_clients() -> None:
         assert len(machine.opened) == 19 and len(machine.refused) == 81
         assert "ulimit -n 80" in machine.refused[0]
         assert len(at.logs) == 2 and "ulimit -n 80 allows 20 listeners" in at.logs[0]
-        assert at.pump.connections_max == 10
+        assert at.pump.acceptor.connections_max == 10
         assert await asked(at) == RESPONSE
 
 
@@ -440,6 +451,35 @@ async def test_a_lack_of_descriptors_while_accepting_is_one_line(monkeypatch) ->
     async with pumped(Answerer(RESPONSE)) as at:
         assert await asked(at) == RESPONSE
         assert at.logs == ["clients must wait to be accepted: no buffer space available"]
+
+
+async def test_a_listener_that_is_closed_leaves_its_clients(monkeypatch) -> None:
+    class Opening(Answerer):
+        port = 0
+
+        def listening(self, node_id, address, now) -> list[Action]:
+            self.port = address[1]
+            return []
+
+    machine = Opening(RESPONSE)
+    async with pumped(machine) as at:
+        at.pump.perform([Listen(1, 0)])
+        async with await trio.open_tcp_stream("127.0.0.1", machine.port) as client:
+            await client.send_all(b"x")
+            assert await receive_exactly(client, len(RESPONSE)) == RESPONSE
+            assert len(at.pump.acceptor.listening) == 2
+            at.pump.perform([Unlisten(1)])
+            assert (
+                len(at.pump.acceptor.listening) == 1
+                and machine.port not in at.pump.acceptor.listening.ports
+            )
+            with pytest.raises(OSError, match="all attempts to connect"):
+                await trio.open_tcp_stream("127.0.0.1", machine.port)
+            await client.send_all(b"y")
+            assert await receive_exactly(client, len(RESPONSE)) == RESPONSE
+        at.pump.perform([Listen(1, machine.port)])
+        assert await asked(at) == RESPONSE
+        assert not at.logs
 
 
 async def test_a_pause_holds_until_it_is_over() -> None:

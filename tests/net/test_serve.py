@@ -84,7 +84,7 @@ async def test_an_address_that_nothing_can_have_ends_its_connections_only(
 
 
 async def test_a_defect_in_the_first_look_at_the_cluster_is_one_line(monkeypatch) -> None:
-    def discovered(self, brokers) -> None:
+    def discovered(*_: object) -> None:
         raise ZeroDivisionError("oh")
 
     monkeypatch.setattr(Cluster, "discovered", discovered)

@@ -69,9 +69,7 @@ def test_a_transport_that_does_not_is_found(
     monkeypatch.setattr(transports, "_SECONDS", 0.05)
     failed = []
     for check in CHECKS:
-        left, right = kind(), kind()
-        left.peer, right.peer = right, left
-        pair = Pair(left, right, lambda it: it.readable, lambda it: it.writable)
+        pair = transports.memory_pair(kind(), kind())
         with contextlib.suppress(Exception, pytest.fail.Exception):
             check(pair)
             continue

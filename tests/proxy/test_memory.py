@@ -10,7 +10,18 @@ import pytest
 from kproxy.exchange.entries import Frame, Side, each
 from kproxy.protocol.messages import MetadataRequest
 from kproxy.proxy import memory
-from kproxy.proxy.actions import Action, Address, Close, Dial, Eof, Pause, Resume, Send
+from kproxy.proxy.actions import (
+    Action,
+    Address,
+    Close,
+    Dial,
+    Eof,
+    Listen,
+    Pause,
+    Resume,
+    Send,
+    Unlisten,
+)
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.memory import Clock, Performer
 from kproxy.proxy.network import Network
@@ -186,3 +197,15 @@ def test_a_dial_that_is_answered_late_is_not_for_who_has_gone() -> None:
     performer.perform([Dial(1, [BROKER]), Close(1, False)])
     performer.perform([Dial(2, [BROKER])])
     assert found == [BROKER] and list(performer.links) == [2]
+
+
+def test_a_listener_that_was_closed_is_not_reached_any_more() -> None:
+    network = Network()
+    broker = network.add(Answerer(b""), BROKER)
+    broker.perform([Listen(1, 9093), Listen(2, 0)])
+    assert set(network.listeners) == {BROKER, ("broker", 9093), ("broker", 40_000)}
+    broker.perform([Unlisten(1)])
+    client = network.add(Caller())
+    client.perform(client.machine.call(1, ("broker", 9093), b""))
+    network.run()
+    assert client.machine.refused and set(network.listeners) == {BROKER, ("broker", 40_000)}
