@@ -1,0 +1,76 @@
+"""What no state models is answered as it was recorded, to requests that mean the same.
+
+::
+
+    request ─▶ its meaning ─▶ the recorded exchanges of that meaning, in order ─▶ their responses,
+                                                                                  the last for ever
+
+The meaning of a request is its body without what changes from run to run or from client to client
+(timeouts, what to include, order), and without its version: the response is encoded in the version
+that is asked for. There is no nearest one: a request that was not recorded is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from kproxy.exchange.exchange import Exchange
+from kproxy.protocol import api_name
+from kproxy.replay.call import Call
+from kproxy.replay.report import Report
+
+ADVICE = "record a run that does this"
+_VOLATILE = frozenset(
+    {
+        "timeout_ms",
+        "timeout_in_ms",
+        "include_synonyms",
+        "include_documentation",
+        "include_authorized_operations",
+        "include_topic_authorized_operations",
+        "include_cluster_authorized_operations",
+        "unknown_tags",
+    }
+)
+
+
+@attrs.define(eq=False)
+class Semantic:
+    """The exchanges that are answered so, by API; read when the API is first asked for."""
+
+    exchanges: dict[int, list[Exchange]]
+    report: Report
+    _by_meaning: dict[int, dict[Any, list[Any]]] = attrs.field(factory=dict, init=False)
+
+    def respond(self, call: Call) -> Any | None:
+        """The body of the next response to requests that mean the same; None if there is none."""
+        bodies = self._of(call.api_key).get(meaning(call.body))
+        if not bodies:
+            name = api_name(call.api_key) or f"API {call.api_key}"
+            why = "with another meaning" if self.exchanges.get(call.api_key) else "not at all"
+            what = f"{name} v{call.version} cannot be answered: it was recorded {why}"
+            self.report.add("not served", what, ADVICE)
+            return None
+        return bodies.pop(0) if len(bodies) > 1 else bodies[0]
+
+    def _of(self, api_key: int) -> dict[Any, list[Any]]:
+        found = self._by_meaning.get(api_key)
+        if found is None:
+            found = self._by_meaning[api_key] = {}
+            for exchange in self.exchanges.get(api_key, ()):
+                if exchange.request is not None and exchange.response is not None:
+                    found.setdefault(meaning(exchange.request), []).append(exchange.response)
+        return found
+
+
+def meaning(value: Any) -> Any:
+    """A message, or a part of one, as a value that compares by what it means."""
+    if isinstance(value, list | tuple):
+        return tuple(sorted((meaning(each) for each in value), key=repr))
+    names: Iterable[str] | None = getattr(type(value), "__slots__", None)
+    if names is None or not hasattr(type(value), "__field_defaults__"):
+        return value
+    return tuple((name, meaning(getattr(value, name))) for name in names if name not in _VOLATILE)
