@@ -35,6 +35,7 @@ from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Res
 from kproxy.replay import (
     classic_group,
     consumer_group,
+    creating,
     fetch,
     groups,
     metadata,
@@ -48,11 +49,13 @@ from kproxy.replay.connection import Connection, Violation, encode, token_frame
 from kproxy.replay.load import Loaded
 from kproxy.replay.report import Report
 from kproxy.replay.sasl import Refused
-from kproxy.replay.state import Handler, Settings, State, Visible
+from kproxy.replay.settings import Settings, Visible
+from kproxy.replay.state import Handler, State
 
 _BY_NAME: dict[str, Handler] = {
     **versions.HANDLERS,
     **metadata.HANDLERS,
+    **creating.HANDLERS,
     **fetch.HANDLERS,
     **produce.HANDLERS,
     **producers.HANDLERS,
@@ -253,6 +256,7 @@ class Broker:
             header.client_id or "",
             request.body,
             now,
+            frame,
         )
         self._answer(call, actions)
 
@@ -326,14 +330,15 @@ def _refusal(call: Call) -> Any | None:
 
 
 def _hold_back(state: State) -> None:
-    """Hide what is still to be produced, and the markers behind it."""
+    """Hide what is still to be produced, with the markers behind it, and what to be created."""
+    state.cluster.hold_back()
     for topic in state.check.topics:
         by_partition: dict[int, list[int]] = {}
         for expected in state.check.expected(topic):
             if expected.offset >= 0:
                 by_partition.setdefault(expected.partition, []).append(expected.offset)
         for index, offsets in by_partition.items():
-            log = state.cluster.topics[topic].partitions[index].log
+            log = state.cluster.log(topic, index)
             held = set(offsets)
             markers = [
                 each.last_offset

@@ -42,3 +42,5 @@ class Call:
     client_id: str
     body: Any
     now: int
+    frame: bytes = b""
+    """The request as it came, size prefix included."""

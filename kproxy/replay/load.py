@@ -173,10 +173,27 @@ class Loader:
         self.loaded.others.setdefault(exchange.api_key or 0, []).append(exchange)
         cluster = self.loaded.cluster
         for each in exchange.response.topics if exchange.response else ():
-            if not each.error_code:
+            if not each.error_code and not exchange.request.validate_only:
+                known = each.name in cluster.topics
                 topic = cluster.add_topic(each.name, each.topic_id)
+                topic.created = topic.created or not known
                 for index in range(max(0, each.num_partitions)):
                     cluster.add_partition(topic, index)
+        return True
+
+    def _create_partitions(self, exchange: Exchange) -> bool:
+        self.loaded.others.setdefault(exchange.api_key or 0, []).append(exchange)
+        if exchange.response is None:
+            return True
+        refused = {each.name for each in exchange.response.results if each.error_code}
+        for each in () if exchange.request.validate_only else exchange.request.topics:
+            topic = self.loaded.cluster.topics.get(each.name)
+            if each.name in refused or topic is None or not topic.partitions:
+                continue
+            if topic.partitions_first is None:
+                topic.partitions_first = len(topic.partitions)
+            for index in range(each.count):
+                self.loaded.cluster.add_partition(topic, index)
         return True
 
     def _find_coordinator(self, exchange: Exchange) -> bool:
@@ -382,6 +399,7 @@ _TAKERS: dict[str, Callable[[Loader, Exchange], bool]] = {
     "DescribeCluster": Loader._metadata,
     "DescribeTopicPartitions": Loader._metadata,
     "CreateTopics": Loader._create_topics,
+    "CreatePartitions": Loader._create_partitions,
     "FindCoordinator": Loader._find_coordinator,
     "Fetch": Loader._fetch,
     "ListOffsets": Loader._list_offsets,

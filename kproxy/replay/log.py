@@ -67,6 +67,8 @@ class PartitionLog:
         """One more than the last offset."""
         self._hidden = array("q")
         """Offsets of what is still to be produced, ascending."""
+        self._dropped = array("q")
+        """Offsets of records that were produced elsewhere, ascending: readers do not see them."""
 
     # ---- what it holds
 
@@ -76,7 +78,12 @@ class PartitionLog:
     @property
     def visible_end(self) -> int:
         """Kafka's high watermark: one more than the last offset that readers see."""
-        return self._hidden[0] if self._hidden else self.end_offset
+        if self._hidden:
+            return self._hidden[0]
+        end = self.end_offset
+        while self._is_dropped(end - 1):
+            end -= 1
+        return end
 
     @property
     def last_stable_offset(self) -> int:
@@ -186,6 +193,11 @@ class PartitionLog:
         if index < len(self._hidden) and self._hidden[index] == offset:
             del self._hidden[index]
 
+    def drop(self, offset: int) -> None:
+        """Never show the record at this offset: it was produced elsewhere this time."""
+        self.show(offset)
+        self._dropped.insert(bisect_left(self._dropped, offset), offset)
+
     # ---- reading
 
     def read(self, offset: int, end: int, bytes_max: int, at_least_one: bool) -> memoryview | bytes:
@@ -197,20 +209,23 @@ class PartitionLog:
         pieces: list[memoryview | bytes] = []
         total = 0
         while index < len(self._bases) and self._bases[index] < end:
-            run, size = self._run(index, end, bytes_max - total, at_least_one and not total)
+            first = at_least_one and not total
+            if self._is_whole(index, end):
+                run, size = self._run(index, end, bytes_max - total, first)
+                pieces.append(self._store.read(self._positions[index], size))
+            else:
+                run, size = index + 1, self._sizes[index]
+                if total + size > bytes_max and not first:
+                    break
+                pieces.append(self._what_is_left(index, end))
             if run == index:
                 break
-            if self._bases[run - 1] + self._deltas[run - 1] >= end:
-                pieces.append(self._cut(index, run, end))
-            else:
-                pieces.append(self._store.read(self._positions[index], size))
             total += size
             index = run
             if size > _JOINED_BYTES_MAX:
                 break
-        if len(pieces) == 1:
-            return pieces[0]
-        return b"".join(pieces)
+        pieces = [piece for piece in pieces if len(piece)]
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def aborted(self, offset: int, end: int) -> list[Transaction]:
         """Return the aborted transactions that a reader from `offset` to `end` must know of."""
@@ -271,7 +286,7 @@ class PartitionLog:
         """How far the batches from `index` on lie side by side: where that ends, their bytes."""
         position = self._positions[index]
         total = 0
-        while index < len(self._bases) and self._bases[index] < end:
+        while index < len(self._bases) and self._is_whole(index, end):
             size = self._sizes[index]
             if self._positions[index] != position + total:
                 break
@@ -283,21 +298,39 @@ class PartitionLog:
             index += 1
         return index, total
 
-    def _cut(self, index: int, run: int, end: int) -> bytes:
-        """The batches up to `run`, of the last only the records below `end`: a new batch."""
-        whole = b"".join(bytes(self._batch(each).raw) for each in range(index, run - 1))
-        last = self._batch(run - 1)
-        kept = [record for record in last.records if record.offset < end]
-        return whole + records.encode_batch(
+    def _is_whole(self, index: int, end: int) -> bool:
+        """Whether readers up to `end` see all of a batch."""
+        base = self._bases[index]
+        last = base + self._deltas[index]
+        if last >= end:
+            return False
+        dropped = bisect_left(self._dropped, base)
+        return dropped == len(self._dropped) or self._dropped[dropped] > last
+
+    def _is_dropped(self, offset: int) -> bool:
+        index = bisect_left(self._dropped, offset)
+        return index < len(self._dropped) and self._dropped[index] == offset
+
+    def _what_is_left(self, index: int, end: int) -> bytes:
+        """A batch as a new one, with the records that readers up to `end` see."""
+        batch = self._batch(index)
+        kept = [
+            record
+            for record in batch.records
+            if record.offset < end and not self._is_dropped(record.offset)
+        ]
+        if not kept:
+            return b""
+        return records.encode_batch(
             kept,
-            base_offset=last.offset,
-            last_offset=end - 1,
-            compression=last.compression,
-            producer_id=last.producer_id,
-            producer_epoch=last.producer_epoch,
-            base_sequence=last.base_sequence,
-            partition_leader_epoch=last.partition_leader_epoch,
-            transactional=last.transactional,
+            base_offset=batch.offset,
+            last_offset=min(batch.last_offset, end - 1),
+            compression=batch.compression,
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
+            partition_leader_epoch=batch.partition_leader_epoch,
+            transactional=batch.transactional,
         )
 
     def _make_room(self, first: int, last: int, replacing: bool) -> bool:

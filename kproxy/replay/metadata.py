@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 _UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
 _UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
 _INVALID_REQUEST = CODES["INVALID_REQUEST"]
-_TOPIC_ALREADY_EXISTS = CODES["TOPIC_ALREADY_EXISTS"]
-_POLICY_VIOLATION = CODES["POLICY_VIOLATION"]
 _GROUP, _TRANSACTION = 0, 1
 
 
@@ -162,31 +160,9 @@ def _partition(topic: Topic, index: int) -> Any:
         leader_epoch=each.leader_epoch,
         replica_nodes=each.replicas or [each.leader_id],
         isr_nodes=each.in_sync or [each.leader_id],
+        eligible_leader_replicas=[],
+        last_known_elr=[],
     )
-
-
-def create_topics(state: State, call: Call) -> Any:
-    """CreateTopics: as recorded, topic by topic; nothing is created that was not."""
-    response = messages.CreateTopicsResponse
-    recorded = {
-        each.name: each
-        for exchange in state.loaded.others.get(call.api_key, ())
-        for each in (exchange.response.topics if exchange.response else ())
-    }
-    topics = []
-    for wanted in call.body.topics:
-        found = recorded.get(wanted.name)
-        if found is None and wanted.name in state.cluster.topics:
-            text = f"Topic '{wanted.name}' already exists."
-            kind = response.CreatableTopicResult
-            found = kind(name=wanted.name, error_code=_TOPIC_ALREADY_EXISTS, error_message=text)
-        elif found is None:
-            text = f"the recording that is replayed has no topic {wanted.name!r}"
-            state.report.add("not served", f"CreateTopics: {text}")
-            kind = response.CreatableTopicResult
-            found = kind(name=wanted.name, error_code=_POLICY_VIOLATION, error_message=text)
-        topics.append(found)
-    return response(topics=topics)
 
 
 HANDLERS = {
@@ -194,5 +170,4 @@ HANDLERS = {
     "FindCoordinator": find_coordinator,
     "DescribeCluster": describe_cluster,
     "DescribeTopicPartitions": describe_topic_partitions,
-    "CreateTopics": create_topics,
 }

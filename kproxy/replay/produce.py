@@ -4,6 +4,10 @@
 
     record that was recorded      ──▶ its recorded offset; from now on visible (`--visible causal`)
     record that was not recorded  ──▶ a finding in the report; the end of the log
+
+A record without a key may have been recorded in another partition than it is produced to now, by
+the chance of its client: it is then where it was recorded, so that consumers find what they found.
+Where partitions are never compared, records go where they are produced to.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from kproxy.protocol.errors import CODES
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import Batch, encode_batch
 from kproxy.replay.call import NONE, Call
+from kproxy.replay.log import PartitionLog
+from kproxy.replay.produced import Expected, Partitions
 from kproxy.replay.topics import Partition, Topic
 
 if TYPE_CHECKING:
@@ -96,30 +102,53 @@ def _write_batch(
             del written[next(iter(written))]
     if producer is not None and batch.transactional:
         producers.begin(producer, call.now)
-        producer.partitions[key] = max(producer.partitions.get(key, -1), matched)
+        producer.partitions.setdefault(key, -1)
+        for index, recorded in matched.items():
+            known = producer.partitions.get((topic.name, index), -1)
+            producer.partitions[topic.name, index] = max(known, recorded)
     return 0, offset
 
 
-def _place(state: State, topic: Topic, partition: Partition, batch: Batch) -> tuple[int, int]:
-    """Where a batch's first record is now; and the last recorded offset that was met, or -1."""
-    log = partition.log
-    first, matched = -1, -1
+def _place(
+    state: State, topic: Topic, partition: Partition, batch: Batch
+) -> tuple[int, dict[int, int]]:
+    """Where a batch's first record is now; and the last recorded offset met, by partition."""
+    moving = state.settings.partitions is Partitions.NEVER
+    first = -1
+    matched: dict[int, int] = {}
     unplaced: list[Record] = []
     found = batch.records
     for record in found:
         expected = state.check.match(topic.name, partition.index, record)
-        if expected is None or expected.offset < 0 or expected.partition != partition.index:
+        if expected is None or expected.offset < 0:
             unplaced.append(record)
-            continue
-        log.show(expected.offset)
-        matched = max(matched, expected.offset)
-        first = expected.offset if first < 0 else first
+        elif moving and expected.partition != partition.index:
+            unplaced.append(record)
+            _log_of(state, expected).drop(expected.offset)
+            _more(state, expected)
+        else:
+            matched[expected.partition] = expected.offset
+            _log_of(state, expected).show(expected.offset)
+            if expected.partition != partition.index:
+                _more(state, expected)
+            first = expected.offset if first < 0 else first
     if unplaced:
         whole = batch.magic == 2 and len(unplaced) == len(found)
         data = batch.raw if whole else _batch_of(batch, unplaced)
-        appended = log.append(data, partition.leader_epoch)
+        appended = partition.log.append(data, partition.leader_epoch)
         first = appended if first < 0 else first
     return first, matched
+
+
+def _log_of(state: State, expected: Expected) -> PartitionLog:
+    return state.cluster.log(expected.topic, expected.partition)
+
+
+def _more(state: State, expected: Expected) -> None:
+    """More may be visible in a partition that the producer did not name."""
+    partition = state.cluster.topics[expected.topic].partitions.get(expected.partition)
+    if partition is not None:
+        state.fetches.more(state, partition)
 
 
 def _batch_of(batch: Batch, kept: list[Record]) -> bytes:

@@ -7,12 +7,14 @@
     record of a client ─────────────┘        └─▶ none: a finding with the closest one
 
 Records are compared one by one, never by batch: clients cut batches as timing has it. What counts
-is topic, partition, key, value and headers; the partition may be left out of it, since clients
-partition differently, and so may headers by name.
+is topic, partition, key, value and headers. Where a record without a key goes is the client's
+chance, so its partition does not count unless that is asked for; for another client, which
+partitions otherwise, it may be left out for all. So may headers by name.
 """
 
 from __future__ import annotations
 
+import enum
 from collections import deque
 from collections.abc import Iterable, Iterator
 
@@ -27,6 +29,15 @@ ADVICE = "if that is meant, record again: kproxy run --bootstrap BROKERS --recor
 _COMPARED_MAX = 1000
 """So many recorded records are looked at for the closest one."""
 _SHOWN_CHARACTERS = 60
+
+
+class Partitions(enum.Enum):
+    """Of which records the partition counts."""
+
+    KEYED = "keyed"
+    """Of those with a key."""
+    ALWAYS = "always"
+    NEVER = "never"
 
 
 @attrs.define(eq=False)
@@ -47,7 +58,7 @@ class ProduceCheck:
 
     loaded: Loaded
     report: Report
-    partition_ignored: bool = False
+    partitions: Partitions = Partitions.KEYED
     headers_ignored: frozenset[str] = frozenset()
     _topics: dict[str, dict[tuple, deque[Expected]]] = attrs.field(factory=dict, init=False)
 
@@ -64,13 +75,17 @@ class ProduceCheck:
 
     def match(self, topic: str, partition: int, record: Record) -> Expected | None:
         """Find the record among those that were not produced yet; tell the report if none is."""
-        same = self._of(topic).get(self._key(partition, record), ())
-        for expected in same:
-            if not expected.produced:
-                expected.produced = True
-                return expected
-        self.report.add("not recorded", self._text(topic, partition, record, bool(same)), ADVICE)
-        return None
+        same = self._of(topic).get(self._key(record), ())
+        left = [expected for expected in same if not expected.produced]
+        found = next((each for each in left if each.partition == partition), None)
+        if found is None and not self._partition_counts(record):
+            found = next(iter(left), None)
+        if found is None:
+            again = bool(same) and not left
+            self.report.add("not recorded", self._text(topic, partition, record, again), ADVICE)
+            return None
+        found.produced = True
+        return found
 
     def missing(self) -> None:
         """Tell the report of all that was recorded and is not produced."""
@@ -87,7 +102,7 @@ class ProduceCheck:
         if found is None:
             found = self._topics[topic] = {}
             for expected in self._read(topic):
-                key = self._key(expected.partition, expected.record)
+                key = self._key(expected.record)
                 found.setdefault(key, deque()).append(expected)
         return found
 
@@ -95,7 +110,7 @@ class ProduceCheck:
         for (name, index), bases in self.loaded.produced.items():
             if name != topic:
                 continue
-            log = self.loaded.cluster.topics[topic].partitions[index].log
+            log = self.loaded.cluster.log(topic, index)
             for base in sorted(set(bases)):
                 for batch in log.batches(base):
                     for record in _records(batch):
@@ -106,11 +121,16 @@ class ProduceCheck:
                 for record in _records(batch):
                     yield Expected(topic, index, -1, record)
 
-    def _key(self, partition: int, record: Record) -> tuple:
+    def _partition_counts(self, record: Record) -> bool:
+        if self.partitions is Partitions.KEYED:
+            return record.key is not None
+        return self.partitions is Partitions.ALWAYS
+
+    def _key(self, record: Record) -> tuple:
         headers = record.headers
         if self.headers_ignored:
             headers = tuple(each for each in headers if each[0] not in self.headers_ignored)
-        return None if self.partition_ignored else partition, record.key, record.value, headers
+        return record.key, record.value, headers
 
     def _text(self, topic: str, partition: int, record: Record, again: bool) -> str:
         what = f"{topic}[{partition}]: the recording does not hold this record"

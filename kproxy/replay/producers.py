@@ -201,7 +201,9 @@ def end(state: State, producer: Producer, committed: bool, now: int) -> None:
         return
     producer.state = "CompleteCommit" if committed else "CompleteAbort"
     for (name, index), rewritten in producer.partitions.items():
-        partition = state.cluster.topics[name].partitions[index]
+        partition = state.cluster.topics[name].partitions.get(index)
+        if partition is None:
+            continue
         log = partition.log
         if log.is_open(producer.producer_id):
             marker = end_transaction_marker(0, now // _MS, commit=committed, coordinator_epoch=0)

@@ -17,8 +17,10 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange.entries import Side
 from kproxy.exchange.exchange import Exchange
-from kproxy.protocol import api_name
+from kproxy.protocol import api_name, decode_request
+from kproxy.proxy import redact
 from kproxy.replay.call import Call
 from kproxy.replay.report import Report
 
@@ -47,7 +49,7 @@ class Semantic:
 
     def respond(self, call: Call) -> Any | None:
         """The body of the next response to requests that mean the same; None if there is none."""
-        bodies = self._of(call.api_key).get(meaning(call.body))
+        bodies = self._of(call.api_key).get(meaning(_without_secrets(call)))
         if not bodies:
             name = api_name(call.api_key) or f"API {call.api_key}"
             why = "with another meaning" if self.exchanges.get(call.api_key) else "not at all"
@@ -64,6 +66,15 @@ class Semantic:
                 if exchange.request is not None and exchange.response is not None:
                     found.setdefault(meaning(exchange.request), []).append(exchange.response)
         return found
+
+
+def _without_secrets(call: Call) -> Any:
+    """The request as it would have been recorded."""
+    if redact.is_sensitive(call.api_key, Side.CLIENT):
+        frame = redact.redact(call.frame, Side.CLIENT, call.api_key, call.version)
+        if frame is not None:
+            return decode_request(frame).body
+    return call.body
 
 
 def meaning(value: Any) -> Any:

@@ -6,8 +6,7 @@ a table by API name.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -21,38 +20,9 @@ from kproxy.replay.produced import ProduceCheck
 from kproxy.replay.producers import Producers
 from kproxy.replay.report import Report
 from kproxy.replay.semantic import Semantic
+from kproxy.replay.settings import Settings
 from kproxy.replay.timers import Timers
 from kproxy.replay.topics import ClusterState
-
-
-class Visible(enum.Enum):
-    """When consumers see a record that the recording has."""
-
-    ALL = "all"
-    """From the start."""
-    CAUSAL = "causal"
-    """When the client under test has produced it, if it was seen being produced."""
-
-
-@attrs.frozen
-class Settings:
-    """What a user decides about a replaying broker."""
-
-    listen_port: int = 0
-    """Port of the bootstrap listener; 0 for any. The listener of node n is at this + 1 + n."""
-    advertised_host: str | None = None
-    """The host written into responses; None for the one at which each client reached us."""
-    node_ports: Mapping[int, int] = attrs.field(factory=dict)
-    """Ports fixed by the user, by node id."""
-    visible: Visible = Visible.ALL
-    partition_ignored: bool = False
-    """Whether a record counts as the recorded one wherever in its topic it is produced."""
-    headers_ignored: frozenset[str] = frozenset()
-    """Names of record headers that are not compared."""
-    users: Mapping[str, str] = attrs.field(factory=dict)
-    """Passwords for SCRAM, by user name."""
-    request_bytes_max: int = 100 << 20
-    """The largest request; Kafka's socket.request.max.bytes."""
 
 
 @attrs.define(eq=False)
@@ -70,6 +40,8 @@ class State:
     check: ProduceCheck = attrs.field(init=False)
     ranges: dict[int, tuple[int, int]] = attrs.field(factory=dict, init=False)
     """Api key → least and greatest version that is served."""
+    created: set[str] = attrs.field(factory=set, init=False)
+    """Topics that clients have created again."""
     fetches: Fetches = attrs.field(init=False)
     groups: Groups = attrs.field(init=False)
     producers: Producers = attrs.field(init=False)
@@ -78,7 +50,7 @@ class State:
     def __attrs_post_init__(self) -> None:
         settings, loaded = self.settings, self.loaded
         self.check = ProduceCheck(
-            loaded, self.report, settings.partition_ignored, settings.headers_ignored
+            loaded, self.report, settings.partitions, settings.headers_ignored
         )
         self.fetches = Fetches()
         self.groups = Groups(loaded, self.timers, self.respond)

@@ -34,6 +34,12 @@ class Topic:
     topic_id: uuid.UUID
     internal: bool = False
     partitions: dict[int, Partition] = attrs.Factory(dict)
+    later: dict[int, Partition] = attrs.Factory(dict)
+    """Partitions that a client is still to create."""
+    created: bool = False
+    """Whether a client was seen creating it."""
+    partitions_first: int | None = None
+    """How many partitions it had before a client was seen creating more."""
 
 
 @attrs.define(eq=False)
@@ -48,6 +54,8 @@ class ClusterState:
     topics: dict[str, Topic] = attrs.Factory(dict)
     names: dict[uuid.UUID, str] = attrs.Factory(dict)
     """Every topic id that was seen; a topic that was created anew has had several."""
+    later: dict[str, Topic] = attrs.Factory(dict)
+    """Topics that a client is still to create."""
     coordinators: dict[tuple[int, str], int] = attrs.Factory(dict)
     """(key type, key) → node id, as recorded."""
 
@@ -61,6 +69,20 @@ class ClusterState:
         """A partition of the topic of this name or id."""
         topic = self.topic(name, topic_id)
         return None if topic is None else topic.partitions.get(index)
+
+    def log(self, name: str, index: int) -> PartitionLog:
+        """The log of a partition that the recording has, created already or not."""
+        topic = self.topics.get(name) or self.later[name]
+        return (topic.partitions.get(index) or topic.later[index]).log
+
+    def hold_back(self) -> None:
+        """Make it a cluster in which nothing is created yet that clients were seen creating."""
+        for topic in list(self.topics.values()):
+            for index in sorted(topic.partitions):
+                if topic.partitions_first is not None and index >= topic.partitions_first:
+                    topic.later[index] = topic.partitions.pop(index)
+            if topic.created:
+                self.later[topic.name] = self.topics.pop(topic.name)
 
     def add_topic(self, name: str, topic_id: uuid.UUID = NO_UUID) -> Topic:
         """The topic of this name, made if there is none; it takes the id if that is one."""
