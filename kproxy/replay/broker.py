@@ -144,7 +144,8 @@ class Broker:
             return self._end(connection, str(error))
         actions: list[Action] = []
         self._serve(connection, now, actions)
-        if len(connection.waiting) > _WAITING_MAX and not connection.paused:
+        alive = number in self._connections
+        if alive and len(connection.waiting) > _WAITING_MAX and not connection.paused:
             connection.paused = True
             actions.append(Pause(number))
         return actions
@@ -174,7 +175,9 @@ class Broker:
         return self._drain(now, [])
 
     def stop(self, now: int) -> list[Action]:
-        """Close every connection."""
+        """Close every connection; what was to be produced and was not is a finding now."""
+        if self._settings.visible is Visible.CAUSAL:
+            self.state.check.missing()
         return [
             action
             for connection in list(self._connections.values())
@@ -218,6 +221,8 @@ class Broker:
                 self._token(connection, frame, actions)
             else:
                 self._request(connection, frame, now, actions)
+        if connection.number not in self._connections:
+            return
         if connection.paused and len(waiting) <= _WAITING_MAX // 2:
             connection.paused = False
             actions.append(Resume(connection.number))
