@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.exchange.entries import Side
+from kproxy.exchange.entries import Buffer, Side
 from kproxy.protocol import (
     ProtocolError,
     api_key,
@@ -31,6 +31,7 @@ from kproxy.protocol import (
     is_known,
     schema,
 )
+from kproxy.proxy import rewrite
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Resume, Send
 from kproxy.replay import (
     classic_group,
@@ -49,7 +50,7 @@ from kproxy.replay.connection import Connection, Violation, encode, token_frame
 from kproxy.replay.load import Loaded
 from kproxy.replay.report import Report
 from kproxy.replay.sasl import Refused
-from kproxy.replay.settings import Settings, Visible
+from kproxy.replay.settings import Mode, Settings, Visible
 from kproxy.replay.state import Handler, State
 
 _BY_NAME: dict[str, Handler] = {
@@ -64,14 +65,23 @@ _BY_NAME: dict[str, Handler] = {
     **consumer_group.HANDLERS,
     **sasl.HANDLERS,
 }
-_ALSO_AS_RECORDED = frozenset({"DescribeTransactions"})
-"""What the state may not know, though a recording does."""
+_AS_RECORDED = frozenset({"DescribeTransactions", "CreateTopics", "CreatePartitions"})
+"""What the state answers with the help of what was recorded."""
+_ALWAYS_STATE = frozenset(
+    {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Fetch", "ListOffsets", "Produce"}
+)
+"""What is answered by the state in semantic mode too: records are found by their offsets."""
 
 SERVED = frozenset(_BY_NAME)
 """The names of the APIs that the state models."""
 HANDLERS: dict[int, Handler] = {api_key(name) or 0: each for name, each in _BY_NAME.items()}
-MODELLED = frozenset(api_key(name) or 0 for name in SERVED - _ALSO_AS_RECORDED)
-"""The api keys of which a loader need not keep the exchanges."""
+
+
+def modelled(mode: Mode) -> frozenset[int]:
+    """The api keys of which a loader need not keep the exchanges."""
+    names = SERVED - _AS_RECORDED if mode is Mode.STATE else _ALWAYS_STATE
+    return frozenset(api_key(name) or 0 for name in names)
+
 
 _PORT_MAX = 65_535
 _WAITING_MAX = 100
@@ -84,7 +94,9 @@ class Broker:
 
     def __init__(self, loaded: Loaded, settings: Settings, report: Report) -> None:
         self.state = State(loaded, settings, report)
-        self.state.ranges = versions.ranges(self.state, SERVED)
+        served = SERVED if settings.mode is Mode.STATE else _ALWAYS_STATE
+        self.state.ranges = versions.ranges(self.state, served)
+        self._handlers = {key: HANDLERS[key] for key in map(api_key, served) if key is not None}
         self._settings = settings
         self._connections: dict[int, Connection] = {}
         self._asked = False
@@ -147,7 +159,7 @@ class Broker:
         alive = number in self._connections
         if alive and len(connection.waiting) > _WAITING_MAX and not connection.paused:
             connection.paused = True
-            actions.append(Pause(number))
+            actions.append(Pause(number, Side.CLIENT))
         return actions
 
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
@@ -225,7 +237,7 @@ class Broker:
             return
         if connection.paused and len(waiting) <= _WAITING_MAX // 2:
             connection.paused = False
-            actions.append(Resume(connection.number))
+            actions.append(Resume(connection.number, Side.CLIENT))
         if connection.ended and not connection.busy and not waiting:
             actions += self._end(connection, "")
 
@@ -266,7 +278,7 @@ class Broker:
         self._answer(call, actions)
 
     def _answer(self, call: Call, actions: list[Action]) -> None:
-        handler = HANDLERS.get(call.api_key)
+        handler = self._handlers.get(call.api_key)
         body = handler(self.state, call) if handler else None
         if body is LATER:
             call.connection.busy = True
@@ -287,7 +299,21 @@ class Broker:
         except ProtocolError as error:
             actions += self._end(call.connection, f"no response to it: {error}")
             return
+        if call.api_key not in self._handlers:
+            pieces = self._with_our_addresses(call, pieces)
         actions.append(Send(call.connection.number, Side.CLIENT, pieces, []))
+
+    def _with_our_addresses(self, call: Call, pieces: list[Buffer]) -> list[Buffer]:
+        """A recorded response has the addresses of the recorded brokers."""
+        fields = rewrite.address_fields(call.api_key, call.version)
+        if fields is None:
+            return pieces
+        frame = b"".join(pieces)
+        found = rewrite.find_all(frame, call.api_key, call.version)
+        state = self.state
+        ours = {node_id: state.address(call, node_id) for node_id in state.listening}
+        known = [each for each in found if each.node_id in ours]
+        return [rewrite.apply(frame, rewrite.splices(known, ours, fields))]
 
     def _token(self, connection: Connection, frame: bytes, actions: list[Action]) -> None:
         """A SASL token after SaslHandshake v0."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange.entries import Buffer
 from kproxy.protocol import codec, schema
 from kproxy.proxy.actions import Address
 from kproxy.replay.sasl import Authentication
@@ -64,7 +65,7 @@ class Connection:
         self._partial = bytearray(data[position:])
 
 
-def encode(api_key: int, version: int, correlation_id: int, body: Any) -> list[bytes]:
+def encode(api_key: int, version: int, correlation_id: int, body: Any) -> list[Buffer]:
     """Encode a response as a frame in pieces; large ones are those of `body`, not copied.
 
     Raises:
@@ -74,7 +75,7 @@ def encode(api_key: int, version: int, correlation_id: int, body: Any) -> list[b
     if message is None:
         raise ValueError(f"no API has the key {api_key}")
     flexible = codec.response_header_version(api_key, version) == 1
-    parts: list[bytes] = [b"", correlation_id.to_bytes(4, "big", signed=True)]
+    parts: list[Buffer] = [b"", correlation_id.to_bytes(4, "big", signed=True)]
     if flexible:
         parts.append(b"\0")
     codec.encoder(message, version)(body, parts.append)
@@ -82,8 +83,8 @@ def encode(api_key: int, version: int, correlation_id: int, body: Any) -> list[b
     parts[0] = size.to_bytes(4, "big")
     if size < _LARGE_BYTES:
         return [b"".join(parts)]
-    pieces: list[bytes] = []
-    small: list[bytes] = []
+    pieces: list[Buffer] = []
+    small: list[Buffer] = []
     for part in parts:
         if len(part) < _LARGE_BYTES:
             small.append(part)

@@ -127,7 +127,8 @@ def _read(call: Call, partition: Partition, wanted: Any, left: int, at_least_one
     stable = log.last_stable_offset
     end = stable if committed else high_watermark
     bytes_max = min(max(left, 0), wanted.partition_max_bytes)
-    data = log.read(offset, end, bytes_max, at_least_one) if offset < end else b""
+    # A view goes out as it is: the codec takes any buffer, whatever its types say.
+    data: Any = log.read(offset, end, bytes_max, at_least_one) if offset < end else b""
     if call.version < _ZSTD_FETCH_VERSION and _has_zstd(data):
         return _refusal(wanted, _UNSUPPORTED_COMPRESSION_TYPE)
     kind = messages.FetchResponse

@@ -89,10 +89,10 @@ class Loader:
         self.loaded.exchanges += 1
         if exchange.node_id is not None:
             self.loaded.cluster.racks.setdefault(exchange.node_id, None)
+        if exchange.api_key is not None and exchange.api_key not in self._served:
+            self.loaded.others.setdefault(exchange.api_key, []).append(exchange)
         take = _TAKERS.get(exchange.api or "")
         if take is None:
-            if exchange.api_key is not None and exchange.api_key not in self._served:
-                self.loaded.others.setdefault(exchange.api_key, []).append(exchange)
             return
         if exchange.request is not None and not take(self, exchange):
             self._waiting.append(exchange)
@@ -170,7 +170,6 @@ class Loader:
         return True
 
     def _create_topics(self, exchange: Exchange) -> bool:
-        self.loaded.others.setdefault(exchange.api_key or 0, []).append(exchange)
         cluster = self.loaded.cluster
         for each in exchange.response.topics if exchange.response else ():
             if not each.error_code and not exchange.request.validate_only:
@@ -182,7 +181,6 @@ class Loader:
         return True
 
     def _create_partitions(self, exchange: Exchange) -> bool:
-        self.loaded.others.setdefault(exchange.api_key or 0, []).append(exchange)
         if exchange.response is None:
             return True
         refused = {each.name for each in exchange.response.results if each.error_code}
@@ -337,8 +335,13 @@ class Loader:
                     break
             if at >= 0:
                 marker = end_transaction_marker(at, time, commit=committed, coordinator_epoch=0)
-                options = {"producer_id": producer_id, "producer_epoch": epoch}
-                data = encode_batch([marker], control=True, transactional=True, **options)
+                data = encode_batch(
+                    [marker],
+                    control=True,
+                    transactional=True,
+                    producer_id=producer_id,
+                    producer_epoch=epoch,
+                )
                 log.add(data, replacing=False)
 
     # ---- groups
@@ -435,9 +438,8 @@ def _node(response: Any) -> dict[str, int]:
 
 def _stamped(batches: Iterable[records.Batch], log_append_time: int) -> bytes:
     """The batches as a broker stores them that stamps them, or that converts an old format."""
-    whole = b""
-    for batch in batches:
-        whole += encode_batch(
+    return b"".join(
+        encode_batch(
             batch.records,
             base_offset=batch.base_offset,
             compression=batch.compression,
@@ -447,7 +449,8 @@ def _stamped(batches: Iterable[records.Batch], log_append_time: int) -> bytes:
             base_sequence=batch.base_sequence,
             transactional=batch.transactional,
         )
-    return whole
+        for batch in batches
+    )
 
 
 def load(exchanges: Iterable[Exchange], served: frozenset[int]) -> Loaded:

@@ -34,9 +34,40 @@ _VOLATILE = frozenset(
         "include_authorized_operations",
         "include_topic_authorized_operations",
         "include_cluster_authorized_operations",
+        "allow_auto_topic_creation",
         "unknown_tags",
     }
 )
+"""Fields that mean nothing in any request."""
+_VOLATILE_IN: dict[str, frozenset[str]] = {
+    "FindCoordinatorRequest": frozenset({"key", "coordinator_keys"}),
+    "JoinGroupRequest": frozenset(
+        {"member_id", "reason", "protocols", "session_timeout_ms", "rebalance_timeout_ms"}
+    ),
+    "SyncGroupRequest": frozenset(
+        {"member_id", "generation_id", "assignments", "protocol_type", "protocol_name"}
+    ),
+    "HeartbeatRequest": frozenset({"member_id", "generation_id"}),
+    "LeaveGroupRequest": frozenset({"member_id", "members"}),
+    "ConsumerGroupHeartbeatRequest": frozenset(
+        {"member_id", "member_epoch", "rebalance_timeout_ms", "topic_partitions"}
+    ),
+    "OffsetFetchRequestGroup": frozenset({"member_id", "member_epoch"}),
+    "OffsetCommitRequest": frozenset(
+        {"member_id", "generation_id_or_member_epoch", "retention_time_ms"}
+    ),
+    "OffsetCommitRequestPartition": frozenset({"committed_leader_epoch", "committed_metadata"}),
+    "TxnOffsetCommitRequest": frozenset(
+        {"member_id", "generation_id_or_member_epoch", "producer_id", "producer_epoch"}
+    ),
+    "InitProducerIdRequest": frozenset({"transaction_timeout_ms", "producer_id", "producer_epoch"}),
+    "AddPartitionsToTxnRequest": frozenset(
+        {"v3_and_below_producer_id", "v3_and_below_producer_epoch"}
+    ),
+    "AddOffsetsToTxnRequest": frozenset({"producer_id", "producer_epoch"}),
+    "EndTxnRequest": frozenset({"producer_id", "producer_epoch"}),
+}
+"""Fields that mean nothing in one struct."""
 
 
 @attrs.define(eq=False)
@@ -84,4 +115,12 @@ def meaning(value: Any) -> Any:
     names: Iterable[str] | None = getattr(type(value), "__slots__", None)
     if names is None or not hasattr(type(value), "__field_defaults__"):
         return value
-    return tuple((name, meaning(getattr(value, name))) for name in names if name not in _VOLATILE)
+    ignored = _VOLATILE_IN.get(type(value).__name__, frozenset())
+    found: list[Any] = [
+        (name, meaning(getattr(value, name)))
+        for name in names
+        if name not in _VOLATILE and name not in ignored
+    ]
+    if type(value).__name__ == "FindCoordinatorRequest":
+        found.append(tuple(sorted(value.coordinator_keys or [value.key])))
+    return tuple(found)

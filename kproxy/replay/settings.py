@@ -10,6 +10,17 @@ import attrs
 from kproxy.replay.produced import Partitions
 
 
+class Mode(enum.Enum):
+    """What a response is made of."""
+
+    STATE = "state"
+    """Of what the recording says of the cluster; where that is not enough, as in SEMANTIC."""
+    SEMANTIC = "semantic"
+    """As recorded, errors included, to requests that mean the same; records by their offsets."""
+    STRICT = "strict"
+    """Each connection's frames in order; the first request that differs is reported."""
+
+
 class Visible(enum.Enum):
     """When consumers see a record that the recording has."""
 
@@ -23,6 +34,7 @@ class Visible(enum.Enum):
 class Settings:
     """What a user decides about a replaying broker."""
 
+    mode: Mode = Mode.STATE
     listen_port: int = 0
     """Port of the bootstrap listener; 0 for any. The listener of node n is at this + 1 + n."""
     advertised_host: str | None = None

@@ -14,10 +14,10 @@ from kproxy.protocol import messages
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import encode_batch
 from kproxy.proxy.actions import Action, Close, Listen, Log, Send
-from kproxy.replay.broker import MODELLED, Broker
+from kproxy.replay.broker import Broker, modelled
 from kproxy.replay.load import Loaded, load
 from kproxy.replay.report import Report
-from kproxy.replay.settings import Settings
+from kproxy.replay.settings import Mode, Settings
 from tests.exchange import making
 
 ORDERS_ID = uuid.UUID(int=7)
@@ -53,7 +53,11 @@ class Recorded:
     @property
     def loaded(self) -> Loaded:
         """What the replaying broker makes of it."""
-        return load(self.exchanges, MODELLED)
+        return self.loaded_for(Mode.STATE)
+
+    def loaded_for(self, mode: Mode) -> Loaded:
+        """The same for a mode."""
+        return load(self.exchanges, modelled(mode))
 
     def metadata(self, topic: str = "orders", partitions: int = 1, nodes: int = 1) -> Recorded:
         """A Metadata exchange that describes one topic, led by the nodes in turn, from 1 on."""
