@@ -5,100 +5,58 @@
     accepted · receive · closed · listening · wake
           │
           ▼
-    Broker ── Connection … ─▶ request ─▶ HANDLERS[api] ─▶ body ─┐
-       │                        │            or `semantic`       ▼
-       └── State ◀──────────────┘                             [Send, Close, Listen, Log]
+    Broker ── Connection … ─▶ request ─▶ rules ─▶ Serving ─▶ rules ─┐
+       │                                             │              ▼
+       └── State ◀───────────────────────────────────┘   [Send, Close, Listen, Log]
 
 It satisfies `proxy.machine.Machine`; its connections have one end, so it never dials. There is one
 listener for each broker of the recording, and one to bootstrap from; every one of them serves
-everything. Long polls, rebalances and session timeouts are timers behind `next_wake`.
+everything. Long polls, rebalances and session timeouts are timers behind `next_wake`. Rules act as
+in the proxy, except that what is sent slowly is sent late, and whole.
 
-Invariants: it knows no socket, file, clock or chance. Nothing is guessed: a request that neither
-the state nor the recording can answer is refused, and the report says so.
+Invariants: it knows no socket, file, clock or chance. One request of a connection is handled at a
+time, so that responses leave in order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kproxy.exchange.entries import Buffer, Side
-from kproxy.protocol import (
-    ProtocolError,
-    api_key,
-    api_name,
-    codec,
-    decode_request,
-    is_known,
-    schema,
-)
-from kproxy.proxy import rewrite
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Resume, Send
-from kproxy.replay import (
-    classic_group,
-    consumer_group,
-    creating,
-    fetch,
-    groups,
-    metadata,
-    produce,
-    producers,
-    sasl,
-    versions,
-)
+from kproxy.proxy.verdicts import Ending, RequestContext, RequestVerdict, ResponseVerdict, Rules
 from kproxy.replay.call import CLOSE, LATER, NONE, Call
-from kproxy.replay.connection import Connection, Violation, encode, token_frame
+from kproxy.replay.connection import Connection, Violation, token_frame
 from kproxy.replay.load import Loaded
 from kproxy.replay.report import Report
 from kproxy.replay.sasl import Refused
-from kproxy.replay.settings import Mode, Settings, Visible
-from kproxy.replay.state import Handler, State
-
-_BY_NAME: dict[str, Handler] = {
-    **versions.HANDLERS,
-    **metadata.HANDLERS,
-    **creating.HANDLERS,
-    **fetch.HANDLERS,
-    **produce.HANDLERS,
-    **producers.HANDLERS,
-    **groups.HANDLERS,
-    **classic_group.HANDLERS,
-    **consumer_group.HANDLERS,
-    **sasl.HANDLERS,
-}
-_AS_RECORDED = frozenset({"DescribeTransactions", "CreateTopics", "CreatePartitions"})
-"""What the state answers with the help of what was recorded."""
-_ALWAYS_STATE = frozenset(
-    {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Fetch", "ListOffsets", "Produce"}
-)
-"""What is answered by the state in semantic mode too: records are found by their offsets."""
-
-SERVED = frozenset(_BY_NAME)
-"""The names of the APIs that the state models."""
-HANDLERS: dict[int, Handler] = {api_key(name) or 0: each for name, each in _BY_NAME.items()}
-
-
-def modelled(mode: Mode) -> frozenset[int]:
-    """The api keys of which a loader need not keep the exchanges."""
-    names = SERVED - _AS_RECORDED if mode is Mode.STATE else _ALWAYS_STATE
-    return frozenset(api_key(name) or 0 for name in names)
-
+from kproxy.replay.serving import Serving, Unanswerable
+from kproxy.replay.settings import Settings, Visible
+from kproxy.replay.state import State
 
 _PORT_MAX = 65_535
 _WAITING_MAX = 100
 """With so many requests waiting on a connection its client is not read from."""
-_UNKNOWN_SERVER_ERROR = -1
+
+_UNHEARD = RequestVerdict(respond=lambda frame, now: ResponseVerdict(dropped=True))
 
 
 class Broker:
     """The machine. Feed it events; perform, in order, the actions that it answers with."""
 
-    def __init__(self, loaded: Loaded, settings: Settings, report: Report) -> None:
+    def __init__(
+        self, loaded: Loaded, settings: Settings, report: Report, rules: Rules | None = None
+    ) -> None:
         self.state = State(loaded, settings, report)
-        served = SERVED if settings.mode is Mode.STATE else _ALWAYS_STATE
-        self.state.ranges = versions.ranges(self.state, served)
-        self._handlers = {key: HANDLERS[key] for key in map(api_key, served) if key is not None}
+        self._serving = Serving(self.state)
         self._settings = settings
+        self._rules = rules
         self._connections: dict[int, Connection] = {}
+        self._requests = 0
+        self._late: list[Action] = []
+        """What timers have led to."""
         self._asked = False
         self._unopened: set[int] = set()
         if settings.visible is Visible.CAUSAL:
@@ -134,7 +92,9 @@ class Broker:
     ) -> list[Action]:
         """A client connected."""
         host = client_address.rpartition(":")[0]
-        self._connections[number] = Connection(number, node_id, f"/{host}", local_address)
+        self._connections[number] = Connection(
+            number, node_id, client_address, f"/{host}", local_address
+        )
         return self.start(now)
 
     def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
@@ -155,7 +115,8 @@ class Broker:
         except Violation as error:
             return self._end(connection, str(error))
         actions: list[Action] = []
-        self._serve(connection, now, actions)
+        self._handle_waiting(connection, now, actions)
+        self._drain(now, actions)
         alive = number in self._connections
         if alive and len(connection.waiting) > _WAITING_MAX and not connection.paused:
             connection.paused = True
@@ -184,7 +145,8 @@ class Broker:
     def wake(self, now: int) -> list[Action]:
         """`next_wake` has come."""
         self.state.timers.run(now)
-        return self._drain(now, [])
+        actions, self._late = self._late, []
+        return self._drain(now, actions)
 
     def stop(self, now: int) -> list[Action]:
         """Close every connection; what was to be produced and was not is a finding now."""
@@ -202,13 +164,8 @@ class Broker:
         self._unopened.discard(node_id)
         actions: list[Action] = []
         for connection in [] if self._unopened else list(self._connections.values()):
-            self._serve(connection, now, actions)
-        return actions
-
-    def _serve(self, connection: Connection, now: int, actions: list[Action]) -> None:
-        """Handle what waits on a connection, then whatever that has answered elsewhere."""
-        self._handle_waiting(connection, now, actions)
-        self._drain(now, actions)
+            self._handle_waiting(connection, now, actions)
+        return self._drain(now, actions)
 
     def _drain(self, now: int, actions: list[Action]) -> list[Action]:
         """Send what was answered later, and go on with those connections."""
@@ -219,7 +176,7 @@ class Broker:
             if self._connections.get(connection.number) is not connection:
                 continue
             connection.busy = False
-            self._send(call, body, actions)
+            self._respond(call, body, now, actions)
             self._handle_waiting(connection, now, actions)
         return actions
 
@@ -244,76 +201,151 @@ class Broker:
     def _request(
         self, connection: Connection, frame: bytes, now: int, actions: list[Action]
     ) -> None:
+        """Have rules decide on a request, and handle what they leave of it."""
+        self._requests += 1
+        verdict = self._verdict(connection, frame, now)
+        if verdict is None:
+            self._handle(connection, frame, None, now, actions)
+        elif verdict.ending is not None:
+            self._end_as(connection, verdict.ending, actions)
+        else:
+            slow = verdict.bytes_per_second
+            delay_ns = verdict.delay_ns + (len(frame) * 1_000_000_000 // slow if slow else 0)
+            self._after(
+                connection,
+                delay_ns,
+                partial(self._carry_out, connection, frame, verdict),
+                now,
+                actions,
+            )
+
+    def _verdict(self, connection: Connection, frame: bytes, now: int) -> RequestVerdict | None:
+        if self._rules is None or len(frame) < 12:
+            return None
         key = int.from_bytes(frame[4:6], "big", signed=True)
         version = int.from_bytes(frame[6:8], "big", signed=True)
-        if key == versions.API_VERSIONS and not is_known(key, version) and len(frame) >= 12:
-            call = Call(
-                connection, key, 0, int.from_bytes(frame[8:12], "big", signed=True), "", 0, now
-            )
-            self._send(call, versions.refusal(self.state.ranges), actions)
-            return
-        least, greatest = self.state.ranges.get(key, (0, -1))
-        if not least <= version <= greatest:
-            name = api_name(key) or f"API {key}"
-            text = f"{name} v{version} is not served, though a client sends it"
-            self.state.report.add("not served", text)
-            actions += self._end(connection, text)
-            return
+        if not self._rules.wants(key, version):
+            return None
+        context = RequestContext(
+            connection.number,
+            self._requests,
+            connection.node_id,
+            connection.client_address,
+            now,
+        )
+        return self._rules.on_request(context, frame, now)
+
+    def _carry_out(
+        self,
+        connection: Connection,
+        frame: bytes,
+        verdict: RequestVerdict,
+        now: int,
+        actions: list[Action],
+    ) -> None:
+        """Do with a request what a rule has decided."""
+        frames = [frame] if verdict.frames is None else verdict.frames
+        if not frames and verdict.answer is not None:
+            self._send(connection, [verdict.answer.frame or b""], verdict.answer, now, actions)
+        for index, each in enumerate(frames):
+            # A duplicate is handled like any other, but nobody gets the response to it.
+            self._handle(connection, each, _UNHEARD if index else verdict, now, actions)
+
+    def _handle(
+        self,
+        connection: Connection,
+        frame: bytes,
+        verdict: RequestVerdict | None,
+        now: int,
+        actions: list[Action],
+    ) -> None:
         try:
-            request = decode_request(frame)
-        except ProtocolError as error:
+            call = self._serving.call(connection, frame, now)
+            call.verdict = verdict
+            body = self._serving.handle(call)
+        except Unanswerable as error:
             actions += self._end(connection, str(error))
             return
-        header = request.header
-        call = Call(
-            connection,
-            key,
-            version,
-            header.correlation_id,
-            header.client_id or "",
-            request.body,
-            now,
-            frame,
-        )
-        self._answer(call, actions)
-
-    def _answer(self, call: Call, actions: list[Action]) -> None:
-        handler = self._handlers.get(call.api_key)
-        body = handler(self.state, call) if handler else None
         if body is LATER:
-            call.connection.busy = True
+            connection.busy = True
         elif body is CLOSE:
-            actions += self._end(call.connection, "")
+            actions += self._end(connection, "")
         elif body is not NONE:
-            if body is None:
-                body = self.state.semantic.respond(call) or _refusal(call)
-            if body is None:
-                text = f"{api_name(call.api_key)} v{call.version} cannot be answered"
-                actions += self._end(call.connection, text)
-            else:
-                self._send(call, body, actions)
+            self._respond(call, body, now, actions)
 
-    def _send(self, call: Call, body: Any, actions: list[Action]) -> None:
+    # ---- responses
+
+    def _respond(self, call: Call, body: Any, now: int, actions: list[Action]) -> None:
+        connection = call.connection
         try:
-            pieces = encode(call.api_key, call.version, call.correlation_id, body)
-        except ProtocolError as error:
-            actions += self._end(call.connection, f"no response to it: {error}")
+            pieces = self._serving.encode(call, body)
+        except Unanswerable as error:
+            actions += self._end(connection, str(error))
             return
-        if call.api_key not in self._handlers:
-            pieces = self._with_our_addresses(call, pieces)
-        actions.append(Send(call.connection.number, Side.CLIENT, pieces, []))
+        decide = call.verdict.respond if call.verdict is not None else None
+        verdict = decide(b"".join(pieces), now) if decide is not None else None
+        if verdict is None:
+            actions.append(Send(connection.number, Side.CLIENT, pieces, []))
+        else:
+            self._send(connection, pieces, verdict, now, actions)
 
-    def _with_our_addresses(self, call: Call, pieces: list[Buffer]) -> list[Buffer]:
-        """A recorded response has the addresses of the recorded brokers."""
-        fields = rewrite.address_fields(call.api_key, call.version)
-        if fields is None:
-            return pieces
-        frame = b"".join(pieces)
-        found = rewrite.find_all(frame, call.api_key, call.version)
-        state = self.state
-        ours = {node_id: state.address(call, node_id) for node_id in state.listening}
-        known = [each for each in found if each.node_id in ours]
-        return [rewrite.apply(frame, rewrite.splices(known, ours, fields))]
+    def _send(
+        self,
+        connection: Connection,
+        pieces: list[Buffer],
+        verdict: ResponseVerdict,
+        now: int,
+        actions: list[Action],
+    ) -> None:
+        """Do with a response what a rule has decided."""
+        if verdict.frame is not None:
+            pieces = [verdict.frame]
+        if verdict.dropped:
+            return
+
+        def send(now: int, actions: list[Action]) -> None:
+            left: list[Buffer] = pieces
+            if verdict.ending is not None:
+                left = [b"".join(pieces)[: verdict.ending_bytes]]
+            if any(left):
+                actions.append(Send(connection.number, Side.CLIENT, left, []))
+            if verdict.ending is not None:
+                self._end_as(connection, verdict.ending, actions)
+
+        slow = verdict.bytes_per_second
+        size = sum(map(len, pieces))
+        delay_ns = verdict.delay_ns + (size * 1_000_000_000 // slow if slow else 0)
+        self._after(connection, delay_ns, send, now, actions)
+
+    def _after(
+        self,
+        connection: Connection,
+        delay_ns: int,
+        act: Callable[[int, list[Action]], None],
+        now: int,
+        actions: list[Action],
+    ) -> None:
+        """Act now, or later while nothing else of the connection is handled."""
+        if not delay_ns:
+            act(now, actions)
+            return
+        connection.busy = True
+
+        def due(now: int) -> None:
+            if self._connections.get(connection.number) is connection:
+                connection.busy = False
+                act(now, self._late)
+                self._handle_waiting(connection, now, self._late)
+
+        self.state.timers.at(now + delay_ns, due)
+
+    def _end_as(self, connection: Connection, ending: Ending, actions: list[Action]) -> None:
+        """End a connection as a rule wants it; a black hole stays open, and busy for ever."""
+        if ending is Ending.BLACKHOLE:
+            connection.busy = True
+            connection.waiting.clear()
+            return
+        actions += self._end(connection, "", abrupt=ending is Ending.RESET)
 
     def _token(self, connection: Connection, frame: bytes, actions: list[Action]) -> None:
         """A SASL token after SaslHandshake v0."""
@@ -329,13 +361,15 @@ class Broker:
         connection.raw_tokens = not authentication.done
         actions.append(Send(connection.number, Side.CLIENT, [token_frame(answer)], []))
 
-    def _end(self, connection: Connection, reason: str) -> list[Action]:
+    def _end(self, connection: Connection, reason: str, abrupt: bool = False) -> list[Action]:
         if self._connections.pop(connection.number, None) is None:
             return []
+        if self._rules is not None:
+            self._rules.closed(connection.number)
         log: list[Action] = (
             [Log(f"connection {connection.number} ended: {reason}")] if reason else []
         )
-        return [*log, Close(connection.number, abrupt=False)]
+        return [*log, Close(connection.number, abrupt)]
 
     def _port(self, node_id: int) -> int:
         fixed = self._settings.node_ports.get(node_id)
@@ -343,21 +377,6 @@ class Broker:
             return fixed or 0
         port = self._settings.listen_port + 1 + node_id
         return port if port <= _PORT_MAX else 0
-
-
-def _refusal(call: Call) -> Any | None:
-    """A response that says no, where the API has a place for that at the top."""
-    message = schema.message(call.api_key, schema.RESPONSE)
-    if message is None:
-        return None
-    for field in message.fields:
-        if field.name == "error_code" and call.version in field.versions:
-            body = getattr(codec.messages, message.name)()
-            body.error_code = _UNKNOWN_SERVER_ERROR
-            if hasattr(body, "error_message"):
-                body.error_message = "the recording that is replayed has no answer to this"
-            return body
-    return None
 
 
 def _hold_back(state: State) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 if TYPE_CHECKING:
+    from kproxy.proxy.verdicts import RequestVerdict
     from kproxy.replay.connection import Connection
 
 
@@ -44,3 +45,5 @@ class Call:
     now: int
     frame: bytes = b""
     """The request as it came, size prefix included."""
+    verdict: RequestVerdict | None = None
+    """What a rule has decided about it."""

@@ -30,7 +30,9 @@ class Connection:
 
     number: int
     node_id: int | None
+    client_address: str
     client_host: str
+    """As DescribeGroups shows it."""
     local_address: Address
     waiting: deque[bytes] = attrs.Factory(deque)
     """Whole requests that are not handled yet."""

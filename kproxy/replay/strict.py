@@ -98,7 +98,7 @@ class StrictBroker:
         now: int,
     ) -> list[Action]:
         """A client connected."""
-        connection = Connection(number, node_id, client_address, local_address)
+        connection = Connection(number, node_id, client_address, client_address, local_address)
         candidates = [
             track
             for track in self._tracks

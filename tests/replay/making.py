@@ -14,9 +14,11 @@ from kproxy.protocol import messages
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import encode_batch
 from kproxy.proxy.actions import Action, Close, Listen, Log, Send
-from kproxy.replay.broker import Broker, modelled
+from kproxy.proxy.verdicts import Rules
+from kproxy.replay.broker import Broker
 from kproxy.replay.load import Loaded, load
 from kproxy.replay.report import Report
+from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode, Settings
 from tests.exchange import making
 
@@ -169,16 +171,18 @@ class Playing:
     loaded: Loaded
     settings: Settings = attrs.Factory(Settings)
     report: Report = attrs.Factory(Report)
+    rules: Rules | None = None
     now: int = 1_700_000_000_000_000_000
     broker: Broker = attrs.field(init=False)
     sent: dict[int, bytearray] = attrs.Factory(dict)
-    closed: set[int] = attrs.Factory(set)
+    closed: dict[int, bool] = attrs.Factory(dict)
+    """The connections that were closed, and whether abruptly."""
     logs: list[str] = attrs.Factory(list)
     _numbers: int = 0
     _correlation: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self.broker = Broker(self.loaded, self.settings, self.report)
+        self.broker = Broker(self.loaded, self.settings, self.report, self.rules)
         self.perform(self.broker.start(self.now))
 
     def connect(self) -> Client:
@@ -205,7 +209,7 @@ class Playing:
                 assert action.connection not in self.closed, "it sends after the end"
                 self.sent[action.connection] += b"".join(action.pieces)
             elif isinstance(action, Close):
-                self.closed.add(action.connection)
+                self.closed[action.connection] = action.abrupt
             elif isinstance(action, Listen):
                 address = ("127.0.0.1", 19_000 + action.node_id)
                 self.perform(self.broker.listening(action.node_id, address, self.now))
@@ -221,6 +225,7 @@ class Client:
     number: int
     asked: list[tuple[int, int]] = attrs.Factory(list)
     """Api key and version of the requests that have no response yet."""
+    sent_last: bytes = b""
     _correlation: int = 0
 
     def send(self, version: int, request: Any, client_id: str = "app") -> None:
@@ -236,6 +241,7 @@ class Client:
         )
         frame = protocol.encode_request(protocol.Request(header, request))
         self.asked.append((key, version))
+        self.sent_last = frame
         self.bytes(frame)
 
     def bytes(self, data: bytes) -> None:

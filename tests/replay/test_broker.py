@@ -12,8 +12,9 @@ from kproxy import protocol
 from kproxy.exchange.entries import Side
 from kproxy.protocol import messages, schema
 from kproxy.proxy.actions import Listen
-from kproxy.replay.broker import SERVED, Broker
+from kproxy.replay.broker import Broker
 from kproxy.replay.report import Report
+from kproxy.replay.serving import SERVED
 from kproxy.replay.settings import Settings
 from tests.replay.making import Playing, Recorded, batch, fetch
 
