@@ -29,7 +29,7 @@ from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Res
 from kproxy.proxy.verdicts import Ending, RequestContext, RequestVerdict, ResponseVerdict, Rules
 from kproxy.replay.call import CLOSE, LATER, NONE, Call
 from kproxy.replay.connection import Connection, Violation, token_frame
-from kproxy.replay.load import Loaded
+from kproxy.replay.loaded import Loaded
 from kproxy.replay.report import Report
 from kproxy.replay.sasl import Refused
 from kproxy.replay.serving import Serving, Unanswerable

@@ -78,7 +78,6 @@ def _recorded(state: State, api_key: int, field: str) -> dict[str, Any]:
     return {
         each.name: each
         for exchange in state.loaded.others.get(api_key, ())
-        if exchange.response is not None
         for each in getattr(exchange.response, field)
     }
 

@@ -13,7 +13,7 @@ from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.call import Call
 from kproxy.replay.classic_group import ClassicGroup
 from kproxy.replay.consumer_group import ConsumerGroup
-from kproxy.replay.load import Committed, Loaded, PartitionKey
+from kproxy.replay.loaded import Committed, Loaded, PartitionKey
 from kproxy.replay.timers import Timers
 
 if TYPE_CHECKING:

@@ -15,50 +15,17 @@ for the end.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
 
 from kproxy.exchange.exchange import Exchange
-from kproxy.protocol import ProtocolError, records
+from kproxy.protocol import ProtocolError, is_known, records
 from kproxy.protocol.records import encode_batch, end_transaction_marker
 from kproxy.protocol.schema import NO_UUID
-from kproxy.replay.topics import ClusterState, Partition
-
-PartitionKey = tuple[str, int]
-"""Topic and partition."""
-
-
-@attrs.frozen
-class Committed:
-    """An offset that a group has committed."""
-
-    offset: int
-    leader_epoch: int = -1
-    metadata: str | None = ""
-
-
-@attrs.define(eq=False)
-class Loaded:
-    """What a recording gives."""
-
-    cluster: ClusterState = attrs.Factory(ClusterState)
-    committed: dict[str, dict[PartitionKey, Committed]] = attrs.Factory(dict)
-    """By group: where it stood when the recording began."""
-    groups: dict[str, str] = attrs.Factory(dict)
-    """Every group that was seen: "classic" or "consumer"."""
-    produced: dict[PartitionKey, array] = attrs.Factory(dict)
-    """Base offsets of the batches that were seen being produced."""
-    unplaced: list[tuple[str, int, bytes]] = attrs.Factory(list)
-    """Batches that were produced without the recording saying where they went (acks=0)."""
-    others: dict[int, list[Exchange]] = attrs.Factory(dict)
-    """By api key, what `state` does not serve."""
-    producer_id_max: int = -1
-    exchanges: int = 0
-    lacking: list[str] = attrs.Factory(list)
-    """What the recording does not have, one line each, for a person."""
+from kproxy.replay.loaded import Committed, Loaded, Other, PartitionKey
+from kproxy.replay.topics import Partition
 
 
 @attrs.define(eq=False)
@@ -89,13 +56,22 @@ class Loader:
         self.loaded.exchanges += 1
         if exchange.node_id is not None:
             self.loaded.cluster.racks.setdefault(exchange.node_id, None)
-        if exchange.api_key is not None and exchange.api_key not in self._served:
-            self.loaded.others.setdefault(exchange.api_key, []).append(exchange)
+        self._keep(exchange)
         take = _TAKERS.get(exchange.api or "")
         if take is None:
             return
         if exchange.request is not None and not take(self, exchange):
             self._waiting.append(exchange)
+
+    def _keep(self, exchange: Exchange) -> None:
+        """Keep an exchange that is answered as it was recorded."""
+        key, version = exchange.api_key, exchange.api_version
+        if key is None or version is None or key in self._served or not is_known(key, version):
+            return
+        request, response = exchange.request_frame, exchange.response_frame
+        if request and response and not exchange.truncated:
+            found = self.loaded.others.setdefault(key, [])
+            found.append(Other(key, version, request, response))
 
     def finish(self) -> Loaded:
         """The recording has ended."""
@@ -233,12 +209,12 @@ class Loader:
                 if offset is not None:
                     self._read_at((topic.name, one.partition_index), offset)
                 if one.records:
-                    self._add(partition, one.records, replacing=True)
+                    self._add(partition, one.records, produced=False)
         return True
 
-    def _add(self, partition: Partition, data: bytes, replacing: bool) -> None:
+    def _add(self, partition: Partition, data: bytes, produced: bool) -> None:
         try:
-            partition.log.add(data, replacing=replacing)
+            partition.log.add(data, produced=produced)
         except ProtocolError as error:
             self.loaded.lacking.append(f"records that cannot be read are left out: {error}")
 
@@ -299,11 +275,10 @@ class Loader:
         except (ProtocolError, ValueError) as error:
             self.loaded.lacking.append(f"records that cannot be read are left out: {error}")
             return
-        self._add(partition, data, replacing=False)
+        self._add(partition, data, produced=True)
         key = topic, partition.index
-        bases = self.loaded.produced.setdefault(key, array("q"))
+        self.loaded.produced.add(key)
         for batch in records.batches(data):
-            bases.append(batch.offset)
             self.loaded.producer_id_max = max(self.loaded.producer_id_max, batch.producer_id)
             if batch.transactional:
                 self._writing.setdefault(batch.producer_id, {})[key] = batch.last_offset
@@ -342,7 +317,7 @@ class Loader:
                     producer_id=producer_id,
                     producer_epoch=epoch,
                 )
-                log.add(data, replacing=False)
+                log.add(data, produced=False)
 
     # ---- groups
 

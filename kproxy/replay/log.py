@@ -57,11 +57,14 @@ class PartitionLog:
         self._times = array("q")
         self._positions = array("q")
         self._sizes = array("i")
+        """Negative where the batch was seen being produced: 32 bytes have to do for a batch."""
         self._transactional = array("q")
         """Base offsets of batches that belong to transactions, in no order, until `finish`."""
         self._open: dict[int, Transaction] = {}
         self.transactions: list[Transaction] = []
         """In the order of their first offsets."""
+        self._stable_at = (-1, 0, 0)
+        self._stable = 0
         self.start_offset = 0
         self.end_offset = 0
         """One more than the last offset."""
@@ -89,11 +92,15 @@ class PartitionLog:
     def last_stable_offset(self) -> int:
         """Where what readers of committed records see ends."""
         end = self.visible_end
-        for transaction in self.transactions:
-            last = transaction.last_offset
-            if transaction.first_offset < end and (last is None or last >= end):
-                return transaction.first_offset
-        return end
+        if self._stable_at != (end, len(self.transactions), len(self._open)):
+            self._stable_at = (end, len(self.transactions), len(self._open))
+            self._stable = end
+            for transaction in self.transactions:
+                last = transaction.last_offset
+                if transaction.first_offset < end and (last is None or last >= end):
+                    self._stable = transaction.first_offset
+                    break
+        return self._stable
 
     def holds(self, offset: int) -> bool:
         """Whether a batch takes up this offset."""
@@ -119,6 +126,12 @@ class PartitionLog:
         for index in range(self._index(offset), len(self._bases)):
             yield self._batch(index)
 
+    def produced(self) -> Iterator[Batch]:
+        """Yield the batches that were seen being produced."""
+        for index, size in enumerate(self._sizes):
+            if size < 0:
+                yield self._batch(index)
+
     def spans(self) -> Iterator[tuple[int, int]]:
         """Yield first and last offset of each batch."""
         for base, delta in zip(self._bases, self._deltas, strict=True):
@@ -126,10 +139,11 @@ class PartitionLog:
 
     # ---- filling it from a recording
 
-    def add(self, data: bytes, *, replacing: bool) -> None:
+    def add(self, data: bytes, *, produced: bool) -> None:
         """Take whole batches with the offsets that they bear; one that is cut off is left out.
 
-        A batch that overlaps what is there is left out, or with `replacing` takes its place.
+        Batches come as they were `produced`, or fetched. What is fetched takes the place of what
+        it overlaps; what is produced is left out where there is something already.
 
         Raises:
             ProtocolError: `data` is not record batches.
@@ -140,9 +154,15 @@ class PartitionLog:
         position = self._store.append(data)
         for start, end, magic in found:
             attributes, delta, time, base = _header(data, start, end, magic)
-            if not self._make_room(base, base + delta, replacing):
+            there = self._index(base)
+            known = there < len(self._bases) and self._bases[there] <= base + delta
+            if known and produced:
+                self._sizes[there] = -abs(self._sizes[there])
                 continue
-            self._insert(base, delta, time, position + start, end - start)
+            was_produced = known and self._remove(base, base + delta)
+            size = end - start
+            size = -size if produced or was_produced else size
+            self._insert(base, delta, time, position + start, size)
             if attributes & (TRANSACTIONAL | CONTROL):
                 self._transactional.append(base)
 
@@ -214,7 +234,7 @@ class PartitionLog:
                 run, size = self._run(index, end, bytes_max - total, first)
                 pieces.append(self._store.read(self._positions[index], size))
             else:
-                run, size = index + 1, self._sizes[index]
+                run, size = index + 1, abs(self._sizes[index])
                 if total + size > bytes_max and not first:
                     break
                 pieces.append(self._what_is_left(index, end))
@@ -279,7 +299,7 @@ class PartitionLog:
         return index + 1
 
     def _batch(self, index: int) -> Batch:
-        data = bytes(self._store.read(self._positions[index], self._sizes[index]))
+        data = bytes(self._store.read(self._positions[index], abs(self._sizes[index])))
         return read_header(data, 0, len(data), data[16])
 
     def _run(self, index: int, end: int, bytes_max: int, first: bool) -> tuple[int, int]:
@@ -287,7 +307,7 @@ class PartitionLog:
         position = self._positions[index]
         total = 0
         while index < len(self._bases) and self._is_whole(index, end):
-            size = self._sizes[index]
+            size = abs(self._sizes[index])
             if self._positions[index] != position + total:
                 break
             if total + size > bytes_max and not (first and not total):
@@ -333,21 +353,16 @@ class PartitionLog:
             transactional=batch.transactional,
         )
 
-    def _make_room(self, first: int, last: int, replacing: bool) -> bool:
-        """Whether a batch of these offsets may be inserted; remove what it replaces."""
+    def _remove(self, first: int, last: int) -> bool:
+        """Remove what overlaps these offsets; return whether some of it was produced."""
         index = self._index(first)
+        produced = False
         while index < len(self._bases) and self._bases[index] <= last:
-            if not replacing:
-                return False
-            for column in (
-                self._bases,
-                self._deltas,
-                self._times,
-                self._positions,
-                self._sizes,
-            ):
+            produced = produced or self._sizes[index] < 0
+            columns = (self._bases, self._deltas, self._times, self._positions, self._sizes)
+            for column in columns:
                 del column[index]
-        return True
+        return produced
 
     def _insert(self, base: int, delta: int, time: int, position: int, size: int) -> None:
         index = bisect_left(self._bases, base)

@@ -22,7 +22,7 @@ import attrs
 
 from kproxy.protocol import ProtocolError, records
 from kproxy.protocol.record_batch import Record
-from kproxy.replay.load import Loaded
+from kproxy.replay.loaded import Loaded
 from kproxy.replay.report import Report
 
 ADVICE = "if that is meant, record again: kproxy run --bootstrap BROKERS --record FILE"
@@ -70,7 +70,7 @@ class ProduceCheck:
     @property
     def topics(self) -> list[str]:
         """The topics to which records were produced."""
-        found = [topic for topic, _ in self.loaded.produced]
+        found = [topic for topic, _ in sorted(self.loaded.produced)]
         return list(dict.fromkeys(found + [topic for topic, _, _ in self.loaded.unplaced]))
 
     def match(self, topic: str, partition: int, record: Record) -> Expected | None:
@@ -107,15 +107,10 @@ class ProduceCheck:
         return found
 
     def _read(self, topic: str) -> Iterator[Expected]:
-        for (name, index), bases in self.loaded.produced.items():
-            if name != topic:
-                continue
-            log = self.loaded.cluster.log(topic, index)
-            for base in sorted(set(bases)):
-                for batch in log.batches(base):
-                    for record in _records(batch):
-                        yield Expected(topic, index, record.offset, record)
-                    break
+        for name, index in sorted(self.loaded.produced):
+            for batch in self.loaded.cluster.log(name, index).produced() if name == topic else ():
+                for record in _records(batch):
+                    yield Expected(topic, index, record.offset, record)
         for name, index, data in self.loaded.unplaced:
             for batch in records.batches(data) if name == topic else ():
                 for record in _records(batch):

@@ -11,7 +11,7 @@ from kproxy.protocol.errors import CODES
 from kproxy.protocol.records import encode_batch, end_transaction_marker
 from kproxy.replay.call import Call
 from kproxy.replay.groups import commit_response
-from kproxy.replay.load import PartitionKey
+from kproxy.replay.loaded import PartitionKey
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State

@@ -12,16 +12,17 @@ that is asked for. There is no nearest one: a request that was not recorded is r
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
 import attrs
 
 from kproxy.exchange.entries import Side
-from kproxy.exchange.exchange import Exchange
-from kproxy.protocol import api_name, decode_request
+from kproxy.protocol import ProtocolError, api_name, decode_request
 from kproxy.proxy import redact
 from kproxy.replay.call import Call
+from kproxy.replay.loaded import Other
 from kproxy.replay.report import Report
 
 ADVICE = "record a run that does this"
@@ -74,7 +75,7 @@ _VOLATILE_IN: dict[str, frozenset[str]] = {
 class Semantic:
     """The exchanges that are answered so, by API; read when the API is first asked for."""
 
-    exchanges: dict[int, list[Exchange]]
+    exchanges: dict[int, list[Other]]
     report: Report
     _by_meaning: dict[int, dict[Any, list[Any]]] = attrs.field(factory=dict, init=False)
 
@@ -94,7 +95,7 @@ class Semantic:
         if found is None:
             found = self._by_meaning[api_key] = {}
             for exchange in self.exchanges.get(api_key, ()):
-                if exchange.request is not None and exchange.response is not None:
+                with contextlib.suppress(ProtocolError):  # what is malformed is no answer
                     found.setdefault(meaning(exchange.request), []).append(exchange.response)
         return found
 

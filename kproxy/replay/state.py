@@ -15,7 +15,7 @@ from kproxy.proxy.actions import Address
 from kproxy.replay.call import Call
 from kproxy.replay.fetch import Fetches
 from kproxy.replay.groups import Groups
-from kproxy.replay.load import Loaded
+from kproxy.replay.loaded import Loaded
 from kproxy.replay.produced import ProduceCheck
 from kproxy.replay.producers import Producers
 from kproxy.replay.report import Report

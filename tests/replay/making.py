@@ -16,7 +16,8 @@ from kproxy.protocol.records import encode_batch
 from kproxy.proxy.actions import Action, Close, Listen, Log, Send
 from kproxy.proxy.verdicts import Rules
 from kproxy.replay.broker import Broker
-from kproxy.replay.load import Loaded, load
+from kproxy.replay.load import load
+from kproxy.replay.loaded import Loaded
 from kproxy.replay.report import Report
 from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode, Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from kproxy.protocol import messages, records
-from kproxy.replay.load import Committed
+from kproxy.replay.loaded import Committed
 from tests.replay.making import ORDERS_ID, Recorded, batch, fetch, produce
 
 

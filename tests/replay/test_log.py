@@ -15,7 +15,7 @@ from tests.replay.making import batch
 def log_of(*batches: bytes) -> PartitionLog:
     log = PartitionLog(Store())
     for data in batches:
-        log.add(data, replacing=False)
+        log.add(data, produced=False)
     log.finish(None)
     return log
 
@@ -63,12 +63,13 @@ def test_the_first_batch_comes_however_large_and_the_rest_as_allowed() -> None:
 
 def test_a_batch_that_was_fetched_takes_the_place_of_the_produced_one() -> None:
     log = PartitionLog(Store())
-    log.add(batch("produced", base_offset=3), replacing=False)
-    log.add(batch("fetched", base_offset=3), replacing=True)
-    log.add(batch("again", base_offset=3), replacing=False)
+    log.add(batch("produced", base_offset=3), produced=True)
+    log.add(batch("fetched", base_offset=3), produced=False)
+    log.add(batch("again", base_offset=3), produced=True)
     log.finish(None)
     assert records.batches(bytes(log.read(3, 4, 1 << 20, True)))[0].records[0].value == b"fetched"
     assert len(log) == 1
+    assert [each.offset for each in log.produced()] == [3]
 
 
 def test_a_batch_that_is_cut_off_is_left_out() -> None:
