@@ -72,6 +72,6 @@ def test_secrets_are_compared_as_they_were_recorded() -> None:
     assert blanked is not None
     frame.pieces = [blanked]
     broker = Playing(was.loaded)
-    answer = broker.connect().ask(0, alter(b"other"))
+    answer = broker.connect().ask(0, alter(b"another one"))
     assert answer.results[0].user == "bob"
     assert broker.report.findings == []
