@@ -20,12 +20,12 @@ from kproxy.protocol import (
     ProtocolError,
     api_key,
     api_name,
-    codec,
     decode_request,
+    decode_response,
     is_known,
-    schema,
 )
 from kproxy.proxy import rewrite
+from kproxy.proxy.faults import errors, items
 from kproxy.replay import (
     classic_group,
     consumer_group,
@@ -74,6 +74,7 @@ def modelled(mode: Mode) -> frozenset[int]:
 
 
 _UNKNOWN_SERVER_ERROR = -1
+_REFUSED = "the recording that is replayed has no answer to this"
 
 
 class Unanswerable(Exception):
@@ -162,15 +163,11 @@ class Serving:
 
 
 def _refusal(call: Call) -> Any | None:
-    """A response that says no, where the API has a place for that at the top."""
-    message = schema.message(call.api_key, schema.RESPONSE)
-    if message is None:
+    """A response that says no, where Kafka says it for this API; None where there is no place."""
+    shape = items.shape(call.api_key, call.version)
+    depth = errors.depth(call.api_key, call.version, None, frozenset())
+    if shape is None or depth is None:
         return None
-    for field in message.fields:
-        if field.name == "error_code" and call.version in field.versions:
-            body = getattr(codec.messages, message.name)()
-            body.error_code = _UNKNOWN_SERVER_ERROR
-            if hasattr(body, "error_message"):
-                body.error_message = "the recording that is replayed has no answer to this"
-            return body
-    return None
+    failure = errors.Failure(call.api_key, call.version, _UNKNOWN_SERVER_ERROR, _REFUSED, depth)
+    frame = errors.answer(failure, decode_request(call.frame), items.items(shape, call.body))
+    return decode_response(frame, call.api_key, call.version).body

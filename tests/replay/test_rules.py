@@ -25,6 +25,11 @@ class Script:
     contexts: list[RequestContext] = attrs.Factory(list)
     forgotten: list[int] = attrs.Factory(list)
 
+    @property
+    def generation(self) -> int:
+        """See Rules."""
+        return 0
+
     def wants(self, api_key: int, api_version: int) -> bool:
         """See Rules."""
         return api_key == self.api_key

@@ -46,8 +46,9 @@ def test_any_version_and_what_does_not_matter_may_differ() -> None:
 def test_what_was_not_recorded_is_refused_and_reported() -> None:
     broker = Playing(recorded().loaded)
     client = broker.connect()
-    client.send(1, describe("unknown"))
-    assert client.number in broker.closed or client.answers[0].results[0].error_code
+    (result,) = client.ask(1, describe("unknown")).results
+    assert (result.resource_name, result.error_code) == ("unknown", -1)
+    assert "has no answer" in result.error_message
     (finding,) = broker.report.findings
     assert finding.kind == "not served"
     assert "DescribeConfigs v1" in finding.text and "another meaning" in finding.text
