@@ -37,6 +37,10 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
         (["run"], "--bootstrap"),
         (["run", "--bootstrap", "a:1", "--wat"], "--wat"),
         (["fly"], "fly"),
+        (["replay"], "FILE"),
+        (["replay", "x", "--user", "bob"], "give NAME:PASSWORD"),
+        (["replay", "x", "--mode", "magic"], "'magic'"),
+        (["replay", "x", "--node-port", "1=5", "--node-port", "1=6"], "the same node or port"),
         (["run", "--bootstrap", ""], "names no address"),
         (["run", "--bootstrap", ","], "names no address"),
         (["run", "--bootstrap", "host:port"], "'port' is not a port"),
@@ -86,9 +90,7 @@ def test_a_mistake_in_what_was_typed_is_one_line_and_exit_code_2(
 def test_a_wrong_option_points_to_the_help_of_its_command(
     capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    needed = {"run": ["--bootstrap", "a:1"], "show": ["x"], "recover": ["x"], "scan": ["x"]}.get(
-        command, []
-    )
+    needed = {"run": ["--bootstrap", "a:1"], "demo": []}.get(command, ["x"])
     code, _, err = said(capsys, command, *needed, "--wat")
     assert code == 2
     assert err == f"kproxy {command}: unrecognized arguments: --wat (see kproxy {command} --help)\n"

@@ -42,7 +42,7 @@ from kproxy.recording.rotation import Recording
 
 DRAIN_SECONDS = 5.0
 _FEW_CONNECTIONS = 1000
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Unusable(Exception):
@@ -116,7 +116,7 @@ async def serve(
     clock = monotonic_clock()
     control: list[trio.SocketListener] = []
     # From before there is a recording on: a signal must not end it without completing that.
-    with trio.open_signal_receiver(*_ENDING) as signals:
+    with trio.open_signal_receiver(*ENDING) as signals:
         try:
             await _check_loops(settings.bootstrap, bootstrap, log)
             await _warn(options, interface.loopback, log)
@@ -130,7 +130,7 @@ async def serve(
         cluster = Cluster(settings)
         pump = Pump(cluster, interface, recorder, clock, log, options.connections_max, descriptors)
         port = bootstrap[0].socket.getsockname()[1]
-        host = settings.advertised_host or _reachable(options.listen_host)
+        host = settings.advertised_host or reachable(options.listen_host)
         try:
             async with trio.open_nursery() as nursery:
 
@@ -140,7 +140,7 @@ async def serve(
 
                 await nursery.start(until_done, pump.serve, bootstrap)
                 nursery.start_soon(until_done, recorder.run)
-                nursery.start_soon(_end_at_signals, signals, pump, nursery.cancel_scope, log)
+                nursery.start_soon(end_at_signals, signals, pump, nursery.cancel_scope, log)
                 if options.control:
                     sources = pump, cluster, recorder, recording
                     run = _control(options.control[0], options, control, log, *sources)
@@ -149,7 +149,7 @@ async def serve(
                     nursery.start_soon(_drain_when, stop, pump)
                 if options.discover:
                     nursery.start_soon(_discover, settings.bootstrap, cluster, pump, clock, log)
-                ready(_address(host, port))
+                ready(address_text(host, port))
         finally:
             finish(recorder, recording, log)
     if recorder.failure:
@@ -203,7 +203,7 @@ def _control(
     from kproxy.net.metrics import Sources, exposition
 
     token = options.control_token
-    address = _address(_reachable(host), listening[0].socket.getsockname()[1])
+    address = address_text(reachable(host), listening[0].socket.getsockname()[1])
     log(f"metrics: http://{address}/metrics{', for who sends the token' if token else ''}")
     routes = {"/metrics": {"GET": exposition(Sources(*sources))}}
     return functools.partial(Control(routes, host, token, log).serve, listening)
@@ -253,7 +253,7 @@ def finish(recorder: Recorder, recording: Recording | None, log: Callable[[str],
         log(f"cannot complete the recording ({error.strerror}); kproxy recover does that later")
 
 
-async def _end_at_signals(
+async def end_at_signals(
     signals: AsyncIterator[int],
     pump: Pump,
     scope: trio.CancelScope,
@@ -306,7 +306,7 @@ async def _check_loops(
     ours = Listening()
     ours.add(listening)
     loops = [address for address in bootstrap if await leads_to(address, ours)]
-    names = ", ".join(_address(*address) for address in loops)
+    names = ", ".join(address_text(*address) for address in loops)
     text = f"--bootstrap {names} is where kproxy itself listens"
     if len(loops) == len(bootstrap):
         raise Unusable(f"{text}; give the address of a broker, or another --listen")
@@ -314,10 +314,11 @@ async def _check_loops(
         log(f"{text}; going on with the other bootstrap addresses")
 
 
-def _address(host: str, port: int) -> str:
+def address_text(host: str, port: int) -> str:
+    """HOST:PORT as people write it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _reachable(host: str) -> str:
+def reachable(host: str) -> str:
     """A host that a client on this machine can connect to where we listen on all addresses."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)

@@ -1,0 +1,210 @@
+"""`kproxy replay`: a recording is the broker."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kproxy.commands import options as kinds
+from kproxy.commands.options import UsageError
+
+if TYPE_CHECKING:
+    from kproxy.exchange.exchange import Exchange
+    from kproxy.net.replaying import StartingMachine
+    from kproxy.replay.loaded import Loaded
+    from kproxy.replay.report import Report
+    from kproxy.replay.settings import Settings
+
+_MODES = ("state", "semantic", "strict")
+_VISIBLE = ("all", "causal")
+_PARTITIONS = ("keyed", "always", "never")
+_LACKING_SHOWN = 10
+_PROGRESS_EXCHANGES = 20_000
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what may be typed."""
+    parser.description = "Be the broker of a recording: no cluster is needed, and any client works."
+    parser.epilog = (
+        "The first line on stdout is the bootstrap address to give to your application. What it"
+        " does otherwise than the recording has it is said on stderr, and makes the exit code 1."
+        " Ctrl-C stops it."
+    )
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", type=Path, help="recordings, or folders of them"
+    )
+    _add_place(parser)
+    _add_way(parser)
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("where it stands")
+    group.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        type=kinds.listen_address,
+        default="127.0.0.1:19092",
+        help="where clients connect (default %(default)s); the broker with node id N is at"
+        " PORT + 1 + N; port 0 takes any free ports",
+    )
+    group.add_argument(
+        "--advertise",
+        metavar="HOST",
+        type=kinds.host,
+        help="host that clients are told to connect to (default: the one at which they reached us)",
+    )
+    group.add_argument(
+        "--node-port",
+        metavar="ID=PORT",
+        type=kinds.node_port,
+        action="append",
+        default=[],
+        help="port for the broker with this node id; may be repeated",
+    )
+    group.add_argument(
+        "--user",
+        metavar="NAME:PASSWORD",
+        type=_user,
+        action="append",
+        default=[],
+        help="a user for SCRAM, which cannot be replayed without the password; PLAIN and"
+        " OAUTHBEARER take anybody; may be repeated",
+    )
+
+
+def _add_way(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how it answers")
+    group.add_argument(
+        "--mode",
+        choices=_MODES,
+        default="state",
+        help="state: from topics, records, groups and offsets as the recording shows them, to any"
+        " client; semantic: as recorded, to requests that mean the same; strict: each connection's"
+        " frames in order, and the first difference is reported (default %(default)s)",
+    )
+    group.add_argument(
+        "--visible",
+        choices=_VISIBLE,
+        default="all",
+        help="when consumers see records that were produced through the proxy: all of them from"
+        " the start, or causal: each when it is produced again (default %(default)s)",
+    )
+    group.add_argument(
+        "--partitions",
+        choices=_PARTITIONS,
+        default="keyed",
+        help="of which produced records the partition must be the recorded one: of those with a"
+        " key, always, never (default %(default)s)",
+    )
+    group.add_argument(
+        "--ignore-header",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a record header that may differ; may be repeated",
+    )
+
+
+def _user(text: str) -> tuple[str, str]:
+    """Parse NAME:PASSWORD."""
+    name, colon, password = text.partition(":")
+    if not (name and colon):
+        raise ArgumentTypeError(f"{name!r}: give NAME:PASSWORD")
+    return name, password
+
+
+def run(options: argparse.Namespace) -> int:
+    """Be the broker until a signal comes."""
+    import trio
+
+    from kproxy.net.listeners import ListenError
+    from kproxy.net.replaying import replay
+    from kproxy.recording.format import RecordingError
+    from kproxy.replay.report import Finding, Report
+    from kproxy.view.console import Console
+
+    settings = _settings(options)
+    with Console(sys.stdout, sys.stderr, False) as console:
+
+        def tell(finding: Finding) -> None:
+            console.log(f"{finding.kind}: {finding}")
+
+        report = Report(tell)
+        try:
+            machine = _machine(options.files, settings, report, console.log)
+            place = (*options.listen, options.advertise)
+            trio.run(replay, machine, *place, console.ready, console.log)
+        except (ListenError, RecordingError) as error:
+            return console.fail(f"kproxy replay: {error}")
+        except OSError as error:
+            what = error.filename or "recording"
+            return console.fail(f"kproxy replay: {what}: {error.strerror}")
+        if not report.findings:
+            return 0
+        count = len(report.findings)
+        console.log(f"differences between the clients and the recording: {count}")
+        return 1
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    from kproxy.replay.produced import Partitions
+    from kproxy.replay.settings import Mode, Settings, Visible
+
+    node_ports = dict(options.node_port)
+    taken = [*node_ports.values(), options.listen[1]]
+    if len(node_ports) < len(options.node_port) or len(set(taken)) < len(taken):
+        raise UsageError("--node-port: the same node or port twice")
+    return Settings(
+        mode=Mode(options.mode),
+        listen_port=options.listen[1],
+        advertised_host=options.advertise,
+        node_ports=node_ports,
+        visible=Visible(options.visible),
+        partitions=Partitions(options.partitions),
+        headers_ignored=frozenset(options.ignore_header),
+        users=dict(options.user),
+    )
+
+
+def _machine(
+    files: Sequence[Path], settings: Settings, report: Report, log: Callable[[str], None]
+) -> StartingMachine:
+    from kproxy import recording
+    from kproxy.replay.broker import Broker
+    from kproxy.replay.load import load
+    from kproxy.replay.serving import modelled
+    from kproxy.replay.settings import Mode
+    from kproxy.replay.strict import StrictBroker
+
+    exchanges = _progressing(recording.read(files), log)
+    if settings.mode is Mode.STRICT:
+        return StrictBroker(exchanges, settings, report)
+    loaded = load(exchanges, modelled(settings.mode))
+    for text in _what_there_is(loaded):
+        log(text)
+    return Broker(loaded, settings, report)
+
+
+def _progressing(exchanges: Iterator[Exchange], log: Callable[[str], None]) -> Iterator[Exchange]:
+    """Say from time to time how far a large recording is read."""
+    size = 0
+    for count, exchange in enumerate(exchanges, 1):
+        size += (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
+        if count % _PROGRESS_EXCHANGES == 0:
+            log(f"reading: {count} exchanges, {size >> 20} MiB")
+        yield exchange
+
+
+def _what_there_is(loaded: Loaded) -> Iterator[str]:
+    topics = loaded.cluster.topics.values()
+    batches = sum(len(each.log) for topic in topics for each in topic.partitions.values())
+    groups = len(loaded.groups.keys() | loaded.committed.keys())
+    yield f"{len(topics)} topics, {batches} batches, {groups} groups are served"
+    for text in loaded.lacking[:_LACKING_SHOWN]:
+        yield f"the recording lacks {text}"
+    if len(loaded.lacking) > _LACKING_SHOWN:
+        yield f"… and {len(loaded.lacking) - _LACKING_SHOWN} more that it lacks"

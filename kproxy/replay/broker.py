@@ -1,0 +1,398 @@
+"""The replaying broker as one state machine: a cluster that exists only in a recording.
+
+::
+
+    accepted · receive · closed · listening · wake
+          │
+          ▼
+    Broker ── Connection … ─▶ request ─▶ rules ─▶ Serving ─▶ rules ─┐
+       │                                             │              ▼
+       └── State ◀───────────────────────────────────┘   [Send, Close, Listen, Log]
+
+It satisfies `proxy.machine.Machine`; its connections have one end, so it never dials. There is one
+listener for each broker of the recording, and one to bootstrap from; every one of them serves
+everything. Long polls, rebalances and session timeouts are timers behind `next_wake`. Rules act as
+in the proxy, except that what is sent slowly is sent late, and whole.
+
+Invariants: it knows no socket, file, clock or chance. One request of a connection is handled at a
+time, so that responses leave in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from kproxy.exchange.entries import Buffer, Side
+from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Resume, Send
+from kproxy.proxy.verdicts import Ending, RequestContext, RequestVerdict, ResponseVerdict, Rules
+from kproxy.replay.call import CLOSE, LATER, NONE, Call
+from kproxy.replay.connection import Connection, Violation, token_frame
+from kproxy.replay.loaded import Loaded
+from kproxy.replay.report import Report
+from kproxy.replay.sasl import Refused
+from kproxy.replay.serving import Serving, Unanswerable
+from kproxy.replay.settings import Settings, Visible
+from kproxy.replay.state import State
+
+_PORT_MAX = 65_535
+_WAITING_MAX = 100
+"""With so many requests waiting on a connection its client is not read from."""
+
+_UNHEARD = RequestVerdict(respond=lambda frame, now: ResponseVerdict(dropped=True))
+
+
+class Broker:
+    """The machine. Feed it events; perform, in order, the actions that it answers with."""
+
+    def __init__(
+        self, loaded: Loaded, settings: Settings, report: Report, rules: Rules | None = None
+    ) -> None:
+        self.state = State(loaded, settings, report)
+        self._serving = Serving(self.state)
+        self._settings = settings
+        self._rules = rules
+        self._connections: dict[int, Connection] = {}
+        self._requests = 0
+        self._late: list[Action] = []
+        """What timers have led to."""
+        self._asked = False
+        self._unopened: set[int] = set()
+        if settings.visible is Visible.CAUSAL:
+            _hold_back(self.state)
+
+    # ---- events
+
+    @property
+    def next_wake(self) -> int | None:
+        """When `wake` wants to be called; None: not before another event."""
+        return self.state.timers.next
+
+    @property
+    def busy(self) -> bool:
+        """Whether a response is due: none that is worth waiting for at a stop."""
+        return False
+
+    def start(self, now: int) -> list[Action]:
+        """Open the listeners of the recording's brokers, before any client has come."""
+        if self._asked:
+            return []
+        self._asked = True
+        self._unopened = set(self.state.cluster.racks)
+        return [Listen(node_id, self._port(node_id)) for node_id in sorted(self._unopened)]
+
+    def accepted(
+        self,
+        number: int,
+        node_id: int | None,
+        client_address: str,
+        local_address: Address,
+        now: int,
+    ) -> list[Action]:
+        """A client connected."""
+        host = client_address.rpartition(":")[0]
+        self._connections[number] = Connection(
+            number, node_id, client_address, f"/{host}", local_address
+        )
+        return self.start(now)
+
+    def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
+        """Never: this machine does not dial."""
+        return []
+
+    def not_dialled(self, number: int, reason: str, now: int) -> list[Action]:
+        """Never: this machine does not dial."""
+        return []
+
+    def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
+        """Bytes arrived from a client."""
+        connection = self._connections.get(number)
+        if connection is None:
+            return []
+        try:
+            connection.receive(data, self._settings.request_bytes_max)
+        except Violation as error:
+            return self._end(connection, str(error))
+        actions: list[Action] = []
+        self._handle_waiting(connection, now, actions)
+        self._drain(now, actions)
+        alive = number in self._connections
+        if alive and len(connection.waiting) > _WAITING_MAX and not connection.paused:
+            connection.paused = True
+            actions.append(Pause(number, Side.CLIENT))
+        return actions
+
+    def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
+        """The client half-closed ("eof") or broke (another word for how)."""
+        connection = self._connections.get(number)
+        if connection is None:
+            return []
+        connection.ended = True
+        if how == "eof" and (connection.busy or connection.waiting):
+            return []
+        return self._end(connection, "")
+
+    def listening(self, node_id: int, address: Address, now: int) -> list[Action]:
+        """The listener of a broker is open."""
+        self.state.listening[node_id] = address
+        return self._opened(node_id, now)
+
+    def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
+        """The listener of a broker could not be opened: clients are not told of it."""
+        return [Log(f"node {node_id} is left out: {reason}"), *self._opened(node_id, now)]
+
+    def wake(self, now: int) -> list[Action]:
+        """`next_wake` has come."""
+        self.state.timers.run(now)
+        actions, self._late = self._late, []
+        return self._drain(now, actions)
+
+    def stop(self, now: int) -> list[Action]:
+        """Close every connection; what was to be produced and was not is a finding now."""
+        if self._settings.visible is Visible.CAUSAL:
+            self.state.check.missing()
+        return [
+            action
+            for connection in list(self._connections.values())
+            for action in self._end(connection, "")
+        ]
+
+    # ---- requests
+
+    def _opened(self, node_id: int, now: int) -> list[Action]:
+        self._unopened.discard(node_id)
+        actions: list[Action] = []
+        for connection in [] if self._unopened else list(self._connections.values()):
+            self._handle_waiting(connection, now, actions)
+        return self._drain(now, actions)
+
+    def _drain(self, now: int, actions: list[Action]) -> list[Action]:
+        """Send what was answered later, and go on with those connections."""
+        responses = self.state.responses
+        while responses:
+            call, body = responses.pop(0)
+            connection = call.connection
+            if self._connections.get(connection.number) is not connection:
+                continue
+            connection.busy = False
+            self._respond(call, body, now, actions)
+            self._handle_waiting(connection, now, actions)
+        return actions
+
+    def _handle_waiting(self, connection: Connection, now: int, actions: list[Action]) -> None:
+        waiting = connection.waiting
+        while waiting and not connection.busy and not self._unopened:
+            if connection.number not in self._connections:
+                return
+            frame = waiting.popleft()
+            if connection.raw_tokens:
+                self._token(connection, frame, actions)
+            else:
+                self._request(connection, frame, now, actions)
+        if connection.number not in self._connections:
+            return
+        if connection.paused and len(waiting) <= _WAITING_MAX // 2:
+            connection.paused = False
+            actions.append(Resume(connection.number, Side.CLIENT))
+        if connection.ended and not connection.busy and not waiting:
+            actions += self._end(connection, "")
+
+    def _request(
+        self, connection: Connection, frame: bytes, now: int, actions: list[Action]
+    ) -> None:
+        """Have rules decide on a request, and handle what they leave of it."""
+        self._requests += 1
+        verdict = self._verdict(connection, frame, now)
+        if verdict is None:
+            self._handle(connection, frame, None, now, actions)
+        elif verdict.ending is not None:
+            self._end_as(connection, verdict.ending, actions)
+        else:
+            slow = verdict.bytes_per_second
+            delay_ns = verdict.delay_ns + (len(frame) * 1_000_000_000 // slow if slow else 0)
+            self._after(
+                connection,
+                delay_ns,
+                partial(self._carry_out, connection, frame, verdict),
+                now,
+                actions,
+            )
+
+    def _verdict(self, connection: Connection, frame: bytes, now: int) -> RequestVerdict | None:
+        if self._rules is None or len(frame) < 12:
+            return None
+        key = int.from_bytes(frame[4:6], "big", signed=True)
+        version = int.from_bytes(frame[6:8], "big", signed=True)
+        if not self._rules.wants(key, version):
+            return None
+        context = RequestContext(
+            connection.number,
+            self._requests,
+            connection.node_id,
+            connection.client_address,
+            now,
+        )
+        return self._rules.on_request(context, frame, now)
+
+    def _carry_out(
+        self,
+        connection: Connection,
+        frame: bytes,
+        verdict: RequestVerdict,
+        now: int,
+        actions: list[Action],
+    ) -> None:
+        """Do with a request what a rule has decided."""
+        frames = [frame] if verdict.frames is None else verdict.frames
+        if not frames and verdict.answer is not None:
+            self._send(connection, [verdict.answer.frame or b""], verdict.answer, now, actions)
+        for index, each in enumerate(frames):
+            # A duplicate is handled like any other, but nobody gets the response to it.
+            self._handle(connection, each, _UNHEARD if index else verdict, now, actions)
+
+    def _handle(
+        self,
+        connection: Connection,
+        frame: bytes,
+        verdict: RequestVerdict | None,
+        now: int,
+        actions: list[Action],
+    ) -> None:
+        try:
+            call = self._serving.call(connection, frame, now)
+            call.verdict = verdict
+            body = self._serving.handle(call)
+        except Unanswerable as error:
+            actions += self._end(connection, str(error))
+            return
+        if body is LATER:
+            connection.busy = True
+        elif body is CLOSE:
+            actions += self._end(connection, "")
+        elif body is not NONE:
+            self._respond(call, body, now, actions)
+
+    # ---- responses
+
+    def _respond(self, call: Call, body: Any, now: int, actions: list[Action]) -> None:
+        connection = call.connection
+        try:
+            pieces = self._serving.encode(call, body)
+        except Unanswerable as error:
+            actions += self._end(connection, str(error))
+            return
+        decide = call.verdict.respond if call.verdict is not None else None
+        verdict = decide(b"".join(pieces), now) if decide is not None else None
+        if verdict is None:
+            actions.append(Send(connection.number, Side.CLIENT, pieces, []))
+        else:
+            self._send(connection, pieces, verdict, now, actions)
+
+    def _send(
+        self,
+        connection: Connection,
+        pieces: list[Buffer],
+        verdict: ResponseVerdict,
+        now: int,
+        actions: list[Action],
+    ) -> None:
+        """Do with a response what a rule has decided."""
+        if verdict.frame is not None:
+            pieces = [verdict.frame]
+        if verdict.dropped:
+            return
+
+        def send(now: int, actions: list[Action]) -> None:
+            left: list[Buffer] = pieces
+            if verdict.ending is not None:
+                left = [b"".join(pieces)[: verdict.ending_bytes]]
+            if any(left):
+                actions.append(Send(connection.number, Side.CLIENT, left, []))
+            if verdict.ending is not None:
+                self._end_as(connection, verdict.ending, actions)
+
+        slow = verdict.bytes_per_second
+        size = sum(map(len, pieces))
+        delay_ns = verdict.delay_ns + (size * 1_000_000_000 // slow if slow else 0)
+        self._after(connection, delay_ns, send, now, actions)
+
+    def _after(
+        self,
+        connection: Connection,
+        delay_ns: int,
+        act: Callable[[int, list[Action]], None],
+        now: int,
+        actions: list[Action],
+    ) -> None:
+        """Act now, or later while nothing else of the connection is handled."""
+        if not delay_ns:
+            act(now, actions)
+            return
+        connection.busy = True
+
+        def due(now: int) -> None:
+            if self._connections.get(connection.number) is connection:
+                connection.busy = False
+                act(now, self._late)
+                self._handle_waiting(connection, now, self._late)
+
+        self.state.timers.at(now + delay_ns, due)
+
+    def _end_as(self, connection: Connection, ending: Ending, actions: list[Action]) -> None:
+        """End a connection as a rule wants it; a black hole stays open, and busy for ever."""
+        if ending is Ending.BLACKHOLE:
+            connection.busy = True
+            connection.waiting.clear()
+            return
+        actions += self._end(connection, "", abrupt=ending is Ending.RESET)
+
+    def _token(self, connection: Connection, frame: bytes, actions: list[Action]) -> None:
+        """A SASL token after SaslHandshake v0."""
+        authentication = connection.authentication
+        if authentication is None:
+            return
+        try:
+            answer = authentication.token(frame[4:])
+        except Refused as error:
+            self.state.report.add("not served", f"SASL {authentication.mechanism}: {error}")
+            actions += self._end(connection, str(error))
+            return
+        connection.raw_tokens = not authentication.done
+        actions.append(Send(connection.number, Side.CLIENT, [token_frame(answer)], []))
+
+    def _end(self, connection: Connection, reason: str, abrupt: bool = False) -> list[Action]:
+        if self._connections.pop(connection.number, None) is None:
+            return []
+        if self._rules is not None:
+            self._rules.closed(connection.number)
+        log: list[Action] = (
+            [Log(f"connection {connection.number} ended: {reason}")] if reason else []
+        )
+        return [*log, Close(connection.number, abrupt)]
+
+    def _port(self, node_id: int) -> int:
+        fixed = self._settings.node_ports.get(node_id)
+        if fixed is not None or not self._settings.listen_port:
+            return fixed or 0
+        port = self._settings.listen_port + 1 + node_id
+        return port if port <= _PORT_MAX else 0
+
+
+def _hold_back(state: State) -> None:
+    """Hide what is still to be produced, with the markers behind it, and what to be created."""
+    state.cluster.hold_back()
+    for topic in state.check.topics:
+        by_partition: dict[int, list[int]] = {}
+        for expected in state.check.expected(topic):
+            if expected.offset >= 0:
+                by_partition.setdefault(expected.partition, []).append(expected.offset)
+        for index, offsets in by_partition.items():
+            log = state.cluster.log(topic, index)
+            held = set(offsets)
+            markers = [
+                each.last_offset
+                for each in log.transactions
+                if each.last_offset is not None and each.first_offset in held
+            ]
+            log.hide([*offsets, *markers])

@@ -1,0 +1,112 @@
+"""One client's connection to the replaying broker: frames in, one request at a time, frames out.
+
+As in Kafka, the next request of a connection is handled when the one before is answered, so that
+responses leave in the order of the requests, however long one waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import attrs
+
+from kproxy.exchange.entries import Buffer
+from kproxy.protocol import codec, schema
+from kproxy.proxy.actions import Address
+from kproxy.replay.sasl import Authentication
+
+_LARGE_BYTES = 16 << 10
+"""A piece of a response that is larger is sent as it is, without a copy."""
+
+
+class Violation(Exception):
+    """The client broke the protocol; the text says how, and what is likely wrong."""
+
+
+@attrs.define(eq=False)
+class Connection:
+    """What is kept of a connection."""
+
+    number: int
+    node_id: int | None
+    client_address: str
+    client_host: str
+    """As DescribeGroups shows it."""
+    local_address: Address
+    waiting: deque[bytes] = attrs.Factory(deque)
+    """Whole requests that are not handled yet."""
+    busy: bool = False
+    """Whether one is being answered."""
+    paused: bool = False
+    ended: bool = False
+    """Whether the client will send no more."""
+    authentication: Authentication | None = None
+    raw_tokens: bool = False
+    """Whether frames are SASL tokens, without a header."""
+    _partial: bytearray = attrs.Factory(bytearray)
+
+    def receive(self, data: bytes, request_bytes_max: int) -> None:
+        """Take bytes; the requests that they complete are put in `waiting`.
+
+        Raises:
+            Violation: no request starts there.
+        """
+        if self._partial:
+            self._partial += data
+            data = bytes(self._partial)
+        position, end = 0, len(data)
+        while end - position >= 4:
+            size = int.from_bytes(data[position : position + 4], "big", signed=True)
+            if not 0 <= size <= request_bytes_max:
+                raise Violation(_mistake(data[position : position + 4], size))
+            if end - position < 4 + size:
+                break
+            self.waiting.append(data[position : position + 4 + size])
+            position += 4 + size
+        self._partial = bytearray(data[position:])
+
+
+def encode(api_key: int, version: int, correlation_id: int, body: Any) -> list[Buffer]:
+    """Encode a response as a frame in pieces; large ones are those of `body`, not copied.
+
+    Raises:
+        ProtocolError: a value does not fit its field.
+    """
+    message = schema.message(api_key, schema.RESPONSE)
+    if message is None:
+        raise ValueError(f"no API has the key {api_key}")
+    flexible = codec.response_header_version(api_key, version) == 1
+    parts: list[Buffer] = [b"", correlation_id.to_bytes(4, "big", signed=True)]
+    if flexible:
+        parts.append(b"\0")
+    codec.encoder(message, version)(body, parts.append)
+    size = sum(map(len, parts))
+    parts[0] = size.to_bytes(4, "big")
+    if size < _LARGE_BYTES:
+        return [b"".join(parts)]
+    pieces: list[Buffer] = []
+    small: list[Buffer] = []
+    for part in parts:
+        if len(part) < _LARGE_BYTES:
+            small.append(part)
+            continue
+        pieces += [b"".join(small), part]
+        small = []
+    return [*pieces, b"".join(small)] if small else pieces
+
+
+def token_frame(token: bytes) -> bytes:
+    """A SASL token as it travels after SaslHandshake v0."""
+    return len(token).to_bytes(4, "big") + token
+
+
+def _mistake(start: bytes, size: int) -> str:
+    if start[:2] == b"\x16\x03":
+        return (
+            "the client speaks TLS to a plaintext port: set security.protocol=PLAINTEXT"
+            " (or SASL_PLAINTEXT) in the client"
+        )
+    if start in (b"GET ", b"POST", b"PUT ", b"HEAD"):
+        return "the client speaks HTTP: this port speaks the Kafka protocol"
+    return f"a frame of {size} bytes: the client does not speak the Kafka protocol"

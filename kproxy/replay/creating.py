@@ -1,0 +1,85 @@
+"""Creating what the recording has: CreateTopics, CreatePartitions.
+
+Nothing is created that was not when it was recorded. With `--visible causal` a topic that a client
+was seen creating is not there before it is created again, and so are added partitions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kproxy.protocol import messages
+from kproxy.protocol.errors import CODES
+from kproxy.replay.call import Call
+
+if TYPE_CHECKING:
+    from kproxy.replay.state import State
+
+_TOPIC_ALREADY_EXISTS = CODES["TOPIC_ALREADY_EXISTS"]
+_POLICY_VIOLATION = CODES["POLICY_VIOLATION"]
+_UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
+_ADVICE = "record a run that creates it"
+
+
+def create_topics(state: State, call: Call) -> Any:
+    """CreateTopics: each topic once, as recorded."""
+    kind = messages.CreateTopicsResponse
+    recorded = _recorded(state, call.api_key, "topics")
+    results = []
+    for wanted in call.body.topics:
+        name = wanted.name
+        found = recorded.get(name)
+        exists = name in state.cluster.topics
+        if found is not None and not (exists and name in state.created):
+            if not call.body.validate_only:
+                state.created.add(name)
+                if name in state.cluster.later:
+                    state.cluster.topics[name] = state.cluster.later.pop(name)
+            results.append(found)
+            continue
+        error, text = _TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists."
+        if not exists:
+            error, text = _POLICY_VIOLATION, f"the recording has no topic {name!r}"
+            state.report.add("not served", f"CreateTopics: {text}", _ADVICE)
+        results.append(kind.CreatableTopicResult(name=name, error_code=error, error_message=text))
+    return kind(topics=results)
+
+
+def create_partitions(state: State, call: Call) -> Any:
+    """CreatePartitions: those that come later in the recording."""
+    kind = messages.CreatePartitionsResponse
+    recorded = _recorded(state, call.api_key, "results")
+    results = []
+    for wanted in call.body.topics:
+        topic = state.cluster.topics.get(wanted.name)
+        found = recorded.get(wanted.name)
+        result = kind.CreatePartitionsTopicResult(name=wanted.name)
+        if topic is None:
+            result.error_code = _UNKNOWN_TOPIC
+        elif wanted.count > len(topic.partitions) + len(topic.later):
+            text = f"topic {wanted.name!r} never has {wanted.count} partitions in the recording"
+            result.error_code, result.error_message = _POLICY_VIOLATION, text
+            state.report.add("not served", f"CreatePartitions: {text}", _ADVICE)
+        elif wanted.count > len(topic.partitions):
+            new = [index for index in topic.later if index < wanted.count]
+            for index in () if call.body.validate_only else new:
+                topic.partitions[index] = topic.later.pop(index)
+        elif found is not None:
+            result = found
+        else:
+            text = f"Topic already has {len(topic.partitions)} partition(s)."
+            result.error_code, result.error_message = CODES["INVALID_PARTITIONS"], text
+        results.append(result)
+    return kind(results=results)
+
+
+def _recorded(state: State, api_key: int, field: str) -> dict[str, Any]:
+    """The last recorded result by topic."""
+    return {
+        each.name: each
+        for exchange in state.loaded.others.get(api_key, ())
+        for each in getattr(exchange.response, field)
+    }
+
+
+HANDLERS = {"CreateTopics": create_topics, "CreatePartitions": create_partitions}

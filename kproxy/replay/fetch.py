@@ -1,0 +1,231 @@
+"""Reading: Fetch with its long poll, ListOffsets, OffsetForLeaderEpoch.
+
+A Fetch that finds less than it asks for waits: until enough has become visible, or until its time
+is up. There are no fetch sessions: every Fetch is answered in full, with session id 0, as KIP-227
+allows; so what a client gets never depends on what it got before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from kproxy.protocol import messages
+from kproxy.protocol.errors import CODES
+from kproxy.protocol.record_batch import entries
+from kproxy.protocol.schema import NO_UUID
+from kproxy.replay.call import LATER, Call
+from kproxy.replay.timers import Timer
+from kproxy.replay.topics import Partition
+
+if TYPE_CHECKING:
+    from kproxy.replay.state import State
+
+_MS = 1_000_000
+_ZSTD = 4
+_ZSTD_FETCH_VERSION = 10
+_READ_COMMITTED = 1
+_NO_SESSION_EPOCH = -1
+
+_OFFSET_OUT_OF_RANGE = CODES["OFFSET_OUT_OF_RANGE"]
+_UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
+_UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
+_UNSUPPORTED_COMPRESSION_TYPE = CODES["UNSUPPORTED_COMPRESSION_TYPE"]
+_FETCH_SESSION_ID_NOT_FOUND = CODES["FETCH_SESSION_ID_NOT_FOUND"]
+_UNSUPPORTED_FOR_MESSAGE_FORMAT = CODES["UNSUPPORTED_FOR_MESSAGE_FORMAT"]
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+
+
+@attrs.define(eq=False)
+class _Waiting:
+    call: Call
+    partitions: list[Partition]
+    timer: Timer
+
+
+@attrs.define(eq=False)
+class Fetches:
+    """The Fetches that wait for more."""
+
+    waiting: list[_Waiting] = attrs.Factory(list)
+
+    def wait(self, state: State, call: Call, partitions: list[Partition]) -> None:
+        """Have a Fetch wait until its time is up."""
+
+        def expire(now: int) -> None:
+            self.waiting.remove(waiting)
+            state.respond(call, _collect(state, call)[0])
+
+        timer = state.timers.at(call.now + call.body.max_wait_ms * _MS, expire)
+        waiting = _Waiting(call, partitions, timer)
+        self.waiting.append(waiting)
+
+    def more(self, state: State, partition: Partition) -> None:
+        """More of a partition is visible: answer who has waited for that."""
+        for waiting in list(self.waiting):
+            if partition not in waiting.partitions:
+                continue
+            body, size, _ = _collect(state, waiting.call)
+            if size >= waiting.call.body.min_bytes:
+                waiting.timer.cancel()
+                self.waiting.remove(waiting)
+                state.respond(waiting.call, body)
+
+
+def fetch(state: State, call: Call) -> Any:
+    """Fetch."""
+    body = call.body
+    if body.session_id != 0 and body.session_epoch != _NO_SESSION_EPOCH:
+        return messages.FetchResponse(error_code=_FETCH_SESSION_ID_NOT_FOUND)
+    response, size, failed = _collect(state, call)
+    if failed or size >= body.min_bytes or body.max_wait_ms <= 0 or not body.topics:
+        return response
+    found = [
+        state.cluster.partition(each.topic, each.topic_id, one.partition)
+        for each in body.topics
+        for one in each.partitions
+    ]
+    state.fetches.wait(state, call, [partition for partition in found if partition])
+    return LATER
+
+
+def _collect(state: State, call: Call) -> tuple[Any, int, bool]:
+    """The response as of now; how many bytes of records it has; whether something is wrong."""
+    body, kind = call.body, messages.FetchResponse
+    left = body.max_bytes
+    size, failed = 0, False
+    responses = []
+    for each in body.topics:
+        partitions = []
+        for one in each.partitions:
+            partition = state.cluster.partition(each.topic, each.topic_id, one.partition)
+            if partition is None:
+                known = bool(each.topic) or each.topic_id in state.cluster.names
+                data = _refusal(one, _UNKNOWN_TOPIC if known else _UNKNOWN_TOPIC_ID)
+            else:
+                data = _read(call, partition, one, left, at_least_one=not size)
+            failed = failed or data.error_code != 0
+            size += len(data.records)
+            left -= len(data.records)
+            partitions.append(data)
+        responses.append(
+            kind.FetchableTopicResponse(
+                topic=each.topic, topic_id=each.topic_id, partitions=partitions
+            )
+        )
+    return kind(responses=responses), size, failed
+
+
+def _read(call: Call, partition: Partition, wanted: Any, left: int, at_least_one: bool) -> Any:
+    log, offset = partition.log, wanted.fetch_offset
+    high_watermark = log.visible_end
+    if not log.start_offset <= offset <= high_watermark:
+        return _refusal(wanted, _OFFSET_OUT_OF_RANGE)
+    committed = call.body.isolation_level == _READ_COMMITTED
+    stable = log.last_stable_offset
+    end = stable if committed else high_watermark
+    bytes_max = min(max(left, 0), wanted.partition_max_bytes)
+    # A view goes out as it is: the codec takes any buffer, whatever its types say.
+    data: Any = log.read(offset, end, bytes_max, at_least_one) if offset < end else b""
+    if call.version < _ZSTD_FETCH_VERSION and _has_zstd(data):
+        return _refusal(wanted, _UNSUPPORTED_COMPRESSION_TYPE)
+    kind = messages.FetchResponse
+    aborted = None
+    if committed:
+        aborted = [
+            kind.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+            for each in (log.aborted(offset, end) if len(data) else ())
+        ]
+    return kind.PartitionData(
+        partition_index=wanted.partition,
+        high_watermark=high_watermark,
+        last_stable_offset=stable,
+        log_start_offset=log.start_offset,
+        aborted_transactions=aborted,
+        records=data,
+    )
+
+
+def _refusal(wanted: Any, error: int) -> Any:
+    return messages.FetchResponse.PartitionData(
+        partition_index=wanted.partition,
+        error_code=error,
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _has_zstd(data: memoryview | bytes) -> bool:
+    raw = bytes(data)
+    return any(magic == 2 and raw[start + 22] & 7 == _ZSTD for start, _, magic in entries(raw))
+
+
+def list_offsets(state: State, call: Call) -> Any:
+    """ListOffsets: by time, the ends, the newest record."""
+    kind = messages.ListOffsetsResponse
+    topics = []
+    for each in call.body.topics:
+        partitions = []
+        for one in each.partitions:
+            partition = state.cluster.partition(each.name, NO_UUID, one.partition_index)
+            found = kind.ListOffsetsPartitionResponse(partition_index=one.partition_index)
+            if partition is None:
+                found.error_code = _UNKNOWN_TOPIC
+            else:
+                _look_up(call, partition, one, found)
+            partitions.append(found)
+        topics.append(kind.ListOffsetsTopicResponse(name=each.name, partitions=partitions))
+    return kind(topics=topics)
+
+
+def _look_up(call: Call, partition: Partition, wanted: Any, found: Any) -> None:
+    """Set offset and timestamp of what a ListOffsets asks of one partition."""
+    log, timestamp = partition.log, wanted.timestamp
+    committed = call.body.isolation_level == _READ_COMMITTED
+    end = log.last_stable_offset if committed else log.visible_end
+    if timestamp == LATEST:
+        found.offset = end
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+        found.offset = log.start_offset
+    elif timestamp == MAX_TIMESTAMP:
+        found.offset, found.timestamp = log.newest(end) or (-1, -1)
+    elif timestamp >= 0:
+        found.offset, found.timestamp = log.offset_by_time(timestamp, end) or (-1, -1)
+    elif timestamp != LATEST_TIERED:
+        found.error_code = _UNSUPPORTED_FOR_MESSAGE_FORMAT
+    if found.offset >= 0:
+        found.leader_epoch = partition.leader_epoch
+    if call.version == 0:
+        ends = [end, log.start_offset] if timestamp == LATEST else [found.offset]
+        found.old_style_offsets = [each for each in ends if each >= 0][: wanted.max_num_offsets]
+
+
+def offset_for_leader_epoch(state: State, call: Call) -> Any:
+    """OffsetForLeaderEpoch."""
+    kind = messages.OffsetForLeaderEpochResponse
+    topics = []
+    for each in call.body.topics:
+        partitions = []
+        for one in each.partitions:
+            partition = state.cluster.partition(each.topic, NO_UUID, one.partition)
+            found = kind.EpochEndOffset(partition=one.partition)
+            if partition is None:
+                found.error_code = _UNKNOWN_TOPIC
+            elif one.leader_epoch >= partition.leader_epoch:
+                found.leader_epoch = partition.leader_epoch
+                found.end_offset = partition.log.visible_end
+            else:
+                found.leader_epoch, found.end_offset = partition.log.end_of_epoch(one.leader_epoch)
+            partitions.append(found)
+        topics.append(kind.OffsetForLeaderTopicResult(topic=each.topic, partitions=partitions))
+    return kind(topics=topics)
+
+
+HANDLERS = {
+    "Fetch": fetch,
+    "ListOffsets": list_offsets,
+    "OffsetForLeaderEpoch": offset_for_leader_epoch,
+}

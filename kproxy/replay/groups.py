@@ -1,0 +1,291 @@
+"""All groups: which there are, of what kind, and the offsets that they have committed."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from kproxy.protocol import messages
+from kproxy.protocol.errors import CODES
+from kproxy.protocol.schema import NO_UUID
+from kproxy.replay.call import Call
+from kproxy.replay.classic_group import ClassicGroup
+from kproxy.replay.consumer_group import ConsumerGroup
+from kproxy.replay.loaded import Committed, Loaded, PartitionKey
+from kproxy.replay.timers import Timers
+
+if TYPE_CHECKING:
+    from kproxy.replay.state import State
+
+_MEMBER_IDS = uuid.UUID("b0a1a3a0-5c58-4a7b-8a35-2b0c0a1f7e55")
+_INVALID_GROUP_ID = CODES["INVALID_GROUP_ID"]
+_INCONSISTENT_GROUP_PROTOCOL = CODES["INCONSISTENT_GROUP_PROTOCOL"]
+_UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
+_UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
+_UNSTABLE = CODES["UNSTABLE_OFFSET_COMMIT"]
+_GROUP_ID_NOT_FOUND = CODES["GROUP_ID_NOT_FOUND"]
+
+
+@attrs.define(eq=False)
+class Groups:
+    """Groups by id."""
+
+    loaded: Loaded
+    timers: Timers
+    respond: Any
+    by_id: dict[str, ClassicGroup | ConsumerGroup] = attrs.Factory(dict)
+    committed: dict[str, dict[PartitionKey, Committed]] = attrs.field(init=False)
+    undecided: dict[str, dict[int, dict[PartitionKey, Committed]]] = attrs.Factory(dict)
+    """By group and producer id: what open transactions would commit."""
+    _members: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        known = self.loaded.committed
+        self.committed = {group: dict(offsets) for group, offsets in known.items()}
+
+    def new_member_id(self, client_id: str) -> str:
+        """An id that no member has had."""
+        self._members += 1
+        return f"{client_id or 'member'}-{uuid.uuid5(_MEMBER_IDS, str(self._members))}"
+
+    def classic(self, group_id: str) -> ClassicGroup | int:
+        """The classic group of this id, made if need be; or an error code."""
+        group = self.by_id.get(group_id)
+        if isinstance(group, ClassicGroup):
+            return group
+        if not group_id:
+            return _INVALID_GROUP_ID
+        if group is not None and not group.empty:
+            return _INCONSISTENT_GROUP_PROTOCOL
+        group = self.by_id[group_id] = ClassicGroup(group_id, self.timers, self.respond)
+        return group
+
+    def consumer(self, group_id: str) -> ConsumerGroup | int:
+        """The KIP-848 group of this id, made if need be; or an error code."""
+        group = self.by_id.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if not group_id:
+            return _INVALID_GROUP_ID
+        if group is not None and not group.empty:
+            return _GROUP_ID_NOT_FOUND
+        group = self.by_id[group_id] = ConsumerGroup(group_id, self.timers, self.loaded.cluster)
+        return group
+
+    def may_commit(self, group_id: str, member_id: str, instance_id: str | None, epoch: int) -> int:
+        """The error code for who wants to commit offsets of a group."""
+        group = self.by_id.get(group_id)
+        if epoch < 0 and (group is None or group.empty or not member_id):
+            return 0  # not a member: whoever manages its partitions itself
+        if group is None:
+            return CODES["ILLEGAL_GENERATION"]
+        if isinstance(group, ClassicGroup):
+            return group.check(member_id, instance_id, epoch)
+        return group.check(member_id, epoch)
+
+    def listed(self) -> dict[str, tuple[str, str, str]]:
+        """Every group: its protocol type, state and kind; those of the recording are empty."""
+        found = {
+            group_id: ("consumer", "Empty", kind) for group_id, kind in self.loaded.groups.items()
+        }
+        for group_id, group in self.by_id.items():
+            if not group.empty or self.committed.get(group_id) or group_id in found:
+                found[group_id] = (
+                    group.protocol_type or "consumer",
+                    group.group_state,
+                    group.group_type,
+                )
+        return found
+
+
+# ---- offsets
+
+
+def offset_commit(state: State, call: Call) -> Any:
+    """OffsetCommit."""
+    body = call.body
+    error = state.groups.may_commit(
+        body.group_id, body.member_id, body.group_instance_id, body.generation_id_or_member_epoch
+    )
+    offsets = state.groups.committed.setdefault(body.group_id, {})
+    return commit_response(
+        state, messages.OffsetCommitResponse, "OffsetCommit", body, offsets, error
+    )
+
+
+def commit_response(
+    state: State,
+    response: Any,
+    name: str,
+    body: Any,
+    offsets: dict[PartitionKey, Committed],
+    error: int,
+) -> Any:
+    """Take the offsets of an OffsetCommit or a TxnOffsetCommit into `offsets`; its response."""
+    topics = []
+    topic_class = getattr(response, f"{name}ResponseTopic")
+    partition_class = getattr(response, f"{name}ResponsePartition")
+    for each in body.topics:
+        topic = state.cluster.topic(each.name, each.topic_id)
+        partitions = []
+        for one in each.partitions:
+            code = error
+            if not code and topic is None:
+                code = _UNKNOWN_TOPIC if each.name else _UNKNOWN_TOPIC_ID
+            elif not code and topic is not None:
+                key = topic.name, one.partition_index
+                epoch = one.committed_leader_epoch
+                offsets[key] = Committed(one.committed_offset, epoch, one.committed_metadata)
+            index = one.partition_index
+            partitions.append(partition_class(partition_index=index, error_code=code))
+        topics.append(topic_class(name=each.name, topic_id=each.topic_id, partitions=partitions))
+    return response(topics=topics)
+
+
+def offset_fetch(state: State, call: Call) -> Any:
+    """OffsetFetch, of one group (up to version 7) or of several."""
+    body, response = call.body, messages.OffsetFetchResponse
+    if call.version < 8:
+        topics = _offsets(
+            state,
+            body.group_id,
+            body.topics if call.version >= 2 or body.topics else [],
+            body.require_stable,
+            response.OffsetFetchResponseTopic,
+            response.OffsetFetchResponsePartition,
+        )
+        return response(topics=topics)
+    groups = [
+        response.OffsetFetchResponseGroup(
+            group_id=each.group_id,
+            topics=_offsets(
+                state,
+                each.group_id,
+                each.topics,
+                body.require_stable,
+                response.OffsetFetchResponseTopics,
+                response.OffsetFetchResponsePartitions,
+            ),
+        )
+        for each in body.groups
+    ]
+    return response(groups=groups)
+
+
+def _offsets(
+    state: State,
+    group_id: str,
+    wanted: list[Any] | None,
+    stable: bool,
+    topic_class: Any,
+    partition_class: Any,
+) -> list[Any]:
+    """What a group has committed for the topics that are wanted; None: for all."""
+    groups, cluster = state.groups, state.cluster
+    committed = groups.committed.get(group_id, {})
+    undecided = {key for each in groups.undecided.get(group_id, {}).values() for key in each}
+    asked: dict[tuple[str, uuid.UUID], list[int]] = {}
+    if wanted is None:
+        for name, index in sorted(committed):
+            topic = cluster.topics.get(name)
+            topic_id = topic.topic_id if topic else NO_UUID
+            asked.setdefault((name, topic_id), []).append(index)
+    else:
+        for each in wanted:
+            topic_id = getattr(each, "topic_id", NO_UUID)
+            name = each.name or cluster.names.get(topic_id, "")
+            asked.setdefault((name, topic_id), []).extend(each.partition_indexes)
+    topics = []
+    for (name, topic_id), indexes in asked.items():
+        partitions = []
+        for index in indexes:
+            found = committed.get((name, index), Committed(-1))
+            error = _UNSTABLE if stable and (name, index) in undecided else 0
+            if not name:
+                error = _UNKNOWN_TOPIC_ID
+            if error:
+                found = Committed(-1)
+            partitions.append(
+                partition_class(
+                    partition_index=index,
+                    committed_offset=found.offset,
+                    committed_leader_epoch=found.leader_epoch,
+                    metadata=found.metadata or "",
+                    error_code=error,
+                )
+            )
+        known = {"topic_id": topic_id} if hasattr(topic_class(), "topic_id") else {}
+        topics.append(topic_class(name=name, partitions=partitions, **known))
+    return topics
+
+
+# ---- describing
+
+
+def list_groups(state: State, call: Call) -> Any:
+    """ListGroups."""
+    response = messages.ListGroupsResponse
+    states = {each.lower() for each in call.body.states_filter}
+    kinds = {each.lower() for each in call.body.types_filter}
+    groups = [
+        response.ListedGroup(
+            group_id=group_id, protocol_type=protocol, group_state=group_state, group_type=kind
+        )
+        for group_id, (protocol, group_state, kind) in sorted(state.groups.listed().items())
+        if (not states or group_state.lower() in states) and (not kinds or kind in kinds)
+    ]
+    return response(groups=groups)
+
+
+def describe_groups(state: State, call: Call) -> Any:
+    """DescribeGroups, of the classic protocol."""
+    response = messages.DescribeGroupsResponse
+    known = state.groups.listed()
+    groups = []
+    for group_id in call.body.groups:
+        group = state.groups.by_id.get(group_id)
+        if isinstance(group, ClassicGroup):
+            groups.append(_described(group))
+        elif group_id in known:
+            found = response.DescribedGroup(
+                group_id=group_id, group_state="Empty", protocol_type=known[group_id][0]
+            )
+            groups.append(found)
+        else:
+            found = response.DescribedGroup(group_id=group_id, group_state="Dead")
+            if call.version >= 6:
+                found.error_code = _GROUP_ID_NOT_FOUND
+                found.error_message = f"Group {group_id} not found."
+            groups.append(found)
+    return response(groups=groups)
+
+
+def _described(group: ClassicGroup) -> Any:
+    response = messages.DescribeGroupsResponse
+    return response.DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.group_state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol or "",
+        members=[
+            response.DescribedGroupMember(
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                client_id=each.client_id,
+                client_host=each.client_host,
+                member_metadata=each.metadata(group.protocol or ""),
+                member_assignment=each.assignment,
+            )
+            for each in group.members.values()
+        ],
+    )
+
+
+HANDLERS = {
+    "OffsetCommit": offset_commit,
+    "OffsetFetch": offset_fetch,
+    "ListGroups": list_groups,
+    "DescribeGroups": describe_groups,
+}

@@ -1,0 +1,436 @@
+"""A recording read once, in order, and made into the state of a cluster.
+
+::
+
+    Exchange … ─▶ Loader ─▶ Loaded
+       Metadata, DescribeCluster, FindCoordinator …   brokers, topics, ids, leaders, coordinators
+       Fetch, Produce, EndTxn                         partition logs
+       OffsetFetch                                    committed offsets, as at the first
+       what `state` does not model                    kept as it is, for `semantic`
+
+What a response says counts; requests only tell what it is about. Errors that were recorded are
+left out. Topic ids are often named on another connection, or later: what cannot be named yet waits
+for the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+
+from kproxy.exchange.exchange import Exchange
+from kproxy.protocol import ProtocolError, is_known, records
+from kproxy.protocol.records import encode_batch, end_transaction_marker
+from kproxy.protocol.schema import NO_UUID
+from kproxy.replay.loaded import Committed, Loaded, Other, PartitionKey
+from kproxy.replay.topics import Partition
+
+
+@attrs.define(eq=False)
+class _Seen:
+    """What was seen of a partition beside its batches."""
+
+    lowest_read: int | None = None
+    highest_read: int = 0
+    latest: int | None = None
+
+
+class Loader:
+    """Takes exchanges one by one; `finish` gives the result."""
+
+    def __init__(self, served: frozenset[int]) -> None:
+        self.loaded = Loaded()
+        self._served = served
+        self._seen: dict[PartitionKey, _Seen] = {}
+        self._waiting: list[Exchange] = []
+        self._writing: dict[int, dict[PartitionKey, int]] = {}
+        """By producer id: where its open transaction wrote last, in each partition."""
+        self._ended: list[tuple[int, int, bool, dict[PartitionKey, int]]] = []
+        self._decided: set[tuple[str, PartitionKey]] = set()
+        """Where groups stand at the beginning is known."""
+
+    def add(self, exchange: Exchange) -> None:
+        """Take the next exchange."""
+        self.loaded.exchanges += 1
+        if exchange.node_id is not None:
+            self.loaded.cluster.racks.setdefault(exchange.node_id, None)
+        self._keep(exchange)
+        take = _TAKERS.get(exchange.api or "")
+        if take is None:
+            return
+        if exchange.request is not None and not take(self, exchange):
+            self._waiting.append(exchange)
+
+    def _keep(self, exchange: Exchange) -> None:
+        """Keep an exchange that is answered as it was recorded."""
+        key, version = exchange.api_key, exchange.api_version
+        if key is None or version is None or key in self._served or not is_known(key, version):
+            return
+        request, response = exchange.request_frame, exchange.response_frame
+        if request and response and not exchange.truncated:
+            found = self.loaded.others.setdefault(key, [])
+            found.append(Other(key, version, request, response))
+
+    def finish(self) -> Loaded:
+        """The recording has ended."""
+        loaded = self.loaded
+        unnamed = 0
+        for exchange in self._waiting:
+            unnamed += not _TAKERS[exchange.api or ""](self, exchange)
+        if unnamed:
+            loaded.lacking.append(f"{unnamed} exchanges name topics by ids without names")
+        for transaction in self._ended:
+            self._mark(*transaction)
+        if not loaded.cluster.racks:
+            loaded.cluster.racks[1] = None
+        nodes = loaded.cluster.racks
+        for topic in loaded.cluster.topics.values():
+            for partition in topic.partitions.values():
+                self._finish_partition(topic.name, partition)
+                if partition.leader_id not in nodes:
+                    partition.leader_id = min(nodes)
+        if loaded.cluster.controller_id not in nodes:
+            loaded.cluster.controller_id = min(nodes)
+        for group, offsets in loaded.committed.items():
+            kept = {key: each for key, each in offsets.items() if each.offset >= 0}
+            loaded.committed[group] = kept
+        if loaded.unplaced:
+            lost = f"{len(loaded.unplaced)} batches were produced with acks=0 or without a response"
+            loaded.lacking.append(f"{lost}: their offsets are not known")
+        return loaded
+
+    def _finish_partition(self, topic: str, partition: Partition) -> None:
+        log = partition.log
+        seen = self._seen.get((topic, partition.index), _Seen())
+        log.widen(None, seen.highest_read)
+        if not len(log) and seen.latest is not None:
+            log.widen(None, seen.latest)
+        log.finish(seen.lowest_read)
+        holes = 0
+        at = log.start_offset
+        for first, last in log.spans():
+            holes += max(0, first - at)
+            at = last + 1
+        holes += max(0, log.end_offset - at)
+        if holes and len(log):
+            name = f"{topic}[{partition.index}]"
+            self.loaded.lacking.append(f"{name}: {holes} offsets up to {log.end_offset - 1}")
+
+    # ---- the cluster
+
+    def _metadata(self, exchange: Exchange) -> bool:
+        response, cluster = exchange.response, self.loaded.cluster
+        if response is None:
+            return True
+        for broker in getattr(response, "brokers", ()):
+            node_id = broker.node_id if hasattr(broker, "node_id") else broker.broker_id
+            cluster.racks[node_id] = broker.rack
+        if getattr(response, "cluster_id", None):
+            cluster.cluster_id = response.cluster_id
+        if getattr(response, "controller_id", -1) >= 0:
+            cluster.controller_id = response.controller_id
+        for each in getattr(response, "topics", ()):
+            if each.error_code or each.name is None:
+                continue
+            topic = cluster.add_topic(each.name, each.topic_id)
+            topic.internal = each.is_internal
+            for one in each.partitions:
+                partition = cluster.add_partition(topic, one.partition_index)
+                if one.leader_id >= 0:
+                    partition.leader_id = one.leader_id
+                    partition.leader_epoch = max(one.leader_epoch, partition.leader_epoch)
+                partition.replicas = one.replica_nodes
+                partition.in_sync = one.isr_nodes
+        return True
+
+    def _create_topics(self, exchange: Exchange) -> bool:
+        cluster = self.loaded.cluster
+        for each in exchange.response.topics if exchange.response else ():
+            if not each.error_code and not exchange.request.validate_only:
+                known = each.name in cluster.topics
+                topic = cluster.add_topic(each.name, each.topic_id)
+                topic.created = topic.created or not known
+                for index in range(max(0, each.num_partitions)):
+                    cluster.add_partition(topic, index)
+        return True
+
+    def _create_partitions(self, exchange: Exchange) -> bool:
+        if exchange.response is None:
+            return True
+        refused = {each.name for each in exchange.response.results if each.error_code}
+        for each in () if exchange.request.validate_only else exchange.request.topics:
+            topic = self.loaded.cluster.topics.get(each.name)
+            if each.name in refused or topic is None or not topic.partitions:
+                continue
+            if topic.partitions_first is None:
+                topic.partitions_first = len(topic.partitions)
+            for index in range(each.count):
+                self.loaded.cluster.add_partition(topic, index)
+        return True
+
+    def _find_coordinator(self, exchange: Exchange) -> bool:
+        response = exchange.response
+        if response is None:
+            return True
+        found = response.coordinators
+        if not found:
+            found = [attrs.evolve(_Coordinator(), key=exchange.request.key, **_node(response))]
+        for each in found:
+            if not each.error_code and each.node_id >= 0:
+                key = exchange.request.key_type, each.key
+                self.loaded.cluster.coordinators[key] = each.node_id
+                self.loaded.cluster.racks.setdefault(each.node_id, None)
+        return True
+
+    # ---- logs
+
+    def _fetch(self, exchange: Exchange) -> bool:
+        cluster = self.loaded.cluster
+        if exchange.response is None or exchange.request.replica_id >= 0:
+            return True
+        asked = {
+            (each.topic, each.topic_id, one.partition): one.fetch_offset
+            for each in exchange.request.topics
+            for one in each.partitions
+        }
+        for each in exchange.response.responses:
+            if not each.topic and each.topic_id not in cluster.names:
+                return False
+        for each in exchange.response.responses:
+            topic = cluster.topic(each.topic, each.topic_id)
+            topic = topic or cluster.add_topic(each.topic)
+            for one in each.partitions:
+                if one.error_code:
+                    continue
+                partition = cluster.add_partition(topic, one.partition_index)
+                offset = asked.get((each.topic, each.topic_id, one.partition_index))
+                if offset is not None:
+                    self._read_at((topic.name, one.partition_index), offset)
+                if one.records:
+                    self._add(partition, one.records, produced=False)
+        return True
+
+    def _add(self, partition: Partition, data: bytes, produced: bool) -> None:
+        try:
+            partition.log.add(data, produced=produced)
+        except ProtocolError as error:
+            self.loaded.lacking.append(f"records that cannot be read are left out: {error}")
+
+    def _read_at(self, key: PartitionKey, offset: int) -> None:
+        seen = self._seen.setdefault(key, _Seen())
+        seen.highest_read = max(seen.highest_read, offset)
+        if seen.lowest_read is None or offset < seen.lowest_read:
+            seen.lowest_read = offset
+
+    def _list_offsets(self, exchange: Exchange) -> bool:
+        if exchange.response is None:
+            return True
+        latest = {
+            (each.name, one.partition_index)
+            for each in exchange.request.topics
+            for one in each.partitions
+            if one.timestamp == -1
+        }
+        for each in exchange.response.topics:
+            for one in each.partitions:
+                key = each.name, one.partition_index
+                if key in latest and not one.error_code:
+                    offset = one.old_style_offsets[0] if one.old_style_offsets else one.offset
+                    self._seen.setdefault(key, _Seen()).latest = offset
+        return True
+
+    def _produce(self, exchange: Exchange) -> bool:
+        cluster, loaded = self.loaded.cluster, self.loaded
+        for each in exchange.request.topic_data:
+            if not each.name and each.topic_id not in cluster.names:
+                return False
+        placed = {
+            (each.name, each.topic_id, one.index): one
+            for each in (exchange.response.responses if exchange.response else ())
+            for one in each.partition_responses
+        }
+        for each in exchange.request.topic_data:
+            topic = cluster.topic(each.name, each.topic_id) or cluster.add_topic(each.name)
+            for one in each.partition_data:
+                answer = placed.get((each.name, each.topic_id, one.index))
+                partition = cluster.add_partition(topic, one.index)
+                if not one.records or (answer is not None and answer.error_code):
+                    continue
+                if answer is None or answer.base_offset < 0:
+                    loaded.unplaced.append((topic.name, one.index, one.records))
+                    continue
+                self._place(topic.name, partition, one.records, answer)
+        return True
+
+    def _place(self, topic: str, partition: Partition, data: bytes, answer: Any) -> None:
+        """Put a produced batch where the broker put it."""
+        base = answer.base_offset
+        try:
+            batches = records.batches(data)
+            if answer.log_append_time_ms >= 0 or any(each.magic < 2 for each in batches):
+                data = _stamped(batches, answer.log_append_time_ms)
+            data = records.rebase(data, base, partition_leader_epoch=partition.leader_epoch)
+        except (ProtocolError, ValueError) as error:
+            self.loaded.lacking.append(f"records that cannot be read are left out: {error}")
+            return
+        self._add(partition, data, produced=True)
+        key = topic, partition.index
+        self.loaded.produced.add(key)
+        for batch in records.batches(data):
+            self.loaded.producer_id_max = max(self.loaded.producer_id_max, batch.producer_id)
+            if batch.transactional:
+                self._writing.setdefault(batch.producer_id, {})[key] = batch.last_offset
+
+    def _end_txn(self, exchange: Exchange) -> bool:
+        request, response = exchange.request, exchange.response
+        if response is not None and not response.error_code:
+            wrote = self._writing.pop(request.producer_id, {})
+            epoch = request.producer_epoch
+            self._ended.append((request.producer_id, epoch, request.committed, wrote))
+        return True
+
+    def _mark(
+        self, producer_id: int, epoch: int, committed: bool, wrote: dict[PartitionKey, int]
+    ) -> None:
+        """Put the markers of a transaction in place that nobody fetched: behind its last batch."""
+        for (topic, index), last in wrote.items():
+            log = self.loaded.cluster.topics[topic].partitions[index].log
+            at, time = last + 1, 0
+            for batch in log.batches(last):
+                if batch.control and batch.producer_id == producer_id:
+                    at = -1
+                elif batch.offset <= last:
+                    time = batch.max_timestamp
+                elif batch.offset == at:
+                    at = batch.last_offset + 1
+                    continue
+                if batch.offset > last:
+                    break
+            if at >= 0:
+                marker = end_transaction_marker(at, time, commit=committed, coordinator_epoch=0)
+                data = encode_batch(
+                    [marker],
+                    control=True,
+                    transactional=True,
+                    producer_id=producer_id,
+                    producer_epoch=epoch,
+                )
+                log.add(data, produced=False)
+
+    # ---- groups
+
+    def _offset_fetch(self, exchange: Exchange) -> bool:
+        response = exchange.response
+        if response is None or response.error_code:
+            return True
+        groups = response.groups or [_Group(exchange.request.group_id, response.topics)]
+        for group in groups:
+            if any(not each.name and not self._name(each) for each in group.topics):
+                return False
+        for group in groups:
+            offsets = self.loaded.committed.setdefault(group.group_id, {})
+            for each in () if group.error_code else group.topics:
+                for one in each.partitions:
+                    key = each.name or self._name(each) or "", one.partition_index
+                    if not one.error_code and self._decide(group.group_id, key):
+                        epoch = one.committed_leader_epoch
+                        offsets[key] = Committed(one.committed_offset, epoch, one.metadata)
+        return True
+
+    def _offset_commit(self, exchange: Exchange) -> bool:
+        # What a group commits before it has asked where it stands says that it stood nowhere.
+        group_id = exchange.request.group_id
+        self.loaded.groups.setdefault(group_id, "classic")
+        for each in exchange.request.topics:
+            for one in each.partitions:
+                self._decide(group_id, (each.name or self._name(each) or "", one.partition_index))
+        return True
+
+    def _decide(self, group: str, key: PartitionKey) -> bool:
+        known = (group, key) in self._decided
+        self._decided.add((group, key))
+        return not known
+
+    def _name(self, each: Any) -> str | None:
+        topic_id = getattr(each, "topic_id", NO_UUID)
+        return self.loaded.cluster.names.get(topic_id)
+
+    def _join_group(self, exchange: Exchange) -> bool:
+        self.loaded.groups.setdefault(exchange.request.group_id, "classic")
+        return True
+
+    def _consumer_group(self, exchange: Exchange) -> bool:
+        self.loaded.groups[exchange.request.group_id] = "consumer"
+        return True
+
+    def _init_producer_id(self, exchange: Exchange) -> bool:
+        if exchange.response is not None:
+            found = exchange.response.producer_id
+            self.loaded.producer_id_max = max(self.loaded.producer_id_max, found)
+        return True
+
+
+_TAKERS: dict[str, Callable[[Loader, Exchange], bool]] = {
+    "Metadata": Loader._metadata,
+    "DescribeCluster": Loader._metadata,
+    "DescribeTopicPartitions": Loader._metadata,
+    "CreateTopics": Loader._create_topics,
+    "CreatePartitions": Loader._create_partitions,
+    "FindCoordinator": Loader._find_coordinator,
+    "Fetch": Loader._fetch,
+    "ListOffsets": Loader._list_offsets,
+    "Produce": Loader._produce,
+    "EndTxn": Loader._end_txn,
+    "OffsetFetch": Loader._offset_fetch,
+    "OffsetCommit": Loader._offset_commit,
+    "TxnOffsetCommit": Loader._offset_commit,
+    "JoinGroup": Loader._join_group,
+    "ConsumerGroupHeartbeat": Loader._consumer_group,
+    "InitProducerId": Loader._init_producer_id,
+}
+"""Each returns whether it could name all topics."""
+
+
+@attrs.frozen
+class _Coordinator:
+    key: str = ""
+    node_id: int = -1
+    error_code: int = 0
+
+
+@attrs.frozen
+class _Group:
+    group_id: str
+    topics: list[Any]
+    error_code: int = 0
+
+
+def _node(response: Any) -> dict[str, int]:
+    return {"node_id": response.node_id, "error_code": response.error_code}
+
+
+def _stamped(batches: Iterable[records.Batch], log_append_time: int) -> bytes:
+    """The batches as a broker stores them that stamps them, or that converts an old format."""
+    return b"".join(
+        encode_batch(
+            batch.records,
+            base_offset=batch.base_offset,
+            compression=batch.compression,
+            log_append_time=log_append_time if log_append_time >= 0 else None,
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
+            transactional=batch.transactional,
+        )
+        for batch in batches
+    )
+
+
+def load(exchanges: Iterable[Exchange], served: frozenset[int]) -> Loaded:
+    """Read a recording; `served` are the api keys that `state` models."""
+    loader = Loader(served)
+    for exchange in exchanges:
+        loader.add(exchange)
+    return loader.finish()

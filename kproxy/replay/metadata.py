@@ -1,0 +1,173 @@
+"""Where things are: Metadata, FindCoordinator, DescribeCluster, DescribeTopicPartitions.
+
+Addresses are ours, node ids those of the recording. What the recording does not know does not
+exist: no topic is made because somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kproxy.protocol import messages
+from kproxy.protocol.errors import CODES
+from kproxy.protocol.schema import NO_UUID
+from kproxy.replay.call import Call
+from kproxy.replay.topics import Topic
+
+if TYPE_CHECKING:
+    from kproxy.replay.state import State
+
+_UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
+_UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
+_INVALID_REQUEST = CODES["INVALID_REQUEST"]
+_GROUP, _TRANSACTION = 0, 1
+
+
+def metadata(state: State, call: Call) -> Any:
+    """Metadata."""
+    response, cluster = messages.MetadataResponse, state.cluster
+    wanted = call.body.topics
+    if wanted is None or (call.version == 0 and not wanted):
+        topics = [_described(each) for each in cluster.topics.values()]
+    else:
+        topics = []
+        for each in wanted:
+            topic_id = each.topic_id if call.version >= 12 else NO_UUID
+            topic = cluster.topic(each.name, topic_id)
+            if topic is not None:
+                topics.append(_described(topic))
+                continue
+            error = _UNKNOWN_TOPIC if each.name else _UNKNOWN_TOPIC_ID
+            missing = response.MetadataResponseTopic
+            topics.append(missing(error_code=error, name=each.name, topic_id=topic_id))
+    brokers = []
+    for node_id in sorted(state.listening):
+        host, port = state.address(call, node_id)
+        rack = cluster.racks.get(node_id)
+        broker = response.MetadataResponseBroker
+        brokers.append(broker(node_id=node_id, host=host, port=port, rack=rack))
+    return response(
+        brokers=brokers,
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.controller_id,
+        topics=topics,
+    )
+
+
+def _described(topic: Topic) -> Any:
+    response = messages.MetadataResponse
+    return response.MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=[
+            response.MetadataResponsePartition(
+                partition_index=each.index,
+                leader_id=each.leader_id,
+                leader_epoch=each.leader_epoch,
+                replica_nodes=each.replicas or [each.leader_id],
+                isr_nodes=each.in_sync or [each.leader_id],
+            )
+            for _, each in sorted(topic.partitions.items())
+        ],
+    )
+
+
+def find_coordinator(state: State, call: Call) -> Any:
+    """FindCoordinator, of one key (up to version 3) or of several."""
+    body, response = call.body, messages.FindCoordinatorResponse
+    keys = body.coordinator_keys if call.version >= 4 else [body.key]
+    found = []
+    for key in keys:
+        if body.key_type not in (_GROUP, _TRANSACTION):
+            text = "share groups are not replayed"
+            refused = response.Coordinator(
+                key=key,
+                node_id=-1,
+                port=-1,
+                error_code=_INVALID_REQUEST,
+                error_message=text,
+            )
+            found.append(refused)
+            continue
+        node_id = state.cluster.coordinator(body.key_type, key)
+        host, port = state.address(call, node_id)
+        found.append(response.Coordinator(key=key, node_id=node_id, host=host, port=port))
+    if call.version >= 4:
+        return response(coordinators=found)
+    one = found[0]
+    return response(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def describe_cluster(state: State, call: Call) -> Any:
+    """DescribeCluster."""
+    response, cluster = messages.DescribeClusterResponse, state.cluster
+    brokers = []
+    for node_id in sorted(state.listening):
+        host, port = state.address(call, node_id)
+        rack = cluster.racks.get(node_id)
+        broker = response.DescribeClusterBroker
+        brokers.append(broker(broker_id=node_id, host=host, port=port, rack=rack))
+    return response(
+        cluster_id=cluster.cluster_id or "",
+        controller_id=cluster.controller_id,
+        brokers=brokers,
+        endpoint_type=call.body.endpoint_type,
+    )
+
+
+def describe_topic_partitions(state: State, call: Call) -> Any:
+    """DescribeTopicPartitions, with its cursor where there is more than a response may have."""
+    body, response = call.body, messages.DescribeTopicPartitionsResponse
+    names = sorted(each.name for each in body.topics) or sorted(state.cluster.topics)
+    first = (body.cursor.topic_name, body.cursor.partition_index) if body.cursor else ("", 0)
+    left = max(1, body.response_partition_limit)
+    topics, cursor = [], None
+    for name in names:
+        if name < first[0]:
+            continue
+        topic = state.cluster.topics.get(name)
+        kind = response.DescribeTopicPartitionsResponseTopic
+        if topic is None:
+            topics.append(kind(error_code=_UNKNOWN_TOPIC, name=name))
+            continue
+        start = first[1] if name == first[0] else 0
+        indexes = sorted(index for index in topic.partitions if index >= start)
+        if left == 0:
+            cursor = response.Cursor(topic_name=name, partition_index=start)
+            break
+        described = kind(name=name, topic_id=topic.topic_id, is_internal=topic.internal)
+        described.partitions = [_partition(topic, index) for index in indexes[:left]]
+        topics.append(described)
+        if len(indexes) > left:
+            cursor = response.Cursor(topic_name=name, partition_index=indexes[left])
+            break
+        left -= len(indexes)
+    return response(topics=topics, next_cursor=cursor)
+
+
+def _partition(topic: Topic, index: int) -> Any:
+    each = topic.partitions[index]
+    return messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
+        partition_index=index,
+        leader_id=each.leader_id,
+        leader_epoch=each.leader_epoch,
+        replica_nodes=each.replicas or [each.leader_id],
+        isr_nodes=each.in_sync or [each.leader_id],
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+    )
+
+
+HANDLERS = {
+    "Metadata": metadata,
+    "FindCoordinator": find_coordinator,
+    "DescribeCluster": describe_cluster,
+    "DescribeTopicPartitions": describe_topic_partitions,
+}

@@ -1,0 +1,170 @@
+"""Produce: every record is checked against the recording, and placed.
+
+::
+
+    record that was recorded      ──▶ its recorded offset; from now on visible (`--visible causal`)
+    record that was not recorded  ──▶ a finding in the report; the end of the log
+
+A record without a key may have been recorded in another partition than it is produced to now, by
+the chance of its client: it is then where it was recorded, so that consumers find what they found.
+Where partitions are never compared, records go where they are produced to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kproxy.protocol import ProtocolError, messages, records
+from kproxy.protocol.errors import CODES
+from kproxy.protocol.record_batch import Record
+from kproxy.protocol.records import Batch, encode_batch
+from kproxy.replay.call import NONE, Call
+from kproxy.replay.log import PartitionLog
+from kproxy.replay.produced import Expected, Partitions
+from kproxy.replay.topics import Partition, Topic
+
+if TYPE_CHECKING:
+    from kproxy.replay.state import State
+
+_UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
+_UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
+_CORRUPT_MESSAGE = CODES["CORRUPT_MESSAGE"]
+_INVALID_PRODUCER_EPOCH = CODES["INVALID_PRODUCER_EPOCH"]
+_REMEMBERED_BATCHES = 5
+"""Per producer and partition, as in Kafka: a retry is one of these."""
+
+
+def produce(state: State, call: Call) -> Any:
+    """Produce."""
+    body, kind = call.body, messages.ProduceResponse
+    responses = []
+    for each in body.topic_data:
+        topic = state.cluster.topic(each.name, each.topic_id)
+        partitions = []
+        for one in each.partition_data:
+            found = kind.PartitionProduceResponse(index=one.index, base_offset=-1)
+            partition = topic.partitions.get(one.index) if topic else None
+            if topic is None or partition is None:
+                by_name = bool(each.name) or topic is not None
+                found.error_code = _UNKNOWN_TOPIC if by_name else _UNKNOWN_TOPIC_ID
+            else:
+                _write(state, call, topic, partition, one.records or b"", found)
+            partitions.append(found)
+        responses.append(
+            kind.TopicProduceResponse(
+                name=each.name, topic_id=each.topic_id, partition_responses=partitions
+            )
+        )
+    return NONE if body.acks == 0 else kind(responses=responses)
+
+
+def _write(
+    state: State, call: Call, topic: Topic, partition: Partition, data: bytes, found: Any
+) -> None:
+    try:
+        batches = records.batches(data)
+        if batches.bytes_left or not all(batch.crc_ok for batch in batches):
+            found.error_code = _CORRUPT_MESSAGE
+            return
+        for batch in batches:
+            error, offset = _write_batch(state, call, topic, partition, batch)
+            found.error_code = error
+            if error:
+                return
+            if found.base_offset < 0:
+                found.base_offset = offset
+    except ProtocolError:
+        found.error_code, found.base_offset = _CORRUPT_MESSAGE, -1
+        return
+    found.log_start_offset = partition.log.start_offset
+    state.fetches.more(state, partition)
+
+
+def _write_batch(
+    state: State, call: Call, topic: Topic, partition: Partition, batch: Batch
+) -> tuple[int, int]:
+    """Place one batch: error code and base offset."""
+    key = topic.name, partition.index
+    producers = state.producers
+    producer = producers.by_id.get(batch.producer_id)
+    if producer is not None and batch.producer_epoch < producer.epoch:
+        return _INVALID_PRODUCER_EPOCH, -1
+    written: dict[tuple[int, int], int] = {}
+    sequence = batch.producer_epoch, batch.base_sequence
+    if batch.producer_id >= 0:
+        written = producers.appended.setdefault((batch.producer_id, key), {})
+        if sequence in written:
+            return 0, written[sequence]
+    offset, matched = _place(state, topic, partition, batch)
+    if batch.producer_id >= 0:
+        written[sequence] = offset
+        if len(written) > _REMEMBERED_BATCHES:
+            del written[next(iter(written))]
+    if producer is not None and batch.transactional:
+        producers.begin(producer, call.now)
+        producer.partitions.setdefault(key, -1)
+        for index, recorded in matched.items():
+            known = producer.partitions.get((topic.name, index), -1)
+            producer.partitions[topic.name, index] = max(known, recorded)
+    return 0, offset
+
+
+def _place(
+    state: State, topic: Topic, partition: Partition, batch: Batch
+) -> tuple[int, dict[int, int]]:
+    """Where a batch's first record is now; and the last recorded offset met, by partition."""
+    moving = state.settings.partitions is Partitions.NEVER
+    first = -1
+    matched: dict[int, int] = {}
+    unplaced: list[Record] = []
+    found = batch.records
+    for record in found:
+        expected = state.check.match(topic.name, partition.index, record)
+        if expected is None or expected.offset < 0:
+            unplaced.append(record)
+        elif moving and expected.partition != partition.index:
+            unplaced.append(record)
+            _log_of(state, expected).drop(expected.offset)
+            _more(state, expected)
+        else:
+            matched[expected.partition] = expected.offset
+            _log_of(state, expected).show(expected.offset)
+            if expected.partition != partition.index:
+                _more(state, expected)
+            first = expected.offset if first < 0 else first
+    if unplaced:
+        whole = batch.magic == 2 and len(unplaced) == len(found)
+        data = batch.raw if whole else _batch_of(batch, unplaced)
+        appended = partition.log.append(data, partition.leader_epoch)
+        first = appended if first < 0 else first
+    return first, matched
+
+
+def _log_of(state: State, expected: Expected) -> PartitionLog:
+    return state.cluster.log(expected.topic, expected.partition)
+
+
+def _more(state: State, expected: Expected) -> None:
+    """More may be visible in a partition that the producer did not name."""
+    partition = state.cluster.topics[expected.topic].partitions.get(expected.partition)
+    if partition is not None:
+        state.fetches.more(state, partition)
+
+
+def _batch_of(batch: Batch, kept: list[Record]) -> bytes:
+    base = kept[0].offset
+    numbered = [
+        Record(base + index, each.timestamp, each.key, each.value, each.headers)
+        for index, each in enumerate(kept)
+    ]
+    return encode_batch(
+        numbered,
+        compression=batch.compression,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        transactional=batch.transactional,
+    )
+
+
+HANDLERS = {"Produce": produce}

@@ -1,0 +1,200 @@
+"""Produce is checked: each record that a client produces is looked up among the recorded ones.
+
+::
+
+    recorded batches ─▶ Expected … ─┐
+                                    ├─▶ match ─▶ its recorded offset
+    record of a client ─────────────┘        └─▶ none: a finding with the closest one
+
+Records are compared one by one, never by batch: clients cut batches as timing has it. What counts
+is topic, partition, key, value and headers. Where a record without a key goes is the client's
+chance, so its partition does not count unless that is asked for; for another client, which
+partitions otherwise, it may be left out for all. So may headers by name.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+import attrs
+
+from kproxy.protocol import ProtocolError, records
+from kproxy.protocol.record_batch import Record
+from kproxy.replay.loaded import Loaded
+from kproxy.replay.report import Report
+
+ADVICE = "if that is meant, record again: kproxy run --bootstrap BROKERS --record FILE"
+_COMPARED_MAX = 1000
+"""So many recorded records are looked at for the closest one."""
+_SHOWN_CHARACTERS = 60
+
+
+class Partitions(enum.Enum):
+    """Of which records the partition counts."""
+
+    KEYED = "keyed"
+    """Of those with a key."""
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@attrs.define(eq=False)
+class Expected:
+    """A record that was seen being produced."""
+
+    topic: str
+    partition: int
+    offset: int
+    """-1 where the recording does not say it."""
+    record: Record
+    produced: bool = False
+
+
+@attrs.define(eq=False)
+class ProduceCheck:
+    """The recorded records, by topic, and which of them have been produced again."""
+
+    loaded: Loaded
+    report: Report
+    partitions: Partitions = Partitions.KEYED
+    headers_ignored: frozenset[str] = frozenset()
+    _topics: dict[str, dict[tuple, deque[Expected]]] = attrs.field(factory=dict, init=False)
+
+    def expected(self, topic: str) -> Iterator[Expected]:
+        """Yield all that is expected of a topic."""
+        for same in self._of(topic).values():
+            yield from same
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics to which records were produced."""
+        found = [topic for topic, _ in sorted(self.loaded.produced)]
+        return list(dict.fromkeys(found + [topic for topic, _, _ in self.loaded.unplaced]))
+
+    def match(self, topic: str, partition: int, record: Record) -> Expected | None:
+        """Find the record among those that were not produced yet; tell the report if none is."""
+        same = self._of(topic).get(self._key(record), ())
+        left = [expected for expected in same if not expected.produced]
+        found = next((each for each in left if each.partition == partition), None)
+        if found is None and not self._partition_counts(record):
+            found = next(iter(left), None)
+        if found is None:
+            again = bool(same) and not left
+            self.report.add("not recorded", self._text(topic, partition, record, again), ADVICE)
+            return None
+        found.produced = True
+        return found
+
+    def missing(self) -> None:
+        """Tell the report of all that was recorded and is not produced."""
+        for topic in self.topics:
+            for each in self.expected(topic):
+                if not each.produced:
+                    where = f"{topic}[{each.partition}]"
+                    offset = f" at offset {each.offset}" if each.offset >= 0 else ""
+                    what = f"{where}: the record{offset} was never produced: {_shown(each.record)}"
+                    self.report.add("not produced", what, ADVICE)
+
+    def _of(self, topic: str) -> dict[tuple, deque[Expected]]:
+        found = self._topics.get(topic)
+        if found is None:
+            found = self._topics[topic] = {}
+            for expected in self._read(topic):
+                key = self._key(expected.record)
+                found.setdefault(key, deque()).append(expected)
+        return found
+
+    def _read(self, topic: str) -> Iterator[Expected]:
+        for name, index in sorted(self.loaded.produced):
+            for batch in self.loaded.cluster.log(name, index).produced() if name == topic else ():
+                for record in _records(batch):
+                    yield Expected(topic, index, record.offset, record)
+        for name, index, data in self.loaded.unplaced:
+            for batch in records.batches(data) if name == topic else ():
+                for record in _records(batch):
+                    yield Expected(topic, index, -1, record)
+
+    def _partition_counts(self, record: Record) -> bool:
+        if self.partitions is Partitions.KEYED:
+            return record.key is not None
+        return self.partitions is Partitions.ALWAYS
+
+    def _key(self, record: Record) -> tuple:
+        headers = record.headers
+        if self.headers_ignored:
+            headers = tuple(each for each in headers if each[0] not in self.headers_ignored)
+        return record.key, record.value, headers
+
+    def _text(self, topic: str, partition: int, record: Record, again: bool) -> str:
+        what = f"{topic}[{partition}]: the recording does not hold this record"
+        if again:
+            return f"{what} once more than it was produced before: {_shown(record)}"
+        left = (each for each in self.expected(topic) if not each.produced)
+        closest = _closest(left, partition, record)
+        if closest is None:
+            return f"{what}, nor any other that is still to be produced there: {_shown(record)}"
+        fields = _differing(closest, partition, record)
+        differences = ", ".join(f"{name} {now} (recorded: {then})" for name, now, then in fields)
+        at = f" at offset {closest.offset}" if closest.offset >= 0 else ""
+        where = f"{topic}[{closest.partition}]{at}"
+        return f"{what}; the closest one, {where}, differs in {differences}"
+
+
+def _records(batch: records.Batch) -> Iterable[Record]:
+    try:
+        return batch.records
+    except ProtocolError:
+        return ()
+
+
+def _closest(among: Iterable[Expected], partition: int, record: Record) -> Expected | None:
+    best, score = None, (-1, -1, -1)
+    for _, expected in zip(range(_COMPARED_MAX), among, strict=False):
+        other = expected.record
+        alike = (
+            2 * (other.key == record.key) + 2 * (other.value == record.value),
+            (other.headers == record.headers) + (expected.partition == partition),
+            _common(other.value or b"", record.value or b""),
+        )
+        if alike > score:
+            best, score = expected, alike
+    return best
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many bytes they have in common at the front."""
+    for index, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return index
+    return min(len(one), len(other))
+
+
+def _differing(
+    expected: Expected, partition: int, record: Record
+) -> Iterator[tuple[str, str, str]]:
+    then = expected.record
+    if expected.partition != partition:
+        yield "partition", str(partition), str(expected.partition)
+    if then.key != record.key:
+        yield "key", _text(record.key), _text(then.key)
+    if then.value != record.value:
+        yield "value", _text(record.value), _text(then.value)
+    if then.headers != record.headers:
+        yield "headers", str(record.headers), str(then.headers)
+
+
+def _shown(record: Record) -> str:
+    headers = f", headers {record.headers}" if record.headers else ""
+    return f"key {_text(record.key)}, value {_text(record.value)}{headers}"
+
+
+def _text(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    try:
+        text = repr(data.decode())
+    except UnicodeDecodeError:
+        text = data.hex()
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

@@ -1,0 +1,294 @@
+"""Producers and their transactions: InitProducerId to EndTxn, and what is open between them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from kproxy.protocol import messages
+from kproxy.protocol.errors import CODES
+from kproxy.protocol.records import encode_batch, end_transaction_marker
+from kproxy.replay.call import Call
+from kproxy.replay.groups import commit_response
+from kproxy.replay.loaded import PartitionKey
+
+if TYPE_CHECKING:
+    from kproxy.replay.state import State
+
+_MS = 1_000_000
+_EPOCH_MAX = 32_766
+_INVALID_PRODUCER_EPOCH = CODES["INVALID_PRODUCER_EPOCH"]
+_PRODUCER_FENCED = CODES["PRODUCER_FENCED"]
+_INVALID_TXN_STATE = CODES["INVALID_TXN_STATE"]
+_INVALID_PRODUCER_ID_MAPPING = CODES["INVALID_PRODUCER_ID_MAPPING"]
+_UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
+_BUMPING_VERSION = 5
+"""From this version of EndTxn on a transaction ends with a new epoch (KIP-890)."""
+
+
+@attrs.define(eq=False)
+class Producer:
+    """A transactional id, and its transaction."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int = 0
+    state: str = "Empty"
+    timeout_ms: int = 0
+    started_ms: int = -1
+    partitions: dict[PartitionKey, int] = attrs.Factory(dict)
+    """What the open transaction writes to, with the last recorded offset that it wrote again."""
+    groups: set[str] = attrs.Factory(set)
+    """Whose offsets it commits."""
+
+
+@attrs.define(eq=False)
+class Producers:
+    """All producers that have an id."""
+
+    next_id: int
+    by_name: dict[str, Producer] = attrs.Factory(dict)
+    by_id: dict[int, Producer] = attrs.Factory(dict)
+    appended: dict[tuple[int, PartitionKey], dict[tuple[int, int], int]] = attrs.Factory(dict)
+    """Base offsets by (epoch, base sequence) of a producer's last batches in a partition."""
+
+    def new_id(self) -> int:
+        """A producer id that none has had, also not in the recording."""
+        self.next_id += 1
+        return self.next_id - 1
+
+    def check(self, transactional_id: str, producer_id: int, epoch: int) -> Producer | int:
+        """The producer that a request names; or an error code."""
+        producer = self.by_name.get(transactional_id)
+        if producer is None or producer.producer_id != producer_id:
+            return _INVALID_PRODUCER_ID_MAPPING
+        return producer if producer.epoch == epoch else _PRODUCER_FENCED
+
+    def begin(self, producer: Producer, now: int) -> None:
+        """Whatever a transaction does first begins it."""
+        if producer.state != "Ongoing":
+            producer.state, producer.started_ms = "Ongoing", now // _MS
+
+
+def init_producer_id(state: State, call: Call) -> Any:
+    """InitProducerId, idempotent or transactional."""
+    body, producers = call.body, state.producers
+    response = messages.InitProducerIdResponse
+    name = body.transactional_id
+    if name is None:
+        if body.producer_id >= 0 and body.producer_epoch < _EPOCH_MAX:
+            return response(producer_id=body.producer_id, producer_epoch=body.producer_epoch + 1)
+        return response(producer_id=producers.new_id(), producer_epoch=0)
+    producer = producers.by_name.get(name)
+    if producer is None or producer.epoch >= _EPOCH_MAX:
+        if producer is not None:
+            end(state, producer, False, call.now)
+        producer = Producer(name, producers.new_id())
+        producers.by_name[name] = producers.by_id[producer.producer_id] = producer
+    else:
+        if body.producer_id >= 0 and body.producer_epoch < producer.epoch:
+            return response(error_code=_PRODUCER_FENCED, producer_epoch=-1)
+        end(state, producer, False, call.now)
+        producer.epoch += 1
+    producer.timeout_ms = body.transaction_timeout_ms
+    return response(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
+def add_partitions_to_txn(state: State, call: Call) -> Any:
+    """AddPartitionsToTxn, as clients send it (up to version 3) and as brokers do."""
+    body, response = call.body, messages.AddPartitionsToTxnResponse
+    if call.version < 4:
+        results = _add(
+            state,
+            call,
+            body.v3_and_below_transactional_id,
+            (body.v3_and_below_producer_id, body.v3_and_below_producer_epoch),
+            body.v3_and_below_topics,
+        )
+        return response(results_by_topic_v3_and_below=results)
+    transactions = [
+        response.AddPartitionsToTxnResult(
+            transactional_id=each.transactional_id,
+            topic_results=_add(
+                state,
+                call,
+                each.transactional_id,
+                (each.producer_id, each.producer_epoch),
+                each.topics,
+            ),
+        )
+        for each in body.transactions
+    ]
+    return response(results_by_transaction=transactions)
+
+
+def _add(
+    state: State, call: Call, name: str, identity: tuple[int, int], topics: list[Any]
+) -> list[Any]:
+    response = messages.AddPartitionsToTxnResponse
+    producer = state.producers.check(name, *identity)
+    results = []
+    for each in topics:
+        topic = state.cluster.topics.get(each.name)
+        partitions = []
+        for index in each.partitions:
+            error = producer if isinstance(producer, int) else 0
+            if not error and (topic is None or index not in topic.partitions):
+                error = _UNKNOWN_TOPIC
+            if not error and isinstance(producer, Producer):
+                state.producers.begin(producer, call.now)
+                producer.partitions.setdefault((each.name, index), -1)
+            result = response.AddPartitionsToTxnPartitionResult
+            partitions.append(result(partition_index=index, partition_error_code=error))
+        result = response.AddPartitionsToTxnTopicResult
+        results.append(result(name=each.name, results_by_partition=partitions))
+    return results
+
+
+def add_offsets_to_txn(state: State, call: Call) -> Any:
+    """AddOffsetsToTxn."""
+    body = call.body
+    found = state.producers.check(body.transactional_id, body.producer_id, body.producer_epoch)
+    if isinstance(found, int):
+        return messages.AddOffsetsToTxnResponse(error_code=found)
+    state.producers.begin(found, call.now)
+    found.groups.add(body.group_id)
+    return messages.AddOffsetsToTxnResponse()
+
+
+def txn_offset_commit(state: State, call: Call) -> Any:
+    """TxnOffsetCommit: the offsets count when the transaction is committed."""
+    body = call.body
+    found = state.producers.check(body.transactional_id, body.producer_id, body.producer_epoch)
+    error = found if isinstance(found, int) else 0
+    if not error:
+        error = state.groups.may_commit(
+            body.group_id,
+            body.member_id,
+            body.group_instance_id,
+            body.generation_id_or_member_epoch,
+        )
+    offsets = {}
+    if not isinstance(found, int) and not error:
+        state.producers.begin(found, call.now)
+        found.groups.add(body.group_id)
+        undecided = state.groups.undecided.setdefault(body.group_id, {})
+        offsets = undecided.setdefault(found.producer_id, {})
+    response = messages.TxnOffsetCommitResponse
+    return commit_response(state, response, "TxnOffsetCommit", body, offsets, error)
+
+
+def end_txn(state: State, call: Call) -> Any:
+    """EndTxn."""
+    body, response = call.body, messages.EndTxnResponse
+    found = state.producers.check(body.transactional_id, body.producer_id, body.producer_epoch)
+    if isinstance(found, int):
+        return response(error_code=found)
+    done = "CompleteCommit" if body.committed else "CompleteAbort"
+    if found.state not in ("Ongoing", done):
+        return response(error_code=_INVALID_TXN_STATE)
+    end(state, found, body.committed, call.now)
+    if call.version < _BUMPING_VERSION:
+        return response()
+    found.epoch += 1
+    return response(producer_id=found.producer_id, producer_epoch=found.epoch)
+
+
+def end(state: State, producer: Producer, committed: bool, now: int) -> None:
+    """End the open transaction of a producer, if there is one: write its markers."""
+    if producer.state != "Ongoing":
+        return
+    producer.state = "CompleteCommit" if committed else "CompleteAbort"
+    for (name, index), rewritten in producer.partitions.items():
+        partition = state.cluster.topics[name].partitions.get(index)
+        if partition is None:
+            continue
+        log = partition.log
+        if log.is_open(producer.producer_id):
+            marker = end_transaction_marker(0, now // _MS, commit=committed, coordinator_epoch=0)
+            data = encode_batch(
+                [marker],
+                control=True,
+                transactional=True,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+            )
+            log.append(data, partition.leader_epoch)
+        if rewritten >= 0:
+            _show_marker(state, (name, index), rewritten, committed)
+        state.fetches.more(state, partition)
+    for group_id in producer.groups:
+        offsets = state.groups.undecided.get(group_id, {}).pop(producer.producer_id, {})
+        if committed:
+            state.groups.committed.setdefault(group_id, {}).update(offsets)
+    producer.partitions.clear()
+    producer.groups.clear()
+
+
+def _show_marker(state: State, key: PartitionKey, offset: int, committed: bool) -> None:
+    """Show the recorded marker of the transaction that wrote at `offset`."""
+    log = state.cluster.topics[key[0]].partitions[key[1]].log
+    transaction = log.transaction_at(offset)
+    if transaction is None or transaction.last_offset is None:
+        return
+    log.show(transaction.last_offset)
+    if transaction.aborted == committed:
+        then, this = ("aborted", "committed") if committed else ("committed", "aborted")
+        where = f"{key[0]}[{key[1]}]: the transaction at offset {transaction.first_offset}"
+        state.report.add("differs", f"{where} is {this} now, and was {then} when recorded")
+
+
+def list_transactions(state: State, call: Call) -> Any:
+    """ListTransactions: those of this replay."""
+    body, response = call.body, messages.ListTransactionsResponse
+    states = [
+        response.TransactionState(
+            transactional_id=each.transactional_id,
+            producer_id=each.producer_id,
+            transaction_state=each.state,
+        )
+        for each in state.producers.by_name.values()
+        if (not body.state_filters or each.state in body.state_filters)
+        and (not body.producer_id_filters or each.producer_id in body.producer_id_filters)
+    ]
+    return response(transaction_states=states)
+
+
+def describe_transactions(state: State, call: Call) -> Any:
+    """DescribeTransactions: those of this replay; None if one of them is not."""
+    response = messages.DescribeTransactionsResponse
+    found = []
+    for name in call.body.transactional_ids:
+        producer = state.producers.by_name.get(name)
+        if producer is None:
+            return None
+        topics: dict[str, list[int]] = {}
+        for topic, index in producer.partitions:
+            topics.setdefault(topic, []).append(index)
+        found.append(
+            response.TransactionState(
+                transactional_id=name,
+                transaction_state=producer.state,
+                transaction_timeout_ms=producer.timeout_ms,
+                transaction_start_time_ms=producer.started_ms,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                topics=[
+                    response.TopicData(topic=topic, partitions=indexes)
+                    for topic, indexes in topics.items()
+                ],
+            )
+        )
+    return response(transaction_states=found)
+
+
+HANDLERS = {
+    "InitProducerId": init_producer_id,
+    "AddPartitionsToTxn": add_partitions_to_txn,
+    "AddOffsetsToTxn": add_offsets_to_txn,
+    "TxnOffsetCommit": txn_offset_commit,
+    "EndTxn": end_txn,
+    "ListTransactions": list_transactions,
+    "DescribeTransactions": describe_transactions,
+}

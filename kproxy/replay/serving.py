@@ -1,0 +1,173 @@
+"""How one request becomes a response: the table of handlers, and what is around it.
+
+::
+
+    frame ─▶ decode ─▶ Call ─▶ HANDLERS[api] ─▶ body ─▶ encode ─▶ frame
+                                  or `semantic`
+
+Nothing is guessed: a request that neither the state nor the recording can answer is refused, and
+the report says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from kproxy.exchange.entries import Buffer
+from kproxy.protocol import (
+    ProtocolError,
+    api_key,
+    api_name,
+    decode_request,
+    decode_response,
+    is_known,
+)
+from kproxy.proxy import rewrite
+from kproxy.proxy.faults import errors, items
+from kproxy.replay import (
+    classic_group,
+    consumer_group,
+    creating,
+    fetch,
+    groups,
+    metadata,
+    produce,
+    producers,
+    sasl,
+    versions,
+)
+from kproxy.replay.call import Call
+from kproxy.replay.connection import Connection, encode
+from kproxy.replay.settings import Mode
+from kproxy.replay.state import Handler, State
+
+_BY_NAME: dict[str, Handler] = {
+    **versions.HANDLERS,
+    **metadata.HANDLERS,
+    **creating.HANDLERS,
+    **fetch.HANDLERS,
+    **produce.HANDLERS,
+    **producers.HANDLERS,
+    **groups.HANDLERS,
+    **classic_group.HANDLERS,
+    **consumer_group.HANDLERS,
+    **sasl.HANDLERS,
+}
+_AS_RECORDED = frozenset({"DescribeTransactions", "CreateTopics", "CreatePartitions"})
+"""What the state answers with the help of what was recorded."""
+_ALWAYS_STATE = frozenset(
+    {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Fetch", "ListOffsets", "Produce"}
+)
+"""What is answered by the state in semantic mode too: records are found by their offsets."""
+
+SERVED = frozenset(_BY_NAME)
+"""The names of the APIs that the state models."""
+HANDLERS: dict[int, Handler] = {api_key(name) or 0: each for name, each in _BY_NAME.items()}
+
+
+def modelled(mode: Mode) -> frozenset[int]:
+    """The api keys of which a loader need not keep the exchanges."""
+    names = SERVED - _AS_RECORDED if mode is Mode.STATE else _ALWAYS_STATE
+    return frozenset(api_key(name) or 0 for name in names)
+
+
+_UNKNOWN_SERVER_ERROR = -1
+_REFUSED = "the recording that is replayed has no answer to this"
+
+
+class Unanswerable(Exception):
+    """A request to which there is no response: its connection ends; the text says why."""
+
+
+@attrs.define(eq=False)
+class Serving:
+    """Turns requests into responses, by the state and by the recording."""
+
+    state: State
+    _handlers: dict[int, Handler] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        served = SERVED if self.state.settings.mode is Mode.STATE else _ALWAYS_STATE
+        self.state.ranges = versions.ranges(self.state, served)
+        self._handlers = {key: HANDLERS[key] for key in map(api_key, served) if key is not None}
+
+    def call(self, connection: Connection, frame: bytes, now: int) -> Call:
+        """Decode a request.
+
+        Raises:
+            Unanswerable: it is not one that is served.
+        """
+        key = int.from_bytes(frame[4:6], "big", signed=True)
+        version = int.from_bytes(frame[6:8], "big", signed=True)
+        if key == versions.API_VERSIONS and not is_known(key, version) and len(frame) >= 12:
+            correlation_id = int.from_bytes(frame[8:12], "big", signed=True)
+            return Call(connection, key, 0, correlation_id, "", None, now, frame)
+        least, greatest = self.state.ranges.get(key, (0, -1))
+        if not least <= version <= greatest:
+            name = api_name(key) or f"API {key}"
+            text = f"{name} v{version} is not served, though a client sends it"
+            self.state.report.add("not served", text)
+            raise Unanswerable(text)
+        try:
+            request = decode_request(frame)
+        except ProtocolError as error:
+            raise Unanswerable(str(error)) from None
+        header = request.header
+        client_id = header.client_id or ""
+        correlation_id = header.correlation_id
+        return Call(connection, key, version, correlation_id, client_id, request.body, now, frame)
+
+    def handle(self, call: Call) -> Any:
+        """The body of the response, or a `Reply`.
+
+        Raises:
+            Unanswerable: there is none.
+        """
+        if call.body is None:
+            return versions.refusal(self.state.ranges)
+        handler = self._handlers.get(call.api_key)
+        body = handler(self.state, call) if handler else None
+        if body is None:
+            body = self.state.semantic.respond(call) or _refusal(call)
+        if body is None:
+            raise Unanswerable(f"{api_name(call.api_key)} v{call.version} cannot be answered")
+        return body
+
+    def encode(self, call: Call, body: Any) -> list[Buffer]:
+        """The response as a frame, in pieces.
+
+        Raises:
+            Unanswerable: it cannot be encoded in this version.
+        """
+        try:
+            pieces = encode(call.api_key, call.version, call.correlation_id, body)
+        except ProtocolError as error:
+            raise Unanswerable(f"no response to it: {error}") from None
+        if call.api_key in self._handlers:
+            return pieces
+        return self._with_our_addresses(call, pieces)
+
+    def _with_our_addresses(self, call: Call, pieces: list[Buffer]) -> list[Buffer]:
+        """A recorded response has the addresses of the recorded brokers."""
+        fields = rewrite.address_fields(call.api_key, call.version)
+        if fields is None:
+            return pieces
+        frame = b"".join(pieces)
+        found = rewrite.find_all(frame, call.api_key, call.version)
+        state = self.state
+        ours = {node_id: state.address(call, node_id) for node_id in state.listening}
+        known = [each for each in found if each.node_id in ours]
+        return [rewrite.apply(frame, rewrite.splices(known, ours, fields))]
+
+
+def _refusal(call: Call) -> Any | None:
+    """A response that says no, where Kafka says it for this API; None where there is no place."""
+    shape = items.shape(call.api_key, call.version)
+    depth = errors.depth(call.api_key, call.version, None, frozenset())
+    if shape is None or depth is None:
+        return None
+    failure = errors.Failure(call.api_key, call.version, _UNKNOWN_SERVER_ERROR, _REFUSED, depth)
+    frame = errors.answer(failure, decode_request(call.frame), items.items(shape, call.body))
+    return decode_response(frame, call.api_key, call.version).body

@@ -1,0 +1,75 @@
+"""What all connections to a replaying broker share.
+
+A handler is a plain function of this state and a `Call`; one small module has those of an area, in
+a table by API name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from kproxy.proxy.actions import Address
+from kproxy.replay.call import Call
+from kproxy.replay.fetch import Fetches
+from kproxy.replay.groups import Groups
+from kproxy.replay.loaded import Loaded
+from kproxy.replay.produced import ProduceCheck
+from kproxy.replay.producers import Producers
+from kproxy.replay.report import Report
+from kproxy.replay.semantic import Semantic
+from kproxy.replay.settings import Settings
+from kproxy.replay.timers import Timers
+from kproxy.replay.topics import ClusterState
+
+
+@attrs.define(eq=False)
+class State:
+    """The cluster, and everything that handlers keep."""
+
+    loaded: Loaded
+    settings: Settings
+    report: Report
+    timers: Timers = attrs.Factory(Timers)
+    listening: dict[int, Address] = attrs.Factory(dict)
+    """Where each node listens."""
+    responses: list[tuple[Call, Any]] = attrs.Factory(list)
+    """What was answered later, to be sent."""
+    check: ProduceCheck = attrs.field(init=False)
+    ranges: dict[int, tuple[int, int]] = attrs.field(factory=dict, init=False)
+    """Api key → least and greatest version that is served."""
+    created: set[str] = attrs.field(factory=set, init=False)
+    """Topics that clients have created again."""
+    fetches: Fetches = attrs.field(init=False)
+    groups: Groups = attrs.field(init=False)
+    producers: Producers = attrs.field(init=False)
+    semantic: Semantic = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        settings, loaded = self.settings, self.loaded
+        self.check = ProduceCheck(
+            loaded, self.report, settings.partitions, settings.headers_ignored
+        )
+        self.fetches = Fetches()
+        self.groups = Groups(loaded, self.timers, self.respond)
+        self.producers = Producers(loaded.producer_id_max + 1)
+        self.semantic = Semantic(loaded.others, self.report)
+
+    @property
+    def cluster(self) -> ClusterState:
+        """Brokers and topics."""
+        return self.loaded.cluster
+
+    def respond(self, call: Call, body: Any) -> None:
+        """Answer a request whose handler returned LATER."""
+        self.responses.append((call, body))
+
+    def address(self, call: Call, node_id: int) -> Address:
+        """What a client is told of a node."""
+        host = self.settings.advertised_host or call.connection.local_address[0]
+        return host, self.listening[node_id][1]
+
+
+Handler = Callable[[State, Call], Any]

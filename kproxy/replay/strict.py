@@ -1,0 +1,298 @@
+"""Strict replay: each connection gets what a recorded one got, as long as it asks the same.
+
+::
+
+    live connection ─▶ candidates: the recorded connections that began in the same way
+        request ─▶ equal to the next one of a candidate? ─┬─▶ its response, or nothing, or the end
+                                                          └─▶ a finding: the first difference
+
+For authors of clients: whoever asks anything else than what was recorded, or in another order,
+is told in which field, and the connection ends. Only correlation ids may differ, and brokers'
+addresses in responses are ours. A live connection is the recorded one that fits, whatever the
+order in which they connect; each recorded connection is used once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import attrs
+
+from kproxy.exchange.entries import Side
+from kproxy.exchange.exchange import Exchange
+from kproxy.protocol import ProtocolError, decode_request, is_known, to_json
+from kproxy.proxy import redact, rewrite
+from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Send
+from kproxy.replay.connection import Connection, Violation
+from kproxy.replay.report import Report
+from kproxy.replay.settings import Settings
+
+_ADVICE = "strict mode wants the very same requests; --mode state takes any client"
+_PORT_MAX = 65_535
+_DIFFERENCES_SHOWN = 5
+
+
+@attrs.define(eq=False)
+class _Track:
+    """A recorded connection, and how far a live one has followed it."""
+
+    number: int
+    exchanges: list[Exchange] = attrs.Factory(list)
+    owner: int | None = None
+    """The live connection that is this one."""
+
+
+@attrs.define(eq=False)
+class _Live:
+    """A live connection, and the recorded ones that it may be."""
+
+    connection: Connection
+    candidates: list[_Track]
+    position: int = 0
+
+
+class StrictBroker:
+    """The machine. Feed it events; perform, in order, the actions that it answers with."""
+
+    def __init__(self, exchanges: Iterable[Exchange], settings: Settings, report: Report) -> None:
+        self._settings = settings
+        self._report = report
+        tracks: dict[int, _Track] = {}
+        nodes: set[int] = set()
+        for exchange in exchanges:
+            track = tracks.setdefault(exchange.connection, _Track(exchange.connection))
+            track.exchanges.append(exchange)
+            if exchange.node_id is not None:
+                nodes.add(exchange.node_id)
+            nodes.update(each.node_id for each in _addresses(exchange) if each.usable)
+        self._tracks = list(tracks.values())
+        self._unopened = sorted(nodes)
+        self._listening: dict[int, Address] = {}
+        self._live: dict[int, _Live] = {}
+        self._started = False
+
+    @property
+    def next_wake(self) -> int | None:
+        """Never: a response comes at once."""
+        return None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a response is due: never."""
+        return False
+
+    def start(self, now: int) -> list[Action]:
+        """Open the listeners of the recording's brokers."""
+        if self._started:
+            return []
+        self._started = True
+        return [Listen(node_id, self._port(node_id)) for node_id in self._unopened]
+
+    def accepted(
+        self,
+        number: int,
+        node_id: int | None,
+        client_address: str,
+        local_address: Address,
+        now: int,
+    ) -> list[Action]:
+        """A client connected."""
+        connection = Connection(number, node_id, client_address, client_address, local_address)
+        candidates = [
+            track
+            for track in self._tracks
+            if track.owner is None and track.exchanges[0].node_id == node_id
+        ]
+        self._live[number] = _Live(connection, candidates)
+        return self.start(now)
+
+    def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
+        """Never: this machine does not dial."""
+        return []
+
+    def not_dialled(self, number: int, reason: str, now: int) -> list[Action]:
+        """Never: this machine does not dial."""
+        return []
+
+    def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
+        """Bytes arrived from a client."""
+        live = self._live.get(number)
+        if live is None:
+            return []
+        try:
+            live.connection.receive(data, self._settings.request_bytes_max)
+        except Violation as error:
+            return self._end(live, str(error))
+        actions: list[Action] = []
+        while live.connection.waiting and number in self._live:
+            actions += self._follow(live, live.connection.waiting.popleft())
+        return actions
+
+    def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
+        """The client half-closed or broke."""
+        live = self._live.get(number)
+        return [] if live is None else self._end(live, "")
+
+    def listening(self, node_id: int, address: Address, now: int) -> list[Action]:
+        """The listener of a broker is open."""
+        self._listening[node_id] = address
+        return []
+
+    def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
+        """The listener of a broker could not be opened."""
+        return [Log(f"node {node_id} cannot be reached: {reason}")]
+
+    def wake(self, now: int) -> list[Action]:
+        """Nothing is ever due."""
+        return []
+
+    def stop(self, now: int) -> list[Action]:
+        """Close every connection."""
+        return [action for live in list(self._live.values()) for action in self._end(live, "")]
+
+    # ---- following
+
+    def _follow(self, live: _Live, frame: bytes) -> list[Action]:
+        """Take a request: its recorded response, or the end."""
+        number, position = live.connection.number, live.position
+        free = [track for track in live.candidates if track.owner in (None, number)]
+        fitting = [
+            track
+            for track in free
+            if position < len(track.exchanges) and _same(track.exchanges[position], frame)
+        ]
+        if not fitting:
+            return self._differs(live, free, frame)
+        live.candidates, live.position = fitting, position + 1
+        if len(fitting) == 1:
+            fitting[0].owner = number
+        return self._response(live, fitting[0].exchanges[position], frame)
+
+    def _response(self, live: _Live, exchange: Exchange, frame: bytes) -> list[Action]:
+        data = exchange.response_frame
+        if data is None:
+            if exchange.one_way:
+                return []
+            return self._end(live, "the recorded connection ended here without a response")
+        data = data[:4] + frame[8:12] + data[8:]
+        host = self._settings.advertised_host or live.connection.local_address[0]
+        key, version = exchange.api_key, exchange.api_version
+        if key is not None and version is not None:
+            fields = rewrite.address_fields(key, version)
+            if fields is not None:
+                ours = {node: (host, address[1]) for node, address in self._listening.items()}
+                found = [each for each in _addresses(exchange) if each.node_id in ours]
+                data = rewrite.apply(data, rewrite.splices(found, ours, fields))
+        return [Send(live.connection.number, Side.CLIENT, [data], [])]
+
+    def _differs(self, live: _Live, candidates: list[_Track], frame: bytes) -> list[Action]:
+        number, position = live.connection.number, live.position
+        what = f"connection {number}, request {position + 1}, {_title(frame)}"
+        rest = [track for track in candidates if position < len(track.exchanges)]
+        if not rest:
+            why = "the recording has no more such connection" if not candidates else "it ends here"
+            text = f"{what}: {why}"
+        else:
+            recorded = rest[0].exchanges[position]
+            where = (
+                f"recorded connection {rest[0].number} has {recorded.api} v{recorded.api_version}"
+            )
+            shown = list(_differences(recorded, frame))
+            more = f" and {len(shown) - _DIFFERENCES_SHOWN} more" if len(shown) > 5 else ""
+            text = f"{what}: {where}; {'; '.join(shown[:_DIFFERENCES_SHOWN])}{more}"
+        self._report.add("differs", text, _ADVICE)
+        return self._end(live, "it asks what was not recorded")
+
+    def _end(self, live: _Live, reason: str) -> list[Action]:
+        number = live.connection.number
+        if self._live.pop(number, None) is None:
+            return []
+        if live.position and live.candidates:
+            live.candidates[0].owner = number
+        log: list[Action] = [Log(f"connection {number} ended: {reason}")] if reason else []
+        return [*log, Close(number, abrupt=False)]
+
+    def _port(self, node_id: int) -> int:
+        fixed = self._settings.node_ports.get(node_id)
+        if fixed is not None or not self._settings.listen_port:
+            return fixed or 0
+        port = self._settings.listen_port + 1 + node_id
+        return port if port <= _PORT_MAX else 0
+
+
+def _addresses(exchange: Exchange) -> list[rewrite.BrokerAddress]:
+    key, version, frame = exchange.api_key, exchange.api_version, exchange.response_frame
+    if key is None or version is None or frame is None:
+        return []
+    if rewrite.address_fields(key, version) is None:
+        return []
+    try:
+        return rewrite.find_all(frame, key, version)
+    except ProtocolError:
+        return []
+
+
+def _same(recorded: Exchange, frame: bytes) -> bool:
+    """Whether a request is a recorded one, but for its correlation id and its secrets."""
+    then = recorded.request_frame or b""
+    if recorded.api_key is None:  # a SASL token without a header
+        return len(then) >= 4
+    now = _as_recorded(frame)
+    return then[:8] == now[:8] and then[12:] == now[12:]
+
+
+def _as_recorded(frame: bytes) -> bytes:
+    key, version = _kind(frame)
+    if not redact.is_sensitive(key, Side.CLIENT):
+        return frame
+    return redact.redact(frame, Side.CLIENT, key, version) or frame
+
+
+def _kind(frame: bytes) -> tuple[int, int]:
+    key = int.from_bytes(frame[4:6], "big", signed=True)
+    return key, int.from_bytes(frame[6:8], "big", signed=True)
+
+
+def _title(frame: bytes) -> str:
+    from kproxy.protocol import api_name
+
+    key, version = _kind(frame)
+    return f"{api_name(key) or f'API {key}'} v{version}"
+
+
+def _differences(recorded: Exchange, frame: bytes) -> Iterator[str]:
+    """The fields in which a request differs from a recorded one, in order."""
+    key, version = _kind(frame)
+    if (key, version) != (recorded.api_key, recorded.api_version):
+        yield f"{_title(frame)} came instead"
+        return
+    message = recorded.request_message
+    if message is None or not is_known(key, version):
+        yield "the bytes differ"
+        return
+    try:
+        now = decode_request(_as_recorded(frame))
+    except ProtocolError as error:
+        yield str(error)
+        return
+    if now.header.client_id != message.header.client_id:
+        yield f"client_id {now.header.client_id!r} (recorded: {message.header.client_id!r})"
+    yield from _compared("", to_json(now), to_json(message))
+
+
+def _compared(path: str, now: Any, then: Any) -> Iterator[str]:
+    """Compare two plain values field by field."""
+    if isinstance(now, dict) and isinstance(then, dict):
+        for name in dict.fromkeys([*now, *then]):
+            yield from _compared(f"{path}.{name}" if path else name, now.get(name), then.get(name))
+    elif isinstance(now, list) and isinstance(then, list) and len(now) == len(then):
+        for index, (one, other) in enumerate(zip(now, then, strict=True)):
+            yield from _compared(f"{path}[{index}]", one, other)
+    elif now != then:
+        yield f"{path} {_short(now)} (recorded: {_short(then)})"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -1,0 +1,70 @@
+"""ApiVersions: which APIs the replaying broker serves, in all versions that the codec knows."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from kproxy.protocol import api_key, messages, schema
+from kproxy.protocol.codec import UNSUPPORTED_VERSION
+from kproxy.replay.call import Call
+
+if TYPE_CHECKING:
+    from kproxy.replay.state import State
+
+API_VERSIONS = 18
+
+_LEAST = {"Fetch": 4}
+"""Fetch up to 3 wants message sets of old formats, into which nothing is converted."""
+_GREATEST = {"InitProducerId": 5}
+"""Version 6 is for two-phase commit (KIP-939), which no release has."""
+_NEVER = frozenset({"GetTelemetrySubscriptions", "PushTelemetry"})
+_CLIENT_FACING_KEYS_MAX = 75
+"""The keys above are of share and streams groups, and of controllers."""
+
+
+def ranges(state: State, served: frozenset[str]) -> dict[int, tuple[int, int]]:
+    """Api key → least and greatest version that is served."""
+    names = set(served)
+    for key in state.loaded.others:
+        name = schema.api_name(key)
+        if key <= _CLIENT_FACING_KEYS_MAX and name and name not in _NEVER:
+            names.add(name)
+    found = {}
+    for name in names:
+        key = api_key(name)
+        if key is not None and (known := _versions(key)):
+            least = _LEAST.get(name, known[0])
+            found[key] = least, _GREATEST.get(name, known[-1])
+    return dict(sorted(found.items()))
+
+
+@functools.cache
+def _versions(key: int) -> tuple[int, ...]:
+    request = schema.message(key, schema.REQUEST)
+    return request.versions if request else ()
+
+
+def response(found: dict[int, tuple[int, int]]) -> Any:
+    """The response to any version that we know."""
+    kind = messages.ApiVersionsResponse
+    entries = [
+        kind.ApiVersion(api_key=key, min_version=least, max_version=greatest)
+        for key, (least, greatest) in found.items()
+    ]
+    return kind(api_keys=entries)
+
+
+def refusal(found: dict[int, tuple[int, int]]) -> Any:
+    """The response, in version 0, to a version that we do not know (KIP-511)."""
+    body = response({API_VERSIONS: found[API_VERSIONS]})
+    body.error_code = UNSUPPORTED_VERSION
+    return body
+
+
+def api_versions(state: State, call: Call) -> Any:
+    """ApiVersions."""
+    return response(state.ranges)
+
+
+HANDLERS = {"ApiVersions": api_versions}

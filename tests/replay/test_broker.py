@@ -1,0 +1,160 @@
+"""The replaying broker as a machine: bytes in, actions out."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproxy import protocol
+from kproxy.exchange.entries import Side
+from kproxy.protocol import messages, schema
+from kproxy.proxy.actions import Listen
+from kproxy.replay.broker import Broker
+from kproxy.replay.report import Report
+from kproxy.replay.serving import SERVED
+from kproxy.replay.settings import Settings
+from tests.replay.making import Playing, Recorded, batch, fetch
+
+
+def playing() -> Playing:
+    return Playing(Recorded().metadata(nodes=2).fetched(batch("a")).loaded)
+
+
+def frames(*requests: tuple[int, object]) -> bytes:
+    data = b""
+    for number, (version, body) in enumerate(requests, 1):
+        name = type(body).__name__.removesuffix("Request")
+        header = messages.RequestHeader(
+            api_key=protocol.api_key(name), api_version=version, correlation_id=number
+        )
+        data += protocol.encode_request(protocol.Request(header, body))
+    return data
+
+
+REQUESTS = frames(
+    (4, messages.ApiVersionsRequest(client_software_name="a", client_software_version="1")),
+    (12, messages.MetadataRequest(topics=None)),
+    (11, fetch({0: 0}, max_wait_ms=0)),
+)
+
+
+@given(st.lists(st.integers(0, len(REQUESTS)), max_size=6))
+def test_how_bytes_are_cut_does_not_matter(cuts) -> None:
+    whole = playing().connect()
+    whole.bytes(REQUESTS)
+    pieces = playing().connect()
+    edges = [0, *sorted(cuts), len(REQUESTS)]
+    for start, stop in itertools.pairwise(edges):
+        if stop > start:
+            pieces.bytes(REQUESTS[start:stop])
+    assert pieces.frames == whole.frames != []
+
+
+def test_responses_come_in_the_order_of_the_requests() -> None:
+    broker = playing()
+    client = broker.connect()
+    client.bytes(
+        frames((11, fetch({0: 1}, max_wait_ms=100)), (12, messages.MetadataRequest(topics=None)))
+    )
+    assert client.frames == []
+    broker.pass_ms(100)
+    assert [int.from_bytes(frame[4:8], "big") for frame in client.frames] == [1, 2]
+
+
+def test_every_served_version_is_one_that_the_codec_knows() -> None:
+    client = playing().connect()
+    answer = client.ask(4, messages.ApiVersionsRequest())
+    found = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    assert {protocol.api_name(key) for key in found} == SERVED
+    for key, (least, greatest) in found.items():
+        for version in range(least, greatest + 1):
+            assert protocol.is_known(key, version)
+    assert found[0][0] == 0, "librdkafka wants Produce from 0 on (KAFKA-18659)"
+    assert found[1][0] == 4
+
+
+def test_share_and_streams_groups_are_not_served() -> None:
+    request = messages.ShareGroupHeartbeatRequest(group_id="s", member_id="m")
+    was = Recorded().metadata().add(1, request, messages.ShareGroupHeartbeatResponse(member_id="m"))
+    answer = Playing(was.loaded).connect().ask(4, messages.ApiVersionsRequest())
+    assert 76 not in {each.api_key for each in answer.api_keys}
+
+
+def test_an_api_versions_that_is_too_new_is_answered_in_version_0() -> None:
+    client = playing().connect()
+    client.bytes(b"\0\0\0\x0c\0\x12\x7f\xff\0\0\0\x09\xff\xff\0\0")
+    (frame,) = client.frames
+    response = protocol.decode_response(frame, 18, 0)
+    assert response.header.correlation_id == 9
+    assert protocol.error_name(response.body.error_code) == "UNSUPPORTED_VERSION"
+    assert [each.api_key for each in response.body.api_keys] == [18]
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01", "TLS"),
+        (b"GET / HTTP/1.1\r\n", "HTTP"),
+        (b"\0\0\0\x0c\0\x4e\0\x01\0\0\0\x09\xff\xff\0\0", "ShareFetch v1 is not served"),
+        (b"\0\0\0\x0c\0\x01\0\x0b\0\0\0\x09\xff\xff\0\0", "FetchRequest v11"),
+        (b"\0\0\0\x01\0", "request of 5 bytes"),
+    ],
+)
+def test_nonsense_ends_the_connection_with_a_reason(data: bytes, why: str) -> None:
+    broker = playing()
+    client = broker.connect()
+    client.bytes(data)
+    assert client.number in broker.closed
+    assert why in broker.logs[-1]
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_end_well(data: bytes) -> None:
+    broker = playing()
+    client = broker.connect()
+    client.bytes(REQUESTS + len(data).to_bytes(4, "big") + data)
+    broker.pass_ms(1000)
+
+
+def test_what_a_client_has_asked_is_answered_after_its_half_close() -> None:
+    broker = playing()
+    client = broker.connect()
+    client.bytes(frames((11, fetch({0: 1}, max_wait_ms=100))))
+    broker.perform(broker.broker.closed(client.number, Side.CLIENT, "eof", "", broker.now))
+    assert client.number not in broker.closed
+    broker.pass_ms(100)
+    assert len(client.frames) == 1
+    assert client.number in broker.closed
+
+
+def test_a_connection_that_breaks_while_it_waits_is_forgotten() -> None:
+    broker = playing()
+    client = broker.connect()
+    client.bytes(frames((11, fetch({0: 1}, max_wait_ms=100))))
+    broker.perform(broker.broker.closed(client.number, Side.CLIENT, "reset", "gone", broker.now))
+    broker.pass_ms(1000)
+    assert client.frames == []
+    assert broker.broker.next_wake is None
+
+
+def test_a_client_waits_until_all_brokers_listen() -> None:
+    loaded = Recorded().metadata(nodes=2).loaded
+    broker = Broker(loaded, Settings(listen_port=9000), Report())
+    actions = broker.accepted(1, None, "127.0.0.1:5", ("127.0.0.1", 9000), 0)
+    assert [(each.node_id, each.port) for each in actions if isinstance(each, Listen)] == [
+        (1, 9002),
+        (2, 9003),
+    ]
+    asked = frames((12, messages.MetadataRequest(topics=None)))
+    assert broker.receive(1, Side.CLIENT, asked, 0) == []
+    assert broker.listening(2, ("127.0.0.1", 9003), 0) == []
+    actions = broker.not_listening(1, "taken", 0)
+    body = protocol.decode_response(b"".join(actions[-1].pieces), 3, 12).body
+    assert [each.node_id for each in body.brokers] == [2]
+
+
+def test_the_names_of_served_apis_are_apis() -> None:
+    assert all(name in schema.api_names().values() for name in SERVED)

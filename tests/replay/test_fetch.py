@@ -1,0 +1,141 @@
+"""Reading from the replaying broker: long polls, limits, errors, offsets by time."""
+
+from __future__ import annotations
+
+from kproxy.protocol import error_name, messages, records
+from kproxy.protocol.errors import CODES
+from tests.replay.making import ORDERS_ID, Playing, Recorded, batch, fetch
+
+
+def playing(*batches: bytes) -> Playing:
+    recorded = Recorded().metadata()
+    for data in batches:
+        recorded.fetched(data)
+    return Playing(recorded.loaded)
+
+
+def list_offsets(timestamp: int, isolation_level: int = 0, **more):
+    request = messages.ListOffsetsRequest
+    one = request.ListOffsetsPartition(partition_index=0, timestamp=timestamp, **more)
+    topic = request.ListOffsetsTopic(name="orders", partitions=[one])
+    return request(replica_id=-1, isolation_level=isolation_level, topics=[topic])
+
+
+def test_any_version_reads_the_same() -> None:
+    client = playing(batch("a", "b")).connect()
+    for version in range(4, 19):
+        asked = fetch({0: 0}, max_wait_ms=0)
+        asked.topics[0].topic_id = ORDERS_ID
+        (topic,) = client.ask(version, asked).responses
+        (found,) = topic.partitions
+        assert found.records == batch("a", "b"), version
+        assert (found.high_watermark, found.error_code) == (2, 0)
+
+
+def test_a_fetch_at_the_end_waits_its_time_and_is_empty() -> None:
+    broker = playing(batch("a"))
+    client = broker.connect()
+    client.send(11, fetch({0: 1}, max_wait_ms=300))
+    broker.pass_ms(299)
+    assert client.answers == []
+    broker.pass_ms(1)
+    (answer,) = client.answers
+    assert answer.responses[0].partitions[0].records == b""
+
+
+def test_a_waiting_fetch_is_answered_when_enough_is_produced() -> None:
+    broker = playing(batch("a"))
+    consumer, producer = broker.connect(), broker.connect()
+    size = len(batch("b"))
+    consumer.send(11, fetch({0: 1}, min_bytes=2 * size))
+    producer.produce(batch("b"))
+    assert consumer.answers == []
+    producer.produce(batch("c"))
+    (answer,) = consumer.answers
+    found = records.batches(answer.responses[0].partitions[0].records)
+    assert [each.offset for each in found] == [1, 2]
+    broker.pass_ms(10_000)
+    assert consumer.answers == [], "it is answered twice"
+
+
+def test_an_offset_that_is_not_there_is_out_of_range() -> None:
+    broker = Playing(Recorded().metadata().fetched(batch("a", base_offset=5), 5).loaded)
+    client = broker.connect()
+    for offset in (4, 7):
+        found = client.fetch(offset)
+        assert error_name(found.error_code) == "OFFSET_OUT_OF_RANGE"
+        assert found.high_watermark == -1
+
+
+def test_unknown_topics_are_named_as_such() -> None:
+    client = playing(batch("a")).connect()
+    asked = fetch({0: 0})
+    asked.topics[0].topic = "nothing"
+    (topic,) = client.ask(12, asked).responses
+    assert error_name(topic.partitions[0].error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
+    (topic,) = client.ask(13, asked).responses
+    assert error_name(topic.partitions[0].error_code) == "UNKNOWN_TOPIC_ID"
+
+
+def test_there_are_no_fetch_sessions() -> None:
+    client = playing(batch("a")).connect()
+    answer = client.ask(11, fetch({0: 0}, session_id=0, session_epoch=0))
+    assert answer.session_id == 0
+    answer = client.ask(11, fetch({0: 0}, session_id=7, session_epoch=1))
+    assert error_name(answer.error_code) == "FETCH_SESSION_ID_NOT_FOUND"
+
+
+def test_zstd_is_kept_from_clients_that_do_not_know_it() -> None:
+    client = playing(batch("a", compression="zstd")).connect()
+    assert error_name(client.fetch(0, version=9).error_code) == "UNSUPPORTED_COMPRESSION_TYPE"
+    assert client.values() == ["a"]
+
+
+def test_a_response_keeps_to_its_limits() -> None:
+    size = len(batch("a"))
+    client = playing(batch("a"), batch("b", base_offset=1)).connect()
+    assert client.values(max_bytes=size) == ["a"]
+    assert client.values(max_bytes=2 * size) == ["a", "b"]
+    assert client.values(max_bytes=1) == ["a"]
+
+
+def test_read_committed_stops_at_open_transactions() -> None:
+    more = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
+    client = playing(batch("a") + batch("b", base_offset=1, **more)).connect()
+    found = client.fetch(0, isolation_level=1)
+    assert found.records == batch("a")
+    assert (found.last_stable_offset, found.high_watermark) == (1, 2)
+    assert found.aborted_transactions == []
+    assert client.fetch(0).aborted_transactions is None
+
+
+def test_offsets_are_listed_by_their_kinds() -> None:
+    more = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
+    data = batch("a", "b", time=1000) + batch("c", base_offset=2, time=9000, **more)
+    client = playing(data).connect()
+
+    def found(timestamp: int, version: int = 7, **more: int) -> tuple[int, int]:
+        answer = client.ask(version, list_offsets(timestamp, **more))
+        one = answer.topics[0].partitions[0]
+        return one.offset, one.timestamp
+
+    assert found(-1) == (3, -1)
+    assert found(-1, isolation_level=1) == (2, -1)
+    assert found(-2) == (0, -1)
+    assert found(-3) == (2, 9000)
+    assert found(1500) == (1, 2000)
+    assert found(9001) == (-1, -1)
+    answer = client.ask(0, list_offsets(-1, max_num_offsets=5))
+    assert answer.topics[0].partitions[0].old_style_offsets == [3, 0]
+
+
+def test_leader_epochs_end_at_the_end_of_the_log() -> None:
+    client = playing(batch("a", partition_leader_epoch=3)).connect()
+    request = messages.OffsetForLeaderEpochRequest
+    one = request.OffsetForLeaderPartition(partition=0, leader_epoch=3)
+    topic = request.OffsetForLeaderTopic(topic="orders", partitions=[one])
+    answer = client.ask(4, request(topics=[topic])).topics[0].partitions[0]
+    assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, 3, 1)
+    one.partition = 9
+    answer = client.ask(4, request(topics=[topic])).topics[0].partitions[0]
+    assert answer.error_code == CODES["UNKNOWN_TOPIC_OR_PARTITION"]

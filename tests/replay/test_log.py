@@ -1,0 +1,140 @@
+"""A partition's log: what is read from it, and where it ends."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproxy.protocol import records
+from kproxy.protocol.records import encode_batch, end_transaction_marker
+from kproxy.replay.log import PartitionLog
+from kproxy.replay.store import Store
+from tests.replay.making import batch
+
+
+def log_of(*batches: bytes) -> PartitionLog:
+    log = PartitionLog(Store())
+    for data in batches:
+        log.add(data, produced=False)
+    log.finish(None)
+    return log
+
+
+def offsets(data: bytes | memoryview) -> list[int]:
+    return [record.offset for each in records.batches(bytes(data)) for record in each.records]
+
+
+def marker(offset: int, producer_id: int, commit: bool) -> bytes:
+    record = end_transaction_marker(offset, 9000, commit=commit, coordinator_epoch=0)
+    more = {"producer_id": producer_id, "producer_epoch": 0}
+    return encode_batch([record], control=True, transactional=True, **more)
+
+
+@given(st.permutations(range(6)), st.integers(0, 12))
+def test_batches_are_served_in_order_whatever_order_they_came_in(order, offset) -> None:
+    batches = [batch("a", "b", base_offset=2 * index) for index in range(6)]
+    log = log_of(*(batches[index] for index in order))
+    found = log.read(offset, log.end_offset, 1 << 20, True)
+    assert bytes(found) == b"".join(batches[offset // 2 :])
+    assert (log.start_offset, log.end_offset) == (0, 12)
+
+
+def test_batches_that_came_together_leave_as_the_very_bytes() -> None:
+    data = batch("a") + batch("b", base_offset=1)
+    log = log_of(data)
+    found = log.read(0, 2, 1 << 20, True)
+    assert isinstance(found, memoryview)
+    assert found.obj is data
+
+
+def test_a_read_in_a_hole_gives_the_next_batch() -> None:
+    log = log_of(batch("a"), batch("b", base_offset=10))
+    assert offsets(log.read(1, 11, 1 << 20, True)) == [10]
+
+
+def test_the_first_batch_comes_however_large_and_the_rest_as_allowed() -> None:
+    log = log_of(batch("a" * 100), batch("b" * 100, base_offset=1))
+    size = len(batch("a" * 100))
+    assert offsets(log.read(0, 2, 1, True)) == [0]
+    assert offsets(log.read(0, 2, 1, False)) == []
+    assert offsets(log.read(0, 2, 2 * size - 1, True)) == [0]
+    assert offsets(log.read(0, 2, 2 * size, True)) == [0, 1]
+
+
+def test_a_batch_that_was_fetched_takes_the_place_of_the_produced_one() -> None:
+    log = PartitionLog(Store())
+    log.add(batch("produced", base_offset=3), produced=True)
+    log.add(batch("fetched", base_offset=3), produced=False)
+    log.add(batch("again", base_offset=3), produced=True)
+    log.finish(None)
+    assert records.batches(bytes(log.read(3, 4, 1 << 20, True)))[0].records[0].value == b"fetched"
+    assert len(log) == 1
+    assert [each.offset for each in log.produced()] == [3]
+
+
+def test_a_batch_that_is_cut_off_is_left_out() -> None:
+    assert log_of((batch("a") + batch("b", base_offset=1))[:-1]).end_offset == 1
+
+
+def test_open_and_aborted_transactions_bound_what_is_read() -> None:
+    log = log_of(
+        batch("a", base_offset=0, producer_id=1, producer_epoch=0, transactional=True),
+        batch("b", base_offset=1, producer_id=2, producer_epoch=0, transactional=True),
+        marker(2, 1, commit=False),
+        batch("c", base_offset=3),
+    )
+    assert log.last_stable_offset == 1
+    (aborted,) = log.aborted(0, 4)
+    assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (1, 0, 2)
+    assert log.aborted(3, 4) == []
+    log.append(marker(0, 2, commit=True), leader_epoch=0)
+    assert log.last_stable_offset == log.end_offset == 5
+
+
+def test_what_is_hidden_ends_the_log_until_it_is_shown() -> None:
+    log = log_of(batch("a", "b", "c", compression="gzip"))
+    log.hide([1, 2])
+    assert log.visible_end == 1
+    assert offsets(log.read(0, log.visible_end, 1 << 20, True)) == [0]
+    log.show(2)
+    assert log.visible_end == 1
+    log.show(1)
+    assert log.visible_end == 3
+    assert offsets(log.read(0, 3, 1 << 20, True)) == [0, 1, 2]
+
+
+def test_what_is_dropped_is_never_read_and_does_not_hold_up_the_end() -> None:
+    log = log_of(batch("a", "b", "c"))
+    log.hide([0, 1, 2])
+    log.drop(1)
+    log.show(0)
+    log.show(2)
+    assert offsets(log.read(0, 3, 1 << 20, True)) == [0, 2]
+    log.drop(2)
+    assert log.visible_end == 1
+
+
+def test_offsets_by_time() -> None:
+    log = log_of(batch("a", "b", time=1000), batch("c", base_offset=2, time=5000))
+    assert log.offset_by_time(0, 3) == (0, 1000)
+    assert log.offset_by_time(1001, 3) == (1, 2000)
+    assert log.offset_by_time(2001, 3) == (2, 5000)
+    assert log.offset_by_time(5001, 3) is None
+    assert log.newest(3) == (2, 5000)
+    assert log.newest(2) == (1, 2000)
+
+
+def test_epochs_end_where_the_next_begins() -> None:
+    log = log_of(
+        batch("a", partition_leader_epoch=2), batch("b", base_offset=1, partition_leader_epoch=4)
+    )
+    assert log.end_of_epoch(3) == (2, 1)
+    assert log.end_of_epoch(4) == (4, 2)
+    assert log.end_of_epoch(1) == (1, 0)
+
+
+def test_produced_batches_get_the_next_offsets() -> None:
+    log = log_of(batch("a"))
+    assert log.append(batch("b", "c", base_offset=77), leader_epoch=9) == 1
+    assert offsets(log.read(1, 3, 1 << 20, True)) == [1, 2]
+    assert records.batches(bytes(log.read(1, 3, 1 << 20, True)))[0].partition_leader_epoch == 9

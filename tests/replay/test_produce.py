@@ -1,0 +1,168 @@
+"""Producing to the replaying broker: what is recorded, what is not, what becomes visible when."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.protocol import error_name
+from kproxy.protocol.record_batch import Record
+from kproxy.protocol.records import encode_batch
+from kproxy.replay.produced import Partitions
+from kproxy.replay.settings import Settings, Visible
+from tests.replay.making import Playing, Recorded, batch, fetch, produce
+
+CAUSAL = Settings(visible=Visible.CAUSAL)
+
+
+def playing(recorded: Recorded, settings: Settings = CAUSAL) -> Playing:
+    return Playing(recorded.loaded, settings)
+
+
+def recorded() -> Recorded:
+    return Recorded().metadata(partitions=2).produced(batch("a", "b", "c"))
+
+
+def test_what_was_produced_is_there_from_the_start_or_when_it_is_produced() -> None:
+    assert playing(recorded(), Settings()).connect().values() == ["a", "b", "c"]
+    broker = playing(recorded())
+    client = broker.connect()
+    assert client.values() == []
+    assert client.produce(batch("a")).base_offset == 0
+    assert client.produce(batch("b", "c")).base_offset == 1
+    assert client.values() == ["a", "b", "c"]
+    assert broker.report.findings == []
+
+
+def test_what_was_only_fetched_is_there_from_the_start() -> None:
+    client = playing(recorded().fetched(batch("x", base_offset=3), 3)).connect()
+    assert client.values() == []
+    client.produce(batch("a", "b", "c"))
+    assert client.values() == ["a", "b", "c", "x"]
+
+
+def test_a_record_that_is_early_waits_for_those_before_it() -> None:
+    client = playing(recorded()).connect()
+    assert client.produce(batch("c")).base_offset == 2
+    assert client.values() == []
+    client.produce(batch("a"))
+    assert client.values() == ["a"]
+    client.produce(batch("b"))
+    assert client.values() == ["a", "b", "c"]
+
+
+def test_a_waiting_consumer_gets_what_becomes_visible() -> None:
+    broker = playing(recorded())
+    consumer, producer = broker.connect(), broker.connect()
+    consumer.send(11, fetch({0: 0}, max_wait_ms=10_000))
+    producer.produce(batch("a"))
+    (answer,) = consumer.answers
+    assert answer.responses[0].partitions[0].high_watermark == 1
+
+
+def test_a_record_that_was_not_recorded_is_a_finding_with_the_closest_one() -> None:
+    broker = playing(recorded())
+    answer = broker.connect().produce(batch("ax"))
+    assert (answer.error_code, answer.base_offset) == (0, 3)
+    (finding,) = broker.report.findings
+    assert finding.kind == "not recorded"
+    assert "orders[0] at offset 0, differs in value 'ax' (recorded: 'a')" in finding.text
+    assert "kproxy run" in finding.advice
+
+
+def test_a_record_that_is_produced_too_often_is_a_finding() -> None:
+    broker = playing(recorded())
+    client = broker.connect()
+    client.produce(batch("a"))
+    client.produce(batch("a"))
+    (finding,) = broker.report.findings
+    assert "once more" in finding.text
+
+
+def test_a_record_that_is_never_produced_is_a_finding() -> None:
+    broker = playing(recorded())
+    broker.connect().produce(batch("a", "c"))
+    broker.perform(broker.broker.stop(broker.now))
+    (finding,) = broker.report.findings
+    assert finding.kind == "not produced"
+    assert "orders[0]: the record at offset 1" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("key", "partitions", "findings"),
+    [
+        (b"k", Partitions.KEYED, 1),
+        (None, Partitions.KEYED, 0),
+        (None, Partitions.ALWAYS, 1),
+        (b"k", Partitions.NEVER, 0),
+    ],
+)
+def test_whether_the_partition_counts(key, partitions, findings) -> None:
+    was = Recorded().metadata(partitions=2).produced(batch("a", key=key))
+    broker = playing(was, Settings(visible=Visible.CAUSAL, partitions=partitions))
+    broker.connect().produce(batch("a", key=key), partition=1)
+    assert len(broker.report.findings) == findings
+
+
+def test_a_record_without_a_key_is_where_it_was_recorded() -> None:
+    broker = playing(Recorded().metadata(partitions=2).produced(batch("a", key=None)))
+    client = broker.connect()
+    assert client.produce(batch("a", key=None), partition=1).base_offset == 0
+    assert client.values() == ["a"]
+    assert client.values(partition=1) == []
+
+
+def test_where_partitions_do_not_count_records_are_where_they_are_produced_to() -> None:
+    settings = Settings(visible=Visible.CAUSAL, partitions=Partitions.NEVER)
+    client = playing(recorded(), settings).connect()
+    client.produce(batch("b"), partition=1)
+    client.produce(batch("a", "c"))
+    assert client.values(partition=1) == ["b"]
+    assert client.values() == ["a", "c"]
+
+
+def test_headers_count_but_those_that_are_left_out() -> None:
+    def one(trace: bytes) -> bytes:
+        headers = (("trace", trace), ("kind", b"x"))
+        return encode_batch([Record(0, 1, b"k", b"v", headers)])
+
+    was = Recorded().metadata().produced(one(b"1"))
+    broker = playing(was)
+    broker.connect().produce(one(b"2"))
+    (finding,) = broker.report.findings
+    assert "differs in headers" in finding.text
+    broker = playing(was, Settings(headers_ignored=frozenset({"trace"})))
+    broker.connect().produce(one(b"2"))
+    assert broker.report.findings == []
+
+
+def test_a_retry_is_the_same_batch_again() -> None:
+    broker = playing(recorded())
+    client = broker.connect()
+    data = batch("a", "b", producer_id=70, producer_epoch=0, base_sequence=0)
+    assert client.produce(data).base_offset == 0
+    assert client.produce(data).base_offset == 0
+    assert broker.report.findings == []
+
+
+def test_acks_0_has_no_response() -> None:
+    broker = playing(recorded())
+    client = broker.connect()
+    client.send(9, produce(batch("a", "b"), acks=0))
+    assert client.frames == []
+    client.asked.clear()
+    assert client.values() == ["a", "b"]
+
+
+def test_a_damaged_batch_is_refused() -> None:
+    data = bytearray(batch("a"))
+    data[-1] ^= 1
+    answer = playing(recorded()).connect().produce(bytes(data))
+    assert error_name(answer.error_code) == "CORRUPT_MESSAGE"
+    assert answer.base_offset == -1
+
+
+def test_an_unknown_topic_is_refused_and_not_created() -> None:
+    client = playing(recorded()).connect()
+    answer = client.ask(9, produce(batch("a"), topic="other"))
+    (one,) = answer.responses[0].partition_responses
+    assert error_name(one.error_code) == "UNKNOWN_TOPIC_OR_PARTITION"

@@ -1,0 +1,164 @@
+"""Transactions at the replaying broker."""
+
+from __future__ import annotations
+
+from kproxy.protocol import error_name, messages
+from kproxy.replay.settings import Settings, Visible
+from tests.replay.making import Client, Playing, Recorded, batch, offset_fetch
+
+CAUSAL = Settings(visible=Visible.CAUSAL)
+
+
+def init(client: Client, name: str | None = "t", version: int = 4):
+    request = messages.InitProducerIdRequest
+    return client.ask(version, request(transactional_id=name, transaction_timeout_ms=60_000))
+
+
+def begin(client: Client, identity) -> None:
+    request = messages.AddPartitionsToTxnRequest
+    topic = request.AddPartitionsToTxnTopic(name="orders", partitions=[0])
+    body = request(
+        v3_and_below_transactional_id="t",
+        v3_and_below_producer_id=identity.producer_id,
+        v3_and_below_producer_epoch=identity.producer_epoch,
+        v3_and_below_topics=[topic],
+    )
+    answer = client.ask(3, body)
+    (result,) = answer.results_by_topic_v3_and_below[0].results_by_partition
+    assert result.partition_error_code == 0
+
+
+def end(client: Client, identity, committed: bool, version: int = 3):
+    request = messages.EndTxnRequest
+    body = request(
+        transactional_id="t",
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        committed=committed,
+    )
+    return client.ask(version, body)
+
+
+def written(identity, *values: str) -> bytes:
+    more = {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
+    return batch(*values, transactional=True, base_sequence=0, **more)
+
+
+def test_new_records_of_a_transaction_are_read_when_it_is_committed() -> None:
+    client = Playing(Recorded().metadata().loaded).connect()
+    identity = init(client)
+    begin(client, identity)
+    client.produce(written(identity, "a"))
+    assert client.values() == ["a"]
+    assert client.values(isolation_level=1) == []
+    assert end(client, identity, True).error_code == 0
+    assert client.values(isolation_level=1) == ["a"]
+    assert end(client, identity, True).error_code == 0, "a retry"
+
+
+def test_an_aborted_transaction_is_listed() -> None:
+    client = Playing(Recorded().metadata().loaded).connect()
+    identity = init(client)
+    begin(client, identity)
+    client.produce(written(identity, "a"))
+    end(client, identity, False)
+    found = client.fetch(0, isolation_level=1)
+    (aborted,) = found.aborted_transactions
+    assert (aborted.producer_id, aborted.first_offset) == (identity.producer_id, 0)
+    assert found.last_stable_offset == 2
+
+
+def recorded(committed: bool = True) -> Recorded:
+    more = {"producer_id": 5, "producer_epoch": 1, "transactional": True}
+    was = Recorded().metadata().produced(batch("a", "b", **more), 0)
+    body = messages.EndTxnRequest(
+        transactional_id="t", producer_id=5, producer_epoch=1, committed=committed
+    )
+    return was.add(3, body, messages.EndTxnResponse())
+
+
+def test_a_recorded_transaction_is_read_when_it_is_committed_again() -> None:
+    broker = Playing(recorded().loaded, CAUSAL)
+    client = broker.connect()
+    identity = init(client)
+    assert identity.producer_id > 5
+    begin(client, identity)
+    client.produce(written(identity, "a", "b"))
+    assert client.values() == ["a", "b"]
+    assert client.values(isolation_level=1) == []
+    end(client, identity, True)
+    assert client.values(isolation_level=1) == ["a", "b"]
+    assert client.fetch(0).high_watermark == 3
+    assert broker.report.findings == []
+
+
+def test_a_transaction_that_ends_otherwise_than_recorded_is_a_finding() -> None:
+    broker = Playing(recorded(committed=False).loaded, CAUSAL)
+    client = broker.connect()
+    identity = init(client)
+    begin(client, identity)
+    client.produce(written(identity, "a", "b"))
+    end(client, identity, True)
+    (finding,) = broker.report.findings
+    assert "is committed now, and was aborted when recorded" in finding.text
+
+
+def test_a_second_producer_fences_the_first() -> None:
+    client = Playing(Recorded().metadata().loaded).connect()
+    first, second = init(client), init(client)
+    assert (second.producer_id, second.producer_epoch) == (first.producer_id, 1)
+    assert error_name(end(client, first, True).error_code) == "PRODUCER_FENCED"
+    answer = client.produce(written(first, "a"))
+    assert error_name(answer.error_code) == "INVALID_PRODUCER_EPOCH"
+
+
+def test_idempotent_producers_get_ids_of_their_own() -> None:
+    client = Playing(Recorded().metadata().loaded).connect()
+    assert init(client, None).producer_id != init(client, None).producer_id
+
+
+def test_end_txn_5_bumps_the_epoch() -> None:
+    client = Playing(Recorded().metadata().loaded).connect()
+    identity = init(client)
+    begin(client, identity)
+    answer = end(client, identity, True, version=5)
+    assert (answer.producer_id, answer.producer_epoch) == (identity.producer_id, 1)
+
+
+def test_offsets_of_a_transaction_count_when_it_is_committed() -> None:
+    client = Playing(Recorded().metadata().loaded).connect()
+    for committed, expected in ((False, -1), (True, 7)):
+        identity = init(client)
+        request = messages.AddOffsetsToTxnRequest
+        names = {
+            "transactional_id": "t",
+            "producer_id": identity.producer_id,
+            "producer_epoch": identity.producer_epoch,
+            "group_id": "g",
+        }
+        assert client.ask(3, request(**names)).error_code == 0
+        request = messages.TxnOffsetCommitRequest
+        one = request.TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=7, committed_metadata=""
+        )
+        topic = request.TxnOffsetCommitRequestTopic(name="orders", partitions=[one])
+        answer = client.ask(3, request(**names, topics=[topic]))
+        assert answer.topics[0].partitions[0].error_code == 0
+        unstable = offset_fetch("g")
+        unstable.require_stable = True
+        (found,) = client.ask(8, unstable).groups[0].topics[0].partitions
+        assert error_name(found.error_code) == "UNSTABLE_OFFSET_COMMIT"
+        end(client, identity, committed)
+        (found,) = client.ask(8, unstable).groups[0].topics[0].partitions
+        assert (found.error_code, found.committed_offset) == (0, expected)
+
+
+def test_transactions_are_listed_and_described() -> None:
+    client = Playing(Recorded().metadata().loaded).connect()
+    identity = init(client)
+    begin(client, identity)
+    (listed,) = client.ask(0, messages.ListTransactionsRequest()).transaction_states
+    assert (listed.transactional_id, listed.transaction_state) == ("t", "Ongoing")
+    request = messages.DescribeTransactionsRequest
+    (found,) = client.ask(0, request(transactional_ids=["t"])).transaction_states
+    assert [(each.topic, each.partitions) for each in found.topics] == [("orders", [0])]

@@ -1,0 +1,152 @@
+"""Rules act in replay as they do in the proxy: on requests, and on responses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import pytest
+
+from kproxy import protocol
+from kproxy.protocol import messages
+from kproxy.proxy.verdicts import Ending, RequestContext, RequestVerdict, ResponseVerdict
+from tests.replay.making import MS, Client, Playing, Recorded, batch, produce
+
+HEARTBEAT = messages.HeartbeatRequest(group_id="g", member_id="m", generation_id=1)
+METADATA = messages.MetadataRequest(topics=None)
+
+
+@attrs.define(eq=False)
+class Script:
+    """Decides as it was told, one request of its API after the other."""
+
+    verdicts: list[RequestVerdict | None]
+    api_key: int = 3
+    contexts: list[RequestContext] = attrs.Factory(list)
+    forgotten: list[int] = attrs.Factory(list)
+
+    @property
+    def generation(self) -> int:
+        """See Rules."""
+        return 0
+
+    def wants(self, api_key: int, api_version: int) -> bool:
+        """See Rules."""
+        return api_key == self.api_key
+
+    def on_request(self, context: RequestContext, frame: bytes, now: int) -> RequestVerdict | None:
+        """See Rules."""
+        self.contexts.append(context)
+        return self.verdicts.pop(0) if self.verdicts else None
+
+    def closed(self, connection: int) -> None:
+        """See Rules."""
+        self.forgotten.append(connection)
+
+
+def recorded() -> Recorded:
+    return Recorded().metadata().fetched(batch("a"))
+
+
+def playing(*verdicts: RequestVerdict | None) -> Playing:
+    return Playing(recorded().loaded, rules=Script(list(verdicts)))
+
+
+def correlation_ids(frames: Sequence[bytes]) -> list[int]:
+    return [int.from_bytes(frame[4:8], "big") for frame in frames]
+
+
+def ask_both(client: Client) -> list[int]:
+    """Metadata and Heartbeat: the correlation ids that came back."""
+    client.send(12, METADATA)
+    client.send(4, HEARTBEAT)
+    return correlation_ids(client.frames)
+
+
+def test_without_a_verdict_nothing_changes() -> None:
+    assert ask_both(playing(None).connect()) == [1, 2]
+
+
+def test_a_rule_answers_in_place_of_the_broker() -> None:
+    header = messages.ResponseHeader(correlation_id=1)
+    body = messages.MetadataResponse(cluster_id="mine")
+    frame = protocol.encode_response(protocol.Response(header, body, 12), 3)
+    client = playing(RequestVerdict(frames=(), answer=ResponseVerdict(frame))).connect()
+    client.send(12, METADATA)
+    assert client.frames == [frame]
+
+
+def test_a_request_that_the_broker_never_gets_has_no_response() -> None:
+    assert ask_both(playing(RequestVerdict(frames=())).connect()) == [2]
+
+
+@pytest.mark.parametrize("late", ["request", "response"])
+def test_what_is_late_holds_up_what_is_behind_it(late: str) -> None:
+    verdict = RequestVerdict(delay_ns=50 * MS)
+    if late == "response":
+        slow = ResponseVerdict(delay_ns=50 * MS)
+        verdict = RequestVerdict(respond=lambda frame, now: slow)
+    broker = playing(verdict)
+    client = broker.connect()
+    assert ask_both(client) == []
+    broker.pass_ms(49)
+    assert client.frames == []
+    broker.pass_ms(1)
+    assert correlation_ids(client.frames) == [1, 2]
+
+
+def test_a_response_is_dropped_or_changed() -> None:
+    dropped = RequestVerdict(respond=lambda frame, now: ResponseVerdict(dropped=True))
+    changed = RequestVerdict(respond=lambda frame, now: ResponseVerdict(frame[:-1] + b"\7"))
+    client = playing(dropped, changed).connect()
+    assert ask_both(client) == [2]
+    client.send(12, METADATA)
+    (frame,) = client.frames
+    assert frame[-1] == 7
+
+
+@pytest.mark.parametrize(("ending", "abrupt"), [(Ending.DISCONNECT, False), (Ending.RESET, True)])
+def test_connections_end_before_and_in_the_middle_of_a_response(ending, abrupt) -> None:
+    broker = playing(RequestVerdict(ending=ending))
+    client = broker.connect()
+    assert ask_both(client) == []
+    assert broker.closed == {client.number: abrupt}
+    cut = ResponseVerdict(ending=ending, ending_bytes=6)
+    broker = playing(RequestVerdict(respond=lambda frame, now: cut))
+    client = broker.connect()
+    client.send(12, METADATA)
+    assert len(broker.sent[client.number]) == 6
+    assert broker.closed == {client.number: abrupt}
+    script = broker.rules
+    assert isinstance(script, Script) and script.forgotten == [client.number]
+
+
+def test_a_black_hole_lets_nothing_pass_any_more() -> None:
+    broker = playing(RequestVerdict(ending=Ending.BLACKHOLE))
+    client = broker.connect()
+    assert ask_both(client) == []
+    broker.pass_ms(60_000)
+    assert client.frames == [] and broker.closed == {}
+
+
+def test_a_duplicate_is_handled_twice_and_answered_once() -> None:
+    broker = playing()
+    client = broker.connect()
+    client.send(9, produce(batch("new")))
+    frame = client.sent_last
+    assert len(client.frames) == 1
+    broker = Playing(recorded().loaded, rules=Script([RequestVerdict(frames=[frame, frame])], 0))
+    client = broker.connect()
+    client.produce(batch("other"))
+    assert client.values(1) == ["new", "new"]
+
+
+def test_rules_are_told_where_a_request_comes_from() -> None:
+    broker = playing()
+    client = broker.connect()
+    ask_both(client)
+    script = broker.rules
+    assert isinstance(script, Script)
+    (context,) = script.contexts
+    assert (context.connection, context.node_id) == (client.number, None)
+    assert context.client_address.startswith("127.0.0.1:")

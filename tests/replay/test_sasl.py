@@ -1,0 +1,95 @@
+"""Logging in at the replaying broker."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+
+import pytest
+
+from kproxy.protocol import error_name, messages
+from kproxy.replay.settings import Settings
+from tests.replay.making import Client, Playing, Recorded
+
+USERS = Settings(users={"bob": "secret"})
+
+
+def connect(settings: Settings = USERS) -> Client:
+    return Playing(Recorded().metadata().loaded, settings).connect()
+
+
+def handshake(client: Client, mechanism: str, version: int = 1):
+    return client.ask(version, messages.SaslHandshakeRequest(mechanism=mechanism))
+
+
+def authenticate(client: Client, token: bytes):
+    return client.ask(2, messages.SaslAuthenticateRequest(auth_bytes=token))
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+def test_any_credentials_will_do(mechanism: str) -> None:
+    client = connect()
+    assert handshake(client, mechanism).error_code == 0
+    answer = authenticate(client, b"whatever")
+    assert (answer.error_code, answer.auth_bytes) == (0, b"")
+
+
+def test_raw_tokens_follow_a_handshake_of_version_0() -> None:
+    client = connect()
+    handshake(client, "PLAIN", version=0)
+    client.bytes(b"\0\0\0\x03abc")
+    assert client.frames == [b"\0\0\0\0"]
+    assert client.ask(4, messages.ApiVersionsRequest()).error_code == 0
+
+
+def scram(client: Client, mechanism: str, name: str, password: str) -> str:
+    """Log in as a client does; the server's last word, or the error."""
+    hash_name = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
+
+    def sign(key: bytes, data: bytes) -> bytes:
+        return hmac.new(key, data, hash_name).digest()
+
+    assert handshake(client, mechanism).error_code == 0
+    first = f"n={name},r=abc"
+    answer = authenticate(client, f"n,,{first}".encode())
+    if answer.error_code:
+        return error_name(answer.error_code)
+    challenge = answer.auth_bytes.decode()
+    fields = dict(part.split("=", 1) for part in challenge.split(","))
+    assert fields["r"].startswith("abc") and len(fields["r"]) > 10
+    salt, rounds = base64.b64decode(fields["s"]), int(fields["i"])
+    salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, rounds)
+    bare = f"c=biws,r={fields['r']}"
+    message = f"{first},{challenge},{bare}".encode()
+    key = sign(salted, b"Client Key")
+    signature = sign(hashlib.new(hash_name, key).digest(), message)
+    proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
+    answer = authenticate(client, f"{bare},p={proof}".encode())
+    if answer.error_code:
+        return error_name(answer.error_code)
+    expected = base64.b64encode(sign(sign(salted, b"Server Key"), message)).decode()
+    assert answer.auth_bytes.decode() == f"v={expected}"
+    return "in"
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scram_takes_the_users_that_were_given(mechanism: str) -> None:
+    assert scram(connect(), mechanism, "bob", "secret") == "in"
+    assert scram(connect(), mechanism, "bob", "wrong") == "SASL_AUTHENTICATION_FAILED"
+    assert scram(connect(), mechanism, "eve", "secret") == "SASL_AUTHENTICATION_FAILED"
+
+
+def test_scram_without_users_says_what_to_give() -> None:
+    client = connect(Settings())
+    answer = handshake(client, "SCRAM-SHA-256")
+    assert error_name(answer.error_code) == "UNSUPPORTED_SASL_MECHANISM"
+    (finding,) = client.playing.report.findings
+    assert "--user NAME:PASSWORD" in finding.advice
+
+
+@pytest.mark.parametrize("token", [b"", b"n,,", b"n,,n=bob", b"\xff\xff", b"n,,x"])
+def test_a_malformed_token_is_refused(token: bytes) -> None:
+    client = connect()
+    handshake(client, "SCRAM-SHA-256")
+    assert error_name(authenticate(client, token).error_code) == "SASL_AUTHENTICATION_FAILED"

@@ -1,0 +1,78 @@
+"""What is answered as it was recorded, and what is refused."""
+
+from __future__ import annotations
+
+from kproxy.protocol import messages
+from tests.replay.making import Playing, Recorded
+
+
+def describe(name: str, synonyms: bool = False):
+    request = messages.DescribeConfigsRequest
+    resource = request.DescribeConfigsResource(
+        resource_type=2, resource_name=name, configuration_keys=None
+    )
+    return request(resources=[resource], include_synonyms=synonyms)
+
+
+def described(name: str, value: str):
+    kind = messages.DescribeConfigsResponse
+    config = kind.DescribeConfigsResourceResult(name="retention.ms", value=value)
+    result = kind.DescribeConfigsResult(resource_type=2, resource_name=name, configs=[config])
+    return kind(results=[result])
+
+
+def recorded() -> Recorded:
+    was = Recorded().metadata().add(1, describe("orders"), described("orders", "1"))
+    was.add(1, describe("other"), described("other", "x"))
+    return was.add(1, describe("orders"), described("orders", "2"))
+
+
+def value(answer) -> str:
+    return answer.results[0].configs[0].value
+
+
+def test_responses_come_in_order_and_the_last_one_for_ever() -> None:
+    client = Playing(recorded().loaded).connect()
+    found = [value(client.ask(1, describe("orders"))) for _ in range(4)]
+    assert found == ["1", "2", "2", "2"]
+    assert value(client.ask(1, describe("other"))) == "x"
+
+
+def test_any_version_and_what_does_not_matter_may_differ() -> None:
+    client = Playing(recorded().loaded).connect()
+    assert value(client.ask(4, describe("orders", synonyms=True))) == "1"
+
+
+def test_what_was_not_recorded_is_refused_and_reported() -> None:
+    broker = Playing(recorded().loaded)
+    client = broker.connect()
+    (result,) = client.ask(1, describe("unknown")).results
+    assert (result.resource_name, result.error_code) == ("unknown", -1)
+    assert "has no answer" in result.error_message
+    (finding,) = broker.report.findings
+    assert finding.kind == "not served"
+    assert "DescribeConfigs v1" in finding.text and "another meaning" in finding.text
+
+
+def test_secrets_are_compared_as_they_were_recorded() -> None:
+    from kproxy.exchange.entries import Side
+    from kproxy.proxy import redact
+
+    def alter(password: bytes):
+        request = messages.AlterUserScramCredentialsRequest
+        credential = request.ScramCredentialUpsertion(
+            name="bob", mechanism=1, iterations=4096, salt=b"salt", salted_password=password
+        )
+        return request(deletions=[], upsertions=[credential])
+
+    kind = messages.AlterUserScramCredentialsResponse
+    done = kind(results=[kind.AlterUserScramCredentialsResult(user="bob", error_message=None)])
+    was = Recorded().metadata().add(0, alter(b"first"), done)
+    frame = was.entries[-2]
+    blanked = redact.redact(frame.data, Side.CLIENT, frame.api_key, frame.api_version)
+    assert blanked is not None
+    frame.pieces = [blanked]
+    broker = Playing(was.loaded)
+    answer = broker.connect().ask(0, alter(b"another one"))
+    assert answer.results[0].user == "bob"
+    assert broker.report.findings == []
