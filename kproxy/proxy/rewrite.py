@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 import attrs
 
 from kproxy.exchange.entries import Buffer, Splice, spliced
+from kproxy.exchange.topic_records import is_records
 from kproxy.protocol import ProtocolError, codec, schema
+from kproxy.protocol.select import select
 from kproxy.proxy.actions import Address
 
 Locate = Callable[[bytes, int], tuple[list[tuple[int, int, int, int]], int]]
@@ -94,11 +96,16 @@ def address_fields(api_key: int, api_version: int) -> AddressFields | None:
         return None
     if _CLIENT_FACING not in request.listeners:
         return None
-    found = list(_address_structs(message.fields, api_version, ()))
-    if not found:
+    place = next((p for p in select(message, _is_host).places if p.in_version(api_version)), None)
+    if place is None:
         return None
-    top, path, node_id, port = found[0]
-    paths = tuple(".".join((*path, name)) for name in (node_id, "host", "port"))
+    beside = {field.name: field for field in place.beside if api_version in field.versions}
+    node_id = next((name for name in _NODE_ID_NAMES if name in beside), None)
+    if node_id is None or "port" not in beside:
+        return None
+    top, port = place.fields[0], beside["port"]
+    above = place.path.removesuffix("host")
+    paths = (above + node_id, place.path, above + "port")
     tagged = top.tag is not None and api_version in top.tagged_versions
     return AddressFields(
         body=8 + codec.response_header_version(api_key, api_version),
@@ -108,35 +115,28 @@ def address_fields(api_key: int, api_version: int) -> AddressFields | None:
         tagged=tagged,
         compact=api_version in message.flexible_versions,
         port_format=">H" if port.type == "uint16" else ">i",
-        behind_records=_has_records_before(message.fields, top, api_version, tagged),
+        behind_records=_has_records_before(message, top, api_version, tagged),
         message=message,
         api_version=api_version,
         paths=paths,
     )
 
 
-def _address_structs(fields, version: int, path: tuple[str, ...], top=None) -> Iterator[tuple]:
-    names = {field.name: field for field in fields if version in field.versions}
-    node_id = next((name for name in _NODE_ID_NAMES if name in names), None)
-    if node_id and "host" in names and "port" in names:
-        yield top or names["host"], path, node_id, names["port"]
-    for field in names.values():
-        if field.fields:
-            yield from _address_structs(field.fields, version, (*path, field.name), top or field)
+def _is_host(field: schema.Field, beside: tuple[schema.Field, ...]) -> bool:
+    """Whether a field has the host of a broker."""
+    names = {other.name for other in beside}
+    return field.name == "host" and "port" in names and not names.isdisjoint(_NODE_ID_NAMES)
 
 
-def _has_records_before(fields, top, version: int, tagged: bool) -> bool:
-    for field in fields:
-        if field.name == top.name and not tagged:
-            return False
-        if version in field.versions and _has_records(field, version):
-            return True
-    return False
-
-
-def _has_records(field, version: int) -> bool:
-    return field.type == "records" or any(
-        version in inner.versions and _has_records(inner, version) for inner in field.fields or ()
+def _has_records_before(
+    message: schema.Message, top: schema.Field, version: int, tagged: bool
+) -> bool:
+    """Whether records stand before a field in the bytes; tagged fields stand behind all others."""
+    order = {field.name: index for index, field in enumerate(message.fields)}
+    return any(
+        tagged or order[place.fields[0].name] < order[top.name]
+        for place in select(message, is_records).places
+        if place.in_version(version)
     )
 
 
