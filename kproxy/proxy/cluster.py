@@ -25,6 +25,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from kproxy.exchange.entries import Side
+from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import Action, Address, Dial, Listen, Log, Unlisten
 from kproxy.proxy.budget import Budget
 from kproxy.proxy.connection import Connection
@@ -159,7 +160,8 @@ class Cluster:
         actions = self._after(connection, connection.not_dialled(reason, now), now)
         if ended == 1:
             name = _name(node_id)
-            actions.append(Log(f"{name} is down, connections to it end: {reason}"))
+            where = "" if node_id is None else f"; its {diagnosis.place(node_id)} say so"
+            actions.append(Log(f"{name} is down, connections to it end: {reason}{where}"))
         return actions
 
     def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:

@@ -26,6 +26,7 @@ from typing import Any
 from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import Entry, Note, PendingRequest, Side
+from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import Action, Address, Close, Eof, Log, Pause, Record, Resume, Send
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.delays import Delays
@@ -75,8 +76,11 @@ class Connection:
         self.pending: deque[PendingRequest] = deque()
         self._gate = gate
         tokens = Tokens()
+        self._place = diagnosis.place(about["node_id"])
+        """Where it stands which address the broker has."""
+        self._broker_bytes = 0
         self._responses = ResponseStream(
-            number, self.pending, gate, tokens, interests, topics, Share(budget)
+            number, self._place, self.pending, gate, tokens, interests, topics, Share(budget)
         )
         origin = Origin(number, about["node_id"], about["client_address"], topics.names, brokers)
         self._requests = RequestStream(
@@ -163,8 +167,10 @@ class Connection:
     def receive(self, side: Side, data: bytes, now: int) -> list[Action]:
         """Bytes arrived from one side."""
         self.last_ns = now
-        stream = self._requests if side is Side.CLIENT else self._responses
-        return self._run(side, stream.feed, data, now)
+        if side is Side.CLIENT:
+            return self._run(side, self._requests.feed, data, now)
+        self._broker_bytes += len(data)
+        return self._run(side, self._responses.feed, data, now)
 
     def resume(self, now: int) -> list[Action]:
         """The listeners that a parked response waited for are open."""
@@ -179,7 +185,9 @@ class Connection:
     def closed(self, side: Side, how: str, reason: str, now: int) -> list[Action]:
         """One side half-closed ("eof") or broke (anything else)."""
         if how != "eof" or self._blackholed:
-            return self._end(side, how, reason, now)
+            hint = self._hint() if side is Side.BROKER and how == "reset" else None
+            return self._end(side, how, hint or reason, now)
+        hint = self._hint() if side is Side.BROKER else None
         self._ended.append(side)
         self._ends.append(SideEnd(side.name.lower(), "eof", now))
         self.last_ns = now
@@ -191,7 +199,8 @@ class Connection:
             elif not self._responses.blocked:
                 self._responses.finish(now, out)
 
-        return self._run(side, finish, b"", now)
+        actions = self._run(side, finish, b"", now)
+        return actions if hint is None else [Log(self._line(hint)), *actions]
 
     def wake(self, now: int) -> list[Action]:
         """The time of something delayed has come."""
@@ -356,7 +365,7 @@ class Connection:
         opened = [] if self._noted else [self._opened()]
         actions: list[Action] = [Record([*opened, *out.entries, *closing, note])]
         if reason and how != "down":  # which is said once for all connections
-            actions.append(Log(f"connection {self.number} ({self._between()}) ended: {reason}"))
+            actions.append(Log(self._line(reason)))
         return [*actions, Close(self.number, how not in _GENTLE)]
 
     def _give_up(self, now: int) -> list[Entry]:
@@ -365,10 +374,19 @@ class Connection:
         self.pending.clear()
         return closing
 
-    def _between(self) -> str:
+    def _hint(self) -> str | None:
+        """What it may mean that the broker ends the connection now."""
+        if not self.pending:
+            return None
+        has_responded = self._broker_bytes > self._responses.versions_bytes
+        return diagnosis.hung_up(self._place, has_responded, self.pending[0][1])
+
+    def _line(self, reason: str) -> str:
+        """What the log says of its end."""
         node_id = self.about["node_id"]
         node = "bootstrap" if node_id is None else f"node {node_id}"
-        return f"{self.about['client_address']} → {node}"
+        between = f"{self.about['client_address']} → {node}"
+        return f"connection {self.number} ({between}) ended: {reason}"
 
     def _opened(self) -> Note:
         self._noted = True

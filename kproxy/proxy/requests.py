@@ -41,7 +41,7 @@ from kproxy.exchange.entries import (
     Side,
     each,
 )
-from kproxy.proxy import redact, versions
+from kproxy.proxy import diagnosis, redact, versions
 from kproxy.proxy.acks import Acks
 from kproxy.proxy.actions import Address
 from kproxy.proxy.budget import Share
@@ -218,7 +218,7 @@ class RequestStream:
             if not is_request:
                 return None if is_request is None else self._start_token(data, position, now)
         if len(data) - position >= 4:
-            _check_size(data, position, self._bytes_max)
+            diagnosis.check_request(data, position, self._bytes_max)
         if len(data) - position < _START_BYTES:
             return None
         size, api_key, api_version, correlation_id = _START.unpack_from(data, position)
@@ -371,26 +371,3 @@ def _is_too_new(wanted: int) -> bool:
 
 
 _SWALLOWED = RequestVerdict(response=ResponseVerdict(dropped=True))
-
-
-def _check_size(data: bytes, position: int, bytes_max: int) -> None:
-    """Raise a Violation if no Kafka request starts here, naming the likely mistake."""
-    size = int.from_bytes(data[position : position + 4], signed=True)
-    if 8 <= size <= bytes_max:
-        return
-    start = data[position : position + 4]
-    if start[:2] == b"\x16\x03":
-        raise Violation(
-            "the client speaks TLS to a plaintext port: set security.protocol=PLAINTEXT"
-            " (or SASL_PLAINTEXT) in the client"
-        )
-    if start in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"PRI "):
-        raise Violation("the client speaks HTTP: this port speaks the Kafka protocol")
-    if size < 0:
-        raise Violation(f"a frame of {size} bytes: the client does not speak the Kafka protocol")
-    if size < 8:
-        raise Violation(f"a frame of {size} bytes is too small for a request header")
-    raise Violation(
-        f"a request of {size} bytes is over the limit of {bytes_max}"
-        " (socket.request.max.bytes), or the client does not speak the Kafka protocol"
-    )

@@ -37,7 +37,7 @@ from kproxy.exchange.entries import (
     Splice,
 )
 from kproxy.protocol import ProtocolError, codec, schema
-from kproxy.proxy import redact, rewrite, versions
+from kproxy.proxy import diagnosis, redact, rewrite, versions
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
 from kproxy.proxy.gate import AddressGate, Held, Ready, Waiting
@@ -79,6 +79,7 @@ class ResponseStream:
     def __init__(
         self,
         connection: int,
+        place: str,
         pending: deque[PendingRequest],
         gate: AddressGate,
         tokens: Tokens,
@@ -87,6 +88,8 @@ class ResponseStream:
         share: Share,
     ) -> None:
         self._connection = connection
+        self._place = place
+        """Where it stands which address the broker has."""
         self._pending = pending
         self._gate = gate
         self._tokens = tokens
@@ -94,6 +97,8 @@ class ResponseStream:
         self._topics = topics
         self._framer = Framer(self, share)
         self._tail: Tail | None = None
+        self.versions_bytes = 0
+        """The size of all responses to ApiVersions."""
 
     @property
     def busy(self) -> bool:
@@ -216,7 +221,7 @@ class ResponseStream:
         if is_token := is_response_token(self._pending, data, position):
             return self._start_token(size, now)
         if is_token is None or have < _START_BYTES or size < 4:
-            _check_start(data, position, size)
+            diagnosis.check_response(data, position, self._place)
             return None
         if size >= STREAMED_BYTES_MIN and have < _HEADER_BYTES and self._streams(data, position):
             return None
@@ -351,6 +356,7 @@ class ResponseStream:
         sent = data if verdict is None or verdict.frame is None else verdict.frame
         splices: Sequence[Splice] = ()
         if wanted & VERSIONS:
+            self.versions_bytes += frame.frame_bytes
             splices, out.reports = versions.lowered(sent, frame.api_version)
             sent = rewrite.apply(sent, splices) if splices else sent
         self._leave(Held(frame, sent, None, verdict, splices), now, out)
@@ -415,14 +421,14 @@ class ResponseStream:
             if expected_id == correlation_id and not flags & RAW_SASL:
                 return pending.popleft()
             if not flags & (RAW_SASL | OPAQUE):
-                _check_start(data, position, size)
+                diagnosis.check_response(data, position, self._place)
                 raise Violation(
                     f"the broker answered correlation id {correlation_id} where"
                     f" {expected_id} was due"
                 )
             # May have gone without an answer: a last token, a future Produce.
             out.entries.append(self.unanswered(pending.popleft(), now))
-        _check_start(data, position, size)
+        diagnosis.check_response(data, position, self._place)
         raise Violation(f"the broker answered correlation id {correlation_id}, which is not asked")
 
     def unanswered(self, request: PendingRequest, now: int) -> Frame:
@@ -479,17 +485,3 @@ def _tail(frame: Frame, front: bytes) -> Tail | None:
     except ProtocolError:
         return None  # the header is not whole
     return Tail(fields, codec.seek(message, frame.api_version, fields.field), body)
-
-
-def _check_start(data: bytes, position: int, size: int) -> None:
-    """Raise a Violation if no Kafka response starts here, naming the likely mistake."""
-    start = data[position : position + 5]
-    if start[:2] == b"\x15\x03":
-        raise Violation(
-            "the broker answered with a TLS alert: this broker port speaks TLS,"
-            " and kproxy connects to it in plaintext; give --bootstrap a plaintext listener"
-        )
-    if start.startswith(b"HTTP/"):
-        raise Violation("the broker answered in HTTP: --bootstrap does not name a Kafka broker")
-    if size < 4 and len(data) - position >= 4:
-        raise Violation(f"the broker sent a frame of {size} bytes: it does not speak Kafka")

@@ -241,3 +241,48 @@ def test_a_broker_that_nothing_names_for_an_hour_makes_way_for_another() -> None
     names(2, 3)
     assert player.unlistened == [1] and sorted(player.listened) == [1, 2, 3]
     assert not player.closed
+
+
+# ---- what is likely wrong
+
+
+def test_a_broker_that_hangs_up_on_plaintext_may_speak_tls() -> None:
+    player = Player()
+    player.connect()
+    player.client(request(18, 3, messages.ApiVersionsRequest(), 1))
+    end(player, Side.BROKER)
+    (line,) = player.logs
+    assert "TLS" in line and "--bootstrap" in line
+
+
+def test_a_broker_that_hangs_up_after_api_versions_may_want_sasl() -> None:
+    player = Player()
+    player.connect()
+    player.client(request(18, 3, messages.ApiVersionsRequest(), 1))
+    kind = messages.ApiVersionsResponse
+    player.broker(response(18, 3, kind(api_keys=[]), 1))
+    player.client(request(METADATA, 9, messages.MetadataRequest(), 2))
+    player.perform(player.cluster.closed(1, Side.BROKER, "reset", "reset by the peer", 9))
+    (line,) = player.logs
+    assert "SASL_PLAINTEXT" in line
+
+
+def test_a_broker_that_ends_as_usual_is_not_suspected() -> None:
+    player = Player()
+    player.connect()
+    player.client(heartbeat(1))
+    player.broker(heartbeat_answer(1))
+    player.client(heartbeat(2))
+    end(player, Side.BROKER)
+    assert player.logs == []
+
+
+def test_a_node_that_does_not_speak_kafka_is_named_with_its_listeners() -> None:
+    player = Player()
+    player.connect()
+    player.client(request(METADATA, 9, messages.MetadataRequest(), 1))
+    player.broker(response(METADATA, 9, metadata((7, "k", 9092))))
+    player.connect(2, node_id=7)
+    player.client(heartbeat(1), 2)
+    player.broker(b"HTTP/1.1 400 Bad Request\r\n\r\n", 2)
+    assert "advertised.listeners of node 7" in player.logs[-1]

@@ -1,0 +1,72 @@
+"""What is likely wrong when a peer does not speak Kafka, or hangs up, and what to change."""
+
+from __future__ import annotations
+
+from kproxy.protocol import codec
+from kproxy.proxy.framer import Violation
+
+_HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"PRI ")
+_REQUEST_BYTES_MIN = 8
+_SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
+
+
+def place(node_id: int | None) -> str:
+    """Where it stands which address the broker of a connection has."""
+    return "--bootstrap" if node_id is None else f"advertised.listeners of node {node_id}"
+
+
+def check_request(data: bytes, position: int, bytes_max: int) -> None:
+    """Raise a Violation if no Kafka request starts here, naming the likely mistake."""
+    size = int.from_bytes(data[position : position + 4], signed=True)
+    if _REQUEST_BYTES_MIN <= size <= bytes_max:
+        return
+    start = data[position : position + 4]
+    if start[:2] == b"\x16\x03":
+        raise Violation(
+            "the client speaks TLS to a plaintext port: set security.protocol=PLAINTEXT"
+            " (or SASL_PLAINTEXT) in the client"
+        )
+    if start in _HTTP:
+        raise Violation("the client speaks HTTP: this port speaks the Kafka protocol")
+    if size < 0:
+        raise Violation(f"a frame of {size} bytes: the client does not speak the Kafka protocol")
+    if size < _REQUEST_BYTES_MIN:
+        raise Violation(f"a frame of {size} bytes is too small for a request header")
+    raise Violation(
+        f"a request of {size} bytes is over the limit of {bytes_max}"
+        " (socket.request.max.bytes), or the client does not speak the Kafka protocol"
+    )
+
+
+def check_response(data: bytes, position: int, place: str) -> None:
+    """Raise a Violation if no Kafka response starts here, naming the likely mistake."""
+    start = data[position : position + 5]
+    if start[:2] == b"\x15\x03":
+        raise Violation(
+            "the broker answered with a TLS alert: this broker port speaks TLS,"
+            f" and kproxy connects to it in plaintext; give {place} a plaintext listener"
+        )
+    if start.startswith(b"HTTP/"):
+        raise Violation(f"the broker answered in HTTP: {place} does not name a Kafka broker")
+    size = int.from_bytes(start[:4], signed=True)
+    if size < 4 and len(data) - position >= 4:
+        raise Violation(f"the broker sent a frame of {size} bytes: it does not speak Kafka")
+
+
+def hung_up(place: str, has_responded: bool, api_key: int) -> str | None:
+    """What it may mean that a broker ended a connection while a request was pending; None: nothing.
+
+    `has_responded` says whether it had responded to anything but ApiVersions; `api_key` is of the
+    request that waits.
+    """
+    if has_responded or api_key in (_SASL_HANDSHAKE, _SASL_AUTHENTICATE):
+        return None
+    if api_key == codec.API_VERSIONS:
+        return (
+            f"the broker hung up without a response: if its listener ({place}) speaks TLS, give one"
+            " in plaintext"
+        )
+    return (
+        "the broker hung up on the first request after ApiVersions: if it wants SASL, set"
+        " security.protocol=SASL_PLAINTEXT and sasl.mechanism in the client"
+    )
