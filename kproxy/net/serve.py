@@ -38,6 +38,7 @@ from kproxy.proxy.actions import Address
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
+from kproxy.proxy.verdicts import Rules
 from kproxy.recording.rotation import Recording
 
 DRAIN_SECONDS = 5.0
@@ -72,6 +73,8 @@ class Options:
     """Where to serve metrics; None does not."""
     control_token: str | None = None
     """What a request there must carry."""
+    rules: Rules | None = None
+    """What breaks on purpose; None breaks nothing."""
 
 
 @attrs.frozen
@@ -127,7 +130,7 @@ async def serve(
                 listener.socket.close()
             raise
         recorder = Recorder(recording, log, watch, options.lossless, options.backlog_bytes_max)
-        cluster = Cluster(settings)
+        cluster = Cluster(settings, options.rules)
         pump = Pump(cluster, interface, recorder, clock, log, options.connections_max, descriptors)
         port = bootstrap[0].socket.getsockname()[1]
         host = settings.advertised_host or reachable(options.listen_host)
