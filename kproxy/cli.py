@@ -16,7 +16,7 @@ from typing import NoReturn
 from kproxy import __version__
 from kproxy.commands.options import UsageError
 from kproxy.commands.output import discard_output, fail
-from kproxy.view.printable import printable
+from kproxy.printable import printable
 
 COMMANDS = {
     "run": "stand between clients and a cluster, and record",

@@ -22,7 +22,13 @@ TOP_LEVEL = {"pyproject.toml", "README.md", "kproxy", "tests", "recordings", "co
 ROOMS = ["protocol", "exchange", "proxy", "recording", "replay", "net", "view", "commands", "cli"]
 """A room imports only from rooms to its left, and from itself."""
 
-ABOVE = {"units": "protocol", "demo": "view", "__main__": "cli", "cli": "cli"}
+ABOVE = {
+    "units": "protocol",
+    "printable": "protocol",
+    "demo": "view",
+    "__main__": "cli",
+    "cli": "cli",
+}
 """Modules that belong to no room, and the last room that they may import from."""
 
 SANS_IO = ["protocol", "exchange", "proxy"]

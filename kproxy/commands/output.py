@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from kproxy.view.printable import printable
+from kproxy.printable import printable
 
 
 def fail(text: str, code: int = 1) -> int:

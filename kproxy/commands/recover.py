@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from kproxy.commands.output import fail
-from kproxy.view.printable import printable
+from kproxy.printable import printable
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -1,15 +1,14 @@
 """Exchanges: a request and its response, paired, timed and named.
 
-A recording is a stream of frames and notes; what a person reads, filters and exports is
-exchanges. `Pairing` is fed the one and gives the other, each exchange when it is complete::
+`Pairing` is fed the frames and notes of a recording and gives exchanges, when they are complete::
 
     Note(opened 3) ─────┐
     Frame(request 17) ──┼─▶ Pairing ─▶ Exchange(17)
     Frame(response 17) ─┘
 
-What completes an exchange: its response; the request itself if nobody answers it (Produce with
-acks=0); the entry that says that its connection ended first (UNANSWERED), or the "closed" note
-of the connection, which therefore comes after the connection's frames; the end of the stream.
+What completes an exchange: its response; the request itself if nobody answers it (acks=0); the
+entry that says that its connection ended first (UNANSWERED), or the "closed" note of the
+connection, which therefore comes after its frames; the end of the stream.
 
 Invariants: pairing looks at headers only, so it costs the same for a Heartbeat and for a Fetch of
 100 MB; bodies are decoded when asked for, once. Memory is bounded by what is pending: open
@@ -28,7 +27,7 @@ from typing import Any
 import attrs
 
 from kproxy import protocol
-from kproxy.exchange import endings, entities, facts, topic_records
+from kproxy.exchange import endings, entities, facts, timing, topic_records
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.entries import (
     CONNECTIONS,
@@ -66,14 +65,16 @@ class _Connection:
     """Requests by number, in the order in which they were asked."""
     stuck: int | None = None
     """The first request that was not answered before the connection ended."""
+    answered_ns: int = 0
+    """When its last response arrived."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class Exchange:
     """A request and what became of it.
 
-    Its attributes are the keys of `kproxy show --json`, plus the frames. Bodies and all that is
-    read out of them (`errors`, `opaque`, `request`, `response`) are decoded at first use.
+    Its attributes are the keys of `kproxy show --json`, plus the frames. Bodies are decoded when
+    what is read out of them (`errors`, `opaque`, `request`, `response`, …) is first used.
     """
 
     number: int
@@ -98,13 +99,18 @@ class Exchange:
     """Of the whole stream that it comes from."""
     unanswered: endings.Unanswered | None = None
     """Of a request that ought to have been answered and was not: what it waited for."""
+    queued_ns: int = 0
+    """How long it waited, sent on, for the response to an earlier request of its connection."""
 
     def __repr__(self) -> str:
-        version = "" if self.api_version is None else f" v{self.api_version}"
-        api = f"{self.api or 'of no known API'}{version}"
-        return f"<Exchange {self.number} {api} on connection {self.connection}>"
+        return f"<Exchange {self.text}>"
 
-    # ---- what it was
+    @property
+    def text(self) -> str:
+        """The line of `kproxy show`, whole."""
+        from kproxy.exchange.words.line import text
+
+        return text(self)
 
     @property
     def api(self) -> str | None:
@@ -121,8 +127,6 @@ class Exchange:
             if found:
                 return client_id
         return self._connection_client_id
-
-    # ---- when
 
     @property
     def time(self) -> datetime:
@@ -171,6 +175,10 @@ class Exchange:
             kept_ns += response.sent_ns - response.received_ns
         return facts.milliseconds(kept_ns)
 
+    queued_ms = property(timing.queued_ms)
+    waiting_ms = property(timing.waiting_ms)
+    service_ms = property(timing.service_ms)
+
     # ---- what happened to it on the way
 
     @property
@@ -201,16 +209,13 @@ class Exchange:
     @property
     def faults(self) -> list[int]:
         """The ids of the fault rules that touched it."""
-        found = [each for frame in self._frames() for each in frame.fault_ids]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(each for frame in self._frames() for each in frame.fault_ids))
 
     def _frames(self) -> Iterator[Frame]:
         return (frame for frame in (self._request, self._response) if frame is not None)
 
     def _has(self, flag: int) -> bool:
         return any(frame.flags & flag for frame in self._frames())
-
-    # ---- the bytes
 
     @functools.cached_property
     def request_frame(self) -> bytes | None:
@@ -254,11 +259,7 @@ class Exchange:
     @functools.cached_property
     def errors(self) -> list[str]:
         """Kafka's names of the errors in the response, each once, in order of appearance."""
-        if self.api_key is None or self.response_frame is None:
-            return []
-        if self.response is None:
-            return facts.errors_of_opaque(self.api_key, self.response_frame)
-        return facts.errors(self.response)
+        return facts.errors(self.response, self.api_key, self.response_frame)
 
     @functools.cached_property
     def error_messages(self) -> list[str]:
@@ -359,8 +360,6 @@ class Pairing:
         self._last_ns = None
         return sorted(left, key=lambda exchange: exchange.number)
 
-    # ---- notes
-
     def _note(self, note: Note) -> Sequence[Exchange]:
         body = note.body
         event = body.get("event")
@@ -397,8 +396,6 @@ class Pairing:
             if frame.side is Side.CLIENT:
                 exchanges += self._request(attrs.evolve(frame, flags=frame.flags | TRUNCATED))
         return exchanges
-
-    # ---- frames
 
     def _assemble(self, piece: Frame) -> Frame | None:
         """Return the frame that this piece completes, or None while pieces are missing."""
@@ -444,6 +441,7 @@ class Pairing:
             exchanges.append(_given_up(connection, pending.pop(first), frame.received_ns))
         connection.stuck = None
         exchanges.append(_exchange(connection, pending.pop(first), frame))
+        connection.answered_ns = frame.received_ns
         return exchanges
 
     def _unanswered(self, frame: Frame) -> Sequence[Exchange]:
@@ -480,6 +478,7 @@ def _exchange(
     request = row if row.side is Side.CLIENT else None
     named = row.api_key != NO_API and not row.flags & RAW_SASL
     request_bytes = row.frame_bytes if request is not None else row.request_bytes
+    sent_ns = 0 if response is None else response.request_sent_ns or row.sent_ns
     return Exchange(
         row.number,
         row.connection,
@@ -496,4 +495,5 @@ def _exchange(
         connection.client_id,
         connection.names,
         waited,
+        max(0, connection.answered_ns - sent_ns) if sent_ns else 0,
     )

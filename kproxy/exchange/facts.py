@@ -109,8 +109,13 @@ def is_error_message(field: Field, beside: tuple[Field, ...]) -> bool:
     return field.type == "string" and field.name.endswith("error_message")
 
 
-def errors(body: Any) -> list[str]:
-    """Return the names of the errors in a response's body, each once, in order of appearance."""
+def errors(body: Any, api_key: int | None, frame: bytes | None) -> list[str]:
+    """Return the names of the errors in a response, each once, in order of appearance.
+
+    `body` is None if the response, whose bytes are `frame`, could not be decoded.
+    """
+    if body is None:
+        return [] if api_key is None or frame is None else errors_of_opaque(api_key, frame)
     codes = dict.fromkeys(select(schema.named(type(body).__name__), is_error_code).values(body))
     codes.pop(0, None)
     return [error_name(code) for code in codes]

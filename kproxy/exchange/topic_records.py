@@ -112,20 +112,47 @@ def _produced(
 def _fetched(
     data: bytes, where: TopicPartition, aborted: Iterable[Any], allowance: Allowance
 ) -> Iterator[TopicRecord]:
-    """As consumers do: a producer's records are dropped from the first offset of an aborted
-    transaction up to its marker."""
-    waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
-    aborting: set[int] = set()
+    transactions = AbortedTransactions(aborted)
     for batch, records_in in _read(data, allowance):
-        while waiting and waiting[-1].first_offset <= batch.last_offset:
-            aborting.add(waiting.pop().producer_id)
+        gone = transactions.dropped(batch)
         if batch.control:
-            if any(record.control_type == "ABORT" for record in records_in):
-                aborting.discard(batch.producer_id)
             continue
-        gone = batch.transactional and batch.producer_id in aborting
         for record in records_in:
             yield _topic_record(record, where, record.offset, produced=False, aborted=gone)
+
+
+_MARKER_BYTES_MAX = 1024
+"""A real marker is tiny; what is made to look like one is not worth decompressing."""
+
+
+class AbortedTransactions:
+    """Which batches of one partition consumers drop: a producer's, from the first offset of an
+    aborted transaction up to its marker. It is asked for each batch in turn."""
+
+    def __init__(self, aborted: Iterable[Any]) -> None:
+        """`aborted` are the aborted_transactions of a Fetch response's partition."""
+        self._waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+        self._aborting: set[int] = set()
+
+    def dropped(self, batch: Batch) -> bool:
+        """Whether the records of the next batch are of an aborted transaction."""
+        while self._waiting and self._waiting[-1].first_offset <= batch.last_offset:
+            self._aborting.add(self._waiting.pop().producer_id)
+        if batch.control:
+            if batch.producer_id in self._aborting and is_abort(batch):
+                self._aborting.discard(batch.producer_id)
+            return False
+        return batch.transactional and batch.producer_id in self._aborting
+
+
+def is_abort(batch: Batch) -> bool:
+    """Whether a control batch is the marker of an aborted transaction."""
+    if len(batch.raw) > _MARKER_BYTES_MAX or batch.compression != "none":
+        return False
+    try:
+        return any(record.control_type == "ABORT" for record in batch.records)
+    except ProtocolError:
+        return False
 
 
 def _read(data: bytes, allowance: Allowance) -> Iterator[tuple[Batch, list[Record]]]:

@@ -17,18 +17,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 import attrs
 
+from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import Frame, Note
 from kproxy.exchange.exchange import Exchange, Pairing
 from kproxy.protocol import api_key
-from kproxy.view import show
+from kproxy.view.lines import Folding, terminal_width, wants_colour
 from kproxy.view.output import FINISH_SECONDS, Output
-from kproxy.view.text import ExchangeText, text_of
-from kproxy.view.wording import Names, joined
+from kproxy.view.stream import paired
 
 BURST_MAX = 200
 PER_SECOND_MAX = 200
@@ -47,6 +47,17 @@ CPU_BURST_NS = 500_000_000
 _MOSTLY_RECORDS = frozenset(map(api_key, ("Produce", "Fetch", "ShareFetch")))
 _FOLDED_FOR = timedelta(seconds=10)
 """How long folded lines are held back at most, by the times of the exchanges."""
+
+
+_Shown = Exchange | ConnectionEnd
+"""What becomes a line."""
+
+
+def _size(shown: _Shown) -> int:
+    """How many bytes of frames it keeps."""
+    if isinstance(shown, ConnectionEnd) or shown.left_out:
+        return 0
+    return (shown.request_bytes or 0) + (shown.response_bytes or 0)
 
 
 def _looked_into(frame: Frame) -> bool:
@@ -68,13 +79,14 @@ class Live:
         self._output = output
         self._width = width
         self._pairing = Pairing(_looked_into)
-        colour = show.wants_colour(output.stream) if colour is None else colour
-        self._folding = Folding(colour, width)
+        colour = wants_colour(output.stream) if colour is None else colour
+        self._folding = Folding(colour, width, folded_for=_FOLDED_FOR)
         self._allowance = float(BURST_MAX)
         self._time_ns = 0
         self._budget = Budget()
-        self._waiting: deque[tuple[Exchange | None, int]] = deque()
-        """Exchanges, and how many before them are not shown; None: only that number."""
+        self._waiting: deque[tuple[_Shown | None, int]] = deque()
+        """What is to be shown, and how many exchanges before it are not; None: only that
+        number."""
         self._waiting_bytes = 0
         self._unseen = 0
         """Exchanges that are not shown, since the last that is."""
@@ -94,7 +106,7 @@ class Live:
         taken = [
             (exchange, self._allowed(entry))
             for entry in entries
-            for exchange in self._pairing.feed(entry)
+            for exchange in paired([entry], self._pairing)
         ]
         if taken:
             self._put(taken)
@@ -119,12 +131,11 @@ class Live:
             self._thread.join(seconds)
             self._thread = None
 
-    def _put(self, taken: list[tuple[Exchange, bool]]) -> None:
+    def _put(self, taken: Sequence[tuple[_Shown, bool]]) -> None:
         """Hand exchanges to the thread, those for which there is room."""
         with self._changed:
             for exchange, shown in taken:
-                size = (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
-                size = 0 if exchange.left_out else size
+                size = _size(exchange)
                 if not shown or self._waiting_bytes + size > WAITING_BYTES_MAX:
                     self._unseen += 1
                     continue
@@ -148,9 +159,9 @@ class Live:
         if lines:
             self._output.put("\n".join(lines) + "\n")
 
-    def _lines(self, waiting: list[tuple[Exchange | None, int]]) -> list[str]:
+    def _lines(self, waiting: list[tuple[_Shown | None, int]]) -> list[str]:
         """Word exchanges as long as there is time for it."""
-        self._folding.width = self._width or show.terminal_width(self._output.stream)
+        self._folding.width = self._width or terminal_width(self._output.stream)
         lines: list[str] = []
         unseen = 0
         for exchange, before in waiting:
@@ -163,11 +174,11 @@ class Live:
                 unseen = 0
             if exchange is not None:
                 started_ns = time.thread_time_ns()
-                lines += self._folding.feed(exchange)
+                lines += self._folding.take(exchange)
                 self._budget.take(time.thread_time_ns() - started_ns)
         return [*lines, f"… and {unseen} more"] if unseen else lines
 
-    def _take(self) -> list[tuple[Exchange | None, int]] | None:
+    def _take(self) -> list[tuple[_Shown | None, int]] | None:
         """Wait for something to do; None when nothing more will come."""
         with self._changed:
             while not (self._waiting or self._unseen or self._closing):
@@ -199,56 +210,3 @@ class Budget:
     def take(self, spent_ns: int) -> None:
         """Account for what was spent; it may be more than was left."""
         self._left_ns -= spent_ns
-
-
-@attrs.define(eq=False)
-class Folding:
-    """Exchanges as lines with the noise folded, for watching them as they pass.
-
-    The first of a row of empty Fetches and Heartbeats is a line of its own; those that follow are
-    counted, and the count becomes a line (`Fetch ×37 empty`) before the next exchange in which
-    something happens, or after ten seconds.
-    """
-
-    colour: bool = False
-    width: int | None = None
-    """Columns of the terminal; None: lines are not cut."""
-    _names: Names = attrs.field(factory=Names, init=False)
-    _counts: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
-    _last: tuple[Exchange, ExchangeText] | None = attrs.field(default=None, init=False)
-    _since: datetime | None = attrs.field(default=None, init=False)
-    """Since when there has been nothing but noise; None if the last exchange was none."""
-
-    def feed(self, exchange: Exchange) -> list[str]:
-        """Take the next exchange and return the lines that are due."""
-        text = text_of(exchange, self._names)
-        if text.noise is None:
-            lines = self.flush()
-            self._since = None
-            return [*lines, self._line(exchange, text)]
-        if self._since is None:
-            self._since = exchange.time
-            return [self._line(exchange, text)]
-        what = f"{exchange.api} ×%d {text.noise}".rstrip()
-        self._counts[what] = self._counts.get(what, 0) + 1
-        self._last = (exchange, text)
-        if exchange.time - self._since < _FOLDED_FOR:
-            return []
-        self._since = exchange.time
-        return self.flush()
-
-    def flush(self) -> list[str]:
-        """Return the line of what is folded now, if anything is."""
-        if self._last is None:
-            return []
-        exchange, text = self._last
-        counts, self._counts, self._last = self._counts, {}, None
-        if sum(counts.values()) == 1:
-            return [self._line(exchange, text)]
-        folded = joined(*(what % number for what, number in counts.items()))
-        clock = f"{exchange.time:%H:%M:%S}.{exchange.time.microsecond // 1000:03}"
-        indent = " " * (show.CONNECTION_WIDTH + 15)
-        return [show.rendered([("dim", f"{clock} {indent}{folded}")], self.colour)]
-
-    def _line(self, exchange: Exchange, text: ExchangeText) -> str:
-        return show.line_of(exchange, text, self.colour, self.width)

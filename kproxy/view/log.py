@@ -20,8 +20,8 @@ from typing import TextIO
 
 import attrs
 
+from kproxy.printable import printable
 from kproxy.view.output import FINISH_SECONDS, Output
-from kproxy.view.printable import printable
 
 SHOWN_MAX = 10
 """Lines of one kind that are written within `PERIOD_NS`."""

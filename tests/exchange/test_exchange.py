@@ -302,7 +302,8 @@ def test_half_a_header_has_no_api():
     (exchange,) = pair([half])
     assert exchange.api is exchange.api_key is exchange.api_version is exchange.client_id is None
     assert exchange.opaque
-    assert repr(exchange) == "<Exchange 1 of no known API on connection 1>"
+    assert "half a header      → never answered" in exchange.text
+    assert repr(exchange) == f"<Exchange {exchange.text}>"
 
 
 # ---- what the bodies say

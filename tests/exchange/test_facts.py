@@ -126,7 +126,7 @@ def test_every_error_code_of_every_response_is_found():
         message = schema.message(key, schema.RESPONSE)
         for path in _error_paths(message.fields) if message else ():
             body = _with_error(getattr(messages, message.name), message.fields, path)
-            assert facts.errors(body) == ["UNKNOWN_SERVER_ERROR"], path
+            assert facts.errors(body, None, None) == ["UNKNOWN_SERVER_ERROR"], path
             looked_at += 1
     assert looked_at > 100
 

@@ -12,8 +12,8 @@ import pytest
 from kproxy.protocol import records
 from kproxy.protocol.record_batch import Record
 from kproxy.recording import Recording
+from tests.exchange.bodies import fetch_request, fetch_response
 from tests.exchange.making import START_NS, request, response
-from tests.view.bodies import fetch_request, fetch_response
 
 MEMORY_BYTES_MAX = 1 << 30
 PARTITIONS = 60

@@ -9,9 +9,9 @@ from kproxy.exchange.entries import NO_RESPONSE, OPAQUE, RAW_SASL, REDACTED
 from kproxy.exchange.exchange import pair
 from kproxy.protocol import messages, schema
 from kproxy.view.jsonl import to_json, to_line
+from tests.exchange.batches import TIMESTAMP, batch
+from tests.exchange.bodies import fetch_request, fetch_response, produce_request
 from tests.exchange.making import answer, opened, request, response, token, unanswered
-from tests.view.batches import TIMESTAMP, batch
-from tests.view.bodies import fetch_request, fetch_response, produce_request
 
 KEYS = [
     "number",

@@ -6,6 +6,7 @@ import io
 import os
 import re
 import threading
+from datetime import timedelta
 
 import attrs
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from kproxy.exchange.entries import NO_RESPONSE, Note
 from kproxy.exchange.exchange import pair
 from kproxy.protocol import messages
+from kproxy.view.lines import Folding
 from kproxy.view.live import (
     BODY_BYTES_MAX,
     BURST_MAX,
@@ -21,14 +23,13 @@ from kproxy.view.live import (
     RECORDS_BYTES_MAX,
     WAITING_BYTES_MAX,
     Budget,
-    Folding,
     Live,
 )
 from kproxy.view.output import Output
+from tests.exchange.batches import batch
 from tests.exchange.making import MS, START_NS, answer, fragments, request, response
-from tests.view.batches import batch
+from tests.exchange.test_text import fetch_request, fetch_response
 from tests.view.test_show import heartbeat
-from tests.view.test_text import fetch_request, fetch_response
 
 SECOND = 1_000 * MS
 
@@ -50,13 +51,13 @@ def folded(*exchanges) -> list[str]:
     for entries in exchanges:
         (exchange,) = pair(entries)
         lines += folding.feed(exchange)
-    return [line[35:].strip() for line in [*lines, *folding.flush()]]
+    return [line[54:].strip() for line in [*lines, *folding.flush()]]
 
 
 def test_noise_is_folded():
     assert folded(*(fetch(n) for n in range(1, 39))) == [
         "Fetch v11          orders[0@5] → empty",
-        "Fetch ×37 empty",
+        "Fetch ×37 empty, 38.0 ms",
     ]
 
 
@@ -64,7 +65,7 @@ def test_what_says_something_ends_the_fold():
     words = folded(fetch(1), fetch(2), beat(3), fetch(4), fetch(5, batch(1)), beat(6))
     assert words == [
         "Fetch v11          orders[0@5] → empty",
-        "Fetch ×2 empty, Heartbeat ×1",
+        "Fetch ×2 empty, Heartbeat ×1, 4.00 ms",
         f"Fetch v11          orders[0@5] → 1 record @0, {len(batch(1))} B",
         "Heartbeat v4       checkout: generation 3, m-1",
     ]
@@ -81,7 +82,7 @@ def test_errors_are_not_folded():
 
 
 def test_a_long_silence_shows_that_it_lives():
-    folding = Folding()
+    folding = Folding(folded_for=timedelta(seconds=10))
     counts = []
     for number in range(1, 31):
         (exchange,) = pair(beat(number * 1000))

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
+from kproxy.printable import printable
 from kproxy.protocol import messages
 from kproxy.recording import reader
-from kproxy.view.printable import printable
 from kproxy.view.show import show_json, show_lines
 from tests.exchange.making import MS, START_NS, request, response
 

@@ -14,8 +14,8 @@ from kproxy.protocol.record_batch import Record
 from kproxy.proxy.redact import redact
 from kproxy.recording import Recording
 from kproxy.view.scan import scan
+from tests.exchange.bodies import fetch_request, fetch_response, produce_request
 from tests.exchange.making import START_NS, request, response, token
-from tests.view.bodies import fetch_request, fetch_response, produce_request
 
 DEMO = Path(__file__).parents[2] / "recordings" / "demo.mcap"
 SECRET = "hunter2-Xy9"

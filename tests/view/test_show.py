@@ -26,10 +26,11 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.exchange import Pairing, pair
 from kproxy.protocol import messages
 from kproxy.recording import Recording, RecordingError
-from kproxy.view.show import line, show_json, show_lines
+from kproxy.view.lines import exchange_line as line
+from kproxy.view.show import show_json, show_lines
+from tests.exchange.batches import batch
+from tests.exchange.bodies import fetch_request, fetch_response, produce_request, produce_response
 from tests.exchange.making import MS, START_NS, answer, fragments, opened, request, response
-from tests.view.batches import batch
-from tests.view.bodies import fetch_request, fetch_response, produce_request, produce_response
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="checkout", generation_id=3, member_id="m-1")
 
@@ -51,7 +52,7 @@ def produced():
 def test_a_line():
     size = len(batch(3))
     assert shown(*produced()) == (
-        "22:13:20.001 c1→n2    2.00 +0.08ms Produce v9         "
+        "22:13:20.001 #1     c1→n2   app           2.00 +0.08ms Produce v9         "
         f"orders[0] 3 records, {size} B, acks=all → offset 41"
     )
 
@@ -59,7 +60,8 @@ def test_a_line():
 def test_a_line_of_a_bootstrap_connection_and_a_plain_yes():
     asked = heartbeat()
     assert shown(opened(), asked, response(asked, messages.HeartbeatResponse())) == (
-        "22:13:20.001 c1       2.00 +0.08ms Heartbeat v4       checkout: generation 3, m-1"
+        "22:13:20.001 #1     c1      app           2.00 +0.08ms Heartbeat v4       "
+        "checkout: generation 3, m-1"
     )
 
 
@@ -154,7 +156,7 @@ def test_colours_change_nothing_but_colours():
 def test_lines_are_cut_to_the_terminal(width, colour):
     asked = request("Produce", 9, produce_request({0: batch(1)}, topic="t" * 200))
     text = plain(shown(asked, response(asked, produce_response({0: 41})), width=width))
-    assert len(text) == max(width, 62)
+    assert len(text) == max(width, 67)
     assert " → offset" in text
     assert "…" in text
     assert text.endswith(" → offset 41") or width < 80
@@ -172,12 +174,15 @@ def test_a_long_answer_leaves_room_for_the_question():
 
 def test_what_fits_is_not_cut():
     whole = shown(*produced())
-    assert shown(*produced(), width=len(whole)) == whole
-    assert shown(*produced(), width=len(whole) - 1) != whole
+    cut = shown(*produced(), width=len(whole))
+    assert cut.endswith(whole.partition(" ms ")[2]) and "…" not in cut
+    assert "…" in shown(*produced(), width=len(cut) - 1)
 
 
 def test_a_narrow_terminal_gets_shorter_times():
-    assert shown(*produced(), width=99).startswith("22:13:20 c1→n2    2.00 +0.08 Produce v9   ord")
+    assert shown(*produced(), width=99).startswith(
+        "22:13:20 #1    c1→n2  app       2.00 +0.08 Produce v9   ord"
+    )
 
 
 class Terminal(io.StringIO):
@@ -245,7 +250,7 @@ def test_show_lines(recorded, capsys):
     assert "orders[0@41] → 3 records @41..43" in lines[1]
     assert lines[2].endswith("→ never answered: waited 96.0 ms for the broker")
     head, _, words = lines[3].partition(" ended ")
-    assert head == "22:13:20.099 c1     "
+    assert head == "22:13:20.099        c1      app         "
     assert words == "by the broker (reset), by the client (eof) 2.00 ms later: it hung"
     assert capsys.readouterr().err == ""
 
@@ -279,7 +284,7 @@ def test_show_json(recorded):
 
 def test_topic_names_are_known_across_connections(tmp_path):
     """Fetches by id are named by Metadata of another connection."""
-    from tests.view.bodies import ORDERS, by_id
+    from tests.exchange.bodies import ORDERS, by_id
 
     T = messages.MetadataResponse.MetadataResponseTopic
     asked = request("Metadata", 12, messages.MetadataRequest(topics=None), 1, connection=1)

@@ -7,10 +7,9 @@ from typing import Any
 
 import attrs
 
-from kproxy.protocol import ProtocolError, records
-from kproxy.units import format_bytes
-from kproxy.view.wording import (
-    Names,
+from kproxy.exchange.topic_records import AbortedTransactions
+from kproxy.exchange.words.wording import (
+    Context,
     Words,
     at,
     by_topic,
@@ -21,6 +20,8 @@ from kproxy.view.wording import (
     partitions,
     transaction,
 )
+from kproxy.protocol import ProtocolError, records
+from kproxy.units import format_bytes
 
 _MARKER_BYTES_MAX = 1024
 
@@ -40,9 +41,12 @@ class _Tally:
     last: int = -1
     markers: dict[str, None] = attrs.field(factory=dict[str, None])
     """Ends of transactions, which take up offsets but are no records: COMMIT, ABORT."""
+    aborted: int = 0
+    """Records of transactions that are known to be aborted."""
 
-    def add(self, data: bytes) -> None:
-        """Count one field, as far as it can be read."""
+    def add(self, data: bytes, aborted: Iterable[Any] = ()) -> None:
+        """Count one field, as far as it can be read; `aborted` are its aborted transactions."""
+        transactions = AbortedTransactions(aborted)
         self.fields += 1
         self.size_bytes += len(data)
         try:
@@ -54,11 +58,13 @@ class _Tally:
             if self.first < 0:
                 self.first = batch.offset
             self.last = batch.last_offset
+            gone = transactions.dropped(batch)
             if batch.control:
                 self._marker(batch)
             else:
                 self.uncounted |= batch.record_count is None
                 self.found += max(batch.record_count or 0, 0)
+                self.aborted += gone * max(batch.record_count or 0, 0)
 
     def _marker(self, batch: records.Batch) -> None:
         # A real marker is tiny; what is made to look like one is not worth decompressing.
@@ -75,7 +81,7 @@ class _Tally:
             text = f"{self.found}+ records" if self.found else "records"
         else:
             text = count(self.found, "record") if self.found or not self.markers else ""
-        return joined(text, *self.markers)
+        return joined(text, f"{self.aborted} aborted" if self.aborted else "", *self.markers)
 
 
 def _tally(sets: Iterable[bytes | None]) -> _Tally:
@@ -83,6 +89,15 @@ def _tally(sets: Iterable[bytes | None]) -> _Tally:
     for data in sets:
         if data:
             tally.add(data)
+    return tally
+
+
+def _fetched_tally(found: Iterable[Any]) -> _Tally:
+    """Count what the partitions of a Fetch response hold."""
+    tally = _Tally()
+    for partition in found:
+        if partition.records:
+            tally.add(partition.records, partition.aborted_transactions or ())
     return tally
 
 
@@ -107,21 +122,23 @@ def _all(topics: Iterable[Any] | None, inner: str) -> Iterator[Any]:
     return (each for topic in topics or () for each in getattr(topic, inner) or ())
 
 
-def _produce_request(request: Any, names: Names) -> str:
-    where = by_topic(request.topic_data, names, "partition_data", lambda p: str(p.index))
+def _produce_request(request: Any, context: Context) -> str:
+    where = by_topic(request.topic_data, context, "partition_data", lambda p: str(p.index))
     tally = _tally(p.records for p in _all(request.topic_data, "partition_data"))
     acks = "acks=all" if request.acks == -1 else f"acks={request.acks}"
     return joined(f"{where} {tally}", format_bytes(tally.size_bytes), acks, transaction(request))
 
 
-def _produce_response(response: Any, names: Names) -> str:
+def _produce_response(response: Any, context: Context) -> str:
     offsets = [p.base_offset for p in _all(response.responses, "partition_responses")]
     offsets = [str(offset) for offset in offsets if offset >= 0]
     return f"offset{'s' * (len(offsets) > 1)} {listed(offsets)}" if offsets else ""
 
 
-def _fetch_request(request: Any, names: Names) -> str:
-    where = by_topic(request.topics, names, "partitions", lambda p: at(p.partition, p.fetch_offset))
+def _fetch_request(request: Any, context: Context) -> str:
+    where = by_topic(
+        request.topics, context, "partitions", lambda p: at(p.partition, p.fetch_offset)
+    )
     if request.session_id:
         ends = request.session_epoch == -1
         session = f"session {request.session_id} {'ends' if ends else f'#{request.session_epoch}'}"
@@ -129,31 +146,63 @@ def _fetch_request(request: Any, names: Names) -> str:
     return where
 
 
-def _fetch_response(response: Any, names: Names) -> str:
-    tally = _tally(p.records for p in _all(response.responses, "partitions"))
+def _fetch_response(response: Any, context: Context) -> str:
+    found = list(_all(response.responses, "partitions"))
+    tally = _fetched_tally(found)
     if not tally.fields:
-        return "empty"
+        return joined("empty", _lag(response, context))
     # In an incremental session the request need not name what it asks for.
     named = response.session_id != 0 or len(response.responses) > 1
-    only = sum(1 for _ in _all(response.responses, "partitions")) == 1
-    where = "" if only and not named else _with_records(response, names, named)
-    return _fetched(tally, where)
+    where = "" if len(found) == 1 and not named else _with_records(response, context, named)
+    return joined(_fetched(tally, where), _lag(response, context))
 
 
-def _with_records(response: Any, names: Names, named: bool) -> str:
+def _lag(response: Any, context: Context) -> str:
+    """How far the consumer is behind once it has these records: `lag 12 of 53`.
+
+    What is read up to its high watermark is not worth a word; a partition without records says
+    nothing unless the request tells from which offset it was asked for.
+    """
+    asked = _asked_offsets(context.request)
+    lag = end = lagging = 0
+    for topic in response.responses or ():
+        name = topic.topic or topic.topic_id
+        for partition in topic.partitions or ():
+            reached = asked.get((name, partition.partition_index), -1)
+            if partition.records:
+                reached = max(reached, records.summary(partition.records).last_offset or -1) + 1
+            if 0 <= reached < partition.high_watermark:
+                lag += partition.high_watermark - reached
+                lagging += 1
+                end = partition.high_watermark
+    if not lagging:
+        return ""
+    return f"lag {lag} of {end}" if lagging == 1 else f"lag {lag} in {lagging} partitions"
+
+
+def _asked_offsets(request: Any) -> dict[tuple[Any, int], int]:
+    topics = getattr(request, "topics", None) or ()
+    return {
+        (topic.topic or topic.topic_id, partition.partition): partition.fetch_offset
+        for topic in topics
+        for partition in topic.partitions or ()
+    }
+
+
+def _with_records(response: Any, context: Context, named: bool) -> str:
     return listed(
-        partitions(names.topic(topic) if named else "", indexes)
+        partitions(context.topic(topic) if named else "", indexes)
         for topic in response.responses
         if (indexes := [_index(each) for each in topic.partitions or () if each.records])
     )
 
 
-def _share_fetch_request(request: Any, names: Names) -> str:
-    where = by_topic(request.topics, names, "partitions", _index)
+def _share_fetch_request(request: Any, context: Context) -> str:
+    where = by_topic(request.topics, context, "partitions", _index)
     return joined(f"group {request.group_id}", where, f"session #{request.share_session_epoch}")
 
 
-def _share_fetch_response(response: Any, names: Names) -> str:
+def _share_fetch_response(response: Any, context: Context) -> str:
     found = list(_all(response.responses, "partitions"))
     tally = _tally(partition.records for partition in found)
     acquired = sum(
@@ -161,7 +210,7 @@ def _share_fetch_response(response: Any, names: Names) -> str:
     )
     if not tally.fields:
         return "empty"
-    return f"{_fetched(tally, _with_records(response, names, True))}, {acquired} acquired"
+    return f"{_fetched(tally, _with_records(response, context, True))}, {acquired} acquired"
 
 
 _SPECIAL_OFFSETS = {
@@ -174,37 +223,39 @@ _SPECIAL_OFFSETS = {
 }
 
 
-def _list_offsets_request(request: Any, names: Names) -> str:
+def _list_offsets_request(request: Any, context: Context) -> str:
     def entry(partition: Any) -> str:
         wanted = partition.timestamp
         return at(partition.partition_index, _SPECIAL_OFFSETS.get(wanted, f"time {wanted}"))
 
-    return by_topic(request.topics, names, "partitions", entry)
+    return by_topic(request.topics, context, "partitions", entry)
 
 
-def _list_offsets_response(response: Any, names: Names) -> str:
+def _list_offsets_response(response: Any, context: Context) -> str:
     def entry(partition: Any) -> str:
         # Version 0 answers with several.
         several = getattr(partition, "old_style_offsets", None)
         return at(partition.partition_index, several[0] if several else partition.offset)
 
-    return by_topic(response.topics, names, "partitions", entry, named=False)
+    return by_topic(response.topics, context, "partitions", entry, named=False)
 
 
-def _leader_epoch_request(request: Any, names: Names) -> str:
+def _leader_epoch_request(request: Any, context: Context) -> str:
     return by_topic(
-        request.topics, names, "partitions", lambda p: f"{p.partition} epoch {p.leader_epoch}"
+        request.topics, context, "partitions", lambda p: f"{p.partition} epoch {p.leader_epoch}"
     )
 
 
-def _leader_epoch_response(response: Any, names: Names) -> str:
+def _leader_epoch_response(response: Any, context: Context) -> str:
     return by_topic(
-        response.topics, names, "partitions", lambda p: at(p.partition, p.end_offset), named=False
+        response.topics, context, "partitions", lambda p: at(p.partition, p.end_offset), named=False
     )
 
 
-def _delete_records_request(request: Any, names: Names) -> str:
-    return by_topic(request.topics, names, "partitions", lambda p: at(p.partition_index, p.offset))
+def _delete_records_request(request: Any, context: Context) -> str:
+    return by_topic(
+        request.topics, context, "partitions", lambda p: at(p.partition_index, p.offset)
+    )
 
 
 WORDS: Words = {

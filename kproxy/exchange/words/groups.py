@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.exchange import embedded
-from kproxy.units import format_bytes
-from kproxy.view.wording import (
-    Names,
+from kproxy.exchange.words.wording import (
+    Context,
     Words,
     at,
     by_topic,
@@ -19,6 +18,7 @@ from kproxy.view.wording import (
     shortened,
     transaction,
 )
+from kproxy.units import format_bytes
 
 # ---- groups
 
@@ -28,16 +28,26 @@ def _member(body: Any) -> str:
     return name or shortened(body.member_id)
 
 
-def _join_group_request(request: Any, names: Names) -> str:
+def _because(reason: str | None) -> str:
+    """Quote the reason that a client gives for joining or leaving."""
+    return f"“{reason}”" if reason else ""
+
+
+def _join_group_request(request: Any, context: Context) -> str:
     protocols = listed(protocol.name for protocol in request.protocols or ())
     topics = ""
     if request.protocol_type == "consumer" and request.protocols:
         topics = listed(_subscribed(request.protocols[0].metadata))
     member = _member(request) or "new member"
-    return joined(f"{request.group_id}: {member}", f"wants {topics}" if topics else "", protocols)
+    return joined(
+        f"{request.group_id}: {member}",
+        f"wants {topics}" if topics else "",
+        protocols,
+        _because(request.reason),
+    )
 
 
-def _join_group_response(response: Any, names: Names) -> str:
+def _join_group_response(response: Any, context: Context) -> str:
     if response.error_code:
         return ""
     leads = response.leader == response.member_id
@@ -45,7 +55,7 @@ def _join_group_response(response: Any, names: Names) -> str:
     return joined(f"generation {response.generation_id}", role, response.protocol_name or "")
 
 
-def _sync_group_request(request: Any, names: Names) -> str:
+def _sync_group_request(request: Any, context: Context) -> str:
     assigns = count(len(request.assignments), "member") if request.assignments else ""
     return joined(
         f"{request.group_id}: generation {request.generation_id}",
@@ -53,7 +63,7 @@ def _sync_group_request(request: Any, names: Names) -> str:
     )
 
 
-def _sync_group_response(response: Any, names: Names) -> str:
+def _sync_group_response(response: Any, context: Context) -> str:
     if response.protocol_type not in (None, "", "consumer"):
         return f"assignment {format_bytes(len(response.assignment))}"
     return "" if response.error_code else _assigned(response.assignment)
@@ -74,19 +84,21 @@ def _assigned(assignment: bytes | None) -> str:
     return text or "nothing assigned"
 
 
-def _heartbeat_request(request: Any, names: Names) -> str:
+def _heartbeat_request(request: Any, context: Context) -> str:
     return joined(f"{request.group_id}: generation {request.generation_id}", _member(request))
 
 
-def _leave_group_request(request: Any, names: Names) -> str:
+def _leave_group_request(request: Any, context: Context) -> str:
     members = request.members or [request]
-    return f"{request.group_id}: {listed(_member(member) for member in members)}"
+    reasons = dict.fromkeys(getattr(member, "reason", None) or "" for member in members)
+    leaving = listed(_member(member) for member in members)
+    return joined(f"{request.group_id}: {leaving}", *(_because(reason) for reason in reasons))
 
 
 _MEMBER_EPOCHS = {0: "joins", -1: "leaves", -2: "leaves for now"}
 
 
-def _group_heartbeat_request(request: Any, names: Names) -> str:
+def _group_heartbeat_request(request: Any, context: Context) -> str:
     epoch = request.member_epoch
     topics = listed(getattr(request, "subscribed_topic_names", None) or ())
     member = _member(request)
@@ -95,38 +107,50 @@ def _group_heartbeat_request(request: Any, names: Names) -> str:
         _MEMBER_EPOCHS.get(epoch, f"epoch {epoch}"),
         f"wants {topics}" if topics else "",
         getattr(request, "subscribed_topic_regex", None) or "",
+        _owned(request, context),
     )
 
 
-def _group_heartbeat_response(response: Any, names: Names) -> str:
+def _owned(request: Any, context: Context) -> str:
+    """What a member of a KIP-848 group says it owns; in most heartbeats it says nothing of it."""
+    topics = getattr(request, "topic_partitions", None)
+    if topics is None:
+        return ""
+    return f"owns {by_topic(topics, context, 'partitions', str) or 'nothing'}"
+
+
+def _group_heartbeat_response(response: Any, context: Context) -> str:
     if response.error_code or response.assignment is None:
         return ""
-    where = by_topic(response.assignment.topic_partitions, names, "partitions", str)
+    where = by_topic(response.assignment.topic_partitions, context, "partitions", str)
     return joined(f"epoch {response.member_epoch}", where or "nothing assigned")
 
 
-def _offset_commit_request(request: Any, names: Names) -> str:
+def _offset_commit_request(request: Any, context: Context) -> str:
     where = by_topic(
-        request.topics, names, "partitions", lambda p: at(p.partition_index, p.committed_offset)
+        request.topics, context, "partitions", lambda p: at(p.partition_index, p.committed_offset)
     )
     return joined(f"{request.group_id}: {where}", transaction(request))
 
 
-def _offset_fetch_request(request: Any, names: Names) -> str:
+def _offset_fetch_request(request: Any, context: Context) -> str:
     def group(each: Any) -> str:
-        where = by_topic(each.topics, names, "partition_indexes", str)
+        where = by_topic(each.topics, context, "partition_indexes", str)
         return f"{each.group_id}: {'all' if each.topics is None else where}"
 
     return listed(group(each) for each in request.groups or [request])
 
 
-def _offset_fetch_response(response: Any, names: Names) -> str:
+def _offset_fetch_response(response: Any, context: Context) -> str:
     found = [topic for group in response.groups or [response] for topic in group.topics or ()]
     # A request for all partitions names none of them.
-    return by_topic(found, names, "partitions", lambda p: at(p.partition_index, p.committed_offset))
+    where = by_topic(
+        found, context, "partitions", lambda p: at(p.partition_index, p.committed_offset)
+    )
+    return where or ("" if response.error_code else "nothing committed")
 
 
-def _describe_groups_response(response: Any, names: Names) -> str:
+def _describe_groups_response(response: Any, context: Context) -> str:
     return listed(
         joined(f"{each.group_id}: {each.group_state}", count(len(each.members or ()), "member"))
         for each in response.groups or ()
@@ -137,31 +161,31 @@ def _describe_groups_response(response: Any, names: Names) -> str:
 # ---- transactions
 
 
-def _init_producer_id_request(request: Any, names: Names) -> str:
+def _init_producer_id_request(request: Any, context: Context) -> str:
     return transaction(request) or "idempotent"
 
 
-def _producer_id_response(response: Any, names: Names) -> str:
+def _producer_id_response(response: Any, context: Context) -> str:
     if response.error_code or response.producer_id < 0:
         return ""
     return f"producer {response.producer_id} epoch {response.producer_epoch}"
 
 
-def _add_partitions_request(request: Any, names: Names) -> str:
+def _add_partitions_request(request: Any, context: Context) -> str:
     if request.transactions:
         return listed(
-            f"{each.transactional_id}: {by_topic(each.topics, names, 'partitions', str)}"
+            f"{each.transactional_id}: {by_topic(each.topics, context, 'partitions', str)}"
             for each in request.transactions
         )
-    where = by_topic(request.v3_and_below_topics, names, "partitions", str)
+    where = by_topic(request.v3_and_below_topics, context, "partitions", str)
     return f"{request.v3_and_below_transactional_id}: {where}"
 
 
-def _add_offsets_request(request: Any, names: Names) -> str:
+def _add_offsets_request(request: Any, context: Context) -> str:
     return f"{request.transactional_id}: group {request.group_id}"
 
 
-def _end_txn_request(request: Any, names: Names) -> str:
+def _end_txn_request(request: Any, context: Context) -> str:
     return f"{request.transactional_id}: {'commit' if request.committed else 'abort'}"
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from kproxy.exchange.exchange import pair
+from kproxy.exchange.words import text_of
 from kproxy.protocol import messages
-from kproxy.view.text import text_of
-from kproxy.view.wording import Names
+from tests.exchange.bodies import ORDERS, exchange, words
 from tests.exchange.making import answer, token
-from tests.view.bodies import ORDERS, words
 
 M = messages
 
@@ -82,7 +81,7 @@ def test_topics_and_configs():
     config = A.AlterableConfig(name="retention.ms", value="1000")
     resource = A.AlterConfigsResource(resource_type=2, resource_name="orders", configs=[config])
     assert words("IncrementalAlterConfigs", 1, A(resources=[resource])) == (
-        "topic orders: retention.ms → "
+        "topic orders: retention.ms=1000 → "
     )
     D = M.DescribeConfigsRequest
     resources = [
@@ -116,5 +115,32 @@ def test_sasl():
     assert words("SaslAuthenticate", 2, asked, answered) == "token 20 B → token 0 B, session 60 s"
     raw = token(1, b"*" * 20)
     (exchange,) = pair([raw, answer(raw, b"\0\0\0\0", flags=raw.flags)])
-    found = text_of(exchange, Names())
+    found = text_of(exchange)
     assert (found.request, found.response) == ("token 20 B", "token 0 B")
+
+
+def test_what_a_config_change_sets_and_to_what():
+    A = M.IncrementalAlterConfigsRequest
+    changes = [("a", 0, "1"), ("b", 1, None), ("c", 2, "x")]
+    configs = [A.AlterableConfig(name=n, config_operation=o, value=v) for n, o, v in changes]
+    topic = A.AlterConfigsResource(resource_type=2, resource_name="orders", configs=configs)
+    assert words("IncrementalAlterConfigs", 1, A(resources=[topic])) == (
+        "topic orders: a=1, b back to its default, c+=x → "
+    )
+    topic.configs = [A.AlterableConfig(name="ssl.key.password", value="****")]
+    assert "ssl.key.password=(redacted)" in words(
+        "IncrementalAlterConfigs", 1, A(resources=[topic])
+    )
+
+
+def test_none_is_an_answer():
+    assert words("ListGroups", 4, M.ListGroupsRequest(), M.ListGroupsResponse()) == " → no groups"
+    refused = M.ListGroupsResponse(error_code=15)
+    assert words("ListGroups", 4, M.ListGroupsRequest(), refused) == " → "
+
+
+def test_the_broker_says_what_is_wrong():
+    C = M.CreateTopicsResponse
+    results = [C.CreatableTopicResult(name="a b", error_code=17, error_message="not “a b”")]
+    found = exchange("CreateTopics", 5, M.CreateTopicsRequest(), C(topics=results))
+    assert "→ INVALID_TOPIC_EXCEPTION “not “a b””" in found.text

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
+from kproxy.exchange.words import wording
 from kproxy.protocol import messages
-from kproxy.view import wording
 
 T = messages.MetadataResponse.MetadataResponseTopic
 
@@ -23,7 +23,10 @@ T = messages.MetadataResponse.MetadataResponseTopic
         (99.94, "99.9"),
         (99.96, "100"),
         (503.4, "503"),
-        (123456.7, "123457"),
+        (12_345, "12.3s"),
+        (123456.7, "123s"),
+        (1_800_000, "30.0m"),
+        (86_400_000, "24.0h"),
         (-0.004, "-0.00"),
     ],
 )
@@ -64,7 +67,7 @@ def test_partitions():
 
 
 def test_topics_are_named_by_name_or_id():
-    names = wording.Names()
+    names = wording.Context()
     told, unknown = UUID(int=1), UUID(int=2)
     names.known.note({"topic_id": str(told), "topic": "orders"})
     assert names.topic(T(name="other", topic_id=told)) == "other"

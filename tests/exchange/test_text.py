@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 from kproxy import protocol
 from kproxy.exchange.entries import NO_RESPONSE
 from kproxy.exchange.exchange import pair
+from kproxy.exchange.words import bodies as text_module
+from kproxy.exchange.words import text_of
 from kproxy.protocol import messages, schema
-from kproxy.view import text as text_module
 from kproxy.view.jsonl import to_line
-from kproxy.view.show import line
-from kproxy.view.text import text_of
-from kproxy.view.wording import Names
-from tests.exchange.making import request, response
-from tests.view.batches import batch
-from tests.view.bodies import (
+from kproxy.view.lines import exchange_line as line
+from tests.exchange.batches import batch
+from tests.exchange.bodies import (
     ORDERS,
     by_id,
     exchange,
@@ -29,6 +27,7 @@ from tests.view.bodies import (
     filled,
     produce_request,
 )
+from tests.exchange.making import request, response
 
 M = messages
 
@@ -42,7 +41,7 @@ def test_every_message_of_every_version_can_be_worded():
         reply = response(frame, filled(answered.name, answered.fields, version))
         (made,) = pair([frame, reply])
         assert not made.opaque, made
-        found = text_of(made, Names())
+        found = text_of(made)
         # No Python values by accident.
         assert not re.search(r"[<>\\]|None|object", found.request + found.response), made
         looked_at += 1
@@ -75,12 +74,12 @@ def test_no_bytes_make_it_fail(data):
 def test_topic_ids_have_names_once_a_response_had_both():
     fetch = request("Fetch", 13, by_id({0: 5}), 1)
     (alone,) = pair([fetch])
-    assert text_of(alone, Names()).request == "id:EjRWeBI0[0@5]"
+    assert text_of(alone).request == "id:EjRWeBI0[0@5]"
     T = M.MetadataResponse.MetadataResponseTopic
     told = M.MetadataResponse(topics=[T(name="orders", topic_id=ORDERS), T(name=None)])
     asked = request("Metadata", 12, M.MetadataRequest(topics=None), 2)
     _, by_name = pair([asked, response(asked, told), fetch])
-    assert text_of(by_name, Names()).request == "orders[0@5]"
+    assert text_of(by_name).request == "orders[0@5]"
 
 
 @pytest.mark.parametrize(("api", "version"), [("CreateTopics", 7), ("DescribeTopicPartitions", 0)])
@@ -94,7 +93,7 @@ def test_other_responses_have_both_too(api, version):
         api, version, getattr(M, schema.message(protocol.api_key(api), schema.REQUEST).name)(), 2
     )
     _, fetch = pair([asked, response(asked, body), request("Fetch", 13, by_id({0: 5}), 3)])
-    assert text_of(fetch, Names()).request == "orders[0@5]"
+    assert text_of(fetch).request == "orders[0@5]"
 
 
 # ---- noise
@@ -102,9 +101,9 @@ def test_other_responses_have_both_too(api, version):
 
 def test_what_is_noise():
     empty = exchange("Fetch", 11, fetch_request({0: 1}), fetch_response({0: b""}))
-    assert text_of(empty, Names()).noise == "empty"
+    assert text_of(empty).noise == "empty"
     alive = exchange("Heartbeat", 4, M.HeartbeatRequest(), M.HeartbeatResponse())
-    assert text_of(alive, Names()).noise == ""
+    assert text_of(alive).noise == ""
 
 
 def test_what_is_no_noise():
@@ -116,4 +115,4 @@ def test_what_is_no_noise():
     frame = request("Produce", 9, produce_request({0: batch(1)}), flags=NO_RESPONSE)
     (one_way,) = pair([frame])
     for each in (some, failed, rebalance, unanswered, one_way):
-        assert text_of(each, Names()).noise is None
+        assert text_of(each).noise is None

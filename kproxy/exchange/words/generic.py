@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
+from kproxy.exchange.words.wording import LISTED_MAX, count, joined, listed, shortened
 from kproxy.protocol import schema
-from kproxy.view.wording import LISTED_MAX, count, joined, listed, shortened
 
 _FIELDS_MAX = 4
 _SKIPPED = frozenset({"throttle_time_ms", "timeout_ms", "error_code", "error_message"})
@@ -28,8 +28,19 @@ def response(body: Any, api_key: int | None) -> str:
     """Describe the body of a response, by what it lists: `2 groups: checkout, billing`."""
     fields = _set_fields(body, api_key, schema.RESPONSE)
     lists = [(field, value) for field, value in fields if field.is_array]
+    if not lists:
+        return "" if getattr(body, "error_code", 0) else _none(body, api_key)
     # Without its field a number means little.
     return _worded([_array(*each) for each in lists if not isinstance(each[1][0], int)])
+
+
+def _none(body: Any, api_key: int | None) -> str:
+    """Say that a response lists nothing: `no groups`. That is an answer, too."""
+    message = None if api_key is None else schema.message(api_key, schema.RESPONSE)
+    for field in () if message is None else message.fields:
+        if field.is_array and field.fields and getattr(body, field.name) == []:
+            return f"no {field.name.replace('_', ' ')}"
+    return ""
 
 
 def _set_fields(

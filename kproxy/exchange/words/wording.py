@@ -1,7 +1,7 @@
-"""How `show` words things: sizes, durations, lists, topics with their partitions.
+"""How things are put in words: sizes, durations, lists, topics with their partitions.
 
-Everything here makes short plain text out of values; colour and width are the business of
-`show`. Text that comes from the wire may be hostile: `printable` goes last over all of it.
+Everything here makes short plain text out of values; colour and width are the business of views.
+Text that comes from the wire may be hostile: `printable` goes last over all of it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ _ID_LENGTH_MAX = 20
 
 
 @attrs.define(eq=False)
-class Names:
-    """The names of topics, whichever way a message names them."""
+class Context:
+    """What must be known around a body to put it in words."""
 
     known: TopicNames = attrs.field(factory=TopicNames)
+    """Topic ids and names."""
+    request: Any = None
+    """Of a response: the body of its request; None if that is not known."""
 
     def topic(self, value: Any) -> str:
         """Return the name of a topic in any message, or the start of an id without a name."""
@@ -38,7 +41,7 @@ class Names:
         return self.known.name(topic_id) or f"id:{uuid_text(topic_id)[:8]}"
 
 
-Describe = Callable[[Any, Names], str]
+Describe = Callable[[Any, Context], str]
 """Puts a decoded body in words."""
 
 Words = dict[str, tuple[Describe | None, Describe | None]]
@@ -46,12 +49,32 @@ Words = dict[str, tuple[Describe | None, Describe | None]]
 
 
 def milliseconds(duration_ms: float | None) -> str:
-    """Write a duration in milliseconds with about three digits: `0.84`, `12.3`, `503`, `–`."""
+    """Write a duration in milliseconds with about three digits: `0.84`, `12.3`, `503`, `–`.
+
+    From ten seconds on it has another unit, to take no more than five characters: `12.3s`, `7.5m`.
+    """
     if duration_ms is None:
         return "–"
-    if abs(duration_ms) < 9.995:
-        return f"{duration_ms:.2f}"
-    return f"{duration_ms:.1f}" if abs(duration_ms) < 99.95 else f"{duration_ms:.0f}"
+    if abs(duration_ms) < 9_999.5:
+        return _three_digits(duration_ms)
+    if abs(duration_ms) < 599_500:
+        return f"{_three_digits(duration_ms / 1000)}s"
+    minutes = duration_ms / 60_000
+    return f"{_three_digits(minutes)}m" if minutes < 99.95 else f"{minutes / 60:.1f}h"
+
+
+def _three_digits(value: float) -> str:
+    if abs(value) < 9.995:
+        return f"{value:.2f}"
+    return f"{value:.1f}" if abs(value) < 99.95 else f"{value:.0f}"
+
+
+def age(duration_ms: float) -> str:
+    """Write a duration with its unit: `2.00 ms`, `1.2 s`."""
+    if duration_ms < 999.5:
+        return f"{milliseconds(duration_ms)} ms"
+    seconds = duration_ms / 1000
+    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.1f} min"
 
 
 def count(number: int, noun: str) -> str:
@@ -97,7 +120,7 @@ def at(partition: int, offset: int | str) -> str:
 
 def by_topic(
     topics: Iterable[Any] | None,
-    names: Names,
+    context: Context,
     inner: str,
     entry: Callable[[Any], str],
     named: bool = True,
@@ -109,7 +132,7 @@ def by_topic(
     topics = list(topics or ())
     return listed(
         partitions(
-            names.topic(topic) if named or len(topics) > 1 else "",
+            context.topic(topic) if named or len(topics) > 1 else "",
             [entry(each) for each in getattr(topic, inner) or ()],
         )
         for topic in topics
@@ -122,6 +145,6 @@ def transaction(body: Any) -> str:
     return f"transaction {name}" if name else ""
 
 
-def nothing(body: Any, names: Names) -> str:
+def nothing(body: Any, context: Context) -> str:
     """Return no text: for a plain success, or a request that is all in its API's name."""
     return ""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 from kproxy.exchange.exchange import Exchange, pair
+from kproxy.exchange.words import text_of
 from kproxy.protocol import messages
-from kproxy.view.text import text_of
-from kproxy.view.wording import Names
 from tests.exchange.making import request, response
 
 M = messages
@@ -27,7 +26,7 @@ def exchange(api: str, version: int, asked: object, answered: object | None = No
 
 def words(api: str, version: int, asked: object, answered: object | None = None) -> str:
     """It as text: `request → response`."""
-    found = text_of(exchange(api, version, asked, answered), Names())
+    found = text_of(exchange(api, version, asked, answered))
     return f"{found.request} → {found.response}"
 
 

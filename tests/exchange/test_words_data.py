@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from kproxy.protocol import messages
-from tests.view.batches import batch, marker
-from tests.view.bodies import (
+from tests.exchange.batches import batch, marker
+from tests.exchange.bodies import (
     ORDERS,
+    exchange,
     fetch_request,
     fetch_response,
     produce_request,
@@ -131,3 +132,37 @@ def test_offset_for_leader_epoch():
     end = R.EpochEndOffset(partition=2, end_offset=42)
     answered = R(topics=[R.OffsetForLeaderTopicResult(topic="orders", partitions=[end])])
     assert words("OffsetForLeaderEpoch", 3, asked, answered) == "orders[2 epoch 5] → [2@42]"
+
+
+def test_how_far_a_consumer_is_behind():
+    F = M.FetchResponse
+
+    def fetched(partitions):
+        found = [
+            F.PartitionData(partition_index=index, records=data, high_watermark=end)
+            for index, (data, end) in partitions.items()
+        ]
+        return F(responses=[F.FetchableTopicResponse(topic="orders", partitions=found)])
+
+    asked = fetch_request({0: 41, 1: 7})
+    size = len(batch(3, offset=41))
+    one = words("Fetch", 11, fetch_request({0: 41}), fetched({0: (batch(3, offset=41), 56)}))
+    assert one.endswith(f"→ 3 records @41..43, {size} B, lag 12 of 56")
+    both = words("Fetch", 11, asked, fetched({0: (batch(3, offset=41), 56), 1: (b"", 9)}))
+    assert both.endswith("lag 14 in 2 partitions")
+    # Read to the end, and nothing new.
+    end = words("Fetch", 11, asked, fetched({0: (batch(3, offset=41), 44), 1: (b"", 7)}))
+    assert "lag" not in end
+    assert words("Fetch", 11, asked, fetched({1: (b"", 9)})).endswith("→ empty, lag 2 of 9")
+
+
+def test_records_of_aborted_transactions_are_told_apart():
+    F = M.FetchResponse
+    data = batch(3, offset=41, producer_id=7) + marker(False, 44, producer_id=7)
+    data += batch(2, offset=45, producer_id=7) + marker(True, 47, producer_id=7)
+    partition = F.PartitionData(partition_index=0, records=data, high_watermark=48)
+    partition.aborted_transactions = [F.AbortedTransaction(producer_id=7, first_offset=41)]
+    body = F(responses=[F.FetchableTopicResponse(topic="orders", partitions=[partition])])
+    found = exchange("Fetch", 11, fetch_request({0: 41}), body)
+    assert "5 records, 3 aborted, ABORT, COMMIT @41..47" in found.text
+    assert [record.aborted for record in found.records] == [True] * 3 + [False] * 2

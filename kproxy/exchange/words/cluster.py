@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kproxy.units import format_bytes
-from kproxy.view.wording import (
-    Names,
+from kproxy.exchange.words.wording import (
+    Context,
     Words,
     count,
     joined,
     listed,
     nothing,
 )
+from kproxy.units import format_bytes
 
 _NODES_LISTED_MAX = 6
 
 # ---- the cluster
 
 
-def _metadata_request(request: Any, names: Names) -> str:
+def _metadata_request(request: Any, context: Context) -> str:
     if request.topics is None:
         return "all topics"
     # An empty list means none, but all in version 0: the response makes it clear.
-    return listed(names.topic(topic) for topic in request.topics)
+    return listed(context.topic(topic) for topic in request.topics)
 
 
-def _metadata_response(response: Any, names: Names) -> str:
+def _metadata_response(response: Any, context: Context) -> str:
     known = [topic for topic in response.topics or () if not topic.error_code]
     in_all = count(sum(len(topic.partitions or ()) for topic in known), "partition")
     # One topic is named by the request.
@@ -35,7 +35,7 @@ def _metadata_response(response: Any, names: Names) -> str:
     return joined(topics, _nodes(broker.node_id for broker in response.brokers or ()))
 
 
-def _describe_cluster_response(response: Any, names: Names) -> str:
+def _describe_cluster_response(response: Any, context: Context) -> str:
     nodes = _nodes(broker.broker_id for broker in response.brokers or ())
     return joined(nodes, f"controller {response.controller_id}")
 
@@ -48,11 +48,11 @@ def _nodes(node_ids: Iterable[int]) -> str:
     return f"broker{'s' * (len(ids) > 1)} {','.join(ids[:_NODES_LISTED_MAX])}{more}"
 
 
-def _api_versions_request(request: Any, names: Names) -> str:
+def _api_versions_request(request: Any, context: Context) -> str:
     return f"{request.client_software_name} {request.client_software_version}".strip()
 
 
-def _api_versions_response(response: Any, names: Names) -> str:
+def _api_versions_response(response: Any, context: Context) -> str:
     keys = response.api_keys or ()
     if response.error_code and len(keys) == 1:
         return f"ApiVersions {keys[0].min_version} to {keys[0].max_version}"
@@ -62,12 +62,12 @@ def _api_versions_response(response: Any, names: Names) -> str:
 _COORDINATED = {0: "group", 1: "transaction", 2: "share"}
 
 
-def _find_coordinator_request(request: Any, names: Names) -> str:
+def _find_coordinator_request(request: Any, context: Context) -> str:
     keys = listed(request.coordinator_keys or [request.key])
     return f"{_COORDINATED.get(request.key_type, f'type {request.key_type}')} {keys}"
 
 
-def _find_coordinator_response(response: Any, names: Names) -> str:
+def _find_coordinator_response(response: Any, context: Context) -> str:
     found = response.coordinators or [response]
     nodes = [str(each.node_id) for each in found if not each.error_code]
     return f"node{'s' * (len(nodes) > 1)} {listed(nodes)}" if nodes else ""
@@ -76,10 +76,12 @@ def _find_coordinator_response(response: Any, names: Names) -> str:
 # ---- administration
 
 
-def _create_topics_request(request: Any, names: Names) -> str:
+def _create_topics_request(request: Any, context: Context) -> str:
     def topic(each: Any) -> str:
         given = each.num_partitions if each.num_partitions >= 0 else len(each.assignments or ())
-        return f"{each.name} ({count(given, 'partition') if given else 'default partitions'})"
+        partitions = count(given, "partition") if given else "default partitions"
+        configs = listed(f"{config.name}={_value(config)}" for config in each.configs or ())
+        return f"{each.name} ({joined(partitions, configs)})"
 
     return joined(
         listed(topic(each) for each in request.topics or ()),
@@ -87,11 +89,11 @@ def _create_topics_request(request: Any, names: Names) -> str:
     )
 
 
-def _delete_topics_request(request: Any, names: Names) -> str:
-    return listed(request.topic_names or [names.topic(topic) for topic in request.topics or ()])
+def _delete_topics_request(request: Any, context: Context) -> str:
+    return listed(request.topic_names or [context.topic(topic) for topic in request.topics or ()])
 
 
-def _create_partitions_request(request: Any, names: Names) -> str:
+def _create_partitions_request(request: Any, context: Context) -> str:
     return listed(f"{topic.name} to {topic.count}" for topic in request.topics or ())
 
 
@@ -103,29 +105,58 @@ def _resource(each: Any) -> str:
     return f"{kind} {each.resource_name or 'default'}"
 
 
-def _describe_configs_request(request: Any, names: Names) -> str:
+def _describe_configs_request(request: Any, context: Context) -> str:
     return listed(_resource(each) for each in request.resources or ())
 
 
-def _alter_configs_request(request: Any, names: Names) -> str:
-    return listed(
-        f"{_resource(each)}: {listed(config.name for config in each.configs or ())}"
+_VALUE_LENGTH_MAX = 40
+
+
+def _value(config: Any) -> str:
+    """The value of a config, as a person types it; secrets have been blanked out."""
+    if config.value is None:
+        return "default"
+    value = config.value
+    blank = value and not value.strip("*")
+    text = "(redacted)" if blank else value
+    return text if len(text) <= _VALUE_LENGTH_MAX else f"{text[: _VALUE_LENGTH_MAX - 1]}…"
+
+
+_CONFIG_OPERATIONS = {
+    0: "{0.name}={1}",
+    1: "{0.name} back to its default",
+    2: "{0.name}+={1}",
+    3: "{0.name}-={1}",
+}
+"""What IncrementalAlterConfigs does with a config: SET, DELETE, APPEND, SUBTRACT."""
+
+
+def _config_change(config: Any) -> str:
+    operation = getattr(config, "config_operation", 0)
+    form = _CONFIG_OPERATIONS.get(operation, f"{{0.name}} operation {operation} {{1}}")
+    return form.format(config, _value(config))
+
+
+def _alter_configs_request(request: Any, context: Context) -> str:
+    changes = listed(
+        f"{_resource(each)}: {listed(map(_config_change, each.configs or ()))}"
         for each in request.resources or ()
     )
+    return joined(changes, "only to validate" if request.validate_only else "")
 
 
-def _describe_configs_response(response: Any, names: Names) -> str:
+def _describe_configs_response(response: Any, context: Context) -> str:
     return count(sum(len(each.configs or ()) for each in response.results or ()), "config")
 
 
 # ---- SASL
 
 
-def _sasl_handshake_response(response: Any, names: Names) -> str:
+def _sasl_handshake_response(response: Any, context: Context) -> str:
     return f"offers {listed(response.mechanisms or ())}" if response.error_code else ""
 
 
-def _sasl_token(body: Any, names: Names) -> str:
+def _sasl_token(body: Any, context: Context) -> str:
     lifetime_ms = getattr(body, "session_lifetime_ms", 0)
     token = f"token {format_bytes(len(body.auth_bytes or b''))}"
     return joined(token, f"session {lifetime_ms / 1000:.0f} s" if lifetime_ms else "")
@@ -133,7 +164,7 @@ def _sasl_token(body: Any, names: Names) -> str:
 
 WORDS: Words = {
     "ApiVersions": (_api_versions_request, _api_versions_response),
-    "SaslHandshake": (lambda request, names: request.mechanism, _sasl_handshake_response),
+    "SaslHandshake": (lambda request, context: request.mechanism, _sasl_handshake_response),
     "SaslAuthenticate": (_sasl_token, _sasl_token),
     "Metadata": (_metadata_request, _metadata_response),
     "DescribeCluster": (nothing, _describe_cluster_response),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from kproxy.protocol import messages
-from tests.view.bodies import ORDERS, words
+from tests.exchange.bodies import ORDERS, words
 
 M = messages
 
@@ -180,3 +180,23 @@ def test_transactions():
     answered = M.EndTxnResponse(producer_id=1000, producer_epoch=3)
     asked = M.EndTxnRequest(transactional_id="tx", committed=False)
     assert words("EndTxn", 5, asked, answered) == "tx: abort → producer 1000 epoch 3"
+
+
+def test_members_say_why_they_join_and_leave():
+    J, L = M.JoinGroupRequest, M.LeaveGroupRequest
+    asked = J(group_id="checkout", member_id="m-1", reason="rebalance failed")
+    assert words("JoinGroup", 8, asked) == "checkout: m-1, “rebalance failed” → "
+    member = L.MemberIdentity(member_id="m-1", reason="the consumer is being closed")
+    asked = L(group_id="checkout", members=[member])
+    assert words("LeaveGroup", 5, asked) == "checkout: m-1, “the consumer is being closed” → "
+
+
+def test_a_member_of_a_kip_848_group_says_what_it_owns():
+    H = M.ConsumerGroupHeartbeatRequest
+    asked = H(group_id="checkout", member_id="m-1", member_epoch=3)
+    asked.topic_partitions = [H.TopicPartitions(topic_id=ORDERS, partitions=[0, 1])]
+    assert words("ConsumerGroupHeartbeat", 1, asked) == (
+        "checkout: m-1, epoch 3, owns id:EjRWeBI0[0,1] → "
+    )
+    asked.topic_partitions = []
+    assert words("ConsumerGroupHeartbeat", 1, asked).endswith("epoch 3, owns nothing → ")

@@ -1,28 +1,33 @@
 """An exchange as text, in a few words: one entry of a table per API.
 
 An entry is a pair of functions, one for the request and one for the response; both get the decoded
-body and the topic names known so far::
+body and what is known around it::
 
     "Produce": (_produce_request, _produce_response)
 
     orders[0] 3 records, 812 B, acks=all  →  offset 41
     └───────────── request ────────────┘     └ response
 
-The entries stand beside their functions in `words_data`, `words_groups` and `words_cluster`. APIs
-without one get `generic`'s: the fields that are set, in the definition's order. Error codes,
-throttling and opaque bodies are the same for all APIs and not the table's business.
+The entries stand beside their functions in `data`, `groups` and `cluster`. APIs without one get
+`generic`'s: the fields that are set, in the definition's order. Error codes, throttling and opaque
+bodies are the same for all APIs and not the table's business.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import attrs
 
-from kproxy.exchange.exchange import SASL_TOKEN, Exchange
+from kproxy.exchange.entries import SASL_TOKEN
+from kproxy.exchange.words import cluster, data, generic, groups
+from kproxy.exchange.words.wording import Context, Words
 from kproxy.units import format_bytes
-from kproxy.view import generic, words_cluster, words_data, words_groups
-from kproxy.view.wording import Names, Words
 
-_WORDS: Words = {**words_data.WORDS, **words_groups.WORDS, **words_cluster.WORDS}
+if TYPE_CHECKING:
+    from kproxy.exchange.exchange import Exchange
+
+_WORDS: Words = {**data.WORDS, **groups.WORDS, **cluster.WORDS}
 
 _EMPTY = frozenset({"Fetch", "ShareFetch"})
 _HEARTBEATS = frozenset({"Heartbeat", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat"})
@@ -40,22 +45,22 @@ class ExchangeText:
     for a Fetch, no word for a heartbeat."""
 
 
-def text_of(exchange: Exchange, names: Names) -> ExchangeText:
+def text_of(exchange: Exchange) -> ExchangeText:
     """Put an exchange in words."""
     request, response = exchange.request, exchange.response
     api, api_key = exchange.api, exchange.api_key
     if api == SASL_TOKEN:
         return ExchangeText(_token(exchange.request_bytes), _token(exchange.response_bytes))
-    learn(exchange, names)
+    context = Context(exchange.topic_names, request)
     of_request, of_response = _WORDS.get(api or "", (None, None))
     request_text = response_text = ""
     if request is not None:
         request_text = (
-            of_request(request, names) if of_request else generic.request(request, api_key)
+            of_request(request, context) if of_request else generic.request(request, api_key)
         )
     if response is not None:
         response_text = (
-            of_response(response, names) if of_response else generic.response(response, api_key)
+            of_response(response, context) if of_response else generic.response(response, api_key)
         )
         if response_text == request_text:
             # A response that only repeats the request reports success.
@@ -63,17 +68,21 @@ def text_of(exchange: Exchange, names: Names) -> ExchangeText:
     return ExchangeText(request_text, response_text, _noise(exchange, response_text))
 
 
-def learn(exchange: Exchange, names: Names) -> None:
-    """Take the topic names that are known where an exchange comes from."""
-    names.known = exchange.topic_names
-
-
 def _noise(exchange: Exchange, response_text: str) -> str | None:
-    if exchange.response is None or exchange.errors:
+    if exchange.response is None or exchange.errors or exchange.faults:
         return None
     if exchange.api in _EMPTY and response_text == "empty":
         return response_text
-    return "" if exchange.api in _HEARTBEATS and not response_text else None
+    idle = exchange.api in _HEARTBEATS and not response_text and _is_idle(exchange.request)
+    return "" if idle else None
+
+
+def _is_idle(heartbeat: Any) -> bool:
+    """Whether a member only says that it is alive: it does not join, leave or tell what it owns."""
+    if getattr(heartbeat, "member_epoch", 1) <= 0:
+        return False
+    news = ("subscribed_topic_names", "subscribed_topic_regex", "topic_partitions")
+    return all(getattr(heartbeat, name, None) is None for name in news)
 
 
 def _token(frame_bytes: int | None) -> str:

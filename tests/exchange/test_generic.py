@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproxy.protocol import messages
-from tests.view.bodies import words
+from tests.exchange.bodies import words
 
 M = messages
 

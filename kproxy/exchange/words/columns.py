@@ -1,0 +1,34 @@
+"""Text in columns of a terminal: Chinese characters take two, combining ones none."""
+
+from __future__ import annotations
+
+
+def columns(text: str) -> int:
+    """How many columns printable text takes."""
+    if text.isascii():
+        return len(text)
+    from wcwidth import wcswidth
+
+    # Of what the library does not know a column each is the best guess.
+    return found if (found := wcswidth(text)) >= 0 else len(text)
+
+
+def padded(text: str, width: int) -> str:
+    """Fill text with spaces up to so many columns."""
+    return text + " " * max(0, width - columns(text))
+
+
+def cut(text: str, width: int) -> str:
+    """Cut text to so many columns, with an ellipsis in place of its end."""
+    if columns(text) <= width:
+        return text
+    if text.isascii():
+        return text[: max(0, width - 1)] + "…"
+    kept = ""
+    left = width - 1
+    for character in text:
+        left -= columns(character)
+        if left < 0:
+            break
+        kept += character
+    return kept + "…"

@@ -1,0 +1,231 @@
+"""An exchange as one line: the fixed part first, so that a narrow terminal cuts words, not numbers.
+
+    12:03:04.123 #812   c3→n1   app-1      0.84 +0.05ms Produce v9   orders[0] … → offset 41
+    │            │      │  │    │          │    │       │            request       response
+    │            │      │  │    │          │    │       └ API and version
+    │            │      │  │    │          │    └ what the proxy added, in milliseconds
+    │            │      │  │    │          └ what the broker took, in milliseconds, without the time
+    │            │      │  │    │            in a queue; ~501 contains a wait that was asked for
+    │            │      │  │    └ client id
+    │            │      │  └ node id of the broker; nothing on a bootstrap address
+    │            │      └ connection
+    │            └ number of the exchange
+    └ arrival of the request, UTC
+
+After the arrow come the errors, with what the broker says of them, then the rest of the response;
+nothing if it reports success only. A request that was never answered says what it waited for, and
+how long. The end of a connection is a line of its own: who ended it first, how, and why::
+
+    12:03:34.210        c3→n1   app-1       ended by the broker (reset), by the client 2.10 ms later
+
+Lines are segments here, text with the name of a style; colour and cutting are the business of who
+shows them. `–` is a time that is not known: nobody answered, or kproxy did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import attrs
+
+from kproxy.exchange.words.bodies import ExchangeText, text_of
+from kproxy.exchange.words.columns import cut, padded
+from kproxy.exchange.words.wording import age, milliseconds
+from kproxy.printable import printable
+from kproxy.units import format_bytes
+
+if TYPE_CHECKING:
+    from kproxy.exchange.endings import ConnectionEnd, SideEnd
+    from kproxy.exchange.exchange import Exchange
+
+Segment = tuple[str, str]
+"""The name of a style, or "", and text."""
+
+
+@attrs.frozen
+class Layout:
+    """How wide the fixed part of a line is; 0 leaves something out."""
+
+    fraction: bool = True
+    """Whether times have milliseconds."""
+    number_width: int = 6
+    connection_width: int = 7
+    client_width: int = 12
+    client_cut: bool = False
+    """Whether longer client ids are cut."""
+    unit: str = "ms"
+    api_width: int = 18
+
+
+WHOLE = Layout()
+"""Of a file or a pipe: nothing is cut."""
+_BY_WIDTH = (
+    (140, Layout(client_cut=True)),
+    (110, Layout(client_width=10, client_cut=True)),
+    (90, Layout(False, 5, 6, 8, True, "", 12)),
+    (0, Layout(False, 5, 6, 0, True, "", 12)),
+)
+"""Columns of a terminal from which on a layout serves."""
+
+
+def layout(width: int | None) -> Layout:
+    """Return the layout for a terminal with so many columns; None is a file."""
+    if width is None:
+        return WHOLE
+    return next(found for least, found in _BY_WIDTH if width >= least)
+
+
+def text(exchange: Exchange) -> str:
+    """Return an exchange as one whole line of plain text."""
+    found = text_of(exchange)
+    segments = [*head(exchange, WHOLE), ("", printable(found.request))]
+    if behind := list(response(exchange, found)):
+        segments += [arrow(found.request), *behind]
+    return "".join(each for _, each in segments).rstrip()
+
+
+# ---- the fixed part
+
+
+def head(exchange: Exchange, layout: Layout) -> Iterator[Segment]:
+    """The fixed part of an exchange's line."""
+    yield "dim", clock(exchange.time, layout)
+    yield "dim", f"{f'#{exchange.number}':<{layout.number_width}} "
+    yield from who(exchange.connection, exchange.node_id, exchange.client_id, layout)
+    yield _broker(exchange)
+    width = 5 + len(layout.unit)
+    proxy_ms = exchange.proxy_ms
+    proxy = "–" if proxy_ms is None else f"+{milliseconds(proxy_ms)}{layout.unit}"
+    yield "dim", f" {proxy:>{width}} "
+    version = "" if exchange.api_version is None else f" v{exchange.api_version}"
+    yield "api", padded(f"{exchange.api or 'half a header'}{version}", layout.api_width) + " "
+
+
+def clock(time: datetime, layout: Layout) -> str:
+    """When it was, in UTC."""
+    fraction = f".{time.microsecond // 1000:03}" if layout.fraction else ""
+    return f"{time:%H:%M:%S}{fraction} "
+
+
+def who(
+    connection: int, node_id: int | None, client_id: str | None, layout: Layout
+) -> Iterator[Segment]:
+    """A connection, the broker that it leads to, and its client."""
+    node = "" if node_id is None else f"→n{node_id}"
+    yield "", f"c{connection}{node}".ljust(layout.connection_width) + " "
+    if layout.client_width:
+        name = printable(client_id or "")
+        if layout.client_cut:
+            name = cut(name, layout.client_width)
+        yield "", padded(name, layout.client_width) + " "
+
+
+def _broker(exchange: Exchange) -> Segment:
+    total_ms, queued_ms = exchange.broker_ms, exchange.queued_ms
+    if total_ms is None or queued_ms is None:
+        return "dim", f"{'–':>5}"
+    own = milliseconds(total_ms - queued_ms)
+    # What the request lets the broker wait for says nothing of how fast the broker is.
+    return ("dim", f"{'~' + own:>5}") if exchange.waiting_ms else ("", f"{own:>5}")
+
+
+# ---- the rest of the line
+
+_MARKS = ("opaque", "redacted", "injected", "truncated")
+"""Attributes of an exchange that a line names where they are true."""
+_WAITED_FOR = {"broker": "for the broker", "earlier": "behind request {}", "proxy": "in kproxy"}
+_QUEUED_MS_MIN = 0.5
+_LATE_MS_MIN = 100
+"""How much longer than its request allows a long poll must take to be worth a word."""
+
+
+def arrow(request: str) -> Segment:
+    """What stands between request and response."""
+    return "dim", " → " if request else "→ "
+
+
+def response(exchange: Exchange, text: ExchangeText) -> Iterator[Segment]:
+    """What stands behind the arrow, separated by commas."""
+    given = [*_errors(exchange)]
+    if text.response:
+        given.append(("", printable(text.response)))
+    given += _delays(exchange)
+    if exchange.response_bytes is None:
+        never = "not to be answered" if exchange.one_way else _never_answered(exchange)
+        given.append(("quiet", never))
+    if exchange.left_out:
+        largest = max(exchange.request_bytes or 0, exchange.response_bytes or 0)
+        given.append(("", f"{format_bytes(largest)}, not looked into"))
+    given += [("mark", mark) for mark in _MARKS if getattr(exchange, mark)]
+    given += [("mark", f"fault {fault}") for fault in exchange.faults]
+    yield from separated(given)
+
+
+def separated(segments: Iterable[Segment]) -> Iterator[Segment]:
+    """Put commas between segments."""
+    for position, segment in enumerate(segments):
+        if position:
+            yield "dim", ", "
+        yield segment
+
+
+def _errors(exchange: Exchange) -> Iterator[Segment]:
+    """The errors, each with the broker's own words if it is clear whose they are."""
+    errors, messages = exchange.errors, exchange.error_messages
+    if len(errors) == 1 and len(messages) == 1:
+        yield "error", f"{errors[0]} “{printable(messages[0])}”"
+        return
+    yield from (("error", error) for error in errors)
+    yield from (("quiet", f"“{printable(message)}”") for message in messages)
+
+
+def _delays(exchange: Exchange) -> Iterator[Segment]:
+    """What made the response late, apart from the broker's work."""
+    throttled_ms = getattr(exchange.response, "throttle_time_ms", 0)
+    if throttled_ms:
+        yield "quiet", f"throttled {throttled_ms} ms"
+    if (queued_ms := exchange.queued_ms or 0) >= _QUEUED_MS_MIN:
+        yield "quiet", f"queued {age(queued_ms)}"
+    late_ms = exchange.service_ms if exchange.waiting_ms else 0
+    if late_ms and late_ms >= _LATE_MS_MIN:
+        yield "quiet", f"{age(late_ms)} longer than it may wait"
+
+
+def _never_answered(exchange: Exchange) -> str:
+    """Say what a request waited for: `never answered: waited 30.0 s for the broker`."""
+    waited = exchange.unanswered
+    if waited is None or exchange.truncated:
+        return "never answered"
+    what = _WAITED_FOR[waited.waited_for].format(waited.behind)
+    waited_age = f" {age(waited.waited_ms)}" if waited.waited_ms else ""
+    return f"never answered: waited{waited_age} {what}"
+
+
+# ---- the end of a connection
+
+
+def end_head(end: ConnectionEnd, client_id: str | None, layout: Layout) -> Iterator[Segment]:
+    """The fixed part of the line of a connection's end."""
+    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=end.time_ns // 1000)
+    yield "dim", clock(time, layout) + " " * (layout.number_width + 1)
+    yield from who(end.connection, end.node_id, client_id, layout)
+
+
+def ended(end: ConnectionEnd) -> Iterator[Segment]:
+    """Who ended a connection, the first side first, and why."""
+    yield "quiet", f"ended {_sides(end.ends)}"
+    if end.reason:
+        yield "", f": {printable(end.reason)}"
+
+
+def _sides(ends: Sequence[SideEnd]) -> str:
+    if not ends:
+        return "by nobody knows whom"
+    given: list[str] = []
+    for position, end in enumerate(ends):
+        later = f" {age((end.time_ns - ends[0].time_ns) / 1e6)} later" if position else ""
+        name = "kproxy" if end.side == "proxy" else f"the {end.side}"
+        given.append(f"by {name} ({printable(end.how)}){later}")
+    return ", ".join(given)

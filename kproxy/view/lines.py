@@ -1,0 +1,215 @@
+"""Lines as people see them: coloured, cut to the width of a terminal, the noise folded.
+
+::
+
+    Exchange ─▶ words.line: segments ─▶ cut ─▶ printable ─▶ colour ─▶ a line
+        └ nothing happened (an empty Fetch, a heartbeat): counted ─▶ `Fetch ×37 empty, 18.4 s`
+
+Noise is folded per connection: its first line is shown, those that follow are counted, and the
+count becomes a line before the next exchange of that connection in which something happens.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import TextIO
+
+import attrs
+
+from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.words import ExchangeText, line, text_of
+from kproxy.exchange.words.columns import columns, cut
+from kproxy.exchange.words.line import Segment
+from kproxy.exchange.words.wording import age, joined
+from kproxy.printable import printable
+
+_WORDS_WIDTH_MIN = 20
+
+# Select Graphic Rendition of ECMA-48: the eight colours that every terminal has.
+_STYLES = {
+    "dim": "2",
+    "bold": "1",
+    "error": "31;1",
+    "mark": "35",
+    "quiet": "33",
+    "api": "36",
+}
+
+
+def wants_colour(out: TextIO) -> bool:
+    """Whether to colour what is written here: a terminal, whose user did not set NO_COLOR."""
+    return out.isatty() and not os.environ.get("NO_COLOR")
+
+
+def terminal_width(out: TextIO) -> int | None:
+    """The columns of a terminal; None if this is none."""
+    return shutil.get_terminal_size().columns if out.isatty() else None
+
+
+def rendered(segments: Iterable[Segment], colour: bool) -> str:
+    """Return styled text for a terminal, or plain text."""
+    # The one gate to the terminal: whatever a peer or a file has put into a text ends here.
+    safe = [(style, printable(text)) for style, text in segments]
+    if not colour:
+        return "".join(text for _, text in safe).rstrip()
+    return "".join(
+        f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if style else text for style, text in safe
+    )
+
+
+def exchange_line(
+    exchange: Exchange,
+    colour: bool = False,
+    width: int | None = None,
+    text: ExchangeText | None = None,
+) -> str:
+    """Return an exchange as one line without its end, cut to `width` columns (None: whole).
+
+    `text` are its words, if they are known already.
+    """
+    text = text or text_of(exchange)
+    head = list(line.head(exchange, line.layout(width)))
+    request, response = printable(text.request), list(line.response(exchange, text))
+    if width is not None:
+        space = max(width - _columns(head), _WORDS_WIDTH_MIN)
+        request, response = _cut(request, response, space)
+    tail: list[Segment] = [("", request)] if request else []
+    if response:
+        tail += [line.arrow(request), *response]
+    return rendered([*head, *tail], colour)
+
+
+def end_line(
+    end: ConnectionEnd,
+    colour: bool = False,
+    width: int | None = None,
+    client_id: str | None = None,
+) -> str:
+    """Return the end of a connection as one line without its line end."""
+    head = list(line.end_head(end, client_id, line.layout(width)))
+    tail = list(line.ended(end))
+    if width is not None:
+        tail = list(_cut_to(tail, max(width - _columns(head), _WORDS_WIDTH_MIN)))
+    return rendered([*head, *tail], colour)
+
+
+def _cut(request: str, response: list[Segment], space: int) -> tuple[str, list[Segment]]:
+    """Cut words to the space that there is: first the request, then the end of the response."""
+    length = _columns(response)
+    kept = max(space - (length + 3 if length else 0), min(columns(request), space // 2))
+    request = cut(request, kept)
+    left = space - (columns(request) + 3 if request else 2)
+    return request, list(_cut_to(response, left))
+
+
+def _cut_to(segments: Iterable[Segment], left: int) -> Iterator[Segment]:
+    """Cut segments that are longer than what is left."""
+    for style, text in segments:
+        if left <= 0:
+            return
+        yield style, cut(text, left)
+        left -= columns(text)
+
+
+def _columns(segments: Iterable[Segment]) -> int:
+    return sum(columns(text) for _, text in segments)
+
+
+# ---- folding
+
+
+@attrs.define(eq=False)
+class _Quiet:
+    """The noise of one connection since something last happened on it."""
+
+    since: Exchange
+    """The first that is not shown yet; its own line if it is the only one."""
+    text: ExchangeText
+    last: Exchange
+    counts: dict[str, int] = attrs.field(factory=dict[str, int])
+
+
+@attrs.define(eq=False)
+class Folding:
+    """Exchanges and ends of connections as lines, with the noise folded.
+
+    Memory is bounded by the connections that are open and quiet.
+    """
+
+    colour: bool = False
+    width: int | None = None
+    """Columns of the terminal; None: lines are not cut."""
+    folds: bool = True
+    """Whether noise is folded at all."""
+    folded_for: timedelta | None = None
+    """How long folded lines are held back at most, by the times of the exchanges."""
+    _shown: dict[int, datetime] = attrs.field(factory=dict[int, datetime], init=False)
+    """Connections whose last exchange was noise → the time of the last line that said so."""
+    _quiet: dict[int, _Quiet] = attrs.field(factory=dict[int, _Quiet], init=False)
+    _clients: dict[int, str | None] = attrs.field(factory=dict[int, str | None], init=False)
+
+    def take(self, shown: Exchange | ConnectionEnd) -> list[str]:
+        """Take what comes next and return the lines that are due."""
+        return self.end(shown) if isinstance(shown, ConnectionEnd) else self.feed(shown)
+
+    def feed(self, exchange: Exchange) -> list[str]:
+        """Take the next exchange and return the lines that are due."""
+        text = text_of(exchange)
+        number = exchange.connection
+        self._clients[number] = exchange.client_id
+        if text.noise is None or not self.folds:
+            lines = self._unfold(number)
+            self._shown.pop(number, None)
+            return [*lines, self._line(exchange, text)]
+        if number not in self._shown:
+            self._shown[number] = exchange.time
+            return [self._line(exchange, text)]
+        quiet = self._quiet.get(number)
+        if quiet is None:
+            quiet = self._quiet[number] = _Quiet(exchange, text, exchange)
+        what = f"{exchange.api} ×%d {text.noise}".rstrip()
+        quiet.counts[what] = quiet.counts.get(what, 0) + 1
+        quiet.last = exchange
+        if self.folded_for is None or exchange.time - self._shown[number] < self.folded_for:
+            return []
+        self._shown[number] = exchange.time
+        return self._unfold(number)
+
+    def end(self, end: ConnectionEnd) -> list[str]:
+        """Take the end of a connection and return the lines that are due."""
+        lines = self._unfold(end.connection)
+        self._shown.pop(end.connection, None)
+        client_id = self._clients.pop(end.connection, None)
+        return [*lines, end_line(end, self.colour, self.width, client_id)]
+
+    def flush(self) -> list[str]:
+        """Return the lines of what is folded now."""
+        return [text for number in list(self._quiet) for text in self._unfold(number)]
+
+    def _unfold(self, number: int) -> list[str]:
+        quiet = self._quiet.pop(number, None)
+        if quiet is None:
+            return []
+        if sum(quiet.counts.values()) == 1:
+            return [self._line(quiet.since, quiet.text)]
+        last, layout = quiet.last, line.layout(self.width)
+        took_ms = (last.time - quiet.since.time) / timedelta(milliseconds=1)
+        counted = joined(*(what % found for what, found in quiet.counts.items()))
+        head = [
+            ("dim", line.clock(quiet.since.time, layout) + " " * (layout.number_width + 1)),
+            *line.who(number, last.node_id, last.client_id, layout),
+        ]
+        indent = " " * (13 + len(layout.unit))
+        words: list[Segment] = [
+            ("dim", f"{indent}{counted}, {age(took_ms + (last.broker_ms or 0))}")
+        ]
+        if self.width is not None:
+            words = list(_cut_to(words, max(self.width - _columns(head), _WORDS_WIDTH_MIN)))
+        return [rendered([*head, *words], self.colour)]
+
+    def _line(self, exchange: Exchange, text: ExchangeText) -> str:
+        return exchange_line(exchange, self.colour, self.width, text)

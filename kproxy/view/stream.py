@@ -1,0 +1,93 @@
+"""What views read of recordings: exchanges and ends of connections, in order of completion.
+
+paths ─▶ entries ─▶ pairing ─▶ Exchange · ConnectionEnd
+            └ notes on the recordings themselves (torn, damaged, lost) ─▶ `notices`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from kproxy.exchange.endings import ConnectionEnd, connection_end
+from kproxy.exchange.entries import CONNECTIONS, EVENTS, Frame, Note
+from kproxy.exchange.exchange import Exchange, Pairing
+from kproxy.exchange.filter import Filter
+from kproxy.recording import reader
+from kproxy.recording.format import RecordingError
+
+_CLOSED = (CONNECTIONS, "closed")
+
+_NOTICES = {
+    "torn": "{path}: read up to byte {offset}: {what}",
+    "damaged": "{path}: left out what is damaged at byte {offset}: {what}",
+    "lost": "{frames} frames ({bytes} bytes) are not in the recording: {reason}",
+}
+"""What a reader of a recording must know of its own state, by event."""
+
+
+@attrs.define(eq=False)
+class Stream:
+    """Some recordings, read once."""
+
+    paths: Sequence[Path | str]
+    wanted: Filter | None = None
+    notices: list[str] = attrs.field(factory=list[str], init=False)
+    """What a reader must know of the state of the recordings, as far as they have been read."""
+
+    def exchanges(self) -> Iterator[Exchange]:
+        """Yield the exchanges that are wanted.
+
+        Raises:
+            RecordingError: a path is not there, not a recording, or damaged.
+        """
+        return (each for each in self.shown() if isinstance(each, Exchange))
+
+    def shown(self) -> Iterator[Exchange | ConnectionEnd]:
+        """Yield what becomes a line; of what is wanted, exchanges only.
+
+        Raises:
+            RecordingError: a path is not there, not a recording, or damaged.
+        """
+        wanted = None if self.wanted is None else reader.starting(self.wanted, self.paths)
+        for each in paired(self._entries()):
+            if wanted is None or (isinstance(each, Exchange) and wanted.matches(each)):
+                yield each
+
+    def _entries(self) -> Iterator[Frame | Note]:
+        try:
+            for entry in reader.entries(self.paths):
+                if type(entry) is Note and entry.channel == EVENTS:
+                    notice = _NOTICES.get(str(entry.body.get("event")))
+                    if notice is not None:
+                        self.notices.append(notice.format_map(_Given(entry.body)))
+                yield entry
+        except OSError as error:
+            where = error.filename or ", ".join(map(str, self.paths))
+            raise RecordingError(where, None, f"cannot be read: {error.strerror}") from None
+
+
+def paired(
+    entries: Iterable[Frame | Note], pairing: Pairing | None = None
+) -> Iterator[Exchange | ConnectionEnd]:
+    """Yield the exchanges in a stream of entries, and the ends of connections, in order.
+
+    With a `pairing`, exchanges that are not complete stay in it; without, the stream ends here.
+    """
+    one = pairing or Pairing()
+    for entry in entries:
+        yield from one.feed(entry)
+        if type(entry) is Note and (entry.channel, entry.body.get("event")) == _CLOSED:
+            yield connection_end(entry)
+    if pairing is None:
+        yield from one.finish()
+
+
+class _Given(dict[str, Any]):
+    """The body of a note; what a foreign file leaves out is a question mark."""
+
+    def __missing__(self, key: str) -> str:
+        return "?"
