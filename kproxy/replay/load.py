@@ -57,10 +57,12 @@ class Loader:
         if exchange.node_id is not None:
             self.loaded.cluster.racks.setdefault(exchange.node_id, None)
         self._keep(exchange)
-        take = _TAKERS.get(exchange.api or "")
-        if take is None:
+        api = exchange.api or ""
+        take = _TAKERS.get(api)
+        # Decoding a message for the first time costs milliseconds: only where it is needed.
+        if take is None or (api not in _RESPONSE_TELLS_ALL and exchange.request is None):
             return
-        if exchange.request is not None and not take(self, exchange):
+        if not take(self, exchange):
             self._waiting.append(exchange)
 
     def _keep(self, exchange: Exchange) -> None:
@@ -325,7 +327,9 @@ class Loader:
         response = exchange.response
         if response is None or response.error_code:
             return True
-        groups = response.groups or [_Group(exchange.request.group_id, response.topics)]
+        groups = response.groups
+        if not groups and exchange.request is not None:
+            groups = [_Group(exchange.request.group_id, response.topics)]
         for group in groups:
             if any(not each.name and not self._name(each) for each in group.topics):
                 return False
@@ -391,6 +395,16 @@ _TAKERS: dict[str, Callable[[Loader, Exchange], bool]] = {
     "InitProducerId": Loader._init_producer_id,
 }
 """Each returns whether it could name all topics."""
+_RESPONSE_TELLS_ALL = frozenset(
+    {
+        "Metadata",
+        "DescribeCluster",
+        "DescribeTopicPartitions",
+        "OffsetFetch",
+        "InitProducerId",
+    }
+)
+"""Those that do not look at the request, or only where its version is old."""
 
 
 @attrs.frozen

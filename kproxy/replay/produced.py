@@ -82,7 +82,8 @@ class ProduceCheck:
             found = next(iter(left), None)
         if found is None:
             again = bool(same) and not left
-            self.report.add("not recorded", self._text(topic, partition, record, again), ADVICE)
+            text = "" if self.report.full else self._text(topic, partition, record, again)
+            self.report.add("not recorded", text, ADVICE)
             return None
         found.produced = True
         return found

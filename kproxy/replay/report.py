@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 import attrs
 
+FINDINGS_MAX = 100
+"""A client that does something else altogether would make millions."""
+
 
 @attrs.frozen
 class Finding:
@@ -25,14 +28,27 @@ class Finding:
 
 @attrs.define(eq=False)
 class Report:
-    """Collects findings; each is told at once through `tell`."""
+    """Collects findings; each is told at once through `tell`, the first `FINDINGS_MAX` of them."""
 
     tell: Callable[[Finding], object] = lambda finding: None
-    findings: list[Finding] = attrs.Factory(list)
+    count: int = 0
+    """How many there are, also of those that are not kept."""
+    _kept: dict[Finding, None] = attrs.field(factory=dict, init=False)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The first of them, in order; the same one again is not kept twice."""
+        return list(self._kept)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more are kept: then it is enough to count them."""
+        return len(self._kept) >= FINDINGS_MAX
 
     def add(self, kind: str, text: str, advice: str = "") -> None:
-        """Take a finding; the same one again counts no more."""
+        """Take a finding."""
+        self.count += 1
         finding = Finding(kind, text, advice)
-        if finding not in self.findings:
-            self.findings.append(finding)
+        if not self.full and finding not in self._kept:
+            self._kept[finding] = None
             self.tell(finding)
