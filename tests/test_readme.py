@@ -65,9 +65,11 @@ def test_its_python_runs(capsys: pytest.CaptureFixture[str], monkeypatch) -> Non
 
 
 def test_the_options_that_it_explains_are_there(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["run", "--help"])
-    text = capsys.readouterr().out
+    text = ""
+    for command in ("run", "replay"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        text += capsys.readouterr().out
     named = set(re.findall(r"`(--[a-z-]+)", README)) - {"--json"}
     assert named, "it explains options"
     assert [option for option in sorted(named) if option not in text] == []
