@@ -161,9 +161,13 @@ class TopicNames:
                 return
             self._noted = True
 
+    def wants(self, api_key: int, api_version: int) -> bool:
+        """Whether a response may tell what no note does."""
+        return not self._noted and tells_topic_ids(api_key, api_version)
+
     def offer(self, response: Frame) -> None:
         """Take a whole response; it is read if a name is missed, and there are no notes."""
-        if self._noted or not tells_topic_ids(response.api_key, response.api_version):
+        if not self.wants(response.api_key, response.api_version):
             return
         self._unread.append(response)
         if len(self._unread) >= _UNREAD_MAX:

@@ -38,6 +38,7 @@ from kproxy.proxy.actions import Address
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
+from kproxy.recording.files import make_folder
 from kproxy.recording.rotation import Recording
 
 DRAIN_SECONDS = 5.0
@@ -212,7 +213,7 @@ def _open_recording(
 ) -> Recording | None:
     if options.record_path is None:
         return None
-    options.record_path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(options.record_path.parent)
     return Recording(
         options.record_path,
         start_ns=start_ns,

@@ -23,7 +23,8 @@ from datetime import datetime, timedelta
 import attrs
 
 from kproxy.exchange.entries import Frame, Note
-from kproxy.exchange.exchange import Exchange, Pairing
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.pairing import Pairing
 from kproxy.protocol import api_key
 from kproxy.view import show
 from kproxy.view.output import FINISH_SECONDS, Output

@@ -29,10 +29,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from kproxy.exchange.endings import ConnectionEnd, SideEnd, connection_end
-from kproxy.exchange.entries import CONNECTIONS, EVENTS, Frame, Note
-from kproxy.exchange.exchange import Exchange, Pairing, pair
+from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
+from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
-from kproxy.recording.reader import starting
 from kproxy.units import format_bytes
 from kproxy.view.printable import printable
 from kproxy.view.text import ExchangeText, text_of
@@ -171,8 +170,7 @@ def _write(
         reconfigure(errors="backslashreplace")
     notices: list[str] = []
     try:
-        wanted = None if wanted is None else starting(wanted, paths)
-        for shown in _shown(_noticing(paths, notices), wanted):
+        for shown in _shown(paths, wanted, notices):
             out.writelines(as_line(shown))
             out.write("\n")
     except BrokenPipeError:
@@ -188,18 +186,30 @@ def _write(
 
 
 def _shown(
-    entries: Iterable[Frame | Note], wanted: Filter | None
+    paths: Sequence[Path | str], wanted: Filter | None, notices: list[str]
 ) -> Iterator[Exchange | ConnectionEnd]:
-    """Yield what becomes a line, in order; of what is wanted, exchanges only."""
-    if wanted is not None:
-        yield from filter(wanted.matches, pair(entries))
-        return
-    pairing = Pairing()
-    for entry in entries:
-        yield from pairing.feed(entry)
-        if type(entry) is Note and (entry.channel, entry.body.get("event")) == _CLOSED:
-            yield connection_end(entry)
-    yield from pairing.finish()
+    """Yield what becomes a line, in order; of what is wanted, exchanges only. Collect what the
+    notes report of the recordings."""
+    from kproxy.recording import RecordingError, read
+
+    ends: list[ConnectionEnd] = []
+
+    def told(note: Note) -> None:
+        event = str(note.body.get("event"))
+        if wanted is None and (note.channel, event) == _CLOSED:
+            ends.append(connection_end(note))
+        elif note.channel == EVENTS and event in _NOTICES:
+            notices.append(f"kproxy show: {_NOTICES[event].format_map(_Given(note.body))}")
+
+    try:
+        for exchange in read(paths, wanted, told):
+            yield from ends
+            ends.clear()
+            yield exchange
+    except OSError as error:
+        where = error.filename or ", ".join(map(str, paths))
+        raise RecordingError(where, None, f"cannot be read: {error.strerror}") from None
+    yield from ends
 
 
 def _flush(out: TextIO) -> None:
@@ -217,23 +227,6 @@ _NOTICES = {
     "lost": "{frames} frames ({bytes} bytes) are not in the recording: {reason}",
 }
 """What a reader of a recording must know of its own state, by event."""
-
-
-def _noticing(paths: Sequence[Path | str], notices: list[str]) -> Iterator[Frame | Note]:
-    """Yield the entries of recordings; collect what their notes report of the recordings."""
-    from kproxy.recording.format import RecordingError
-    from kproxy.recording.reader import entries
-
-    try:
-        for entry in entries(paths):
-            if type(entry) is Note and entry.channel == EVENTS:
-                notice = _NOTICES.get(str(entry.body.get("event")))
-                if notice is not None:
-                    notices.append(f"kproxy show: {notice.format_map(_Given(entry.body))}")
-            yield entry
-    except OSError as error:
-        where = error.filename or ", ".join(map(str, paths))
-        raise RecordingError(where, None, f"cannot be read: {error.strerror}") from None
 
 
 class _Given(dict[str, Any]):

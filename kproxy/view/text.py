@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import attrs
 
-from kproxy.exchange.exchange import SASL_TOKEN, Exchange
+from kproxy.exchange.entries import SASL_TOKEN
+from kproxy.exchange.exchange import Exchange
 from kproxy.units import format_bytes
 from kproxy.view import generic, words_cluster, words_data, words_groups
 from kproxy.view.wording import Names, Words

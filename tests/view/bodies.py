@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kproxy.exchange.exchange import Exchange, pair
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
 from kproxy.view.text import text_of
 from kproxy.view.wording import Names

@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from kproxy.exchange.entries import NO_RESPONSE, Note
-from kproxy.exchange.exchange import pair
+from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
 from kproxy.view.live import (
     BODY_BYTES_MAX,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kproxy import protocol
 from kproxy.exchange.entries import NO_RESPONSE
-from kproxy.exchange.exchange import pair
+from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages, schema
 from kproxy.view import text as text_module
 from kproxy.view.jsonl import to_line

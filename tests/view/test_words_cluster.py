@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.exchange.exchange import pair
+from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
 from kproxy.view.text import text_of
 from kproxy.view.wording import Names
