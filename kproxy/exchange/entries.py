@@ -275,21 +275,21 @@ class ExchangeRow(NamedTuple):
     queued_ns: int
     """How long the request, once sent, waited at the broker behind earlier ones of its connection:
     until the response to the one before it arrived."""
-    request_bytes: int
-    response_bytes: int
     request_position: int
     """See `Position`."""
     response_position: int
+    request_bytes: int
+    response_bytes: int
     connection: int
     node_id: int
     """NO_NODE: a bootstrap address."""
     correlation_id: int
     max_wait_ms: int
     """How long a Fetch lets the broker wait for records."""
-    request_flags: int
-    response_flags: int
     api_key: int
     api_version: int
+    request_flags: int
+    response_flags: int
     error_code: int
     """Of the response, where somebody looked; else ERROR_NOT_LOOKED."""
     fault_ids: Sequence[int]

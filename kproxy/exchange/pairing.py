@@ -73,7 +73,8 @@ class Peer:
     def give_up(self, request: Frame | None, ended: Frame | None, ended_ns: int | None) -> Exchange:
         """Make an exchange of a request that will not be answered any more."""
         given = self.exchange(request, None, ended)
-        return attrs.evolve(given, unanswered=self.waited(given, ended_ns))
+        row = given.row._replace(response_flags=UNANSWERED, response_received_ns=ended_ns or 0)
+        return attrs.evolve(given, row=row, unanswered=self.waited(given, ended_ns))
 
     def waited(self, exchange: Exchange, ended_ns: int | None) -> endings.Unanswered:
         """Say what an exchange without a response waited for."""

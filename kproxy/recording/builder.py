@@ -53,6 +53,8 @@ from kproxy.recording.layout import (
 _REQUEST_SENT = ExchangeRow._fields.index("request_sent_ns")
 _RESPONSE_SENT = ExchangeRow._fields.index("response_sent_ns")
 _CONNECTION = ExchangeRow._fields.index("connection")
+_BYTES_MAX = 0x7FFFFFFF
+"""The largest size that a row takes; that of the largest frame is 4 more."""
 _PACK_RUN = RUN.pack
 _PACK_HEAD = RESPONSE_HEAD.pack
 _PACK_EXCHANGE = EXCHANGE.pack
@@ -199,15 +201,15 @@ class BatchBuilder:
             answered_ns = received_ns
             if sent_ns and not fault_ids:
                 exchanges += _PACK_EXCHANGE(
-                    asked, asked_ns, asked_sent_ns, received_ns, sent_ns, queued_ns,
-                    request_bytes, size, asked_at, position, number, node_id, correlation_id,
-                    wait_ms, asked_flags, flags, api_key, api_version, ERROR_NOT_LOOKED, faults,
+                    asked, asked_ns, asked_sent_ns, received_ns, sent_ns, queued_ns, asked_at,
+                    position, request_bytes, size, number, node_id, correlation_id, wait_ms,
+                    api_key, api_version, asked_flags, flags, ERROR_NOT_LOOKED, faults,
                 )  # fmt: skip
             else:
                 values = [
-                    asked, asked_ns, asked_sent_ns, received_ns, sent_ns, queued_ns,
-                    request_bytes, size, asked_at, position, number, node_id, correlation_id,
-                    wait_ms, asked_flags, flags, api_key, api_version, ERROR_NOT_LOOKED,
+                    asked, asked_ns, asked_sent_ns, received_ns, sent_ns, queued_ns, asked_at,
+                    position, request_bytes, size, number, node_id, correlation_id, wait_ms,
+                    api_key, api_version, asked_flags, flags, ERROR_NOT_LOOKED,
                 ]  # fmt: skip
                 self._complete(times, _RESPONSE_SENT, values, fault_ids)
                 faults = len(batch.exchange_fault_ids)
@@ -332,7 +334,7 @@ class BatchBuilder:
             response_received_ns=frame.received_ns,
             response_sent_ns=frame.sent_ns,
             queued_ns=max(0, answered_ns - sent_ns) if sent_ns else 0,
-            response_bytes=frame.frame_bytes,
+            response_bytes=min(frame.frame_bytes, _BYTES_MAX),
             response_position=position,
             response_flags=frame.flags,
             error_code=frame.error_code,
@@ -399,9 +401,9 @@ def _pending_row(
         position += number - first
     wait_ms = waits.get(number, 0) if waits else 0
     return ExchangeRow(
-        number, times.received_ns, times.sent_ns, 0, 0, 0, request_bytes, 0, position, 0,
-        connection, node_id, correlation_id, wait_ms, flags, 0, api_key, api_version,
-        ERROR_NOT_LOOKED, (),
+        number, times.received_ns, times.sent_ns, 0, 0, 0, position, 0,
+        min(request_bytes, _BYTES_MAX), 0, connection, node_id, correlation_id, wait_ms, api_key,
+        api_version, flags, 0, ERROR_NOT_LOOKED, (),
     )  # fmt: skip
 
 

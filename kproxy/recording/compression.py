@@ -21,7 +21,7 @@ def compress(data: bytes) -> bytes:
     return bytes(cramjam.zstd.compress(data, level=level))
 
 
-def decompress(compression: str, data: bytes, size: int) -> bytes:
+def decompress(compression: str, data: bytes, size: int) -> bytes | bytearray:
     """Return the `size` bytes that were compressed as MCAP names it: "", "zstd" or "lz4".
 
     Raises: ValueError, when they are more or fewer, do not decompress, or for another name.
@@ -36,7 +36,7 @@ def decompress(compression: str, data: bytes, size: int) -> bytes:
     return records
 
 
-def _decompressed(compression: str, data: bytes, size: int) -> bytes:
+def _decompressed(compression: str, data: bytes, size: int) -> bytearray:
     import cramjam
 
     out = bytearray(size)
@@ -45,4 +45,4 @@ def _decompressed(compression: str, data: bytes, size: int) -> bytes:
         written = codec.decompress_into(data, out)
     except cramjam.DecompressionError as error:
         raise ValueError(f"it does not decompress to {size} bytes: {error}") from None
-    return bytes(memoryview(out)[:written])
+    return out if written == size else out[:written]

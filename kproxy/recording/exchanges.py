@@ -162,9 +162,7 @@ class Reader:
         peer = self._peers.get(row.connection) or self._peer(row.connection)
         opener = functools.partial(_open, self._files, row)
         if self._names.wants(row.api_key, row.api_version) and row.response_position:
-            response = opener(Side.BROKER)
-            if facts.decodable(response):
-                self._names.offer(response)
+            self._names.offer_unopened(functools.partial(_decodable, opener))
         exchange = Exchange(row, peer.client_address, peer.client_id, opener, self._names)
         if row.response_bytes:
             peer.stuck = None
@@ -184,6 +182,11 @@ class Reader:
                 setattr(self._peer(endings.connection(body)), name, value)
         elif body.get("event") == "topic_id":
             self._names.note(body)
+
+
+def _decodable(opener: Callable[[Side], Frame | None]) -> Frame | None:
+    response = opener(Side.BROKER)
+    return response if facts.decodable(response) else None
 
 
 def _open(files: list[RecordingFile], row: ExchangeRow, side: Side) -> Frame | None:

@@ -24,6 +24,7 @@ import attrs
 from kproxy.exchange.entries import EVENTS, FRAGMENT, MORE, TRUNCATED, Frame, Note, Position
 from kproxy.recording.files import RecordingError, being_written, open_recording
 from kproxy.recording.info import Chunk, Info
+from kproxy.recording.layout import EXCHANGES, FRAMES
 from kproxy.recording.scan import Scan
 from kproxy.recording.stored import (
     BatchScan,
@@ -130,6 +131,15 @@ class RecordingFile:
                     self._tables.popitem(last=False)
         return table
 
+    def arrow_stream(self, table: str) -> Iterator[bytes | memoryview]:
+        """Yield the parts of an Arrow stream of all that the file has of a table, "exchanges" or
+        "frames": `pyarrow.ipc.open_stream(b"".join(…))` reads it."""
+        yield (EXCHANGES if table == "exchanges" else FRAMES).message
+        for batch in self.batches():
+            place = batch.exchanges if table == "exchanges" else batch.frames
+            if place is not None:
+                yield self._message(place).data
+
     @property
     def torn(self) -> Note | None:
         """After a pass: the note that says where and why a file ends before its end."""
@@ -176,16 +186,19 @@ class RecordingFile:
     def _table(self, place: Place | None, kind: type[Table]) -> Table | None:
         if place is None:
             return None
+        try:
+            return kind(self._message(place).data)
+        except ValueError as error:
+            raise self.wrong(place, error) from None
+
+    def _message(self, place: Place) -> Message:
         chunk = place.chunk
         messages = self._kept.get(chunk.offset)
         if messages is None:
             self._reopen()
             messages = read_messages(self._scan, self._scan.again(chunk))
             self._keep(chunk, messages)
-        try:
-            return kind(messages[place.index].data)
-        except (ValueError, IndexError) as error:
-            raise self.wrong(place, error) from None
+        return messages[place.index]
 
     def _keep(self, chunk: Chunk, messages: list[Message]) -> None:
         self._kept[chunk.offset] = messages

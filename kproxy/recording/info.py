@@ -38,5 +38,5 @@ class Chunk:
     compression: str
     compressed_bytes: int
     uncompressed_bytes: int
-    records: bytes | None
+    records: bytes | bytearray | None
     """Uncompressed; None if it was not read."""

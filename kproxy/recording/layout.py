@@ -126,7 +126,7 @@ RUN_INTEGERS = (
     ("side", "int8"),
 )
 EXCHANGE_INTEGERS = tuple(
-    (name, "int64" if place < 10 else "int32" if place < 16 else "int16")
+    (name, "int64" if place < 8 else "int32" if place < 14 else "int16")
     for place, name in enumerate(ExchangeRow._fields[:-1])
 )
 

@@ -88,6 +88,7 @@ class Scan:
     crc: int = 0
     """Of the file up to where it was read."""
     _crc_known: bool = True
+    _known_size: int = 0
     _ended: bool = False
 
     def __attrs_post_init__(self) -> None:
@@ -189,8 +190,11 @@ class Scan:
 
     # ------------------------------------------------------------ bytes
 
-    def _size(self) -> int:
-        return os.fstat(self.file.fileno()).st_size
+    def _size(self, least: int = -1) -> int:
+        """The size of the file; as it was before, if that is at least so much."""
+        if not 0 <= least <= self._known_size:
+            self._known_size = os.fstat(self.file.fileno()).st_size
+        return self._known_size
 
     def _read(self, wanted: int, what: str) -> bytes:
         """Read bytes of the current record.
@@ -222,7 +226,8 @@ class Scan:
 
         Raises: _Torn.
         """
-        if self.file.tell() + length > self._size():
+        end = self.file.tell() + length
+        if end > self._size(end):
             raise _Torn(f"ends in the middle of {what}")
 
     def _check_torn(self, what: str) -> None:
@@ -426,7 +431,7 @@ class Scan:
             self._pass(beyond, what)
         return Chunk(self.offset, end, start_ns, end_ns, compression, data_bytes, size, records)
 
-    def _records(self, compression: str, data: bytes, size: int, crc: int) -> bytes:
+    def _records(self, compression: str, data: bytes, size: int, crc: int) -> bytes | bytearray:
         """Decompress a chunk's records and check their CRC."""
         try:
             records = decompress(compression, data, size)

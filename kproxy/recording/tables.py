@@ -37,6 +37,7 @@ _SLICE_VALUES = 16 << 10
 """After so many values the proxy gets its turn …"""
 _PAUSE_SECONDS = 50e-6
 """… and so long it takes until it has it."""
+_RUNS_KEPT = 4
 _ZERO = bytes(4)
 _SIDES = (Side.CLIENT, Side.BROKER)
 _REQUEST_START = struct.Struct(">ihhi")
@@ -98,6 +99,7 @@ class FrameTable:
         columns = FRAMES.decode(message)
         self._columns = dict(zip((c.name for c in FRAMES.columns), columns, strict=True))
         self._integers = columns[: len(RUN_INTEGERS)]
+        self._runs: dict[int, list[Frame]] = {}
 
     def __len__(self) -> int:
         """How many runs there are."""
@@ -109,7 +111,15 @@ class FrameTable:
         return self._columns[name]
 
     def run(self, row: int) -> list[Frame]:
-        """Return the frames of a run."""
+        """Return the frames of a run; those of the last few are remembered."""
+        frames = self._runs.get(row)
+        if frames is None:
+            frames = self._runs[row] = self._run(row)
+            if len(self._runs) > _RUNS_KEPT:
+                self._runs.pop(next(iter(self._runs)))
+        return frames
+
+    def _run(self, row: int) -> list[Frame]:
         if not 0 <= row < len(self):
             raise ValueError(f"it has no run {row}")
         side = self.column("side")[row]

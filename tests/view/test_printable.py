@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
 from kproxy.protocol import messages
-from kproxy.recording import reader
+from kproxy.recording import layout
 from kproxy.view.printable import printable
 from kproxy.view.show import show_json, show_lines
 from tests.exchange.making import MS, START_NS, request, response
+from tests.recording.making import write
 
 HOSTILE = "\x1b]0;owned\x07\r\n12:00:00 forged\u202e\x9b2J\udc80"
 METADATA = messages.MetadataResponse
@@ -79,11 +80,16 @@ SOURCES = {
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_show_prints_no_character_that_a_terminal_obeys(
-    source: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    source: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     # As a foreign file gives them: our own writer refuses NaN.
-    monkeypatch.setattr(reader, "entries", lambda paths: iter(SOURCES[source]))
-    path = Path("foreign.mcap")
+    dumps = json.dumps
+    with monkeypatch.context() as patched:
+        patched.setattr(layout.json, "dumps", lambda body, **_: dumps(body))
+        path = write(tmp_path / "foreign.mcap", [SOURCES[source]])
     for colour in (False, True):
         out = io.StringIO()
         show_lines([path], out, colour)
