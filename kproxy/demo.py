@@ -25,7 +25,7 @@ import trio
 from kproxy.net import serve
 from kproxy.net.listeners import ListenError
 from kproxy.proxy.settings import Settings
-from kproxy.recording.format import RecordingError
+from kproxy.recording import RecordingError
 from kproxy.view.live import Live
 from kproxy.view.output import Output
 

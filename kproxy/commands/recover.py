@@ -17,7 +17,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Complete it."""
-    from kproxy.recording.format import RecordingError
+    from kproxy.recording import RecordingError
     from kproxy.recording.recover import recover
 
     try:

@@ -197,7 +197,7 @@ def _serve(serve_options: Options, live: bool) -> int:
 
     from kproxy.net import serve
     from kproxy.net.listeners import ListenError
-    from kproxy.recording.format import RecordingError
+    from kproxy.recording import RecordingError
     from kproxy.view.console import Console
 
     # Frames wait for the recorder by the thousand and are in no cycle: to look at them again and

@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Look for them."""
-    from kproxy.recording.format import RecordingError
+    from kproxy.recording import RecordingError
     from kproxy.view.scan import scan
 
     findings = scan(options.files)

@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Show them."""
     files, wanted = files_and_filter(options.files_and_filter)
-    from kproxy.recording.format import RecordingError
+    from kproxy.recording import RecordingError
     from kproxy.view import show
 
     try:

@@ -18,7 +18,7 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange.entries import Frame, Note
+from kproxy.exchange.entries import Note
 
 SIDES = ("client", "broker", "proxy")
 """Who can end a connection; the proxy does where it is idle or refused, and when it stops."""
@@ -101,14 +101,14 @@ class Unanswered:
 
 
 def unanswered(
-    request: Frame, sent_ns: int, ended_ns: int | None, behind: int | None
+    started_ns: int, sent_ns: int, ended_ns: int | None, behind: int | None
 ) -> Unanswered:
-    """Say what a request waited for until `ended_ns` (None: nobody knows when that was)."""
+    """Say what a request that arrived and was sent on at these times waited for until `ended_ns`
+    (None: nobody knows when that was)."""
     if not sent_ns:
         waited_for, behind = "proxy", None
     else:
         waited_for = "broker" if behind is None else "earlier"
-    started_ns = request.request_received_ns or request.received_ns
     known = ended_ns is not None and ended_ns >= started_ns
     waited_ms = round((ended_ns - started_ns) / 1e6, 3) if known and ended_ns else None
     return Unanswered(waited_for, behind, waited_ms)

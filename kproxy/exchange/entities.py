@@ -15,7 +15,8 @@ that a recording has told: in its notes, and in responses that have both::
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -48,6 +49,7 @@ _KIND_FIELDS = {
 """Field → the field beside it that says what it names."""
 
 _UNREAD_MAX = 16
+_UNOPENED_MAX = 10_000
 
 
 class TopicPartition(NamedTuple):
@@ -145,6 +147,9 @@ class TopicNames:
     offers them on an event loop must not decode there."""
     _names: dict[UUID, str] = attrs.field(factory=dict, init=False)
     _unread: list[Frame] = attrs.field(factory=list, init=False)
+    _unopened: deque[Callable[[], Frame | None]] = attrs.field(
+        factory=lambda: deque(maxlen=_UNOPENED_MAX), init=False
+    )
     _noted: bool = attrs.field(default=False, init=False)
 
     def __len__(self) -> int:
@@ -161,9 +166,13 @@ class TopicNames:
                 return
             self._noted = True
 
+    def wants(self, api_key: int, api_version: int) -> bool:
+        """Whether a response may tell what no note does."""
+        return not self._noted and tells_topic_ids(api_key, api_version)
+
     def offer(self, response: Frame) -> None:
         """Take a whole response; it is read if a name is missed, and there are no notes."""
-        if self._noted or not tells_topic_ids(response.api_key, response.api_version):
+        if not self.wants(response.api_key, response.api_version):
             return
         self._unread.append(response)
         if len(self._unread) >= _UNREAD_MAX:
@@ -171,6 +180,10 @@ class TopicNames:
                 self._read()
             else:
                 del self._unread[0]
+
+    def offer_unopened(self, opener: Callable[[], Frame | None]) -> None:
+        """Take what opens a whole response that may tell names; it is opened if one is missed."""
+        self._unopened.append(opener)
 
     def learn(self, body: Any) -> None:
         """Take the names that stand beside ids in a body."""
@@ -181,7 +194,7 @@ class TopicNames:
 
     def name(self, topic_id: UUID) -> str | None:
         """The name of a topic, None if nothing told it."""
-        if topic_id not in self._names and self._unread:
+        if topic_id not in self._names and (self._unread or self._unopened):
             self._read()
         return self._names.get(topic_id)
 
@@ -191,7 +204,9 @@ class TopicNames:
 
     def _read(self) -> None:
         unread, self._unread = self._unread, []
-        for frame in unread:
+        opened = [opener() for opener in self._unopened]
+        self._unopened.clear()
+        for frame in [*unread, *(frame for frame in opened if frame is not None)]:
             try:
                 response = protocol.decode_response(frame.data, frame.api_key, frame.api_version)
             except ProtocolError:

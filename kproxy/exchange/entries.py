@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import attrs
 
@@ -178,7 +178,7 @@ that passes: a class costs half a microsecond more."""
 @final
 @attrs.define(eq=False)
 class Run:
-    """Frames that stood one behind the other in one chunk."""
+    """Frames that stood one behind the other in one chunk; of requests, with successive numbers."""
 
     side: Side
     connection: int
@@ -235,6 +235,67 @@ class Run:
             at += size
 
 
+class Position(NamedTuple):
+    """Where a frame lies in a recording; a frame in pieces lies where its last one does.
+
+    As one integer it is `batch << 32 | run << 16 | index`, and 0 is a frame that is not recorded.
+    """
+
+    batch: int
+    """Batches count from 1 over the whole recording."""
+    run: int
+    """The row of the batch's table of frames, from 0."""
+    index: int
+    """Which frame of the run it is, from 0."""
+
+    @classmethod
+    def of(cls, integer: int) -> Position | None:
+        """Take the integer apart; None for a frame that is not recorded."""
+        if integer <= 0:
+            return None
+        return cls(integer >> 32, integer >> 16 & 0xFFFF, integer & 0xFFFF)
+
+
+NO_NODE = -1
+"""The node_id of a connection to a bootstrap address, in a row."""
+
+
+class ExchangeRow(NamedTuple):
+    """What a recording says of an exchange without its bodies: a row of its table.
+
+    Times, sizes and positions are 0 where there is nothing to say.
+    """
+
+    number: int
+    request_received_ns: int
+    request_sent_ns: int
+    response_received_ns: int
+    """Of a request that was not answered: when its connection ended."""
+    response_sent_ns: int
+    queued_ns: int
+    """How long the request, once sent, waited at the broker behind earlier ones of its connection:
+    until the response to the one before it arrived."""
+    request_position: int
+    """See `Position`."""
+    response_position: int
+    request_bytes: int
+    response_bytes: int
+    connection: int
+    node_id: int
+    """NO_NODE: a bootstrap address."""
+    correlation_id: int
+    max_wait_ms: int
+    """How long a Fetch lets the broker wait for records."""
+    api_key: int
+    api_version: int
+    request_flags: int
+    response_flags: int
+    error_code: int
+    """Of the response, where somebody looked; else ERROR_NOT_LOOKED."""
+    fault_ids: Sequence[int]
+    """The fault rules that touched the request or the response."""
+
+
 CONNECTIONS = "connections"
 EVENTS = "events"
 
@@ -268,5 +329,12 @@ def each(entries: Iterable[Entry]) -> Iterator[Frame | Note]:
 
 
 def frame_count(entries: Iterable[Entry]) -> int:
-    """Return how many frames these are."""
-    return sum(len(entry) if type(entry) is Run else type(entry) is Frame for entry in entries)
+    """Return how many frames these complete: a piece that others follow is none, nor is the end of
+    a request without a response."""
+    count = 0
+    for entry in entries:
+        if type(entry) is Run:
+            count += len(entry)
+        elif type(entry) is Frame:
+            count += not entry.flags & (MORE | UNANSWERED)
+    return count

@@ -6,6 +6,7 @@ at whatever depth, and the broker's own words in fields that end in `error_messa
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from kproxy import protocol
@@ -25,6 +26,7 @@ from kproxy.protocol.select import select
 _UNSUPPORTED_VERSION = codec.UNSUPPORTED_VERSION.to_bytes(2, "big")
 _CLIENT_ID_END_MAX = 14 + 32767
 """Where the longest client id ends."""
+_INTEGER_BYTES = {"int8": 1, "int16": 2, "int32": 4, "int64": 8}
 
 
 def client_id(frame: Frame) -> tuple[bool, str | None]:
@@ -87,6 +89,38 @@ def decoded_response(
         return protocol.decode_response(data or b"", api_key, api_version)
     except ProtocolError:
         return None
+
+
+def max_wait_ms(data: bytes | memoryview, start: int, api_version: int) -> int:
+    """Read how long a Fetch request that starts at an offset lets the broker wait for records; 0 if
+    that cannot be read."""
+    flexible, offset = _max_wait(api_version)
+    if offset is None:
+        return 0
+    client_id_bytes = int.from_bytes(data[start + 12 : start + 14], "big")
+    body = start + 14 + (client_id_bytes if client_id_bytes <= 32767 else 0)
+    if flexible:
+        if data[body : body + 1] != b"\0":
+            return 0  # tagged fields in the header: nobody sends any
+        body += 1
+    field = data[body + offset : body + offset + 4]
+    return max(0, int.from_bytes(field, "big", signed=True)) if len(field) == 4 else 0
+
+
+@functools.lru_cache(maxsize=64)
+def _max_wait(api_version: int) -> tuple[bool, int | None]:
+    """Whether headers of Fetch requests have tagged fields, and where in the body the field is."""
+    message = schema.message(codec.FETCH, schema.REQUEST)
+    if message is None or api_version not in message.versions:
+        return False, None
+    offset = 0
+    for field in message.fields:
+        if field.name == "max_wait_ms":
+            return api_version in message.flexible_versions, offset
+        # What stands before it are tagged fields, which come last, and integers.
+        if api_version in field.versions and api_version not in field.tagged_versions:
+            offset += _INTEGER_BYTES[field.type]
+    return False, None
 
 
 def sent(frame: Frame | None) -> bytes | None:

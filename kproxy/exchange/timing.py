@@ -47,7 +47,8 @@ def waiting_ms(exchange: Exchange) -> float | None:
         return left_ms
     if exchange.api not in POLLS:
         return 0.0
-    return min(left_ms, float(max(0, getattr(exchange.request, "max_wait_ms", 0))))
+    max_wait_ms = exchange.row.max_wait_ms or getattr(exchange.request, "max_wait_ms", 0)
+    return min(left_ms, float(max(0, max_wait_ms)))
 
 
 def service_ms(exchange: Exchange) -> float | None:

@@ -39,6 +39,7 @@ from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.verdicts import Rules
+from kproxy.recording.files import make_folder
 from kproxy.recording.rotation import Recording
 
 DRAIN_SECONDS = 5.0
@@ -217,7 +218,7 @@ def _open_recording(
 ) -> Recording | None:
     if options.record_path is None:
         return None
-    options.record_path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(options.record_path.parent)
     return Recording(
         options.record_path,
         start_ns=start_ns,

@@ -34,6 +34,7 @@ from kproxy.protocol.schema import REQUEST, RESPONSE, Layout, Message
 
 API_VERSIONS = 18
 CONTROLLED_SHUTDOWN = 7
+FETCH = 1
 UNSUPPORTED_VERSION = 35
 
 SIZE_BYTES = 4

@@ -6,20 +6,22 @@ the caller has checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 _ZSTD_LEVEL = 1
-"""Higher levels cost several times as much on the byte path and save little."""
+"""Higher levels cost several times as much on the byte path and save little …"""
+_ZSTD_LEVEL_SMALL = 19
+_SMALL_BYTES = 4 << 10
+"""… but for what is small, which is mostly metadata: then there is time for it."""
 
 
-def compressor() -> Callable[[bytes], bytes]:
-    """Return what compresses a chunk to "zstd"."""
+def compress(data: bytes) -> bytes:
+    """Return data as "zstd"."""
     import cramjam  # 8 ms, and only needed where something is compressed
 
-    return lambda data: bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+    level = _ZSTD_LEVEL if len(data) > _SMALL_BYTES else _ZSTD_LEVEL_SMALL
+    return bytes(cramjam.zstd.compress(data, level=level))
 
 
-def decompress(compression: str, data: bytes, size: int) -> bytes:
+def decompress(compression: str, data: bytes, size: int) -> bytes | bytearray:
     """Return the `size` bytes that were compressed as MCAP names it: "", "zstd" or "lz4".
 
     Raises: ValueError, when they are more or fewer, do not decompress, or for another name.
@@ -34,7 +36,7 @@ def decompress(compression: str, data: bytes, size: int) -> bytes:
     return records
 
 
-def _decompressed(compression: str, data: bytes, size: int) -> bytes:
+def _decompressed(compression: str, data: bytes, size: int) -> bytearray:
     import cramjam
 
     out = bytearray(size)
@@ -43,4 +45,4 @@ def _decompressed(compression: str, data: bytes, size: int) -> bytes:
         written = codec.decompress_into(data, out)
     except cramjam.DecompressionError as error:
         raise ValueError(f"it does not decompress to {size} bytes: {error}") from None
-    return bytes(memoryview(out)[:written])
+    return out if written == size else out[:written]

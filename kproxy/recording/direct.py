@@ -18,7 +18,8 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from kproxy.recording.files import Buffer, write_all
+from kproxy.recording.arrow import Buffer
+from kproxy.recording.files import write_all
 
 try:
     import fcntl

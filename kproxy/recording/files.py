@@ -12,15 +12,28 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from kproxy.recording.format import RecordingError
-
 try:
     import fcntl
 except ImportError:  # not on Windows
     fcntl = None
 
-Buffer = bytes | bytearray | memoryview
-"""What can be written."""
+
+class RecordingError(Exception):
+    """A file that is not a recording, or not any more.
+
+    `path` (Path), `offset` (of the byte in the file, or None) and `what` (what is wrong and what to
+    do about it) say it all; the text is one line with the three.
+    """
+
+    def __init__(self, path: Path | str, offset: int | None, what: str):
+        self.path = Path(path)
+        self.offset = offset
+        self.what = what
+        super().__init__(path, offset, what)
+
+    def __str__(self) -> str:
+        where = "" if self.offset is None else f" (at byte {self.offset})"
+        return f"{self.path}: {self.what}{where}"
 
 
 def open_recording(path: Path) -> BinaryIO:
@@ -37,6 +50,14 @@ def open_recording(path: Path) -> BinaryIO:
         raise RecordingError(path, None, "does not exist") from None
     except OSError as error:
         raise RecordingError(path, None, f"cannot be read: {error.strerror}") from None
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder for recordings, for its owner only, if it is not there.
+
+    Raises: OSError.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def being_written(file: BinaryIO) -> bool:
@@ -69,7 +90,7 @@ def lock(fd: int) -> bool:
     return True
 
 
-def write_all(fd: int, data: Buffer, at: int) -> None:
+def write_all(fd: int, data: bytes | memoryview, at: int) -> None:
     """Write data at an offset, however often the system takes only a part of it.
 
     Raises: OSError.

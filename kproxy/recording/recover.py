@@ -19,11 +19,14 @@ from pathlib import Path
 
 import attrs
 
-from kproxy.exchange.entries import EVENTS, Frame, Note
-from kproxy.recording.content import walk
-from kproxy.recording.files import lock, open_recording
-from kproxy.recording.format import RecordingError
-from kproxy.recording.scan import Scan
+from kproxy.exchange.entries import EVENTS, Frame, Note, Position
+from kproxy.exchange.rows import row_of
+from kproxy.recording.batch import Batch
+from kproxy.recording.exchanges import Pending
+from kproxy.recording.file import RecordingFile
+from kproxy.recording.files import RecordingError, lock
+from kproxy.recording.reader import batch_entries
+from kproxy.recording.stored import StoredBatch
 from kproxy.recording.writer import Writer
 
 
@@ -57,32 +60,58 @@ def recover(path: Path | str) -> Recovery:
     """
     path = Path(path)
     last: Frame | Note | None = None
-    count = last_ns = chunk_ns = 0
-    with open_recording(path) as file:
-        scan = Scan(path, file)
-        for content in walk(scan):
-            for entry in content.entries():
+    count = number = 0
+    half: StoredBatch | None = None
+    pending = Pending()
+    with RecordingFile(path, whole=True) as file:
+        for batch in file.batches():
+            for entry in batch_entries(file, batch):
                 last = entry
                 count += 1
-            chunk_ns = content.chunk.end_ns
-            last_ns = max(last_ns, chunk_ns)
+            number = max(number, batch.number)
+            half = batch if batch.exchanges is None else None
+            pending.take(file, batch)
+        scan = file.scan
         if scan.torn is None:
             return Recovery(path, True, count - _is_recovered(last), 0)
-        size = os.fstat(file.fileno()).st_size
-    if scan.contents is None:
-        raise _hopeless(scan)
-    dropped_bytes = size - scan.contents.size
-    writer = Writer.resume(path, _open_to_write(path, size), scan.contents)
-    try:
-        if scan.rows_due is not None:
-            writer.write_table(scan.rows_due, chunk_ns)
+        if scan.index is None:
+            raise _hopeless(file)
+        size = os.fstat(scan.file.fileno()).st_size
+        rest = _rest(file, pending, number + 1 if half is None else half.number)
+        dropped_bytes = size - scan.index.size
         if not _is_recovered(last):
             body = {"event": "recovered", "dropped_bytes": dropped_bytes}
-            writer.write([Note(EVENTS, last_ns or scan.info.start_ns, body)])
+            rest.note(Note(EVENTS, file.end_ns or scan.info.start_ns, body))
+    writer = Writer.resume(path, _open_to_write(path, size), scan.index)
+    try:
+        if half is not None:
+            writer.append_exchanges(rest)
+        elif rest:
+            writer.append([rest])
         writer.close()
     finally:
         writer.abandon()
     return Recovery(path, False, count, dropped_bytes)
+
+
+def _rest(file: RecordingFile, pending: Pending, number: int) -> Batch:
+    """Return a batch with the rows of exchanges that have none."""
+    rest = Batch(number)
+    for request, response, ended in pending.halves(file.frame):
+        row = row_of(request, response, ended)
+        if response is not None:
+            position = pending.responses.get(row.number)
+            row = row._replace(response_position=_integer(position))
+        row = row._replace(request_position=_integer(pending.requests.get(row.number)))
+        rest.exchange(list(row[:-1]), row.fault_ids)
+        rest.span(row.response_received_ns or row.request_received_ns)
+    return rest
+
+
+def _integer(position: Position | None) -> int:
+    if position is None:
+        return 0
+    return position.batch << 32 | position.run << 16 | position.index
 
 
 def _is_recovered(last: Frame | Note | None) -> bool:
@@ -90,12 +119,13 @@ def _is_recovered(last: Frame | Note | None) -> bool:
     return isinstance(last, Note) and last.body.get("event") == "recovered"
 
 
-def _hopeless(scan: Scan) -> RecordingError:
-    if scan.info.library and not scan.info.native:
-        what = f"was last written by {scan.info.library!r}: complete it with `mcap recover`"
+def _hopeless(file: RecordingFile) -> RecordingError:
+    torn = file.scan.torn
+    if file.info.library and not file.info.native:
+        what = f"was last written by {file.info.library!r}: complete it with `mcap recover`"
     else:
-        what = f"{scan.torn}, before anything was recorded: there is nothing to recover, delete it"
-    return RecordingError(scan.path, scan.offset, what)
+        what = f"{torn}, before anything was recorded: there is nothing to recover, delete it"
+    return RecordingError(file.path, file.scan.offset, what)
 
 
 def _open_to_write(path: Path, size: int) -> int:

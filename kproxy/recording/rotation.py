@@ -6,12 +6,8 @@ Files are named `<stem>.mcap`, `<stem>-0002.mcap`, `<stem>-0003.mcap` …: a sho
 name that was asked for, and a long one's files stand together in a listing. Readers go by the times
 and the recording's id that the files carry, never by name.
 
-Each file stands alone. It starts with a note per connection that is open, `{"event": "open", …}`
-with everything that earlier notes on CONNECTIONS said about that connection, and one
-`{"event": "state", …}` with everything that earlier notes of that event on EVENTS said (mappings
-are merged by key). So whoever learns something that later files need (a client id, the API
-versions, that a connection is authenticated, the name of a topic id) says it once in a note.
-Numbers of exchanges and connections go on.
+Each file stands alone: it starts with a batch 0 that repeats what is open (`connections`). Numbers
+of exchanges, connections and batches go on.
 
 A file ends when a batch would begin behind `rotate_bytes` or `rotate_ns`, measured by the times of
 the entries: nothing here reads a clock. A file that cannot be begun is no reason to lose anything:
@@ -32,9 +28,13 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from kproxy.exchange.entries import CONNECTIONS, EVENTS, Entry, Note
+from kproxy.exchange.entries import Entry, Note
+from kproxy.recording.batch import Batch
+from kproxy.recording.builder import BatchBuilder
+from kproxy.recording.connections import ConnectionLog
+from kproxy.recording.files import make_folder
 from kproxy.recording.writer import Writer
 
 ROTATE_BYTES = 1 << 30
@@ -83,14 +83,8 @@ class Recording:
             "compression": compression,
         }
         self._metadata = {"recording": secrets.token_hex(8)} | (metadata or {})
-        self._open: dict[int, dict[str, Any]] = {}
-        self._state: dict[str, Any] = {}
-        self._untold: set[int] = set()
-        """Open connections of which the current file does not say all, for a batch was refused."""
-        self._unopened: set[int] = set()
-        """Those among them of which it does not even say that they are open."""
-        self._endings: list[Note] = []
-        """The notes about the ends of others, that were refused: no more than were open then."""
+        self._connections = ConnectionLog()
+        self._builder: BatchBuilder | None = None
         self._log = log
         self._part = 0
         self._growing = self._begin(self.path, start_ns), 0
@@ -108,31 +102,36 @@ class Recording:
         writer, bytes_before = self._growing
         return bytes_before + writer.bytes_written
 
-    def write(self, entries: Sequence[Entry]) -> None:
-        """Append entries, to a new file if the current one is due.
+    def write(self, entries: Iterable[Entry]) -> None:
+        """Append entries, as batches that are made of them; `append` takes ready ones.
 
         Raises: OSError, when they cannot be written: then none of them is in the recording.
         """
-        if not entries:
+        if self._builder is None:
+            self._builder = BatchBuilder()
+        self._builder.add(entries)
+        self.append(self._builder.take())
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """Append batches, to a new file if the current one is due.
+
+        Raises: OSError, when they cannot be written: then none of them is in the recording.
+        """
+        if not batches:
             return
-        time_ns = entries[0].time_ns
-        notes = [entry for entry in entries if isinstance(entry, Note)]
+        time_ns = batches[0].start_ns
+        notes = [note for batch in batches for note in batch.notes]
         try:
             if self._due(time_ns):
                 self._rotate(time_ns)
-            if self._untold or self._endings:
-                told_again = [*self._endings, *self._opening(time_ns, self._untold)]
-                entries = [*told_again, *entries]
-            self._writer.write(entries)
-            self._all_told()
+            again = self._connections.untold(time_ns)
+            self._writer.append([*_batches(again), *batches] if again else batches)
+            self._connections.told()
         except OSError:
-            self._keep(note for note in notes if note.channel == CONNECTIONS)
+            self._connections.refused(notes)
             raise
-        finally:  # a connection is open even if the note about it is lost
-            for note in notes:
-                self._remember(note)
-            self._untold &= self._open.keys()
-            self._unopened &= self._open.keys()
+        finally:
+            self._connections.remember(notes)
 
     def prepare_close(self) -> None:
         """Give back the room that was held for the last batch and the end of the file."""
@@ -146,6 +145,10 @@ class Recording:
         Raises: OSError, when there is no room for the summary; the file is readable all the same.
         """
         self.prepare_close()
+        if self._builder is not None:  # nothing more will come of what is pending
+            self._builder.finish()
+            batches, self._builder = self._builder.take(), None
+            self._writer.append(batches)
         self._writer.close()
 
     def _due(self, time_ns: int) -> bool:
@@ -160,7 +163,7 @@ class Recording:
 
         Raises: OSError.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         writer = Writer(
             path,
             start_ns=start_ns,
@@ -168,7 +171,7 @@ class Recording:
             **self._settings,
         )
         try:
-            writer.write(self._opening(start_ns, self._open))
+            writer.append(_batches(self._connections.opening(start_ns)))
         except OSError:
             writer.abandon()
             path.unlink()
@@ -196,7 +199,7 @@ class Recording:
             self.problem = error
             return
         self.problem = None
-        self._all_told()
+        self._connections.told()
         if deleted:
             self._log(f"{old.path} was deleted; the recording goes on in {new.path}")
         self._growing = new, bytes_before + old.bytes_written
@@ -213,47 +216,13 @@ class Recording:
         paths = (self.path.with_stem(f"{self.path.stem}-{number:04}") for number in numbers)
         return next(path for path in paths if not path.exists())
 
-    # ------------------------------------------------------------ what later files need
 
-    def _opening(self, time_ns: int, connections: Iterable[int]) -> list[Note]:
-        """Return the notes with which a file starts, of these connections."""
-        notes = [
-            Note(CONNECTIONS, time_ns, self._open[number] | {"event": "open"})
-            for number in connections
-        ]
-        if self._state:
-            notes.append(Note(EVENTS, time_ns, {"event": "state", **self._state}))
-        return notes
-
-    def _all_told(self) -> None:
-        self._untold.clear()
-        self._unopened.clear()
-        self._endings.clear()
-
-    def _keep(self, refused: Iterable[Note]) -> None:
-        """Keep what must be said again: where these notes should stand, they do not."""
-        for note in refused:
-            event, connection = note.body.get("event"), note.body["connection"]
-            if event == "opened":
-                self._unopened.add(connection)
-            elif event == "closed" and connection not in self._unopened:
-                self._endings.append(note)
-            self._untold.add(connection)
-
-    def _remember(self, note: Note) -> None:
-        body = note.body
-        event = body.get("event")
-        if note.channel == EVENTS:
-            if event == "state":
-                _merge(self._state, body)
-            return
-        connection = body["connection"]
-        if event == "opened":
-            self._open[connection] = {"opened_ns": note.time_ns} | body
-        elif event == "closed":
-            self._open.pop(connection, None)
-        elif connection in self._open:
-            _merge(self._open[connection], body)
+def _batches(notes: list[Note]) -> list[Batch]:
+    """Return notes as a batch to which no position refers."""
+    batch = Batch(0)
+    for note in notes:
+        batch.note(note)
+    return [batch] if notes else []
 
 
 def _reserve(folder: Path) -> BinaryIO | None:
@@ -270,14 +239,3 @@ def _reserve(folder: Path) -> BinaryIO | None:
         pass
     file.close()
     return None
-
-
-def _merge(known: dict[str, Any], body: dict[str, Any]) -> None:
-    """Add what a note says to what is known, mappings key by key."""
-    for key, value in body.items():
-        if key == "event":
-            continue
-        if isinstance(value, dict):
-            known[key] = known.get(key, {}) | value
-        else:
-            known[key] = value

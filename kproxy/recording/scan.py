@@ -28,9 +28,12 @@ from typing import BinaryIO
 import attrs
 from zlib_ng.zlib_ng import crc32
 
-from kproxy.exchange.entries import Note
 from kproxy.recording.compression import decompress
-from kproxy.recording.format import (
+from kproxy.recording.ending import Index
+from kproxy.recording.files import RecordingError
+from kproxy.recording.info import Chunk, Info
+from kproxy.recording.layout import FORMAT_VERSION, LIBRARY_PREFIX, PROFILE, Channel
+from kproxy.recording.mcap import (
     CHANNEL,
     CHUNK,
     CHUNK_BYTES_MAX,
@@ -39,62 +42,27 @@ from kproxy.recording.format import (
     FOOTER,
     FOOTER_BYTES,
     FOOTER_FIELDS,
-    FORMAT_VERSION,
     HEADER,
-    LIBRARY_PREFIX,
     MAGIC,
     MESSAGE,
     METADATA,
-    PROFILE,
     RECORD,
     RECORD_BYTES_MAX,
     SCHEMA,
-    TOPICS,
-    RecordingError,
     take_map,
     take_string,
 )
-from kproxy.recording.summary import Contents
 
 _BLOCK_BYTES = 1024 * 1024
 _COMPRESSION_NAME_BYTES_MAX = 32
-_CHANNELS = {topic: channel for channel, topic in TOPICS.items()}
+_CHANNELS = {channel.topic: channel for channel in Channel}
+_BEHIND_THE_HEAD = {bytes([opcode]) for opcode in (CHUNK, MESSAGE, DATA_END, FOOTER)}
 _HEAD_LAYOUTS = {HEADER: (0, 2), SCHEMA: (2, 3), CHANNEL: (4, 3), METADATA: (0, 2)}
 """Of the records of a head: bytes of fixed size, then how many fields with a u32 length."""
 
 
 class _Torn(Exception):
     """The file ends inside the record that is being read."""
-
-
-@attrs.define(eq=False)
-class Info:
-    """What the head of a recording says."""
-
-    path: Path
-    library: str = ""
-    native: bool = False
-    """Whether kproxy wrote it, and no other tool touched it since."""
-    format_version: int = 0
-    schema_id: str = ""
-    start_ns: int = 0
-    metadata: dict[str, str] = attrs.field(factory=dict)
-
-
-@attrs.frozen
-class Chunk:
-    """A verified chunk."""
-
-    offset: int
-    """Of its record in the file."""
-    end: int
-    start_ns: int
-    end_ns: int
-    compression: str
-    compressed_bytes: int
-    uncompressed_bytes: int
-    records: bytes | None
-    """Uncompressed; None if it was not read."""
 
 
 @attrs.define(eq=False)
@@ -109,58 +77,104 @@ class Scan:
     file: BinaryIO
     damaged: Callable[[RecordingError], None] | None = None
     info: Info = attrs.field(init=False)
-    channels: dict[int, int] = attrs.field(factory=dict)
-    """The file's channel ids to those of `format`; channels of others are not in it."""
-    contents: Contents | None = None
+    channels: dict[int, Channel] = attrs.field(factory=dict)
+    """The file's channels that are ours, by the file's ids."""
+    index: Index | None = None
     """Native files: what the chunks so far hold; whoever reads the chunks adds them, and then the
     summary is compared with it. None: the summary is not compared."""
-    rows_due: list[bytes] | None = None
-    """The rows of a data chunk whose header chunk was not read yet."""
-    rewritten: Note | None = None
-    """The last note that says what was sent on instead of a frame; it stands before the frame."""
     torn: str | None = None
     offset: int = 0
     """Up to where the file was read and is right."""
     crc: int = 0
+    """Of the file up to where it was read."""
     _crc_known: bool = True
+    _known_size: int = 0
+    _ended: bool = False
 
     def __attrs_post_init__(self) -> None:
         self.info = Info(self.path)
 
     def chunks(self, skip: Callable[[int], bool] | None = None) -> Iterator[Chunk]:
-        """Yield the chunks; `skip(n)` says whether the n-th may be passed over unread.
+        """Yield the chunks; `skip(size)` says whether one of that size may be passed over unread.
+
+        Where a file ends before its end, this ends; called again, it goes on there: for what has
+        been written since. The file may be read elsewhere in between.
 
         Raises: RecordingError, for a file that is damaged or not a recording.
         """
-        count = 0
-        try:
-            self._magic()
-            while True:
-                opcode, length = self._record()
-                if opcode == CHUNK:
-                    chunk = self._chunk(length, skip is not None and skip(count))
-                    count += 1
-                    if chunk is not None:
-                        yield chunk
-                elif opcode == DATA_END:
-                    self._data_end(length)
-                    return
-                elif opcode == FOOTER and not self._native:
-                    return  # legal without a data end, and nothing is left to check
-                else:
-                    self._other(opcode, length, count)
-        except _Torn as torn:
-            self._check_torn(str(torn))
-            self.torn = str(torn)
+        while not self._ended:
+            chunk, torn = self._step(skip)
+            if torn:
+                return
+            if chunk is not None:
+                yield chunk
 
-    def again(self, skipped: Chunk) -> Chunk:
-        """Return a chunk that a pass skipped, with its records.
+    def read_head(self) -> None:
+        """Read as far as the first chunk.
 
         Raises: RecordingError.
         """
-        self.file.seek(skipped.offset)
-        _, length = self._record()
-        return self._chunk(length, False) or skipped
+        torn = False
+        while not torn and not self._ended and not self._head_read():
+            _, torn = self._step(None)
+
+    def _head_read(self) -> bool:
+        if not self.offset:
+            return False
+        self.file.seek(self.offset)
+        return self.file.read(1) in _BEHIND_THE_HEAD or (
+            self.info.native and bool(self.info.format_version)
+        )
+
+    def _step(self, skip: Callable[[int], bool] | None) -> tuple[Chunk | None, bool]:
+        """Take the next record; return it if it is a chunk, and whether the file ends before it."""
+        crc, start = self.crc, self.offset
+        try:
+            return self._next(start, skip), False
+        except _Torn as torn:
+            self._check_torn(str(torn))
+            self.crc, self.offset, self.torn = crc, start, str(torn)
+            return None, True
+
+    def _next(self, start: int, skip: Callable[[int], bool] | None) -> Chunk | None:
+        """Take the record at an offset; return it if it is a chunk that is not left out."""
+        self.torn, chunk = None, None
+        self.file.seek(start)
+        if not start:
+            self._magic()
+            return None
+        opcode, length = self._record()
+        if opcode == CHUNK:
+            chunk = self._chunk(length, skip)
+            self.offset = self.file.tell() if chunk is None else chunk.end
+            return chunk
+        if opcode == DATA_END:
+            self._data_end(length)
+            self._ended = True
+        elif opcode == FOOTER and not self._native:
+            self._ended = True  # legal without a data end, and nothing is left to check
+        else:
+            self._other(opcode, length)
+            self.offset = self.file.tell()
+        return None
+
+    def again(self, chunk: Chunk) -> Chunk:
+        """Return a chunk with its records that was passed over, or whose records were let go.
+
+        Raises: RecordingError.
+        """
+        crc, offset = self.crc, self.offset
+        self.offset = chunk.offset
+        self.file.seek(chunk.offset + RECORD.size)
+        try:
+            read = self._chunk(chunk.end - chunk.offset - RECORD.size, None)
+        except _Torn:
+            raise self.damage(chunk.offset, "a chunk is not there any more") from None
+        finally:
+            self.crc, self.offset = crc, offset
+        if read is None:
+            raise self.damage(chunk.offset, "a chunk was left out")
+        return read
 
     @property
     def _native(self) -> bool:
@@ -176,8 +190,11 @@ class Scan:
 
     # ------------------------------------------------------------ bytes
 
-    def _size(self) -> int:
-        return os.fstat(self.file.fileno()).st_size
+    def _size(self, least: int = -1) -> int:
+        """The size of the file; as it was before, if that is at least so much."""
+        if not 0 <= least <= self._known_size:
+            self._known_size = os.fstat(self.file.fileno()).st_size
+        return self._known_size
 
     def _read(self, wanted: int, what: str) -> bytes:
         """Read bytes of the current record.
@@ -209,7 +226,8 @@ class Scan:
 
         Raises: _Torn.
         """
-        if self.file.tell() + length > self._size():
+        end = self.file.tell() + length
+        if end > self._size(end):
             raise _Torn(f"ends in the middle of {what}")
 
     def _check_torn(self, what: str) -> None:
@@ -217,14 +235,18 @@ class Scan:
 
         Raises: RecordingError, when the file has a proper end, so that a length must be wrong.
         """
+        if self.has_end(self.offset):
+            raise self.damage(self.offset, f"a record runs past the end of the file, which {what}")
+
+    def has_end(self, start: int = 0) -> bool:
+        """Tell whether there is an end of a file somewhere behind an offset."""
         tail_bytes = FOOTER_BYTES + len(MAGIC)
         size = self._size()
-        if size - self.offset < tail_bytes:
-            return
+        if size - start < tail_bytes:
+            return False
         self.file.seek(size - tail_bytes)
         tail = self.file.read(tail_bytes)
-        if tail.startswith(RECORD.pack(FOOTER, FOOTER_FIELDS.size)) and tail.endswith(MAGIC):
-            raise self.damage(self.offset, f"a record runs past the end of the file, which {what}")
+        return tail.startswith(RECORD.pack(FOOTER, FOOTER_FIELDS.size)) and tail.endswith(MAGIC)
 
     # ------------------------------------------------------------ records
 
@@ -268,9 +290,9 @@ class Scan:
             data = self.file.read(_BLOCK_BYTES)
         raise _Torn("ends in zeros")
 
-    def _other(self, opcode: int, length: int, chunks: int) -> None:
+    def _other(self, opcode: int, length: int) -> None:
         """Take a record of the data section that is neither chunk nor message."""
-        in_head = opcode in _HEAD_LAYOUTS and not chunks and not self.info.format_version
+        in_head = opcode in _HEAD_LAYOUTS and not self.info.format_version
         if self._native and not in_head:
             raise self.damage(self.offset, f"a record of kind {opcode} does not belong here")
         if opcode == MESSAGE:
@@ -350,15 +372,17 @@ class Scan:
         info.format_version = int(entries.get("format_version", "0"))
         if info.native:
             length = RECORD.size + len(content)
-            self.contents = Contents(
-                info.schema_id, self.offset, length, self.offset + length, self.crc
-            )
+            start = self.offset
+            self.index = Index(info.schema_id, start, length, start + length, self.crc)
 
     def _version(self, entries: dict[str, str]) -> None:
         """Take format_version and schema_id from a channel's or the file's metadata."""
-        version = int(entries.get("format_version", "0"))
-        if version > FORMAT_VERSION:
-            what = f"has format version {version}: read it with a newer kproxy"
+        version = int(entries.get("format_version", FORMAT_VERSION))
+        if version != FORMAT_VERSION:
+            advice = (
+                "read it with a newer kproxy" if version > FORMAT_VERSION else "record it again"
+            )
+            what = f"has format version {version}, this kproxy reads {FORMAT_VERSION}: {advice}"
             raise self.error(self.offset, what)
         self.info.schema_id = entries.get("schema_id", self.info.schema_id)
         if not self.info.native:  # there, the version marks the end of the head
@@ -366,7 +390,7 @@ class Scan:
 
     # ------------------------------------------------------------ chunks
 
-    def _chunk(self, length: int, skip: bool) -> Chunk | None:
+    def _chunk(self, length: int, skip: Callable[[int], bool] | None) -> Chunk | None:
         """Read a chunk, or pass over it; None if it is damaged and left out."""
         what = "a chunk"
         if self._native and not self.info.format_version:
@@ -390,9 +414,8 @@ class Scan:
         end = self.file.tell() + data_bytes + beyond
         compression = name[:-8].decode("ascii", "replace")
         records = None
-        if skip:
-            self.file.seek(end)
-            self._crc_known, self.contents = False, None
+        if skip is not None and skip(size):
+            self._crc_known, self.index = False, None
         else:
             self.crc = crc32(name, crc32(fixed, self.crc))
             data = self._read(data_bytes, what)
@@ -403,12 +426,12 @@ class Scan:
                     raise
                 self.damaged(error)
                 self.file.seek(end)
-                self._crc_known, self.contents = False, None
+                self._crc_known, self.index = False, None
                 return None
             self._pass(beyond, what)
         return Chunk(self.offset, end, start_ns, end_ns, compression, data_bytes, size, records)
 
-    def _records(self, compression: str, data: bytes, size: int, crc: int) -> bytes:
+    def _records(self, compression: str, data: bytes, size: int, crc: int) -> bytes | bytearray:
         """Decompress a chunk's records and check their CRC."""
         try:
             records = decompress(compression, data, size)
@@ -425,8 +448,8 @@ class Scan:
         """Check everything from the DataEnd record on."""
         if self._native and not self.info.format_version:
             raise self.damage(self.offset, "its head is not complete")
-        if self.contents is not None:
-            self._native_end(length, self.contents.ending())
+        if self.index is not None:
+            self._native_end(length, self.index.ending())
         else:
             self._foreign_end(length)
 

@@ -1,57 +1,81 @@
 """Writes one recording file.
 
-    write(entries) ─▶ pack into chunks ─▶ compress or not ─┬─ little: one pwritev ──▶ the OS
-                        data chunk, header chunk,          └─ much: past its cache ─▶ the disk
-                        data chunk, header chunk …
+    append(batches) ─▶ tables ─▶ chunks ─▶ compress or not ─┬─ little: one pwritev ──▶ the OS
+                                  of frames, of exchanges   └─ much: past its cache ─▶ the disk
 
-Invariants: after `write` returned, all of its entries are with the operating system (they survive
-the death of the process); after it raised, none of them is in the file and the next `write` goes
+Invariants: after `append` returned, all of its batches are with the operating system (they survive
+the death of the process); after it raised, none of them is in the file and the next `append` goes
 on where the file was whole: every byte is written at an offset that the writer keeps itself.
 
-Small frames are joined; the pieces of big ones are copied once at most (`direct`).
+Small pieces of frames are joined; those of big ones are copied once at most (`direct`).
 
-Compression is decided per chunk: it is stored if at least half of its bytes are in frames of 16 KiB
-and more (batches, mostly compressed by their producer), else compressed with zstd level 1. So at
-most as many bytes as are worth it are compressed in vain. The other way, a chunk per run of small
-or big frames, was measured (`tests/benchmarks/recording.py`): it costs 30 to 40 % more CPU where
-big frames prevail and saves at most 11 % of the bytes there.
+Compression is decided per chunk: frames are stored if at least half of their bytes are in frames of
+16 KiB and more (batches, mostly compressed by their producer), else compressed with zstd level 1.
+So at most as many bytes as are worth it are compressed in vain. The other way, a chunk per run of
+small or big frames, was measured (`tests/benchmarks/recording.py`): it costs 30 to 40 % more CPU
+where big frames prevail and saves at most 11 % of the bytes there. A batch that is small is one
+chunk, and compressed harder: most of it are metadata of tables, which are alike.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import attrs
 from zlib_ng.zlib_ng import crc32, crc32_combine
 
 from kproxy.exchange.entries import Entry, coalesced
-from kproxy.recording.compression import compressor
+from kproxy.recording.arrow import Buffer
+from kproxy.recording.batch import Batch
+from kproxy.recording.builder import BatchBuilder
+from kproxy.recording.compression import compress
 from kproxy.recording.direct import Direct
-from kproxy.recording.files import Buffer, lock, uncache, write_all
-from kproxy.recording.format import (
+from kproxy.recording.ending import ChunkInfo, Index
+from kproxy.recording.files import lock, uncache, write_all
+from kproxy.recording.layout import (
+    LIBRARY_PREFIX,
+    NOTES,
+    PROFILE,
+    SMALL_BATCH_BYTES,
+    Channel,
+    channel_records,
+    metadata_entries,
+    note_record,
+    schema_records,
+)
+from kproxy.recording.mcap import (
     CHUNK,
     CHUNK_HEADS,
     HEADER,
-    HEADERS,
-    LIBRARY_PREFIX,
     MAGIC,
     METADATA,
-    PROFILE,
     RECORD,
-    channel_records,
-    metadata_entries,
+    message_head,
     record,
-    schema_records,
     string,
     string_map,
 )
-from kproxy.recording.pack import Packed, header_chunk, packed_chunks
-from kproxy.recording.summary import ChunkInfo, Contents
+from kproxy.recording.tables import exchanges_message, frames_message
 
 _BUFFERS_MAX = 1024  # of one pwritev: IOV_MAX on Linux and macOS
 _PENDING_BYTES_MAX = 4 * 1024 * 1024
 _UNCACHE_BYTES = 8 * 1024 * 1024  # how much of a file is written between two calls of uncache
+
+
+@attrs.define(eq=False)
+class _Records:
+    """The records of one chunk."""
+
+    parts: list[Buffer]
+    size: int
+    start_ns: int
+    end_ns: int
+    messages: list[int]
+    """How many on each channel."""
+    stored: bool = False
+    """Whether more than half of it is not worth compressing."""
 
 
 class Writer:
@@ -80,9 +104,9 @@ class Writer:
         compression: str = "adaptive",
         metadata: dict[str, str] | None = None,
     ):
-        head, contents = _head(schema_id, start_ns, library_version, metadata or {})
-        self._start(Path(path), contents, compression)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        head, index = _head(schema_id, start_ns, library_version, metadata or {})
+        self._start(Path(path), index, compression)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._direct = Direct(self._fd)
         lock(self._fd)
         try:
@@ -93,32 +117,30 @@ class Writer:
             raise
 
     @classmethod
-    def resume(cls, path: Path, fd: int, contents: Contents) -> Writer:
-        """Return a writer that goes on behind `contents` of a file; takes over `fd`."""
+    def resume(cls, path: Path, fd: int, index: Index) -> Writer:
+        """Return a writer that goes on behind what `index` knows of a file; takes over `fd`."""
         writer = cls.__new__(cls)
-        writer._start(path, contents, "none")
+        writer._start(path, index, "none")
         writer._fd = fd
         writer._direct = Direct(fd)
-        os.ftruncate(fd, contents.size)
+        os.ftruncate(fd, index.size)
         return writer
 
-    def _start(self, path: Path, contents: Contents, compression: str) -> None:
+    def _start(self, path: Path, index: Index, compression: str) -> None:
         self.path = path
-        self._contents = contents
+        self._index = index
+        self._builder: BatchBuilder | None = None
         self._closed = False
-        self._uncached_bytes = contents.size
+        self._uncached_bytes = index.size
         self._untidy = False  # whether a failed write left something behind the last good chunk
-        if compression == "adaptive":
-            self._compress = compressor()
-        elif compression == "none":
-            self._compress = None
-        else:
+        if compression not in ("adaptive", "none"):
             raise ValueError(f'compression is "adaptive" or "none", not {compression!r}')
+        self._compresses = compression == "adaptive"
 
     @property
     def bytes_written(self) -> int:
         """The size of the file so far."""
-        return self._contents.size
+        return self._index.size
 
     @property
     def deleted(self) -> bool:
@@ -131,47 +153,53 @@ class Writer:
         except OSError:
             return True
 
-    def write(self, entries: Sequence[Entry]) -> None:
-        """Append entries, in whole chunks.
+    def write(self, entries: Iterable[Entry]) -> None:
+        """Append entries, as batches that the writer makes of them; `append` takes ready ones.
+
+        Raises: OSError, when the file cannot take them (disk full …): then none of them is in it.
+        """
+        if self._builder is None:
+            self._builder = BatchBuilder()
+        self._builder.add(entries)
+        self.append(self._builder.take())
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """Append batches.
 
         Raises: OSError, when the file cannot take them (disk full …): then none of them is in it.
         """
         if self._closed:
             raise ValueError(f"{self.path} is closed")
-        contents = self._contents
-        start = at = contents.size
-        crc = contents.crc
-        frames, tables, connections, events = contents.messages
+        self._append(records for batch in batches for records in _chunks(batch))
+
+    def append_exchanges(self, batch: Batch) -> None:
+        """Append only the exchanges of a batch, and its notes: the file ends behind the frames.
+
+        Raises: OSError.
+        """
+        *_, exchanges = _chunks(batch, small=False)
+        self._append([exchanges])
+
+    def _append(self, chunks: Iterable[_Records]) -> None:
+        index = self._index
+        start = at = index.size
+        crc = index.crc
         buffers: list[Buffer] = []
         done: list[tuple[ChunkInfo, int]] = []
-        for packed in packed_chunks(iter(entries), frames + connections + events):
-            table = header_chunk(packed, tables + len(done) // 2)
-            for chunk in (packed, table):
-                info, crc = self._chunk(chunk, at, crc, buffers)
-                at += info.length
-                done.append((info, crc))
+        for records in chunks:
+            info, crc = self._chunk(records, at, crc, buffers)
+            at += info.length
+            done.append((info, crc))
             if at - start >= _PENDING_BYTES_MAX:  # a long backlog need not be held twice
                 self._put(buffers, start)
                 start = at
                 buffers.clear()
         self._put(buffers, start)
         for info, crc in done:
-            contents.add(info, crc)
-        if contents.size - self._uncached_bytes >= _UNCACHE_BYTES:
-            self._uncached_bytes = contents.size
+            index.add(info, crc)
+        if index.size - self._uncached_bytes >= _UNCACHE_BYTES:
+            self._uncached_bytes = index.size
             uncache(self._fd)
-
-    def write_table(self, rows: list[bytes], time_ns: int) -> None:
-        """Append only the header chunk of a data chunk that lacks it (when resuming a file).
-
-        Raises: OSError.
-        """
-        buffers: list[Buffer] = []
-        contents = self._contents
-        table = header_chunk(Packed(rows=rows, end_ns=time_ns), contents.messages[HEADERS - 1])
-        info, crc = self._chunk(table, contents.size, contents.crc, buffers)
-        self._put(buffers, contents.size)
-        contents.add(info, crc)
 
     def close(self) -> None:
         """Write the summary and close the file. Closing twice does nothing.
@@ -181,10 +209,13 @@ class Writer:
         """
         if self._closed:
             return
-        self._closed = True
         try:
-            self._put([self._contents.ending()], self._contents.size)
+            if self._builder is not None:  # nothing more will come of what is pending
+                self._builder.finish()
+                self.append(self._builder.take())
+            self._put([self._index.ending()], self._index.size)
         finally:
+            self._closed = True
             os.close(self._fd)
 
     def abandon(self) -> None:
@@ -194,27 +225,27 @@ class Writer:
             os.close(self._fd)
 
     def _chunk(
-        self, packed: Packed, at: int, crc: int, buffers: list[Buffer]
+        self, records: _Records, at: int, crc: int, buffers: list[Buffer]
     ) -> tuple[ChunkInfo, int]:
         """Append a chunk's buffers; return its index entry, and the file's CRC including it."""
-        parts = coalesced(packed.parts) if packed.stored_bytes else [b"".join(packed.parts)]
+        parts = coalesced(records.parts) if records.stored else [b"".join(records.parts)]
         records_crc = 0
         for part in parts:
             records_crc = crc32(part, records_crc)
         compression, stored_crc = "", records_crc
-        compressed_bytes = packed.size
-        if self._compress and packed.compressible:
-            compressed = self._compress(parts[0] if len(parts) == 1 else b"".join(parts))
-            if len(compressed) < packed.size:
+        compressed_bytes = records.size
+        if self._compresses and not records.stored:
+            compressed = compress(parts[0])
+            if len(compressed) < records.size:
                 compression, parts, compressed_bytes = "zstd", [compressed], len(compressed)
                 stored_crc = crc32(compressed)
         layout = CHUNK_HEADS[compression]
         head = layout.pack(
             CHUNK,
             layout.size - RECORD.size + compressed_bytes,
-            packed.start_ns,
-            packed.end_ns,
-            packed.size,
+            records.start_ns,
+            records.end_ns,
+            records.size,
             records_crc,
             len(compression),
             *([compression.encode()] if compression else []),
@@ -224,14 +255,14 @@ class Writer:
         buffers += parts
         crc = crc32_combine(crc32(head, crc), stored_crc, compressed_bytes)
         info = ChunkInfo(
-            packed.start_ns,
-            packed.end_ns,
+            records.start_ns,
+            records.end_ns,
             at,
             len(head) + compressed_bytes,
             compression,
             compressed_bytes,
-            packed.size,
-            packed.messages,
+            records.size,
+            tuple(records.messages),
         )
         return info, crc
 
@@ -241,7 +272,7 @@ class Writer:
         Raises: OSError.
         """
         if self._untidy:
-            os.ftruncate(self._fd, self._contents.size)
+            os.ftruncate(self._fd, self._index.size)
             self._untidy = False
         try:
             buffers, at = self._direct.write(buffers, at)
@@ -254,16 +285,46 @@ class Writer:
                 at += size
         except OSError:
             try:
-                os.ftruncate(self._fd, self._contents.size)
+                os.ftruncate(self._fd, self._index.size)
             except OSError:
                 self._untidy = True
             raise
 
 
+def _chunks(batch: Batch, small: bool = True) -> Iterator[_Records]:
+    """Yield the chunks of a batch: of frames, and of exchanges and notes; a small one is one."""
+    sequence = batch.number & 0xFFFFFFFF
+    tables: list[_Records] = []
+    for channel, (parts, size) in (
+        (Channel.FRAMES, frames_message(batch)),
+        (Channel.EXCHANGES, exchanges_message(batch)),
+    ):
+        head = message_head(channel, sequence, batch.end_ns, batch.start_ns, size)
+        counts = [int(each is channel) for each in Channel]
+        size += len(head)
+        tables.append(_Records([head, *parts], size, batch.end_ns, batch.end_ns, counts))
+    frames, exchanges = tables
+    for note in batch.notes:
+        record = note_record(note, sequence)
+        exchanges.parts.append(record)
+        exchanges.size += len(record)
+        exchanges.start_ns = min(exchanges.start_ns, note.time_ns)
+        exchanges.messages[NOTES[note.channel] - 1] += 1
+    if small and frames.size + exchanges.size < SMALL_BATCH_BYTES:
+        parts, counts = frames.parts + exchanges.parts, exchanges.messages
+        counts[0] += 1
+        size = frames.size + exchanges.size
+        yield _Records(parts, size, exchanges.start_ns, exchanges.end_ns, counts)
+        return
+    frames.stored = batch.stored_bytes * 2 >= frames.size
+    yield frames
+    yield exchanges
+
+
 def _head(
     schema_id: str, start_ns: int, library_version: str, metadata: dict[str, str]
-) -> tuple[bytes, Contents]:
-    """Return a file's bytes up to the first chunk, and the contents of such a file."""
+) -> tuple[bytes, Index]:
+    """Return a file's bytes up to the first chunk, and the index of such a file."""
     library = LIBRARY_PREFIX + library_version
     before = b"".join(
         (
@@ -277,4 +338,4 @@ def _head(
     own = record(METADATA, string(PROFILE) + string_map(entries))
     head = (before + own)[:-8]
     head += f"{crc32(head):08x}".encode()
-    return head, Contents(schema_id, len(before), len(own), len(head), crc32(head))
+    return head, Index(schema_id, len(before), len(own), len(head), crc32(head))

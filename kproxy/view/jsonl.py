@@ -27,7 +27,8 @@ import attrs
 
 from kproxy import protocol
 from kproxy.exchange.endings import ConnectionEnd
-from kproxy.exchange.exchange import SASL_TOKEN, Exchange
+from kproxy.exchange.entries import SASL_TOKEN
+from kproxy.exchange.exchange import Exchange
 from kproxy.protocol import ProtocolError, records, schema
 from kproxy.protocol.compression import Allowance
 

@@ -24,7 +24,8 @@ import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import Frame, Note
-from kproxy.exchange.exchange import Exchange, Pairing
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.pairing import Pairing
 from kproxy.protocol import api_key
 from kproxy.view.lines import Folding, terminal_width, wants_colour
 from kproxy.view.output import FINISH_SECONDS, Output

@@ -20,8 +20,9 @@ from typing import Any, cast
 import attrs
 
 from kproxy.exchange import secrets
-from kproxy.exchange.entries import Note, Side
-from kproxy.exchange.exchange import SASL_TOKEN, Exchange, Pairing
+from kproxy.exchange.entries import SASL_TOKEN, Note, Side
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.pairing import Pairing
 from kproxy.protocol import ProtocolError, records
 from kproxy.protocol.compression import Allowance
 from kproxy.protocol.record_batch import Batch, Record, read_records

@@ -14,10 +14,10 @@ import attrs
 
 from kproxy.exchange.endings import ConnectionEnd, connection_end
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Frame, Note
-from kproxy.exchange.exchange import Exchange, Pairing
+from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
-from kproxy.recording import reader
-from kproxy.recording.format import RecordingError
+from kproxy.exchange.pairing import Pairing
+from kproxy.recording import RecordingError, read
 
 _CLOSED = (CONNECTIONS, "closed")
 
@@ -52,22 +52,24 @@ class Stream:
         Raises:
             RecordingError: a path is not there, not a recording, or damaged.
         """
-        wanted = None if self.wanted is None else reader.starting(self.wanted, self.paths)
-        for each in paired(self._entries()):
-            if wanted is None or (isinstance(each, Exchange) and wanted.matches(each)):
-                yield each
+        ends: list[ConnectionEnd] = []
 
-    def _entries(self) -> Iterator[Frame | Note]:
+        def told(note: Note) -> None:
+            event = str(note.body.get("event"))
+            if self.wanted is None and (note.channel, event) == _CLOSED:
+                ends.append(connection_end(note))
+            elif note.channel == EVENTS and event in _NOTICES:
+                self.notices.append(_NOTICES[event].format_map(_Given(note.body)))
+
         try:
-            for entry in reader.entries(self.paths):
-                if type(entry) is Note and entry.channel == EVENTS:
-                    notice = _NOTICES.get(str(entry.body.get("event")))
-                    if notice is not None:
-                        self.notices.append(notice.format_map(_Given(entry.body)))
-                yield entry
+            for exchange in read(self.paths, self.wanted, told):
+                yield from ends
+                ends.clear()
+                yield exchange
         except OSError as error:
             where = error.filename or ", ".join(map(str, self.paths))
             raise RecordingError(where, None, f"cannot be read: {error.strerror}") from None
+        yield from ends
 
 
 def paired(

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.entries import Frame, Note
-from kproxy.exchange.exchange import pair
+from kproxy.exchange.pairing import pair
 from kproxy.protocol import ProtocolError, api_name, decode_response
 from kproxy.proxy.actions import Address
 

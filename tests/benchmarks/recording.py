@@ -25,8 +25,9 @@ from pathlib import Path
 
 import mcap.writer
 
-from kproxy.exchange.entries import Frame, Side
-from kproxy.recording import Writer, entries, rows, verify
+from kproxy.exchange.entries import ChunkTimes, Frame, Run, Side
+from kproxy.exchange.pairing import pair
+from kproxy.recording import RecordingFile, Writer, entries, read, verify
 
 START_NS = 1_790_000_000_000_000_000
 MIB = 1 << 20
@@ -109,7 +110,7 @@ def plain(path: Path, made: Iterable[list[Frame]]) -> float:
                         pack(
                             len(data), zlib.crc32(data), f.received_ns, f.request_received_ns,
                             f.number, 0, 0, 0, f.frame_bytes, f.request_bytes, f.connection,
-                            f.correlation_id, f.api_key, f.api_version, f.error_code, f.fault_id,
+                            f.correlation_id, f.api_key, f.api_version, f.error_code, 0,
                             f.flags, f.side, 0,
                         )
                     )  # fmt: skip
@@ -240,24 +241,88 @@ def runs(made: Iterable[list[Frame]]) -> Iterator[list[Frame]]:
         yield batch[-1:]
 
 
+def pipelined(count: int, depth: int) -> Iterator[list[Run]]:
+    """Exchanges of 60 and 200 bytes, so many in flight, in batches of what 50 ms give."""
+    payload = text(200, random.Random(4))
+    now = START_NS
+    for first in range(1, count, 500):
+        made: list[Run] = []
+        for start in range(first, first + 500, depth):
+            numbers = range(start, start + depth)
+            sent, back = ChunkTimes(now, now + 20_000), ChunkTimes(now + 300_000, now + 310_000)
+            requests = [(n, 12, 4, n, 60, 0, sent, None) for n in numbers]
+            asked = b"".join(struct.pack(">ihhi48s", 56, 12, 4, n, b"\0\3app") for n in numbers)
+            answered = b"".join(struct.pack(">ii192s", 196, n, payload) for n in numbers)
+            made.append(Run(Side.CLIENT, 3, sent, asked, 0, requests, [60] * depth))
+            made.append(Run(Side.BROKER, 3, back, answered, 0, requests, [200] * depth))
+            now += 350_000
+        yield made
+
+
+def in_runs(rounds: int, folder: Path) -> None:
+    """Small frames that come together in chunks, as they do through the proxy."""
+    for depth in (1, 10, 50):
+        best_seconds, size = 1e9, 0
+        for _ in range(rounds):
+            path = folder / "runs.mcap"
+            best_seconds = min(best_seconds, kproxy(path, pipelined(10_000, depth), "adaptive"))
+            size = path.stat().st_size
+            path.unlink()
+        figures = f"{best_seconds / 20_000 * 1e6:10.2f} µs/frame {size / 20_000:8.1f} bytes/frame"
+        print(f"  {depth} in flight: {figures}")
+
+
 def reading(rounds: int, folder: Path) -> None:
-    """Reading back: entries, rows, everything checked."""
-    chance = random.Random(4)
-    made = list(batches(36_000, 900, [[text(200, chance)] for _ in range(900)]))
-    print("\nreading 200-byte frames                         µs/frame")
-    for compression in ("none", "adaptive"):
-        path = folder / "read.mcap"
-        path.unlink(missing_ok=True)
-        kproxy(path, made, compression)
-        for name, read in (("entries", entries), ("rows", rows), ("verify", verify)):
-            seconds = 1e9
-            for _ in range(rounds):
-                before = time.process_time()
-                for _ in read(path) or ():
-                    pass
-                seconds = min(seconds, time.process_time() - before)
-            print(f"  {name + ', ' + compression:40}{seconds / 36_000 * 1e6:10.3f}")
-        path.unlink()
+    """Reading back a million exchanges, in seconds; "frames, paired" is how it was before."""
+    path, count = folder / "read.mcap", 100_000
+    kproxy(path, pipelined(count, 10), "adaptive")
+    print(f"\nreading {count} exchanges, ten in flight     s for a million")
+    ways = {
+        "columns with pyarrow": columns_with_pyarrow,
+        "columns": columns,
+        "read, without bodies": lambda path: sum(1 for each in read(path) if each.broker_ms),
+        "read, with both frames": lambda path: sum(
+            len(each.request_frame) + len(each.response_frame) for each in read(path)
+        ),
+        "frames, paired": lambda path: sum(1 for _ in pair(entries(path))),
+        "verify": verify,
+    }
+    for name, way in ways.items():
+        seconds = 1e9
+        for _ in range(rounds):
+            before = time.process_time()
+            way(path)
+            seconds = min(seconds, time.process_time() - before)
+        print(f"  {name:40}{seconds * 1e6 / count:10.3f}")
+
+
+def columns(path: Path) -> int:
+    """The columns of the exchanges, each as one."""
+    total = 0
+    with RecordingFile(path) as file:
+        for batch in file.batches():
+            table = file.exchanges(batch)
+            if table is not None:
+                times = zip(
+                    table.column("request_sent_ns").tolist(),
+                    table.column("response_received_ns").tolist(),
+                    strict=True,
+                )
+                total += sum(received - sent for sent, received in times)
+    return total
+
+
+def columns_with_pyarrow(path: Path) -> int:
+    """The same with pyarrow."""
+    import pyarrow
+    from pyarrow import compute, ipc
+
+    with RecordingFile(path) as file:
+        schema, *messages = map(pyarrow.py_buffer, file.arrow_stream("exchanges"))
+    schema = ipc.read_schema(schema)
+    table = pyarrow.Table.from_batches(ipc.read_record_batch(each, schema) for each in messages)
+    waited = compute.subtract(table["response_received_ns"], table["request_sent_ns"])
+    return compute.sum(waited).as_py()
 
 
 def main() -> None:
@@ -267,7 +332,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        for measure in (small, big, mix, reading):
+        for measure in (small, in_runs, big, mix, reading):
             measure(options.rounds, Path(folder))
 
 

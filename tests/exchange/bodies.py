@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kproxy.exchange.exchange import Exchange, pair
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.pairing import pair
 from kproxy.exchange.words import text_of
 from kproxy.protocol import messages
 from tests.exchange.making import request, response

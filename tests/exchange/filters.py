@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from kproxy import recording
 from kproxy.exchange.entries import FAULTED, INJECTED, NO_RESPONSE, REDACTED, TRUNCATED
-from kproxy.exchange.exchange import Exchange, pair
+from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import keys, values
 from kproxy.exchange.filter.parse import Filter
 from kproxy.exchange.filter.terms import Group, Is, Not, Term, grouped
+from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
 from tests.exchange.making import answer, opened, request, response, token
 

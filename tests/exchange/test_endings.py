@@ -9,7 +9,7 @@ import pytest
 from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd, Unanswered, connection_end, integer
 from kproxy.exchange.entries import CONNECTIONS, Note, Side
-from kproxy.exchange.exchange import pair
+from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
 from tests.exchange.making import MS, START_NS, request, response, unanswered
 

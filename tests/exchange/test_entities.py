@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.exchange import entities, notes
 from kproxy.exchange.entities import TopicNames, TopicPartition
-from kproxy.exchange.exchange import Pairing, pair
+from kproxy.exchange.pairing import Pairing, pair
 from kproxy.protocol import codec, messages, schema
 from kproxy.protocol.plain import parse_uuid, uuid_text
 from kproxy.protocol.select import select

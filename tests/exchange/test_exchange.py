@@ -27,7 +27,7 @@ from kproxy.exchange.entries import (
     Note,
     Side,
 )
-from kproxy.exchange.exchange import Pairing, pair
+from kproxy.exchange.pairing import Pairing, pair
 from kproxy.protocol import messages
 from tests.exchange.making import (
     MS,
@@ -460,4 +460,4 @@ def test_any_traffic_gives_every_exchange_once(seed, count):
 
 def test_flags_of_pieces_do_not_show():
     (exchange,) = pair(fragments(heartbeat(), [9]))
-    assert not exchange._row.flags & (FRAGMENT | MORE)
+    assert not exchange.row.request_flags & (FRAGMENT | MORE)

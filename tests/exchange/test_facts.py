@@ -6,7 +6,7 @@ import pytest
 
 from kproxy.exchange import facts
 from kproxy.exchange.entries import REWRITTEN
-from kproxy.exchange.exchange import pair
+from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages, schema
 from tests.exchange.making import answer, fragments, request, response
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kproxy import protocol
 from kproxy.exchange.entries import NO_RESPONSE
-from kproxy.exchange.exchange import pair
+from kproxy.exchange.pairing import pair
 from kproxy.exchange.words import bodies as text_module
 from kproxy.exchange.words import text_of
 from kproxy.protocol import messages, schema

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.exchange.exchange import pair
+from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
 from tests.exchange.bodies import fetch_request, fetch_response
 from tests.exchange.making import MS, START_NS, request, response

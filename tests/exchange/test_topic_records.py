@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from kproxy.exchange.exchange import pair
+from kproxy.exchange.pairing import pair
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.protocol import messages, records
 from kproxy.protocol.record_batch import Record

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.exchange.exchange import pair
+from kproxy.exchange.pairing import pair
 from kproxy.exchange.words import text_of
 from kproxy.protocol import messages
 from tests.exchange.bodies import ORDERS, exchange, words

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from kproxy.exchange.entries import Frame
-from kproxy.recording.format import RecordingError
+from kproxy.recording import RecordingError
 from kproxy.recording.reader import entries
 from kproxy.recording.recover import recover
 from tests.fuzz.mutate import mutated

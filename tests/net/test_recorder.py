@@ -6,6 +6,7 @@ import trio
 
 from kproxy.exchange.entries import CONNECTIONS, Frame, Note, Side
 from kproxy.net.recorder import Recorder
+from kproxy.recording.batch import RUN
 
 
 def frame(number: int, size: int = 100) -> Frame:
@@ -20,11 +21,12 @@ class Disk:
         self.noted: list[dict] = []
         self.error: OSError | None = None
 
-    def write(self, entries) -> None:
+    def append(self, batches) -> None:
         if self.error:
             raise self.error
-        self.written += [entry.number for entry in entries if isinstance(entry, Frame)]
-        self.noted += [entry.body for entry in entries if isinstance(entry, Note)]
+        for batch in batches:
+            self.written += [row[2] for row in RUN.iter_unpack(batch.runs)]
+            self.noted += [note.body for note in batch.notes]
 
 
 async def running(recorder: Recorder, nursery: trio.Nursery) -> None:
@@ -111,10 +113,10 @@ async def test_gaps_are_counted_one_by_one_and_the_last_at_the_end() -> None:
 
 def test_what_is_lost_at_the_very_end_is_noted_if_there_is_room_for_that() -> None:
     class Tight(Disk):
-        def write(self, entries) -> None:
-            if any(isinstance(entry, Frame) for entry in entries):
+        def append(self, batches) -> None:
+            if any(batch.frames for batch in batches):
                 raise OSError(28, "No space left on device")
-            super().write(entries)
+            super().append(batches)
 
     disk = Tight()
     recorder = Recorder(disk, lambda _: None)
@@ -151,7 +153,7 @@ def test_connections_are_known_after_a_disk_that_hung() -> None:
     assert recorder.frames_lost == 1
     recorder.finish()
     assert disk.written == [1]
-    assert [body["event"] for body in disk.noted] == ["lost", "opened"]
+    assert [body["event"] for body in disk.noted] == ["opened", "lost"]
 
 
 def test_notes_are_bounded_too() -> None:

@@ -6,6 +6,7 @@ After each batch that the writer says it has written, its last number goes to st
 from __future__ import annotations
 
 import random
+import struct
 import sys
 from collections.abc import Iterator
 
@@ -13,6 +14,11 @@ from kproxy.exchange.entries import ChunkTimes, Frame, Run, Side, frame_count
 from kproxy.recording import Writer
 
 START_NS = 1_790_000_000_000_000_000
+
+
+def request(number: int, size: int) -> bytes:
+    """A request of so many bytes."""
+    return struct.pack(">ihhi", size - 4, 0, 11, number) + bytes([number % 251]) * (size - 12)
 
 
 def batches(seed: int) -> Iterator[list[Frame | Run]]:
@@ -26,14 +32,14 @@ def batches(seed: int) -> Iterator[list[Frame | Run]]:
         number += count
         if chance.random() < 0.5:
             sizes = [chance.choice((30, 200, 3000)) for _ in numbers]
-            data = b"".join(bytes([n % 251]) * size for n, size in zip(numbers, sizes, strict=True))
+            data = b"".join(request(n, size) for n, size in zip(numbers, sizes, strict=True))
             times = ChunkTimes(received_ns)
             requests = [(n, 0, 11, n, 0, 0, times, None) for n in numbers]
             yield [Run(Side.CLIENT, 1, times, data, 0, requests, sizes)]
         else:
             sizes = [chance.choice((30, 200, 3000, 60_000)) for _ in numbers]
             yield [
-                Frame(Side.CLIENT, 1, n, 0, 11, n, received_ns, [bytes([n % 251]) * size], size)
+                Frame(Side.CLIENT, 1, n, 0, 11, n, received_ns, [request(n, size)], size)
                 for n, size in zip(numbers, sizes, strict=True)
             ]
 

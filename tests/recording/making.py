@@ -15,6 +15,8 @@ import hypothesis
 import mcap.reader
 import mcap.records
 import mcap.writer
+import pyarrow
+import pyarrow.ipc
 from hypothesis import strategies as st
 from mcap.stream_reader import StreamReader
 
@@ -29,7 +31,7 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.recording import RecordingError, Writer, entries
-from kproxy.recording.format import CHUNK, MESSAGE, record, string
+from kproxy.recording.mcap import CHUNK, MESSAGE, record, string
 
 START_NS = 1_790_000_000_000_000_000
 SETTINGS = {"start_ns": START_NS, "schema_id": "5eed5eed", "library_version": "0.1.0"}
@@ -55,7 +57,7 @@ def response(number: int, data: bytes, **more: Any) -> Frame:
     asked_ns = START_NS + number * 1_000_000
     frame = Frame(
         Side.BROKER, 3, number, 0, 11, number - 5, asked_ns + 400_000, [data], len(data), 0,
-        asked_ns + 450_000, asked_ns, asked_ns + 30_000, 200, 0, 0,
+        asked_ns + 450_000, asked_ns, asked_ns + 30_000, 200,
     )  # fmt: skip
     return attrs.evolve(frame, **more)
 
@@ -79,9 +81,7 @@ def conversation() -> list[list[Frame | Note]]:
             request(2, b"x" * 90),
         ],
         [
-            event(
-                "rewritten", START_NS + 1_400_000, number=1, side="broker", splices=[[4, 1, "dw=="]]
-            ),
+            event("topic_id", START_NS + 1_400_000, topic_id="x", topic="orders"),
             response(1, b"\0\0\0\2ok", flags=REWRITTEN, splices=((4, 1, b"w"),)),
             event("custom", START_NS + 1, number=1),
         ],
@@ -103,22 +103,17 @@ def write(path: Path, batches: Iterable[Sequence[Frame | Note]], **settings: Any
     return path
 
 
+OF_ROWS = ("request_received_ns", "request_sent_ns", "request_bytes", "error_code", "fault_ids")
+"""What a frame has of its exchange's row when it is read."""
+
+
 def plain(entry: Frame | Note) -> tuple[Any, ...]:
-    """An entry as a value that compares: the data joined, times as the format keeps them."""
+    """An entry as a value that compares: the data joined, without what the exchange's row says."""
     if isinstance(entry, Note):
         return (entry.channel, entry.time_ns, entry.body)
-    frame = attrs.evolve(
-        entry,
-        pieces=[],
-        sent_ns=_kept(entry.received_ns, entry.sent_ns),
-        request_sent_ns=_kept(entry.request_received_ns, entry.request_sent_ns),
-    )
-    return (*attrs.astuple(frame), entry.data)
-
-
-def _kept(received_ns: int, sent_ns: int) -> int:
-    """When a frame was sent, as a delay in whole µs keeps it."""
-    return received_ns + (sent_ns - received_ns) // 1000 * 1000 if sent_ns else 0
+    frame = attrs.evolve(entry, pieces=[], splices=tuple(entry.splices))
+    compared = attrs.asdict(frame, filter=lambda field, _: field.name not in OF_ROWS, recurse=False)
+    return (*compared.values(), entry.data)
 
 
 def plains(values: Iterable[Frame | Note]) -> list[tuple[Any, ...]]:
@@ -152,27 +147,24 @@ def _frames() -> st.SearchStrategy[Frame]:
         side: Side,
         flags: int,
     ) -> Frame:
-        size, request_bytes, number, connection, correlation, key, version, error, fault = numbers
-        received, sent, asked, asked_sent = times
+        size, number, connection, correlation, key, version = numbers
+        received, sent = times
+        sent_ns = received + sent if sent else 0
         return Frame(
             side, connection, number, key, version, correlation, received, list(pieces),
-            size, flags, received + sent if sent else 0,
-            asked, asked + asked_sent if asked_sent else 0,
-            request_bytes, error, fault,
+            size, flags, sent_ns,
         )  # fmt: skip
 
-    u32 = st.integers(0, 2**32 - 1)
     i16 = st.integers(-(2**15), 2**15 - 1)
-    u16 = st.integers(0, 2**16 - 1)
     i32 = st.integers(-(2**31), 2**31 - 1)
     time = st.integers(1, 2**62)
     delay = st.one_of(st.just(0), st.integers(1, 4_000_000_000_000))
-    numbers = st.tuples(u32, u32, st.integers(0, 2**64 - 1), u32, i32, i16, i16, i16, u16)
+    size = st.integers(0, 2**31 + 3)
+    number = st.integers(0, 2**63 - 1)
+    numbers = st.tuples(size, number, st.integers(0, 2**31 - 1), i32, i16, i16)
     pieces = st.lists(st.one_of(st.binary(max_size=300), st.just(b"j" * 20_000)), max_size=3)
     flags = st.integers(0, 2047).map(lambda flags: flags & ~(FRAGMENT | MORE))
-    return st.builds(
-        make, numbers, st.tuples(time, delay, time, delay), pieces, st.sampled_from(Side), flags
-    )
+    return st.builds(make, numbers, st.tuples(time, delay), pieces, st.sampled_from(Side), flags)
 
 
 def _notes() -> st.SearchStrategy[Note]:
@@ -209,6 +201,21 @@ def oracle_messages(path: Path, topic: str) -> list[bytes]:
         return [message.data for _, _, message in messages]
 
 
+def arrow_table(path: Path, topic: str) -> pyarrow.Table:
+    """The table of a topic: its schema and its messages, as a stream that pyarrow reads."""
+    with path.open("rb") as file:
+        reader = mcap.reader.SeekingReader(file, validate_crcs=True)
+        (schema,) = [
+            reader.get_summary().schemas[channel.schema_id].data
+            for channel in reader.get_summary().channels.values()
+            if channel.topic == topic
+        ]
+    stream = b"".join([schema, *oracle_messages(path, topic)])
+    table = pyarrow.ipc.open_stream(stream).read_all()
+    table.validate(full=True)
+    return table
+
+
 def oracle_accepts(data: bytes) -> bool:
     """Whether the mcap package reads these bytes as a file, reading front to back."""
     try:
@@ -238,7 +245,11 @@ def rewrite(source: Path, target: Path, *, metadata: bool = True, **options: Any
                 )
             if isinstance(record, mcap.records.Message):
                 writer.add_message(
-                    channels[record.channel_id], record.log_time, record.data, record.publish_time
+                    channels[record.channel_id],
+                    record.log_time,
+                    record.data,
+                    record.publish_time,
+                    record.sequence,
                 )
         writer.finish()
     return target
@@ -278,12 +289,19 @@ def portable(entry: Frame | Note) -> dict[str, Any]:
         return {"channel": entry.channel, "time_ns": entry.time_ns, "body": entry.body}
     fields = attrs.asdict(entry, filter=lambda field, _: field.name != "pieces")
     splices = [[offset, length, data.hex()] for offset, length, data in entry.splices]
-    return {**fields, "side": int(entry.side), "data": entry.data.hex(), "splices": splices}
+    fault_ids = list(entry.fault_ids)
+    return {
+        **fields,
+        "side": int(entry.side),
+        "data": entry.data.hex(),
+        "splices": splices,
+        "fault_ids": fault_ids,
+    }
 
 
-def message(channel: int, data: bytes, log_ns: int = START_NS) -> bytes:
+def message(channel: int, data: bytes, log_ns: int = START_NS, sequence: int = 1) -> bytes:
     """A message record."""
-    content = struct.pack("<HIQQ", channel, 0, log_ns, log_ns) + data
+    content = struct.pack("<HIQQ", channel, sequence, log_ns, log_ns) + data
     return record(MESSAGE, content)
 
 

@@ -15,7 +15,7 @@ import pytest
 from mcap.records import ChunkIndex
 
 from kproxy.exchange.entries import Note, each
-from kproxy.recording import RecordingError, Writer, entries, recover, rows, verify
+from kproxy.recording import RecordingError, Writer, entries, read, recover, verify
 from tests.recording import killed
 from tests.recording.making import (
     SETTINGS,
@@ -46,6 +46,15 @@ def cuts(path: Path) -> list[int]:
     return sorted((end for end in near if 0 < end < size), reverse=True)
 
 
+def said(path: Path) -> list[tuple]:
+    """What is said of exchanges, and their frames."""
+    positions = {"request_position": 0, "response_position": 0}
+    return [
+        (exchange.row._replace(**positions), exchange.request_frame, exchange.response_frame)
+        for exchange in read(path)
+    ]
+
+
 @pytest.mark.parametrize("compression", ["adaptive", "none"])
 def test_a_file_cut_anywhere_is_completed(tmp_path: Path, compression: str) -> None:
     path = write(tmp_path / "a.mcap", conversation(), compression=compression)
@@ -57,20 +66,20 @@ def test_a_file_cut_anywhere_is_completed(tmp_path: Path, compression: str) -> N
         *before, _ = entries(path)
         if end < head_bytes:
             continue
-        table = b"".join(rows(path))
+        told = said(path)
         done = recover(path)
         *after, closing = entries(path)
         assert not done.was_complete and done.entries == len(before)
         assert plains(after) == plains(before)
         assert closing.body == {"event": "recovered", "dropped_bytes": done.dropped_bytes}
-        assert b"".join(rows(path)) == table
+        assert said(path) == told
         verify(path)
         assert oracle(path)
         recovered = path.read_bytes()
         assert recover(path).was_complete
         assert path.read_bytes() == recovered
         completed += 1
-    assert completed > 40
+    assert completed > 30
 
 
 def test_a_complete_file_is_left_alone(tmp_path: Path) -> None:

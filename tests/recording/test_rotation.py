@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kproxy.exchange import notes
 from kproxy.exchange.entries import CONNECTIONS, Frame, Note
 from kproxy.recording import Recording, entries, info, recordings, verify
 from tests.recording.making import SETTINGS, START_NS, event, opened, plains, request
@@ -114,14 +115,15 @@ def test_each_file_repeats_what_is_open(tmp_path: Path) -> None:
     assert next(entries(run.paths[1])).time_ns == START_NS + 11 * SECOND
 
 
-def test_each_file_repeats_the_state(tmp_path: Path) -> None:
+def test_each_file_repeats_the_topic_ids(tmp_path: Path) -> None:
     run = recording(tmp_path, rotate_ns=10 * SECOND)
-    run.write([event("state", topics={"x": "orders"}, cluster="c1")])
-    run.write([event("state", topics={"y": "users"}), event("other", topics={})])
+    run.write([notes.topic_id(START_NS, "aaa", "orders")])
+    run.write([notes.topic_id(START_NS, "bbb", "users"), event("other", topics={})])
     run.write([at(11)])
     run.close()
     assert bodies(run.paths[1]) == [
-        {"event": "state", "topics": {"x": "orders", "y": "users"}, "cluster": "c1"}
+        {"event": "topic_id", "topic_id": "aaa", "topic": "orders"},
+        {"event": "topic_id", "topic_id": "bbb", "topic": "users"},
     ]
 
 

@@ -10,20 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.recording import RecordingError, entries, rows
-from kproxy.recording.format import CHUNK_BYTES_MAX, MAGIC, PROFILE, RECORD, record, string
+from kproxy.recording import RecordingError, entries, read
+from kproxy.recording.layout import PROFILE
+from kproxy.recording.mcap import CHUNK_BYTES_MAX, MAGIC, RECORD, record, string
 from tests.recording.making import conversation, forged, request, rewrite, write
 
 HEADER = record(1, string(PROFILE) + string("some tool"))
 
 
 def read_all(path: Path) -> str:
-    """Read entries and rows; return the error, or nothing."""
+    """Read entries and exchanges; return the error, or nothing."""
     what = ""
-    for read in (entries, rows):
+    for each in (entries, read):
         try:
-            for _ in read(path):
-                pass
+            for value in each(path):
+                repr(value)
         except RecordingError as error:
             what = error.what
     return what

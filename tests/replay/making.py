@@ -9,7 +9,8 @@ import attrs
 
 from kproxy import protocol
 from kproxy.exchange.entries import Side
-from kproxy.exchange.exchange import Exchange, pair
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import encode_batch

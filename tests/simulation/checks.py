@@ -31,7 +31,7 @@ from kproxy.exchange.entries import (
     Note,
     Side,
 )
-from kproxy.exchange.exchange import pair
+from kproxy.exchange.pairing import pair
 from kproxy.protocol import ProtocolError, decode_response
 from tests.bed import leak
 from tests.simulation.link import Link

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from kproxy.exchange.entries import MORE, NO_RESPONSE, TRUNCATED, UNANSWERED, Frame, Note, Side
-from kproxy.exchange.exchange import pair
+from kproxy.exchange.pairing import pair
 from kproxy.net import listeners
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder

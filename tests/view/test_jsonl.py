@@ -6,7 +6,7 @@ import base64
 import json
 
 from kproxy.exchange.entries import NO_RESPONSE, OPAQUE, RAW_SASL, REDACTED
-from kproxy.exchange.exchange import pair
+from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages, schema
 from kproxy.view.jsonl import to_json, to_line
 from tests.exchange.batches import TIMESTAMP, batch

@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from kproxy.exchange.entries import NO_RESPONSE, Note
-from kproxy.exchange.exchange import pair
+from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
 from kproxy.view.lines import Folding
 from kproxy.view.live import (

@@ -23,7 +23,7 @@ from kproxy.exchange.entries import (
     TRUNCATED,
     Note,
 )
-from kproxy.exchange.exchange import Pairing, pair
+from kproxy.exchange.pairing import Pairing, pair
 from kproxy.protocol import messages
 from kproxy.recording import Recording, RecordingError
 from kproxy.view.lines import exchange_line as line

@@ -1,4 +1,4 @@
-"""Made the golden files of format version 1, once: `python -m tests.recording.golden.make`.
+"""Made the golden files of format version 2, once: `python -m tests.recording.golden.make`.
 
 A new format version gets new files beside the old ones, which stay for ever. Files that exist are
 never overwritten.
@@ -21,17 +21,17 @@ HERE = Path(__file__).parent
 def main() -> None:
     """Make the files that are not there."""
     for name, compression in (("stored", "none"), ("zstd", "adaptive"), ("torn", "none")):
-        path = HERE / f"v1-{name}.mcap"
+        path = HERE / f"v2-{name}.mcap"
         if not path.exists():
             write(path, conversation(), compression=compression, metadata={"command": "test"})
             if name == "torn":
                 os.truncate(path, path.read_bytes().rindex(b"\x0f\x04\0\0\0\0\0\0\0") - 30)
-    path = HERE / "v1-rewritten-lz4.mcap"
+    path = HERE / "v2-rewritten-lz4.mcap"
     if not path.exists():
-        rewrite(HERE / "v1-stored.mcap", path, compression=CompressionType.LZ4, chunk_size=200)
-    path = HERE / "v1.json"
+        rewrite(HERE / "v2-stored.mcap", path, compression=CompressionType.LZ4, chunk_size=200)
+    path = HERE / "v2.json"
     if not path.exists():
-        values = [portable(entry) for entry in entries(HERE / "v1-stored.mcap")]
+        values = [portable(entry) for entry in entries(HERE / "v2-stored.mcap")]
         path.write_text("[\n" + ",\n".join(map(json.dumps, values)) + "\n]\n")
 
 

@@ -1,6 +1,6 @@
 """What is written behind the last chunk of a recording: DataEnd, summary, footer.
 
-`Contents` is what a writer must remember of a file in order to finish it, kept packed: 73 to 77
+`Index` is what a writer must remember of a file in order to finish it, kept packed: 73 to 77
 bytes per chunk, the very bytes of the ChunkIndex record. `recover` collects the same from a file
 whose writer was killed, so that both finish a file in the same way.
 """
@@ -12,7 +12,8 @@ import struct
 import attrs
 from zlib_ng.zlib_ng import crc32
 
-from kproxy.recording.format import (
+from kproxy.recording.layout import PROFILE, Channel, channel_records, schema_records
+from kproxy.recording.mcap import (
     CHANNEL,
     CHUNK_INDEX,
     DATA_END,
@@ -20,15 +21,11 @@ from kproxy.recording.format import (
     FOOTER_FIELDS,
     MAGIC,
     METADATA_INDEX,
-    PROFILE,
     RECORD,
     SCHEMA,
     STATISTICS,
     SUMMARY_OFFSET,
-    TOPICS,
-    channel_records,
     record,
-    schema_records,
     string,
 )
 
@@ -50,8 +47,8 @@ class ChunkInfo:
     compression: str
     compressed_bytes: int
     uncompressed_bytes: int
-    messages: tuple[int, int, int, int]
-    """How many on /kafka/frames, headers, connections, events."""
+    messages: tuple[int, ...]
+    """How many on each channel."""
 
     def index_record(self) -> bytes:
         """Return the ChunkIndex record; without message indexes."""
@@ -71,7 +68,7 @@ class ChunkInfo:
 
 
 @attrs.define(eq=False)
-class Contents:
+class Index:
     """What the summary of a file says, and the CRC of all its bytes up to the end of its data."""
 
     schema_id: str
@@ -83,15 +80,15 @@ class Contents:
     """CRC-32 of these bytes."""
     chunks: int = 0
     messages: list[int] = attrs.field(factory=lambda: [0, 0, 0, 0])
-    """How many on /kafka/frames, headers, connections, events."""
+    """How many on each channel."""
     start_ns: int = 0
     end_ns: int = 0
-    index: bytearray = attrs.field(factory=bytearray)
+    records: bytearray = attrs.field(factory=bytearray)
     """ChunkIndex records, one behind the other."""
 
     def add(self, chunk: ChunkInfo, crc: int) -> None:
         """Count a chunk that is in the file; `crc` is that of the file including it."""
-        self.index += chunk.index_record()
+        self.records += chunk.index_record()
         if not self.chunks or chunk.start_ns < self.start_ns:
             self.start_ns = chunk.start_ns
         self.end_ns = max(self.end_ns, chunk.end_ns)
@@ -109,7 +106,7 @@ class Contents:
             (SCHEMA, schema_records()),
             (CHANNEL, channel_records(self.schema_id)),
             (STATISTICS, self._statistics()),
-            (CHUNK_INDEX, bytes(self.index)),
+            (CHUNK_INDEX, bytes(self.records)),
             (METADATA_INDEX, self._metadata_index()),
         ]
         at = summary_start
@@ -126,12 +123,12 @@ class Contents:
     def _statistics(self) -> bytes:
         counts = b"".join(
             struct.pack("<HQ", channel, count)
-            for channel, count in zip(TOPICS, self.messages, strict=True)
+            for channel, count in zip(Channel, self.messages, strict=True)
         )
         fixed = _STATISTICS.pack(
             sum(self.messages),
-            len(TOPICS),
-            len(TOPICS),
+            len(Channel),
+            len(Channel),
             0,
             1,
             self.chunks,

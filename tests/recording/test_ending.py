@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.recording.summary import ChunkInfo, Contents
+from kproxy.recording.ending import ChunkInfo, Index
 
 
 def chunk(offset: int, start_ns: int, compression: str = "") -> ChunkInfo:
@@ -11,21 +11,21 @@ def chunk(offset: int, start_ns: int, compression: str = "") -> ChunkInfo:
 
 
 def test_chunks_add_up() -> None:
-    contents = Contents("s", 10, 20, 1000, 0)
-    contents.add(chunk(1000, 50), 1)
-    contents.add(chunk(1100, 40, "zstd"), 2)
-    assert (contents.size, contents.crc, contents.chunks) == (1200, 2, 2)
-    assert (contents.start_ns, contents.end_ns) == (40, 55)
-    assert contents.messages == [4, 0, 0, 2]
+    index = Index("s", 10, 20, 1000, 0)
+    index.add(chunk(1000, 50), 1)
+    index.add(chunk(1100, 40, "zstd"), 2)
+    assert (index.size, index.crc, index.chunks) == (1200, 2, 2)
+    assert (index.start_ns, index.end_ns) == (40, 55)
+    assert index.messages == [4, 0, 0, 2]
 
 
 def test_a_chunk_is_remembered_in_less_than_80_bytes() -> None:
-    contents = Contents("s", 10, 20, 1000, 0)
+    index = Index("s", 10, 20, 1000, 0)
     for number in range(100):
-        contents.add(chunk(1000 + 100 * number, number, "zstd"), 0)
-    assert len(contents.index) < 80 * 100
+        index.add(chunk(1000 + 100 * number, number, "zstd"), 0)
+    assert len(index.records) < 80 * 100
 
 
 def test_a_file_of_no_chunks_has_an_ending_too() -> None:
-    ending = Contents("s", 10, 20, 1000, 0).ending()
+    ending = Index("s", 10, 20, 1000, 0).ending()
     assert ending.startswith(b"\x0f\4") and ending.endswith(b"\x89MCAP0\r\n")

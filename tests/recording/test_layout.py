@@ -9,54 +9,48 @@ import jsonschema
 import mcap.records
 import pytest
 
-from kproxy.recording import RecordingError, entries, info, rows, verify
-from kproxy.recording.format import (
-    FRAME_HEAD,
-    MESSAGE_HEAD,
-    ROW,
-    ROW_FIELDS,
-    string,
-    string_map,
-    take_map,
-    take_string,
-)
+from kproxy.recording import RecordingError, entries, info, read, verify
+from kproxy.recording.mcap import string, string_map, take_map, take_string
 from tests.recording.making import conversation, oracle, portable, write
 
 GOLDEN = Path(__file__).parent / "golden"
-EXPECTED = json.loads((GOLDEN / "v1.json").read_text())
+EXPECTED = json.loads((GOLDEN / "v2.json").read_text())
 
 
 @pytest.mark.parametrize("name", ["stored", "zstd", "rewritten-lz4"])
 def test_golden_files_are_read_as_ever(name: str) -> None:
-    path = GOLDEN / f"v1-{name}.mcap"
+    path = GOLDEN / f"v2-{name}.mcap"
     assert [portable(entry) for entry in entries(path)] == EXPECTED
     verify(path)
     head = info(path)
-    assert (head.format_version, head.schema_id) == (1, "5eed5eed")
+    assert (head.format_version, head.schema_id) == (2, "5eed5eed")
     assert head.metadata["command"] == "test"
-    assert b"".join(rows(path)) == b"".join(rows(GOLDEN / "v1-stored.mcap"))
+    rows = [exchange.row for exchange in read(path)]
+    assert rows == [exchange.row for exchange in read(GOLDEN / "v2-stored.mcap")]
 
 
 def test_the_golden_torn_file_is_read_as_ever() -> None:
-    *read, torn = entries(GOLDEN / "v1-torn.mcap")
-    assert [portable(entry) for entry in read] == EXPECTED
+    *read, torn = entries(GOLDEN / "v2-torn.mcap")
+    assert [portable(entry) for entry in read] == EXPECTED[:6]
     assert torn.body["what"].startswith("ends in the middle of a chunk")
 
 
-def test_the_writer_still_writes_version_1_byte_for_byte(tmp_path: Path) -> None:
+def test_an_older_version_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    data = (GOLDEN / "v2-stored.mcap").read_bytes()
+    path.write_bytes(data.replace(b"format_version\1\0\0\x002", b"format_version\1\0\0\x001"))
+    with pytest.raises(RecordingError, match="version 1, this kproxy reads 2: record it again"):
+        info(path)
+
+
+def test_the_writer_still_writes_version_2_byte_for_byte(tmp_path: Path) -> None:
     settings = {"compression": "none", "metadata": {"command": "test"}}
     path = write(tmp_path / "a.mcap", conversation(), **settings)
-    assert path.read_bytes() == (GOLDEN / "v1-stored.mcap").read_bytes()
-
-
-def test_a_row_has_64_bytes_without_gaps() -> None:
-    sizes = {"<u8": 8, "<u4": 4, "<i4": 4, "<i2": 2, "<u2": 2, "u1": 1}
-    assert sum(sizes[kind] for _, kind in ROW_FIELDS) == ROW.size == 64
-    assert FRAME_HEAD.size == MESSAGE_HEAD.size + 64 == 95
+    assert path.read_bytes() == (GOLDEN / "v2-stored.mcap").read_bytes()
 
 
 def test_notes_follow_the_schemas_in_the_file() -> None:
-    path = GOLDEN / "v1-stored.mcap"
+    path = GOLDEN / "v2-stored.mcap"
     schemas = {}
     channels = {}
     checked = 0
@@ -73,7 +67,7 @@ def test_notes_follow_the_schemas_in_the_file() -> None:
                 jsonschema.validate(json.loads(record.data), json.loads(schema.data))
                 checked += 1
     assert checked == 4
-    assert schemas[1].data.decode().splitlines()[0] == "received_ns <u8"
+    assert [schemas[number].encoding for number in (1, 2)] == ["arrow", "arrow"]
 
 
 @pytest.mark.parametrize("data", [b"", b"\3\0\0", b"\3\0\0\0ab", b"\2\0\0\0\xff\xfe"])

@@ -1,0 +1,243 @@
+"""Pairs the frames of a stream into exchanges.
+
+`Pairing` is fed frames and notes and gives exchanges, each when it is complete::
+
+    Note(opened 3) ─────┐
+    Frame(request 17) ──┼─▶ Pairing ─▶ Exchange(17)
+    Frame(response 17) ─┘
+
+What completes an exchange: its response; the request itself if nobody answers it (Produce with
+acks=0); the entry that says that its connection ended first (UNANSWERED), or the "closed" note
+of the connection, which therefore comes after the connection's frames; the end of the stream.
+
+Invariants: pairing looks at headers only, so it costs the same for a Heartbeat and for a Fetch of
+100 MB. Memory is bounded by what is pending: open connections, unanswered requests, unfinished
+frames; and by the topics that have an id. A file that begins in the middle (rotation) or ends in
+the middle (kill -9) gives exchanges with one half missing, never an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import attrs
+
+from kproxy.exchange import endings, facts, rows
+from kproxy.exchange.entities import TopicNames
+from kproxy.exchange.entries import (
+    CONNECTIONS,
+    EVENTS,
+    FRAGMENT,
+    LEFT_OUT,
+    MORE,
+    NO_NODE,
+    NO_RESPONSE,
+    RAW_SASL,
+    TRUNCATED,
+    UNANSWERED,
+    Frame,
+    Note,
+    Side,
+)
+from kproxy.exchange.exchange import Exchange
+
+
+@attrs.define(eq=False)
+class Peer:
+    """What the notes, and its first request, tell of a connection."""
+
+    names: TopicNames
+    """Of the whole stream."""
+    client_address: str | None = None
+    node_id: int | None = None
+    client_id: str | None = None
+    pending: dict[int, Frame] = attrs.field(factory=dict)
+    """Requests by number, in the order of their arrival."""
+    stuck: int | None = None
+    """The first request that was not answered before the connection ended."""
+    answered_ns: int = 0
+    """When its last response arrived."""
+
+    def exchange(
+        self,
+        request: Frame | None,
+        response: Frame | None,
+        ended: Frame | None = None,
+        waited: endings.Unanswered | None = None,
+    ) -> Exchange:
+        """Make an exchange of its halves; `ended` is the UNANSWERED entry of a request."""
+        node_id = NO_NODE if self.node_id is None else self.node_id
+        row = rows.row_of(request, response, ended, node_id)
+        if response is not None:
+            if row.request_sent_ns:
+                queued_until_ns = min(self.answered_ns, response.received_ns)
+                row = row._replace(queued_ns=max(0, queued_until_ns - row.request_sent_ns))
+            self.answered_ns = response.received_ns
+        halves = {Side.CLIENT: request, Side.BROKER: response}
+        about = self.client_address, self.client_id
+        return Exchange(row, *about, halves.get, self.names, waited)
+
+    def give_up(self, request: Frame | None, ended: Frame | None, ended_ns: int | None) -> Exchange:
+        """Make an exchange of a request that will not be answered any more."""
+        given = self.exchange(request, None, ended)
+        row = given.row._replace(response_flags=UNANSWERED, response_received_ns=ended_ns or 0)
+        return attrs.evolve(given, row=row, unanswered=self.waited(given, ended_ns))
+
+    def waited(self, exchange: Exchange, ended_ns: int | None) -> endings.Unanswered:
+        """Say what an exchange without a response waited for."""
+        row = exchange.row
+        started_ns, sent_ns = row.request_received_ns, row.request_sent_ns
+        waited = endings.unanswered(started_ns, sent_ns, ended_ns, self.stuck)
+        self.stuck = self.stuck or exchange.number
+        return waited
+
+
+def pair(entries: Iterable[Frame | Note]) -> Iterator[Exchange]:
+    """Yield the exchanges of a stream of entries, each when it is complete."""
+    pairing = Pairing()
+    for entry in entries:
+        yield from pairing.feed(entry)
+    yield from pairing.finish()
+
+
+@attrs.define(eq=False)
+class Pairing:
+    """Pairs requests and responses as they come; `pair` is the same for a whole stream.
+
+    With `_keep`, nothing is decoded here, and of frames that it refuses the bytes are left out.
+    """
+
+    _keep: Callable[[Frame], bool] | None = None
+    _connections: dict[int, Peer] = attrs.field(factory=dict, init=False)
+    _unfinished: dict[tuple[int, Side], Frame] = attrs.field(factory=dict, init=False)
+    _names: TopicNames = attrs.field(
+        default=attrs.Factory(lambda self: TopicNames(self._keep is None), True), init=False
+    )
+    _last_ns: int | None = attrs.field(default=None, init=False)
+    """When the last entry came."""
+
+    def feed(self, entry: Frame | Note) -> Sequence[Exchange]:
+        """Take the next entry and return the exchanges that it completes."""
+        if isinstance(entry, Note):
+            return self._note(entry)
+        self._last_ns = max(self._last_ns or 0, entry.received_ns)
+        if entry.flags & UNANSWERED:
+            return self._unanswered(entry)
+        if entry.flags & FRAGMENT:
+            whole = self._assemble(entry)
+            if whole is None:
+                return ()
+            entry = whole
+        elif self._keep is not None and not self._keep(entry):
+            entry = attrs.evolve(entry, pieces=[], flags=entry.flags | LEFT_OUT)
+        return self._request(entry) if entry.side is Side.CLIENT else self._response(entry)
+
+    def finish(self) -> Sequence[Exchange]:
+        """Return what is left when the stream ends: requests without a response.
+
+        What is fed afterwards is the beginning of another stream.
+        """
+        unfinished = {frame.connection for frame in self._unfinished.values()}
+        left = [each for number in unfinished for each in self._cut_off(number)]
+        for connection in self._connections.values():
+            left += self._give_up(connection, self._last_ns)
+        self._connections.clear()
+        self._last_ns = None
+        return sorted(left, key=lambda exchange: exchange.number)
+
+    # ---- notes
+
+    def _note(self, note: Note) -> Sequence[Exchange]:
+        body = note.body
+        event = body.get("event")
+        if note.channel == EVENTS and event == "recording":
+            # What follows is another recording, whose numbers begin anew.
+            return self.finish()
+        if note.channel == EVENTS and event == "topic_id":
+            self._names.note(body)
+        if note.channel == CONNECTIONS and event == "closed":
+            return self._closed(endings.connection(body), note.time_ns)
+        if note.channel == CONNECTIONS:
+            # A later file repeats it ("open").
+            for name, value in endings.about(body):
+                setattr(self._connection(endings.connection(body)), name, value)
+        return ()
+
+    def _closed(self, number: int, now: int) -> Sequence[Exchange]:
+        cut_off = self._cut_off(number)
+        connection = self._connections.pop(number, None)
+        return cut_off if connection is None else [*cut_off, *self._give_up(connection, now)]
+
+    def _connection(self, number: int) -> Peer:
+        connection = self._connections.get(number)
+        if connection is None:
+            connection = self._connections[number] = Peer(self._names)
+        return connection
+
+    def _cut_off(self, number: int) -> list[Exchange]:
+        """Make the best of a connection's unfinished frames: nothing more of them will come."""
+        exchanges: list[Exchange] = []
+        for key in [key for key, frame in self._unfinished.items() if frame.connection == number]:
+            frame = self._unfinished.pop(key)
+            # Half a request was made; half a response is none.
+            if frame.side is Side.CLIENT:
+                exchanges += self._request(attrs.evolve(frame, flags=frame.flags | TRUNCATED))
+        return exchanges
+
+    # ---- frames
+
+    def _assemble(self, piece: Frame) -> Frame | None:
+        """Return the frame that this piece completes, or None while pieces are missing."""
+        key = (piece.number, piece.side)
+        unfinished = self._unfinished.get(key)
+        if unfinished is None:
+            unfinished = self._unfinished[key] = attrs.evolve(piece, pieces=[])
+        unfinished.flags |= piece.flags
+        if self._keep is None or self._keep(piece):
+            unfinished.pieces.extend(piece.pieces)
+        else:
+            unfinished.flags |= LEFT_OUT
+        if piece.flags & MORE:
+            return None
+        del self._unfinished[key]
+        flags = unfinished.flags & ~(FRAGMENT | MORE)
+        if not flags & LEFT_OUT and sum(map(len, unfinished.pieces)) != piece.frame_bytes:
+            # Its first pieces are in a file that we were not given, or got lost.
+            flags |= TRUNCATED
+        return attrs.evolve(piece, pieces=unfinished.pieces, flags=flags)
+
+    def _request(self, frame: Frame) -> Sequence[Exchange]:
+        connection = self._connection(frame.connection)
+        if connection.client_id is None and not frame.flags & RAW_SASL:
+            connection.client_id = facts.client_id(frame)[1]
+        if frame.flags & NO_RESPONSE:
+            return (connection.exchange(frame, None),)
+        # The same number again: another recording begins in the same stream.
+        twin = connection.pending.pop(frame.number, None)
+        connection.pending[frame.number] = frame
+        return () if twin is None else (connection.give_up(twin, None, None),)
+
+    def _response(self, frame: Frame) -> Sequence[Exchange]:
+        if facts.decodable(frame):
+            self._names.offer(frame)
+        connection = self._connection(frame.connection)
+        pending = connection.pending
+        if frame.number not in pending:
+            return (connection.exchange(None, frame),)
+        exchanges = []
+        while (first := next(iter(pending))) != frame.number:
+            # Brokers answer in order: what was asked before it will not be answered any more.
+            exchanges.append(connection.give_up(pending.pop(first), None, frame.received_ns))
+        connection.stuck = None
+        exchanges.append(connection.exchange(pending.pop(first), frame))
+        return exchanges
+
+    def _unanswered(self, frame: Frame) -> Sequence[Exchange]:
+        self._unfinished.pop((frame.number, Side.BROKER), None)
+        connection = self._connection(frame.connection)
+        request = connection.pending.pop(frame.number, None)
+        return (connection.give_up(request, frame, frame.received_ns),)
+
+    def _give_up(self, connection: Peer, ended_ns: int | None) -> Sequence[Exchange]:
+        pending, connection.pending = connection.pending, {}
+        return [connection.give_up(request, None, ended_ns) for request in pending.values()]

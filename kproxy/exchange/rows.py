@@ -1,0 +1,66 @@
+"""The row of an exchange, made of its frames.
+
+    Frame(request), Frame(response) ─▶ ExchangeRow
+
+A recorder has rows at once, of what the proxy knows (`recording.builder`); this is for whoever has
+frames only: the live view, and the end of a torn file.
+"""
+
+from __future__ import annotations
+
+from kproxy.exchange.entries import ERROR_NOT_LOOKED, NO_NODE, ExchangeRow, Frame
+
+
+def row_of(
+    request: Frame | None,
+    response: Frame | None,
+    ended: Frame | None = None,
+    node_id: int = NO_NODE,
+) -> ExchangeRow:
+    """Return the row of an exchange, without what only its connection's other exchanges tell.
+
+    `ended` is the UNANSWERED entry of a request that may not be there.
+    """
+    known = request or response or ended
+    assert known is not None
+    halves = [half for half in (request, response) if half is not None]
+    return ExchangeRow(
+        known.number,
+        *_times(request, response, ended),
+        0,
+        0,
+        0,
+        known.request_bytes if request is None else request.frame_bytes,
+        0 if response is None else response.frame_bytes,
+        known.connection,
+        node_id,
+        known.correlation_id,
+        0,
+        known.api_key,
+        known.api_version,
+        0 if request is None else request.flags,
+        (0 if ended is None else ended.flags) if response is None else response.flags,
+        ERROR_NOT_LOOKED if response is None else response.error_code,
+        tuple(dict.fromkeys(rule for half in halves for rule in half.fault_ids)),
+    )
+
+
+def _times(
+    request: Frame | None, response: Frame | None, ended: Frame | None
+) -> tuple[int, int, int, int]:
+    """When the request and the response arrived and left."""
+    other = response or ended
+    received_ns = sent_ns = 0
+    if request is not None:
+        received_ns, sent_ns = request.received_ns, request.sent_ns
+    elif other is not None:
+        received_ns = other.request_received_ns or other.received_ns
+    if other is not None and other.request_sent_ns:
+        # The younger witness: the request may have been recorded before it left.
+        sent_ns = other.request_sent_ns
+    if response is None:
+        return received_ns, sent_ns, 0 if ended is None else ended.received_ns, 0
+    # A request counts as sent on when the last of its chunk was; where that was after its own
+    # response, its time is not known.
+    late = sent_ns > response.received_ns
+    return received_ns, 0 if late else sent_ns, response.received_ns, response.sent_ns

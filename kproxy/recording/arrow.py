@@ -1,0 +1,303 @@
+"""Arrow's encoding of tables, written without a library (arrow.apache.org, IPC format).
+
+A stream of Arrow is a schema message and record batches, encapsulated alike::
+
+    ff ff ff ff · size of the metadata i32 · metadata (a flatbuffer) · body
+
+The body of a record batch holds the buffers of its columns one behind the other, each from a
+multiple of 8 on. The metadata says where they are, and how many values there are. For one schema
+all metadata are alike but for these integers, so that a single `struct` call makes them.
+
+Invariants: no value is null, so validity buffers are absent. What this module writes has one legal
+form, and it reads nothing else: the metadata must be the schema's own, every buffer must be where
+it belongs, every list's offsets must be in order and end where its values do. A crafted file gives
+an error and nothing worse.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+Buffer = bytes | bytearray | memoryview
+
+CODES = {"int8": "b", "int16": "h", "int32": "i", "int64": "q"}
+"""Types of integers, and their codes of `struct`, `array` and `memoryview`."""
+_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+_CONTINUATION = 0xFFFFFFFF
+_PREFIX = struct.Struct("<Ii")
+_ALIGNMENT = 8
+_ZEROS_MAX = 1 << 20
+"""Up to this size offsets are compared with zeros at once: most lists are empty."""
+
+# Numbers of Arrow's own (Message.fbs, Schema.fbs)
+_VERSION_5 = 4
+_SCHEMA, _RECORD_BATCH = 1, 3
+_INT, _BINARY, _LIST, _STRUCT = 2, 4, 12, 13
+
+
+@attrs.frozen
+class Field:
+    """A column, or a field of a struct."""
+
+    name: str
+    type: str | tuple[Field, ...]
+    """`int8` … `int64`, `binary`, or the fields of a struct."""
+    many: bool = False
+    """Whether each value is a list of these."""
+
+
+@attrs.frozen
+class Column:
+    """One buffer of a record batch."""
+
+    name: str
+    """The path of its field, "splices.offset"; of offsets, that with "[]" behind."""
+    code: str
+    """Of its integers; "" is bytes."""
+    node: int
+    """The field node that says how many values it has."""
+    divides: str = ""
+    """Of offsets, what they divide into lists: "values" of the fields that follow, or "bytes"."""
+
+
+class Schema:
+    """The columns of a table, and how its record batches are encoded."""
+
+    def __init__(self, *fields: Field) -> None:
+        self.fields = fields
+        self.columns: list[Column] = []
+        """In the order in which `encode` takes them."""
+        self._nodes: list[int | None] = []
+        """Of each field node, the one that has as many values; None: offsets say how many."""
+        self._places: list[int] = []
+        """Of each column, which buffer of the record batch it is: the others are of validity."""
+        self._buffers = 0
+        for field in fields:
+            self._flatten(field, field.name, 0)
+        nodes, buffers = len(self._nodes), self._buffers
+        self._metadata = struct.Struct(f"<I6HiIqhB5x5H2xiqII4xI{2 * nodes}q4xI{2 * buffers}q")
+        self._body_starts = _PREFIX.size + self._metadata.size
+        self.message = _encapsulated(_schema_metadata(fields))
+        """The schema as an encapsulated message."""
+
+    def _flatten(self, field: Field, path: str, like: int | None) -> None:
+        node = self._node(like)
+        if field.many:
+            self._column(Column(f"{path}[]", "i", node, "values"))
+            node = self._node(None)
+        if isinstance(field.type, tuple):
+            for child in field.type:
+                self._flatten(child, f"{path}.{child.name}", node)
+        elif field.type == "binary":
+            self._column(Column(f"{path}[]", "i", node, "bytes"))
+            self._column(Column(path, "", node))
+        else:
+            self._column(Column(path, CODES[field.type], node))
+
+    def _node(self, like: int | None) -> int:
+        self._nodes.append(like)
+        self._buffers += 1
+        return len(self._nodes) - 1
+
+    def _column(self, column: Column) -> None:
+        self.columns.append(column)
+        self._places.append(self._buffers)
+        self._buffers += 1
+
+    def encode(
+        self, lengths: Sequence[int], values: Sequence[Buffer], pieces: Sequence[Buffer]
+    ) -> tuple[list[Buffer], int]:
+        """Return a record batch as buffers that follow each other, and their size.
+
+        `lengths` has the number of values of each field node, `values` the columns but the last,
+        which is `pieces` that are not copied.
+        """
+        body: list[Buffer] = []
+        places = [0] * (2 * self._buffers)
+        at = 0
+        for buffer, value in zip(self._places, values, strict=False):
+            size = len(value)
+            places[2 * buffer : 2 * buffer + 2] = at, size
+            body.append(value)
+            if gap := -size % _ALIGNMENT:
+                body.append(bytes(gap))
+                size += gap
+            at += size
+        size = sum(map(len, pieces))
+        places[-2:] = at, size
+        gap = -size % _ALIGNMENT
+        at += size + gap
+        metadata = self._metadata.pack(*self._metadata_values(at, lengths, places))
+        head = b"".join((_PREFIX.pack(_CONTINUATION, len(metadata)), metadata, *body))
+        return [head, *pieces, bytes(gap)], self._body_starts + at
+
+    def _metadata_values(
+        self, body_bytes: int, lengths: Sequence[int], places: Sequence[int]
+    ) -> list[int]:
+        """The integers of a record batch's metadata: a Message with a RecordBatch.
+
+        Between them stand the offsets that make a flatbuffer of it: of the two tables, their
+        vtables, and the vectors of field nodes (length, nulls) and buffers (offset, length).
+        """
+        nodes, buffers = len(self._nodes), self._buffers
+        values = [16, 12, 24, 16, 18, 4, 8, 12, 32, body_bytes, _VERSION_5, _RECORD_BATCH]
+        values += (10, 20, 4, 12, 16, 12, lengths[0], 12, 16 * nodes + 16, nodes)
+        for length in lengths:
+            values += (length, 0)
+        values.append(buffers)
+        values += places
+        return values
+
+    def decode(self, data: memoryview) -> list[memoryview]:
+        """Return the columns of a record batch, in the order of `columns`.
+
+        Raises: ValueError, when it is not just what `encode` makes.
+        """
+        start = self._body_starts
+        if len(data) < start or _PREFIX.unpack_from(data) != (_CONTINUATION, self._metadata.size):
+            raise ValueError("its metadata are not those of this table")
+        found = self._metadata.unpack_from(data, _PREFIX.size)
+        nodes = len(self._nodes)
+        lengths = found[_FIXED : _FIXED + 2 * nodes : 2]
+        places = found[_FIXED + 2 * nodes + 1 :]
+        if min(lengths) < 0 or max(lengths) > len(data):
+            raise ValueError("the number of its rows is wrong")
+        expected = self._metadata_values(len(data) - start, lengths, places)
+        if found != tuple(expected):
+            raise ValueError("its metadata are not those of this table")
+        return self._columns(data[start:], lengths, places)
+
+    def _columns(
+        self, body: memoryview, lengths: Sequence[int], places: Sequence[int]
+    ) -> list[memoryview]:
+        """Check how many values there are and where they stand; return the columns."""
+        expected = [0] * (2 * self._buffers)
+        columns: list[memoryview] = []
+        counts: list[int] = []
+        given = data_bytes = 0
+        at = 0
+        for column, buffer in zip(self.columns, self._places, strict=True):
+            while len(counts) <= column.node:
+                like = self._nodes[len(counts)]
+                counts.append(given if like is None else counts[like] if counts else lengths[0])
+            size = counts[column.node] + bool(column.divides)
+            size = size * struct.calcsize(column.code) if column.code else data_bytes
+            content = body[at : at + size]
+            if len(content) < size:
+                raise ValueError(f"{column.name} runs past the end")
+            expected[2 * buffer : 2 * buffer + 2] = at, size
+            at += size + -size % _ALIGNMENT
+            if column.code:
+                content = content.cast(column.code)
+            if column.divides == "bytes":
+                data_bytes = _last_offset(content, column.name)
+            elif column.divides:
+                given = _last_offset(content, column.name)
+            columns.append(content)
+        if list(places) != expected or list(lengths) != counts or at != len(body):
+            raise ValueError("its buffers are not where they belong")
+        return columns
+
+
+_FIXED = 22
+"""How many integers of the metadata stand before the field nodes."""
+
+
+def _last_offset(offsets: memoryview, name: str) -> int:
+    """Check that offsets begin at 0 and never fall; return the last one."""
+    if offsets.nbytes <= _ZEROS_MAX and offsets.tobytes() == bytes(offsets.nbytes):
+        return 0
+    values = offsets.tolist()
+    if values[0] or not all(map(operator.le, values, values[1:])):
+        raise ValueError(f"{name}: its offsets are not in order")
+    return values[-1]
+
+
+def _encapsulated(metadata: bytes) -> bytes:
+    metadata += bytes(-len(metadata) % _ALIGNMENT)
+    return _PREFIX.pack(_CONTINUATION, len(metadata)) + metadata
+
+
+# ---------------------------------------------------------------- the schema, as a flatbuffer
+
+
+@attrs.frozen
+class _Scalar:
+    code: str
+    value: int
+
+
+_Node = dict[int, Any]
+"""A table of a flatbuffer: its fields by slot: a scalar, a string, a table or a list of tables."""
+
+
+def _schema_metadata(fields: Sequence[Field]) -> bytes:
+    schema: _Node = {1: [_field(field) for field in fields]}
+    out = bytearray(4)
+    message: _Node = {0: _Scalar("h", _VERSION_5), 1: _Scalar("B", _SCHEMA), 2: schema}
+    struct.pack_into("<I", out, 0, _put_table(out, message))
+    return bytes(out)
+
+
+def _field(field: Field) -> _Node:
+    if field.many:
+        return _typed(field.name, _LIST, {}, [_field(attrs.evolve(field, name="item", many=False))])
+    if isinstance(field.type, tuple):
+        return _typed(field.name, _STRUCT, {}, [_field(child) for child in field.type])
+    if field.type == "binary":
+        return _typed(field.name, _BINARY, {}, [])
+    signed = {0: _Scalar("i", _BITS[field.type]), 1: _Scalar("B", 1)}
+    return _typed(field.name, _INT, signed, [])
+
+
+def _typed(name: str, number: int, about: _Node, children: list[_Node]) -> _Node:
+    return {0: name, 2: _Scalar("B", number), 3: about, 5: children}
+
+
+def _put(out: bytearray, value: Any) -> int:
+    """Append a value that is referred to; return where it is."""
+    if isinstance(value, dict):
+        return _put_table(out, value)
+    out += bytes(-len(out) % 4)
+    place = len(out)
+    if isinstance(value, str):
+        data = value.encode()
+        out += struct.pack("<I", len(data)) + data + b"\0"
+        return place
+    out += struct.pack("<I", len(value)) + bytes(4 * len(value))
+    for index, table in enumerate(value):
+        at = place + 4 + 4 * index
+        struct.pack_into("<I", out, at, _put_table(out, table) - at)
+    return place
+
+
+def _put_table(out: bytearray, fields: _Node) -> int:
+    """Append a table, behind its vtable, then all that it refers to; return where it is."""
+    slots = max(fields, default=-1) + 1
+    offsets, inline, referred = [0] * slots, bytearray(4), {}
+    for slot, value in fields.items():
+        scalar = isinstance(value, _Scalar)
+        code = value.code if scalar else "I"
+        inline += bytes(-len(inline) % struct.calcsize(code))
+        offsets[slot] = len(inline)
+        if not scalar:
+            referred[len(inline)] = value
+        inline += struct.pack(f"<{code}", value.value if scalar else 0)
+    out += bytes(-len(out) % 4)
+    vtable = len(out)
+    inline += bytes(-len(inline) % 4)
+    out += struct.pack(f"<{2 + slots}H", 4 + 2 * slots, len(inline), *offsets)
+    out += bytes(-len(out) % 4)
+    place = len(out)
+    struct.pack_into("<i", inline, 0, place - vtable)
+    out += inline
+    for offset, value in referred.items():
+        at = place + offset
+        struct.pack_into("<I", out, at, _put(out, value) - at)
+    return place

@@ -1,0 +1,106 @@
+"""What the notes of a recording say of its connections, and of topics: what its later files repeat.
+
+    notes ─▶ ConnectionLog ─▶ the notes with which a file begins, or that must be said again
+
+A file begins with a note per connection that is open, `{"event": "open", …}` with everything that
+earlier notes on CONNECTIONS said about that connection, and one per topic id, as it was first said.
+So whoever learns something that later files need says it once, in a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
+
+
+class ConnectionLog:
+    """Remembers what is open; and of notes that a disk refused, what must be said again."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, dict[str, Any]] = {}
+        self._topics: dict[str, Note] = {}
+        self._untold: set[int] = set()
+        """Open connections of which the current file does not say all, for a batch was refused."""
+        self._unopened: set[int] = set()
+        """Those among them of which it does not even say that they are open."""
+        self._endings: list[Note] = []
+        """The notes about the ends of others, that were refused: no more than were open then."""
+        self._untold_topics: dict[str, Note] = {}
+
+    def opening(self, time_ns: int) -> list[Note]:
+        """Return the notes with which a file starts."""
+        return [*self._opened(time_ns, self._open), *_at(time_ns, self._topics.values())]
+
+    def untold(self, time_ns: int) -> list[Note]:
+        """Return the notes that must be said again in the current file."""
+        return [
+            *self._endings,
+            *self._opened(time_ns, self._untold),
+            *_at(time_ns, self._untold_topics.values()),
+        ]
+
+    def told(self) -> None:
+        """All that must be said again is in the current file, or that begins anew."""
+        self._untold.clear()
+        self._unopened.clear()
+        self._endings.clear()
+        self._untold_topics.clear()
+
+    def refused(self, notes: Iterable[Note]) -> None:
+        """Keep what must be said again of notes that are not in the recording."""
+        for note in notes:
+            event, connection = note.body.get("event"), note.body.get("connection")
+            if note.channel == EVENTS:
+                if event == "topic_id":
+                    self._untold_topics[str(note.body.get("topic_id"))] = note
+                continue
+            if event == "opened":
+                self._unopened.add(connection)
+            elif event == "closed" and connection not in self._unopened:
+                self._endings.append(note)
+            self._untold.add(connection)
+
+    def remember(self, notes: Iterable[Note]) -> None:
+        """Take notes, told or not: a connection is open even if the note about it is lost."""
+        for note in notes:
+            self._remember(note)
+        self._untold &= self._open.keys()
+        self._unopened &= self._open.keys()
+
+    def _remember(self, note: Note) -> None:
+        body = note.body
+        event = body.get("event")
+        if note.channel == EVENTS:
+            if event == "topic_id":
+                self._topics[str(body.get("topic_id"))] = note
+            return
+        connection = body["connection"]
+        if event == "opened":
+            self._open[connection] = {"opened_ns": note.time_ns} | body
+        elif event == "closed":
+            self._open.pop(connection, None)
+        elif connection in self._open:
+            _merge(self._open[connection], body)
+
+    def _opened(self, time_ns: int, connections: Iterable[int]) -> list[Note]:
+        return [
+            Note(CONNECTIONS, time_ns, self._open[number] | {"event": "open"})
+            for number in connections
+        ]
+
+
+def _at(time_ns: int, notes: Iterable[Note]) -> list[Note]:
+    return [Note(note.channel, time_ns, note.body) for note in notes]
+
+
+def _merge(known: dict[str, Any], body: dict[str, Any]) -> None:
+    """Add what a note says to what is known, mappings key by key."""
+    for key, value in body.items():
+        if key == "event":
+            continue
+        if isinstance(value, dict):
+            known[key] = known.get(key, {}) | value
+        else:
+            known[key] = value

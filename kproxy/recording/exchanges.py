@@ -1,0 +1,204 @@
+"""The exchanges of recordings, from their tables.
+
+    batches ─▶ notes ─▶ who the connections are ─┐
+              rows ──────────────────────────────┴─▶ Exchange ─ asked for bytes ─▶ frame(position)
+
+Of a file that is torn the rows are not all there: what was pending when its writer was killed has
+none. So its frames are read too, and those that no row names are paired at the end.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import attrs
+
+from kproxy.exchange import endings, facts
+from kproxy.exchange.entities import TopicNames
+from kproxy.exchange.entries import (
+    CONNECTIONS,
+    EVENTS,
+    NO_RESPONSE,
+    TRUNCATED,
+    UNANSWERED,
+    ExchangeRow,
+    Frame,
+    Note,
+    Position,
+    Side,
+)
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.pairing import Peer
+from kproxy.recording.file import RecordingFile
+from kproxy.recording.stored import StoredBatch
+from kproxy.recording.tables import FrameTable
+
+_OPEN_FILES_MAX = 3
+
+
+@attrs.define(eq=False)
+class Pending:
+    """The frames of exchanges that have no row yet: their positions, by number."""
+
+    requests: dict[int, Position] = attrs.field(factory=dict)
+    responses: dict[int, Position] = attrs.field(factory=dict)
+
+    def add(self, batch: int, table: FrameTable) -> None:
+        """Take the frames of a batch."""
+        for run, (side, numbers) in enumerate(table.numbers()):
+            positions = self.requests if side == Side.CLIENT else self.responses
+            for index, number in enumerate(numbers):
+                positions[number] = Position(batch, run, index)
+
+    def take(self, file: RecordingFile, batch: StoredBatch) -> None:
+        """Take the frames of a batch, and its rows."""
+        frames, exchanges = file.frames(batch), file.exchanges(batch)
+        if frames is not None:
+            self.add(batch.number, frames)
+        for row in exchanges.rows() if exchanges is not None else ():
+            self.remove(row)
+
+    def remove(self, row: ExchangeRow) -> None:
+        """Take a row."""
+        self.requests.pop(row.number, None)
+        self.responses.pop(row.number, None)
+
+    def halves(
+        self, open_frame: Callable[[Position], Frame | None]
+    ) -> Iterator[tuple[Frame | None, Frame | None, Frame | None]]:
+        """Yield requests, responses, and the entries that end requests, as they belong together."""
+        for number in sorted({*self.requests, *self.responses}):
+            request = self._frame(self.requests, number, open_frame)
+            response = self._frame(self.responses, number, open_frame)
+            ended = None
+            if response is not None and response.flags & UNANSWERED:
+                response, ended = None, response
+            if response is not None and response.flags & TRUNCATED and request is not None:
+                response = None  # half a response is none
+            if request is not None or response is not None or ended is not None:
+                yield request, response, ended
+
+    def _frame(
+        self,
+        positions: dict[int, Position],
+        number: int,
+        open_frame: Callable[[Position], Frame | None],
+    ) -> Frame | None:
+        position = positions.get(number)
+        return None if position is None else open_frame(position)
+
+
+class Reader:
+    """Gives the exchanges of files, one after the other; `told` is given their notes."""
+
+    def __init__(self, told: Callable[[Note], None]) -> None:
+        self._told = told
+        self._begin()
+
+    def _begin(self) -> None:
+        self._files: list[RecordingFile] = []
+        """Of the recording that is being read: frames may lie in an earlier file than their row."""
+        self._names = TopicNames()
+        self._peers: dict[int, Peer] = {}
+        self._pending = Pending()
+
+    def file(self, path: Path) -> Iterator[Exchange]:
+        """Yield the exchanges that a file has rows for.
+
+        Raises: RecordingError.
+        """
+        file = RecordingFile(path)
+        if self._files and not file.info.continues(self._files[-1].info):
+            yield from self.finish()
+            about = {"event": "recording", "path": str(path)}
+            self._told(Note(EVENTS, file.info.start_ns, about))
+        self._files.append(file)
+        for earlier in self._files[:-_OPEN_FILES_MAX]:
+            earlier.close()
+        torn = not file.complete
+        for batch in file.batches():
+            yield from self._batch(file, batch, torn)
+        if file.torn is not None:
+            self._told(file.torn)
+
+    def finish(self) -> Iterator[Exchange]:
+        """Yield the exchanges without a row; what follows is another recording.
+
+        Raises: RecordingError.
+        """
+        files, ended_ns = self._files, max((file.end_ns for file in self._files), default=0)
+        for request, response, ended in self._pending.halves(functools.partial(_frame, files)):
+            known = request or response or ended
+            peer = self._peer(known.connection) if known is not None else Peer(self._names)
+            if response is None and request is not None and not request.flags & NO_RESPONSE:
+                yield peer.give_up(request, ended, ended_ns if ended is None else ended.received_ns)
+            else:
+                yield peer.exchange(request, response, ended)
+        self._begin()
+
+    def _batch(self, file: RecordingFile, batch: StoredBatch, torn: bool) -> Iterator[Exchange]:
+        closing: list[Note] = []
+        for note in batch.notes:
+            if note.channel == CONNECTIONS and note.body.get("event") == "closed":
+                closing.append(note)
+            else:
+                self._note(note)
+        frames = file.frames(batch) if torn else None
+        if frames is not None:
+            self._pending.add(batch.number, frames)
+        table = file.exchanges(batch)
+        tracked = bool(self._pending.requests or self._pending.responses)
+        for row in table.rows() if table is not None else ():
+            if tracked:
+                self._pending.remove(row)
+            yield self._exchange(row)
+        for note in closing:
+            self._told(note)
+            self._peers.pop(endings.connection(note.body), None)
+
+    def _exchange(self, row: ExchangeRow) -> Exchange:
+        peer = self._peers.get(row.connection) or self._peer(row.connection)
+        opener = functools.partial(_open, self._files, row)
+        if self._names.wants(row.api_key, row.api_version) and row.response_position:
+            self._names.offer_unopened(functools.partial(_decodable, opener))
+        exchange = Exchange(row, peer.client_address, peer.client_id, opener, self._names)
+        if row.response_bytes:
+            peer.stuck = None
+        elif row.response_flags & UNANSWERED:
+            waited = peer.waited(exchange, row.response_received_ns or None)
+            return attrs.evolve(exchange, unanswered=waited)
+        return exchange
+
+    def _peer(self, number: int) -> Peer:
+        return self._peers.setdefault(number, Peer(self._names))
+
+    def _note(self, note: Note) -> None:
+        self._told(note)
+        body = note.body
+        if note.channel == CONNECTIONS:
+            for name, value in endings.about(body):
+                setattr(self._peer(endings.connection(body)), name, value)
+        elif body.get("event") == "topic_id":
+            self._names.note(body)
+
+
+def _decodable(opener: Callable[[Side], Frame | None]) -> Frame | None:
+    response = opener(Side.BROKER)
+    return response if facts.decodable(response) else None
+
+
+def _open(files: list[RecordingFile], row: ExchangeRow, side: Side) -> Frame | None:
+    """Open a frame of an exchange."""
+    integer = row.request_position if side is Side.CLIENT else row.response_position
+    position = Position.of(integer)
+    return None if position is None else _frame(files, position)
+
+
+def _frame(files: list[RecordingFile], position: Position) -> Frame | None:
+    for file in reversed(files):
+        frame = file.frame(position)
+        if frame is not None:
+            return frame
+    return None

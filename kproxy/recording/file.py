@@ -1,0 +1,250 @@
+"""One recording file, to be read.
+
+::
+
+    path ─▶ RecordingFile ─▶ info · batches() ─▶ exchanges(batch) · notes · frames(batch)
+                               └─▶ frame(position)
+
+A pass over the batches reads exchanges and notes, and seeks past the frames; these are read when
+somebody asks for them. What was read last is kept for a moment, for frames that lie together are
+asked for together.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+import attrs
+
+from kproxy.exchange.entries import EVENTS, FRAGMENT, MORE, TRUNCATED, Frame, Note, Position
+from kproxy.recording.files import RecordingError, being_written, open_recording
+from kproxy.recording.info import Chunk, Info
+from kproxy.recording.layout import EXCHANGES, FRAMES
+from kproxy.recording.scan import Scan
+from kproxy.recording.stored import (
+    BatchScan,
+    Message,
+    Place,
+    StoredBatch,
+    read_messages,
+    wrong,
+)
+from kproxy.recording.tables import ExchangeTable, FrameTable
+
+_CHUNKS_KEPT = 4
+_TABLES_KEPT = 4
+
+Table = TypeVar("Table", FrameTable, ExchangeTable)
+
+
+class RecordingFile:
+    """A recording file that is read; one that is still written too, as far as it goes.
+
+    With `whole`, passes read and check every byte; else frames are passed over. `skip_damaged`
+    leaves out damaged chunks: `damages` has what was wrong with them.
+
+    Resource handling: holds the file open until `close`, or until nobody refers to it; after
+    `close` it opens it again when needed.
+
+    Raises: RecordingError, when the file is not a recording; so do its methods where it is damaged.
+    """
+
+    def __init__(
+        self, path: Path | str, *, whole: bool = False, skip_damaged: bool = False
+    ) -> None:
+        self.path = Path(path)
+        self.damages: list[RecordingError] = []
+        file = open_recording(self.path)
+        self._closer = weakref.finalize(self, file.close)
+        self._scan = Scan(self.path, file, self.damages.append if skip_damaged else None)
+        self._start_ns = self._end_ns = 0
+        self._pass = BatchScan(self._scan, self._keep, not whole)
+        self._batches: list[StoredBatch] = []
+        self._by_number: dict[int, StoredBatch] = {}
+        self._kept: OrderedDict[int, list[Message]] = OrderedDict()
+        self._tables: OrderedDict[int, FrameTable] = OrderedDict()
+        self._scan.read_head()
+        info = self.info
+        if not info.native and not (info.start_ns and info.format_version):
+            for _ in self.more():  # other tools may drop the metadata: what is left of them follows
+                pass
+            info.start_ns = info.start_ns or self._start_ns
+
+    def __enter__(self) -> RecordingFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file for now."""
+        self._closer()
+
+    @property
+    def info(self) -> Info:
+        """What its head says."""
+        return self._scan.info
+
+    @property
+    def scan(self) -> Scan:
+        """How far it was read."""
+        return self._scan
+
+    # ------------------------------------------------------------ batches
+
+    def batches(self) -> Iterator[StoredBatch]:
+        """Yield all batches, in order, as far as the file goes."""
+        yield from list(self._batches)
+        yield from self.more()
+
+    def more(self) -> Iterator[StoredBatch]:
+        """Yield the batches that no pass has come to: of a file that grows, the new ones."""
+        self._reopen()
+        for batch in self._pass.batches():
+            self._batches.append(batch)
+            if batch.number > 0:
+                self._by_number[batch.number] = batch
+            yield batch
+
+    def exchanges(self, batch: StoredBatch) -> ExchangeTable | None:
+        """Return the table of exchanges of a batch; None if the file ends before it."""
+        return self._table(batch.exchanges, ExchangeTable)
+
+    def frames(self, batch: StoredBatch) -> FrameTable | None:
+        """Return the table of frames of a batch; None if there is none."""
+        table = self._tables.get(batch.number)
+        if table is None:
+            table = self._table(batch.frames, FrameTable)
+            if table is not None:
+                self._tables[batch.number] = table
+                if len(self._tables) > _TABLES_KEPT:
+                    self._tables.popitem(last=False)
+        return table
+
+    def arrow_stream(self, table: str) -> Iterator[bytes | memoryview]:
+        """Yield the parts of an Arrow stream of all that the file has of a table, "exchanges" or
+        "frames": `pyarrow.ipc.open_stream(b"".join(…))` reads it."""
+        yield (EXCHANGES if table == "exchanges" else FRAMES).message
+        for batch in self.batches():
+            place = batch.exchanges if table == "exchanges" else batch.frames
+            if place is not None:
+                yield self._message(place).data
+
+    @property
+    def torn(self) -> Note | None:
+        """After a pass: the note that says where and why a file ends before its end."""
+        scan = self._scan
+        if scan.torn is None:
+            return None
+        body = {
+            "event": "torn",
+            "path": str(self.path),
+            "offset": scan.offset,
+            "what": self.why_torn(),
+            "writing": self.being_written,
+        }
+        return Note(EVENTS, self.end_ns or self.info.start_ns, body)
+
+    def why_torn(self) -> str:
+        """Say where and why it ends before its end."""
+        scan = self._scan
+        if self.being_written:
+            return f"{scan.torn}: it is still being written"
+        if not self.info.native:
+            return f"{scan.torn}: complete it with `mcap recover`"
+        if not self.info.format_version:
+            return f"{scan.torn}, before anything was recorded"
+        return f"{scan.torn}: its writer was stopped; `kproxy recover` completes it"
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has an end, at first sight."""
+        self._reopen()
+        return self._scan.has_end()
+
+    @property
+    def being_written(self) -> bool:
+        """Whether a living process writes it."""
+        self._reopen()
+        return being_written(self._scan.file)
+
+    @property
+    def end_ns(self) -> int:
+        """The latest time of the batches that passes came to."""
+        return self._end_ns
+
+    def _table(self, place: Place | None, kind: type[Table]) -> Table | None:
+        if place is None:
+            return None
+        try:
+            return kind(self._message(place).data)
+        except ValueError as error:
+            raise self.wrong(place, error) from None
+
+    def _message(self, place: Place) -> Message:
+        chunk = place.chunk
+        messages = self._kept.get(chunk.offset)
+        if messages is None:
+            self._reopen()
+            messages = read_messages(self._scan, self._scan.again(chunk))
+            self._keep(chunk, messages)
+        return messages[place.index]
+
+    def _keep(self, chunk: Chunk, messages: list[Message]) -> None:
+        self._kept[chunk.offset] = messages
+        if len(self._kept) > _CHUNKS_KEPT:
+            self._kept.popitem(last=False)
+        self._start_ns = min(self._start_ns or chunk.start_ns, chunk.start_ns)
+        self._end_ns = max(self._end_ns, chunk.end_ns)
+
+    def _reopen(self) -> None:
+        if self._scan.file.closed:
+            self._scan.file = open_recording(self.path)
+            self._closer = weakref.finalize(self, self._scan.file.close)
+
+    # ------------------------------------------------------------ frames
+
+    def frame(self, position: Position) -> Frame | None:
+        """Return the frame at a position, put together if it is in pieces; None if this file does
+        not have it. A frame whose first pieces are missing, or last ones, is TRUNCATED."""
+        pieces: list[Frame] = []
+        at: Position | None = position
+        while at is not None:
+            batch = self._by_number.get(at.batch)
+            table = None if batch is None else self.frames(batch)
+            if table is None:
+                break
+            pieces.append(self._at(batch, table, at))
+            before = table.previous_piece(at.run)
+            at = before if before is not None and before < at else None
+        if not pieces:
+            return None
+        frame = pieces[0]
+        if not frame.flags & FRAGMENT:
+            return frame
+        data = [data for piece in reversed(pieces) for data in piece.pieces]
+        cut = frame.flags & MORE or sum(map(len, data)) != frame.frame_bytes
+        flags = frame.flags & ~(FRAGMENT | MORE) | (TRUNCATED if cut else 0)
+        return attrs.evolve(frame, pieces=data, flags=flags)
+
+    def _at(self, batch: StoredBatch, table: FrameTable, position: Position) -> Frame:
+        try:
+            frames = table.run(position.run)
+            return frames[position.index]
+        except (ValueError, IndexError) as error:
+            raise self.wrong(batch.frames, error) from None
+
+    def wrong(self, place: Place | None, error: Exception) -> RecordingError:
+        """Return the error that says that a table does not decode."""
+        assert place is not None
+        return wrong(self._scan, place.chunk, f"has a table that does not decode: {error}")

@@ -1,0 +1,42 @@
+"""What a pass over a file finds: what its head says, and where its chunks are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+
+
+@attrs.define(eq=False)
+class Info:
+    """What a pass over a file finds: what its head says, and where its chunks are."""
+
+    path: Path
+    library: str = ""
+    native: bool = False
+    """Whether kproxy wrote it, and no other tool touched it since."""
+    format_version: int = 0
+    schema_id: str = ""
+    start_ns: int = 0
+    metadata: dict[str, str] = attrs.field(factory=dict)
+
+    def continues(self, before: Info) -> bool:
+        """Tell whether this is of a later part of the same recording."""
+        recording = before.metadata.get("recording")
+        return recording is not None and recording == self.metadata.get("recording")
+
+
+@attrs.frozen
+class Chunk:
+    """A verified chunk."""
+
+    offset: int
+    """Of its record in the file."""
+    end: int
+    start_ns: int
+    end_ns: int
+    compression: str
+    compressed_bytes: int
+    uncompressed_bytes: int
+    records: bytes | bytearray | None
+    """Uncompressed; None if it was not read."""

@@ -1,0 +1,204 @@
+"""What stands in a recording: an MCAP file of profile "kproxy", whose messages are Arrow tables.
+
+::
+
+    magic
+    Header        profile "kproxy", library "kproxy <version>"
+    Schema × 4    the columns of the two tables, as Arrow's own schema messages; two JSON schemas
+    Channel × 4   1 /kafka/frames  2 /kafka/exchanges  3 /kafka/connections  4 /kafka/events
+    Metadata      "kproxy": format_version, schema_id, start_ns, what the caller adds, head_crc32
+    ┌ Chunk       a table of frames: the bytes that came, a row per run
+    │ Chunk       a table of exchanges that were completed, a row each; then notes
+    └ …           the two make a batch, of which there is one per flush or 256 KiB; if it has less
+                  than 16 KiB, it is one chunk
+    DataEnd       data_section_crc: of every byte before this record
+    Schema × 4, Channel × 4, Statistics, ChunkIndex …, MetadataIndex, SummaryOffset …
+    Footer        summary_crc: of every byte from DataEnd up to the field itself
+    magic
+
+Of a channel of tables, the data of its Schema record followed by its messages is an Arrow IPC
+stream (message encoding "arrow"). Integers are signed and little-endian, nothing is null.
+
+**/kafka/frames**, a row per run (frames that arrived in one chunk; a frame that is large, or not
+only passed on, or a piece of such a one, is a run by itself):
+
+* `received_ns`, `sent_ns`: when its last byte arrived, and began to be sent on (0: not known);
+* `number`: of its first request or response; the requests of a run have successive numbers;
+* `connection`, `flags` (`exchange.entries`), `side` (0 client, 1 broker);
+* `notes`: how many notes of this batch stood before it;
+* `sizes`: of its frames in `data`; empty if there is one;
+* `heads`: what is not in the bytes, or not with certainty. Of requests: nothing. Of responses: the
+  number, and `api_key << 16 | api_version` of the request, for each. Of a frame by itself six
+  values: number, API key, API version, correlation id, size of the whole frame, and where the piece
+  before it lies (`exchange.entries.Position`; 0: there is none);
+* `splices`: what was replaced in each of its frames before they were sent on: offset, length, size
+  of the replacement (u32 each), replacement, and so on;
+* `data`: the bytes **as their sender sent them**, secrets blanked out.
+
+**/kafka/exchanges**, a row per exchange, with the fields of `exchange.entries.ExchangeRow`. It is
+written when the response has left, when a request that has none has left, or when the connection
+ends. A request that is still pending when a file ends has its row in the next one.
+
+**/kafka/connections, /kafka/events** (message encoding "json"): one JSON object each, a note
+(`exchange.notes`). What later files of a recording repeat stands in front, in a batch 0.
+
+The sequence of a message is the number of its batch. Batches count from 1 over all files of a
+recording; one that could not be written is missing. `log_time` of a table is the time of the last
+entry of its batch and `publish_time` that of the first; a note has its own.
+
+What is checked by what. A chunk's CRC covers its uncompressed records, `head_crc32` (hexadecimal,
+the last value of the Metadata record, covering every byte of the file before it) the head, so both
+are verified in a file that ends anywhere. Chunk headers repeat what their messages say and are
+compared with it; opcodes and lengths have one legal value. DataEnd and Footer cover the rest once
+the file is complete. A CRC of 0 means "not computed" to MCAP readers; in files that kproxy wrote
+itself (see the library) it means 0. In a file without an end, a flip in the word "kproxy" of the
+library makes it look like another tool's; its chunks are checked all the same.
+
+The `mcap` Python package (1.6) with `validate_crcs=True` notices every flipped bit up to DataEnd
+when it reads without seeking, and inside chunks when it seeks. It never looks at `summary_crc`, so
+flips in DataEnd's own opcode and length, in the summary's values, and in the footer pass it
+unless they happen to break the structure. kproxy's own reader notices all of them.
+
+Bits that a zstd decoder ignores (unused bits of its frame header, padding of its bit streams) do
+not change what comes out; they are noticed through `data_section_crc`, so in complete files only.
+
+Compatibility: another layout gets another `format_version`. Readers know one, and say so.
+`format_version` and `schema_id` are also in the metadata of the channels, because tools that
+rewrite MCAP files may drop Metadata records.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+
+from kproxy.exchange.entries import CONNECTIONS, EVENTS, ExchangeRow, Note
+from kproxy.recording.arrow import Field, Schema
+from kproxy.recording.mcap import channel_record, message_head, schema_record
+
+FORMAT_VERSION = 2
+PROFILE = "kproxy"
+LIBRARY_PREFIX = "kproxy "
+"""How the library of a file begins that kproxy itself wrote: only there the layout above is
+guaranteed. Tools that rewrite MCAP files put their own name in front."""
+
+BATCH_BYTES = 256 << 10
+"""A batch that has this many bytes takes no further entry."""
+BATCH_RUNS_MAX = 16 << 10
+"""Nor does one that has so many runs."""
+SMALL_BATCH_BYTES = 16 << 10
+"""A batch of less is one chunk."""
+PIECE_BYTES_MAX = 1 << 20
+"""Frames with more bytes are stored in pieces."""
+STORED_BYTES_MIN = 16 << 10
+"""From here on frames are rather stored than compressed."""
+
+
+class Channel(enum.IntEnum):
+    """The channels of the files that kproxy writes; their schemas have the same ids."""
+
+    FRAMES = 1
+    EXCHANGES = 2
+    CONNECTIONS = 3
+    EVENTS = 4
+
+    @property
+    def topic(self) -> str:
+        """The name by which readers find it."""
+        return f"/kafka/{self.name.lower()}"
+
+
+NOTES = {CONNECTIONS: Channel.CONNECTIONS, EVENTS: Channel.EVENTS}
+"""The channels of notes, by `Note.channel`."""
+
+# ---------------------------------------------------------------- the tables
+
+# Columns of one width stand together: then the metadata of a small batch, which are most of it, are
+# regular, and compress to half.
+
+RUN_INTEGERS = (
+    ("received_ns", "int64"),
+    ("sent_ns", "int64"),
+    ("number", "int64"),
+    ("connection", "int32"),
+    ("flags", "int32"),
+    ("notes", "int32"),
+    ("side", "int8"),
+)
+EXCHANGE_INTEGERS = tuple(
+    (name, "int64" if place < 8 else "int32" if place < 14 else "int16")
+    for place, name in enumerate(ExchangeRow._fields[:-1])
+)
+
+FRAMES = Schema(
+    *(Field(*integer) for integer in RUN_INTEGERS),
+    Field("sizes", "int32", many=True),
+    Field("heads", "int64", many=True),
+    Field("splices", "binary"),
+    Field("data", "binary"),
+)
+EXCHANGES = Schema(
+    *(Field(*integer) for integer in EXCHANGE_INTEGERS), Field("fault_ids", "int32", many=True)
+)
+
+# ---------------------------------------------------------------- notes
+
+
+def note_record(note: Note, sequence: int) -> bytes:
+    """Return a note's message record."""
+    body = json.dumps(note.body, separators=(",", ":"), allow_nan=False).encode()
+    time_ns = note.time_ns
+    return message_head(NOTES[note.channel], sequence, time_ns, time_ns, len(body)) + body
+
+
+# ---------------------------------------------------------------- the head of a file
+
+_NOTE = {
+    "type": "object",
+    "properties": {"event": {"type": "string"}, "connection": {"type": "integer"}},
+    "required": ["event"],
+}
+_CONNECTION = _NOTE | {"title": "what happened to a connection"}
+_EVENT = _NOTE | {"title": "what happened beside the frames"}
+
+_SCHEMAS = {
+    Channel.FRAMES: ("kproxy.Frames", "arrow", FRAMES.message),
+    Channel.EXCHANGES: ("kproxy.Exchanges", "arrow", EXCHANGES.message),
+    Channel.CONNECTIONS: ("kproxy.Connection", "jsonschema", json.dumps(_CONNECTION).encode()),
+    Channel.EVENTS: ("kproxy.Event", "jsonschema", json.dumps(_EVENT).encode()),
+}
+
+
+def schema_records() -> bytes:
+    """Return the four Schema records."""
+    return b"".join(schema_record(channel, *about) for channel, about in _SCHEMAS.items())
+
+
+def channel_records(schema_id: str) -> bytes:
+    """Return the four Channel records."""
+    metadata = {"format_version": str(FORMAT_VERSION), "schema_id": schema_id}
+    return b"".join(
+        channel_record(
+            channel,
+            channel,
+            channel.topic,
+            "json" if channel in NOTES.values() else "arrow",
+            metadata,
+        )
+        for channel in Channel
+    )
+
+
+def metadata_entries(schema_id: str, start_ns: int, extra: dict[str, str]) -> dict[str, str]:
+    """Return what the Metadata record "kproxy" says, the checksum excepted.
+
+    Raises: ValueError, when `extra` names what the format itself needs.
+    """
+    entries = {
+        "format_version": str(FORMAT_VERSION),
+        "schema_id": schema_id,
+        "start_ns": str(start_ns),
+    }
+    if taken := sorted((entries.keys() | {"head_crc32"}) & extra.keys()):
+        raise ValueError(f"metadata of a recording cannot set {', '.join(taken)}")
+    return entries | extra

@@ -1,0 +1,133 @@
+"""The container: MCAP, as far as recordings need it (https://mcap.dev/spec).
+
+A file is a magic, records, and the magic again; a record is `opcode u8, length u64, content`. All
+is little-endian. Messages stand in chunks, which are compressed and have a CRC each::
+
+    magic
+    Header · Schema … · Channel … · Metadata        the head
+    Chunk [Message …] · Chunk [Message …] · …       the data
+    DataEnd · Schema … · Channel … · Statistics · ChunkIndex … · SummaryOffset … · Footer
+    magic
+
+What the messages of a recording are is the business of `layout`.
+"""
+
+from __future__ import annotations
+
+import struct
+
+MAGIC = b"\x89MCAP0\r\n"
+
+# MCAP opcodes
+HEADER = 0x01
+FOOTER = 0x02
+SCHEMA = 0x03
+CHANNEL = 0x04
+MESSAGE = 0x05
+CHUNK = 0x06
+MESSAGE_INDEX = 0x07
+CHUNK_INDEX = 0x08
+ATTACHMENT = 0x09
+ATTACHMENT_INDEX = 0x0A
+STATISTICS = 0x0B
+METADATA = 0x0C
+METADATA_INDEX = 0x0D
+SUMMARY_OFFSET = 0x0E
+DATA_END = 0x0F
+
+# ---------------------------------------------------------------- MCAP records as structs
+
+RECORD = struct.Struct("<BQ")
+MESSAGE_HEAD = struct.Struct("<BQHIQQ")
+"""opcode, length, channel, sequence, log_time, publish_time"""
+MESSAGE_FIXED_BYTES = MESSAGE_HEAD.size - RECORD.size
+"""The content of a message record without its data."""
+
+CHUNK_FIXED = struct.Struct("<QQQI")
+"""message_start_time, message_end_time, uncompressed_size, uncompressed_crc"""
+CHUNK_HEADS = {
+    "": struct.Struct("<BQQQQIIQ"),
+    "zstd": struct.Struct("<BQQQQII4sQ"),
+}
+"""A chunk record up to its records, by compression."""
+DATA_END_BYTES = RECORD.size + 4
+FOOTER_FIELDS = struct.Struct("<QQI")
+FOOTER_BYTES = RECORD.size + FOOTER_FIELDS.size
+
+# ---------------------------------------------------------------- limits
+
+CHUNK_BYTES_MAX = 64 * 1024 * 1024
+"""The largest chunk, compressed or not, that is read. Other tools write 4 MiB or less."""
+RECORD_BYTES_MAX = 16 * 1024 * 1024
+"""The largest other record whose content is looked at."""
+
+
+# ---------------------------------------------------------------- small records
+
+
+def string(text: str) -> bytes:
+    """Return MCAP's encoding of a string: u32 length, UTF-8."""
+    data = text.encode()
+    return len(data).to_bytes(4, "little") + data
+
+
+def string_map(entries: dict[str, str]) -> bytes:
+    """Return MCAP's encoding of a map of strings: u32 length in bytes, then the pairs."""
+    data = b"".join(string(key) + string(value) for key, value in entries.items())
+    return len(data).to_bytes(4, "little") + data
+
+
+def record(opcode: int, content: bytes) -> bytes:
+    """Return a record: opcode, length, content."""
+    return RECORD.pack(opcode, len(content)) + content
+
+
+def take_string(data: bytes, at: int) -> tuple[str, int]:
+    """Read a string; return it and where it ends.
+
+    Raises: ValueError, when it is cut or not UTF-8.
+    """
+    start = at + 4
+    end = start + int.from_bytes(data[at:start], "little")
+    if end > len(data) or start > len(data):
+        raise ValueError("a string runs past the end of its record")
+    return data[start:end].decode(), end
+
+
+def take_map(data: bytes, at: int) -> tuple[dict[str, str], int]:
+    """Read a map of strings; return it and where it ends.
+
+    Raises: ValueError, when it is cut or not UTF-8.
+    """
+    start = at + 4
+    end = start + int.from_bytes(data[at:start], "little")
+    if end > len(data) or start > len(data):
+        raise ValueError("a map runs past the end of its record")
+    entries = {}
+    at = start
+    while at < end:
+        key, at = take_string(data, at)
+        entries[key], at = take_string(data, at)
+    if at != end:
+        raise ValueError("a map's last entry runs past its end")
+    return entries, end
+
+
+def schema_record(number: int, name: str, encoding: str, data: bytes) -> bytes:
+    """Return a Schema record."""
+    content = number.to_bytes(2, "little") + string(name) + string(encoding)
+    return record(SCHEMA, content + len(data).to_bytes(4, "little") + data)
+
+
+def channel_record(
+    number: int, schema: int, topic: str, encoding: str, metadata: dict[str, str]
+) -> bytes:
+    """Return a Channel record."""
+    content = struct.pack("<HH", number, schema) + string(topic) + string(encoding)
+    return record(CHANNEL, content + string_map(metadata))
+
+
+def message_head(channel: int, sequence: int, log_ns: int, publish_ns: int, size: int) -> bytes:
+    """Return a message record up to its data, which has `size` bytes."""
+    length = MESSAGE_FIXED_BYTES + size
+    return MESSAGE_HEAD.pack(MESSAGE, length, channel, sequence, log_ns, publish_ns)

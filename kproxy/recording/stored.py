@@ -1,0 +1,214 @@
+"""The messages of verified chunks, put together to batches.
+
+    Scan ─▶ chunk ─▶ Message, Message … ─▶ StoredBatch
+
+In files that kproxy wrote, every batch is one chunk if it is small, else one of frames and one of
+exchanges and notes; which lets a reader of exchanges pass over the frames. Other tools cut chunks
+elsewhere; what belongs together still follows each other and has the same sequence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import attrs
+
+from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
+from kproxy.recording.ending import ChunkInfo
+from kproxy.recording.files import RecordingError, being_written
+from kproxy.recording.info import Chunk
+from kproxy.recording.layout import SMALL_BATCH_BYTES, Channel
+from kproxy.recording.mcap import CHANNEL, MESSAGE, MESSAGE_FIXED_BYTES, MESSAGE_HEAD, RECORD
+from kproxy.recording.scan import Scan
+
+_NOTE_CHANNELS = {Channel.CONNECTIONS: CONNECTIONS, Channel.EVENTS: EVENTS}
+
+
+class Message(NamedTuple):
+    """One message of ours."""
+
+    channel: Channel
+    sequence: int
+    log_ns: int
+    data: memoryview
+
+
+class Place(NamedTuple):
+    """Where a message lies: which one of its chunk it is."""
+
+    chunk: Chunk
+    index: int
+
+
+@attrs.define(eq=False)
+class StoredBatch:
+    """A batch in a file."""
+
+    number: int
+    frames: Place | None = None
+    exchanges: Place | None = None
+    """None: the file ends before it."""
+    notes: list[Note] = attrs.field(factory=list)
+
+    def takes(self, message: Message) -> bool:
+        """Whether a message that follows belongs to it."""
+        if message.channel is Channel.FRAMES:
+            return False
+        if message.channel is Channel.EXCHANGES and self.exchanges is not None:
+            return False
+        return message.sequence == self.number or self.number < 0
+
+
+class BatchScan:
+    """One pass over the batches of a file; `seen` is told of each chunk that is read.
+
+    With `skip_frames` the frames are passed over where that is possible. After a pass has ended
+    where the file ended, another one goes on with what has been written since.
+    """
+
+    def __init__(
+        self,
+        scan: Scan,
+        seen: Callable[[Chunk, list[Message]], None],
+        skip_frames: bool = False,
+    ) -> None:
+        self._scan = scan
+        self._seen = seen
+        self._skip_frames = skip_frames
+        self._open: StoredBatch | None = None
+        """A batch of which more may follow."""
+
+    def batches(self) -> Iterator[StoredBatch]:
+        """Yield the batches.
+
+        Raises: RecordingError.
+        """
+        scan = self._scan
+        for chunk in scan.chunks(self._skip):
+            if chunk.records is None:
+                self._open = StoredBatch(-1, Place(chunk, 0))
+                continue
+            messages = read_messages(scan, chunk)
+            self._seen(chunk, messages)
+            chunk = attrs.evolve(chunk, records=None)
+            if scan.index is not None:
+                _check(scan, chunk, messages, self._open)
+            yield from self._grouped(chunk, messages)
+        if self._open is not None and not (scan.info.native and being_written(scan.file)):
+            batch, self._open = self._open, None
+            yield batch
+
+    def _skip(self, size: int) -> bool:
+        native = self._skip_frames and self._scan.info.native
+        return native and self._open is None and size >= SMALL_BATCH_BYTES
+
+    def _grouped(self, chunk: Chunk, messages: list[Message]) -> Iterator[StoredBatch]:
+        for index, message in enumerate(messages):
+            if self._open is not None and not self._open.takes(message):
+                yield self._open
+                self._open = None
+            if self._open is None:
+                self._open = StoredBatch(message.sequence)
+            self._open.number = message.sequence
+            if message.channel is Channel.FRAMES:
+                self._open.frames = Place(chunk, index)
+            elif message.channel is Channel.EXCHANGES:
+                self._open.exchanges = Place(chunk, index)
+            else:
+                self._open.notes.append(_note(self._scan, chunk, message))
+        if self._open is not None and self._open.exchanges is not None and self._scan.info.native:
+            yield self._open
+            self._open = None
+
+
+def read_messages(scan: Scan, chunk: Chunk) -> list[Message]:
+    """Return the messages of a chunk that are on channels of ours.
+
+    Raises: RecordingError.
+    """
+    return list(_messages(scan, chunk))
+
+
+def _messages(scan: Scan, chunk: Chunk) -> Iterator[Message]:
+    data = memoryview(chunk.records or b"")
+    at, end = 0, len(data)
+    while at < end:
+        if end - at < RECORD.size:
+            raise wrong(scan, chunk, "ends in the middle of a record")
+        opcode, length = RECORD.unpack_from(data, at)
+        after = at + RECORD.size + length
+        if after > end:
+            raise wrong(scan, chunk, "has a record that runs past its end")
+        if opcode == MESSAGE:
+            if length < MESSAGE_FIXED_BYTES:
+                raise wrong(scan, chunk, "has a message that is too short")
+            _, _, number, sequence, log_ns, _ = MESSAGE_HEAD.unpack_from(data, at)
+            channel = scan.channels.get(number)
+            if channel is not None:
+                yield Message(channel, sequence, log_ns, data[at + MESSAGE_HEAD.size : after])
+            elif scan.info.native:
+                raise wrong(scan, chunk, "has a message on an unknown channel")
+        elif scan.info.native:
+            raise wrong(scan, chunk, f"has a record of kind {opcode}")
+        elif opcode == CHANNEL:
+            try:
+                scan.channel(bytes(data[at + RECORD.size : after]))
+            except ValueError as error:
+                what = f"has a channel that does not decode: {error}"
+                raise wrong(scan, chunk, what) from None
+        at = after
+
+
+def _check(scan: Scan, chunk: Chunk, messages: list[Message], begun: StoredBatch | None) -> None:
+    """Hold a chunk of a file that kproxy wrote to the layout; count it."""
+    if not messages:
+        raise wrong(scan, chunk, "is empty")
+    counts = [0] * len(Channel)
+    for message in messages:
+        counts[message.channel - 1] += 1
+    channels = [message.channel for message in messages]
+    small = [Channel.FRAMES, Channel.EXCHANGES]
+    if begun:
+        right = channels[0] is Channel.EXCHANGES and counts[:2] == [0, 1]
+    elif chunk.uncompressed_bytes < SMALL_BATCH_BYTES and channels[:2] == small:
+        right = counts[:2] == [1, 1]
+    else:
+        right = channels == [Channel.FRAMES]
+    if not right:
+        raise wrong(scan, chunk, "has other tables than belong there")
+    sequences = {message.sequence for message in messages}
+    if len(sequences) != 1 or (begun is not None and sequences != {begun.number}):
+        raise wrong(scan, chunk, "has messages of several batches")
+    times = [message.log_ns for message in messages]
+    if (min(times), max(times)) != (chunk.start_ns, chunk.end_ns):
+        raise wrong(scan, chunk, "has other times than its messages")
+    info = ChunkInfo(
+        chunk.start_ns,
+        chunk.end_ns,
+        chunk.offset,
+        chunk.end - chunk.offset,
+        chunk.compression,
+        chunk.compressed_bytes,
+        chunk.uncompressed_bytes,
+        tuple(counts),
+    )
+    if scan.index is not None:
+        scan.index.add(info, scan.crc)
+
+
+def _note(scan: Scan, chunk: Chunk, message: Message) -> Note:
+    try:
+        body = json.loads(bytes(message.data))
+    except (ValueError, RecursionError) as error:
+        what = f"has a note that is not JSON: {type(error).__name__}"
+        raise wrong(scan, chunk, what) from None
+    if not isinstance(body, dict):
+        raise wrong(scan, chunk, "has a note that is not a JSON object")
+    return Note(_NOTE_CHANNELS[message.channel], message.log_ns, body)
+
+
+def wrong(scan: Scan, chunk: Chunk, what: str) -> RecordingError:
+    """Return the error that says what is wrong about a chunk whose checksum is right."""
+    return scan.damage(chunk.offset, f"a chunk {what}")

@@ -1,0 +1,247 @@
+"""Batches to messages, and messages to the rows of tables.
+
+::
+
+    Batch ─▶ frames_message, exchanges_message ─▶ Writer
+    message ─▶ FrameTable ─▶ Frame …          message ─▶ ExchangeTable ─▶ ExchangeRow …
+
+Writing shares the interpreter with the proxy: it goes on in slices of less than a tenth of a
+millisecond, between which the proxy gets its turn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+from kproxy.exchange.entries import ExchangeRow, Frame, Position, Side
+from kproxy.recording.arrow import CODES, Buffer
+from kproxy.recording.batch import (
+    EXCHANGE,
+    FRAME_HEAD,
+    RESPONSE_HEAD,
+    RUN_LISTS,
+    Batch,
+    unpacked_splices,
+)
+from kproxy.recording.layout import (
+    EXCHANGE_INTEGERS,
+    EXCHANGES,
+    FRAMES,
+    RUN_INTEGERS,
+)
+
+_SLICE_VALUES = 16 << 10
+"""After so many values the proxy gets its turn …"""
+_PAUSE_SECONDS = 50e-6
+"""… and so long it takes until it has it."""
+_RUNS_KEPT = 4
+_ZERO = bytes(4)
+_SIDES = (Side.CLIENT, Side.BROKER)
+_REQUEST_START = struct.Struct(">ihhi")
+_RESPONSE_START = struct.Struct(">ii")
+FRAME_VALUES = FRAME_HEAD.size // 8
+RESPONSE_VALUES = RESPONSE_HEAD.size // 8
+
+
+_RUN_CODES = [*(CODES[kind] for _, kind in RUN_INTEGERS), *("i" for _ in RUN_LISTS)]
+_EXCHANGE_CODES = [*(CODES[kind] for _, kind in EXCHANGE_INTEGERS), "i"]
+
+
+def frames_message(batch: Batch) -> tuple[list[Buffer], int]:
+    """Return the message on /kafka/frames, as buffers, and its size."""
+    *integers, sizes_end, heads_end, splices_end, data_end = _columns(batch.runs, _RUN_CODES)
+    runs, heads = batch.run_count, batch.heads
+    lengths = [*[runs] * len(integers), runs, len(batch.sizes), runs, len(heads) // 8, runs, runs]
+    values = [
+        *integers, _ZERO + sizes_end, batch.sizes.tobytes(), _ZERO + heads_end, heads,
+        _ZERO + splices_end, batch.splices, _ZERO + data_end,
+    ]  # fmt: skip
+    return FRAMES.encode(lengths, values, batch.pieces)
+
+
+def exchanges_message(batch: Batch) -> tuple[list[Buffer], int]:
+    """Return the message on /kafka/exchanges, as buffers, and its size."""
+    *integers, faults_end = _columns(batch.exchanges, _EXCHANGE_CODES)
+    count, faults = len(batch.exchanges) // EXCHANGE.size, len(batch.exchange_fault_ids)
+    lengths = [*[count] * len(integers), count, faults]
+    values = [*integers, _ZERO + faults_end]
+    return EXCHANGES.encode(lengths, values, [batch.exchange_fault_ids.tobytes()])
+
+
+def _columns(rows: bytearray, codes: Sequence[str]) -> list[bytes]:
+    """Return the columns of rows that have a 64-bit integer for each of these codes."""
+    width, columns, done = len(codes), [], 0
+    for place, code in enumerate(codes):
+        # A small integer is the low end of a large one.
+        values = memoryview(rows).cast(code)
+        per_value = 8 // values.itemsize
+        columns.append(values[place * per_value :: width * per_value].tobytes())
+        done += len(rows) // (8 * width)
+        if done > _SLICE_VALUES:
+            done = 0
+            time.sleep(_PAUSE_SECONDS)
+    return columns
+
+
+# ---------------------------------------------------------------- reading
+
+
+class FrameTable:
+    """The frames of one batch.
+
+    Raises: ValueError, when the message is not such a table; so do its methods.
+    """
+
+    def __init__(self, message: memoryview) -> None:
+        columns = FRAMES.decode(message)
+        self._columns = dict(zip((c.name for c in FRAMES.columns), columns, strict=True))
+        self._integers = columns[: len(RUN_INTEGERS)]
+        self._runs: dict[int, list[Frame]] = {}
+
+    def __len__(self) -> int:
+        """How many runs there are."""
+        return len(self._integers[0])
+
+    def column(self, name: str) -> memoryview:
+        """Return a column: integers, or bytes ("data", "splices.replacement"); of lists, "x[]" are
+        the offsets that divide "x"."""
+        return self._columns[name]
+
+    def run(self, row: int) -> list[Frame]:
+        """Return the frames of a run; those of the last few are remembered."""
+        frames = self._runs.get(row)
+        if frames is None:
+            frames = self._runs[row] = self._run(row)
+            if len(self._runs) > _RUNS_KEPT:
+                self._runs.pop(next(iter(self._runs)))
+        return frames
+
+    def _run(self, row: int) -> list[Frame]:
+        if not 0 <= row < len(self):
+            raise ValueError(f"it has no run {row}")
+        side = self.column("side")[row]
+        if side not in (0, 1):
+            raise ValueError("it has a frame of neither client nor broker")
+        start, end = self.column("data[]")[row : row + 2]
+        sizes = self._list("sizes", row).tolist() or [end - start]
+        if min(sizes) < 0 or sum(sizes) != end - start:
+            raise ValueError("it has a run whose sizes are not those of its data")
+        data = bytes(self.column("data")[start:end])
+        heads = self._list("heads", row).tolist()
+        if len(heads) == FRAME_VALUES and len(sizes) == 1:
+            found: Iterable[_Head] = [(*heads[:4], heads[4])]
+        elif side == Side.CLIENT and not heads:
+            found = self._request_heads(row, data, sizes)
+        elif side == Side.BROKER and len(heads) == RESPONSE_VALUES * len(sizes):
+            found = _response_heads(data, sizes, heads)
+        else:
+            raise ValueError("it has a run that has not as many heads as frames")
+        return self._frames(row, _SIDES[side], data, sizes, found)
+
+    def _frames(
+        self, row: int, side: Side, data: bytes, sizes: list[int], heads: Iterable[_Head]
+    ) -> list[Frame]:
+        received_ns, sent_ns, _, connection, flags, _, _ = (
+            column[row] for column in self._integers
+        )
+        splices = tuple(unpacked_splices(bytes(self._list("splices", row))))
+        frames: list[Frame] = []
+        at = 0
+        for size, head in zip(sizes, heads, strict=True):
+            number, api_key, api_version, correlation_id, frame_bytes = head
+            frames.append(
+                Frame(
+                    side,
+                    connection,
+                    number,
+                    api_key,
+                    api_version,
+                    correlation_id,
+                    received_ns,
+                    [data[at : at + size]] if size else [],
+                    frame_bytes,
+                    flags,
+                    sent_ns,
+                    splices=splices,
+                )
+            )
+            at += size
+        return frames
+
+    def _request_heads(self, row: int, data: bytes, sizes: list[int]) -> Iterator[_Head]:
+        """What the headers of plain requests say."""
+        number, at = self.column("number")[row], 0
+        for size in sizes:
+            if size < _REQUEST_START.size:
+                raise ValueError("it has a request that is shorter than its header")
+            _, api_key, api_version, correlation_id = _REQUEST_START.unpack_from(data, at)
+            yield number, api_key, api_version, correlation_id, size
+            number += 1
+            at += size
+
+    def _list(self, name: str, row: int) -> memoryview:
+        start, end = self.column(f"{name}[]")[row : row + 2]
+        return self.column(name)[start:end]
+
+    def numbers(self) -> Iterator[tuple[int, Sequence[int]]]:
+        """Yield the side of each run and the numbers of its frames."""
+        sizes, heads = self.column("sizes[]").tolist(), self.column("heads[]").tolist()
+        values = self.column("heads")
+        for row, (side, first) in enumerate(
+            zip(self.column("side"), self.column("number"), strict=True)
+        ):
+            count = sizes[row + 1] - sizes[row] or 1
+            start, end = heads[row], heads[row + 1]
+            if side == Side.BROKER and end - start == RESPONSE_VALUES * count:
+                yield side, values[start:end:RESPONSE_VALUES].tolist()
+            else:
+                yield side, range(first, first + count)
+
+    def previous_piece(self, row: int) -> Position | None:
+        """Return where the piece before that in a row lies."""
+        heads = self._list("heads", row)
+        return Position.of(heads[5]) if len(heads) == FRAME_VALUES else None
+
+
+_Head = tuple[int, int, int, int, int]
+"""Number, API key and version, correlation id, and size of a frame."""
+
+
+def _response_heads(data: bytes, sizes: list[int], heads: list[int]) -> Iterator[_Head]:
+    at = 0
+    for size, number, api in zip(sizes, heads[::2], heads[1::2], strict=True):
+        if size < _RESPONSE_START.size:
+            raise ValueError("it has a response that is shorter than its header")
+        _, correlation_id = _RESPONSE_START.unpack_from(data, at)
+        api_version = (api & 0xFFFF ^ 0x8000) - 0x8000
+        yield number, api >> 16, api_version, correlation_id, size
+        at += size
+
+
+class ExchangeTable:
+    """The exchanges of one batch.
+
+    Raises: ValueError, when the message is not such a table.
+    """
+
+    def __init__(self, message: memoryview) -> None:
+        columns = EXCHANGES.decode(message)
+        self._columns = dict(zip((c.name for c in EXCHANGES.columns), columns, strict=True))
+
+    def __len__(self) -> int:
+        return len(self._columns["number"])
+
+    def column(self, name: str) -> memoryview:
+        """Return a column, named as in `ExchangeRow`; "fault_ids[]" are offsets into these."""
+        return self._columns[name]
+
+    def rows(self) -> Iterator[ExchangeRow]:
+        """Yield the rows."""
+        *integers, ends, fault_ids = (column.tolist() for column in self._columns.values())
+        lists: Iterable[Sequence[int]] = itertools.repeat(())
+        if fault_ids:
+            lists = (fault_ids[start:end] for start, end in itertools.pairwise(ends))
+        return map(ExchangeRow._make, zip(*integers, lists, strict=False))

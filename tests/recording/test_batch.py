@@ -1,0 +1,226 @@
+"""How entries become batches."""
+
+from __future__ import annotations
+
+import struct
+
+import attrs
+import pytest
+
+from kproxy.exchange.entries import (
+    FRAGMENT,
+    MORE,
+    NO_RESPONSE,
+    UNANSWERED,
+    ChunkTimes,
+    ExchangeRow,
+    Frame,
+    Note,
+    PendingRequest,
+    Position,
+    Run,
+    Side,
+)
+from kproxy.recording.batch import EXCHANGE, Batch
+from kproxy.recording.builder import BatchBuilder
+from kproxy.recording.layout import BATCH_BYTES
+from kproxy.recording.tables import ExchangeTable, exchanges_message, frames_message
+from tests.recording.making import START_NS, event, opened, request, response
+
+FETCH = 1
+
+
+def rows(batch: Batch) -> list[ExchangeRow]:
+    """The exchanges that a batch completes."""
+    parts, _ = exchanges_message(batch)
+    return list(ExchangeTable(memoryview(b"".join(parts))).rows())
+
+
+def taken(*entries: Frame | Run | Note) -> list[ExchangeRow]:
+    """The rows of entries that come together."""
+    builder = BatchBuilder()
+    builder.add(entries)
+    return [row for batch in builder.take() for row in rows(batch)]
+
+
+def fetch(number: int, max_wait_ms: int, api_version: int = 11) -> bytes:
+    """A Fetch request; from version 12 on headers have tagged fields, from 15 no replica id."""
+    flexible = b"\0" if api_version >= 12 else b""
+    replica = b"" if api_version >= 15 else b"\xff\xff\xff\xff"
+    body = b"\0\3app" + flexible + replica + struct.pack(">ii", max_wait_ms, 1) + bytes(20)
+    return struct.pack(">ihhi", 8 + len(body), FETCH, api_version, number) + body
+
+
+def run_of(side: Side, requests: list[PendingRequest], times: ChunkTimes, *frames: bytes) -> Run:
+    """A run of these frames."""
+    return Run(side, 3, times, b"".join(frames), 0, requests, [len(frame) for frame in frames])
+
+
+def test_a_batch_ends_once_it_is_full() -> None:
+    builder = BatchBuilder()
+    for number in range(600):
+        builder.add([request(number, b"f" * 1000)])
+    batches = builder.take()
+    assert [batch.number for batch in batches] == [1, 2, 3]
+    assert [batch.frames for batch in batches] == [263, 263, 74]
+    assert BATCH_BYTES <= batches[0].data_bytes < BATCH_BYTES + 1000
+
+
+def test_nothing_makes_no_batch() -> None:
+    assert BatchBuilder().take() == []
+
+
+def test_a_batch_knows_its_times() -> None:
+    builder = BatchBuilder()
+    builder.add([event("e", START_NS + 9), request(1, b"f"), opened(time_ns=START_NS + 3)])
+    (batch,) = builder.take()
+    assert (batch.start_ns, batch.end_ns) == (START_NS + 3, START_NS + 1_000_000)
+
+
+def test_pieces_are_not_copied() -> None:
+    pieces = [b"a" * 50_000, memoryview(b"b" * 50_000)]
+    builder = BatchBuilder()
+    builder.add([request(1, b"", pieces=pieces)])
+    (batch,) = builder.take()
+    parts, size = frames_message(batch)
+    assert parts[1] is pieces[0] and parts[2] is pieces[1]
+    assert sum(map(len, parts)) == size
+
+
+def test_what_is_completed_says_where_its_frames_lie() -> None:
+    builder = BatchBuilder(7)
+    builder.add([request(1, b"one"), request(2, b"two")])
+    (first,) = builder.take()
+    builder.add([response(2, b"two"), response(1, b"one")])
+    (second,) = builder.take()
+    assert rows(first) == []
+    found = {row.number: row for row in rows(second)}
+    assert Position.of(found[1].request_position) == Position(7, 0, 0)
+    assert Position.of(found[2].request_position) == Position(7, 1, 0)
+    assert Position.of(found[1].response_position) == Position(8, 1, 0)
+
+
+def test_an_exchange_waits_until_its_response_has_left() -> None:
+    builder = BatchBuilder()
+    answer = response(1, b"later", sent_ns=0)
+    builder.add([request(1, b"ask"), answer])
+    (batch,) = builder.take()
+    assert rows(batch) == []
+    answer.sent_ns = START_NS + 5_000_000
+    (batch,) = builder.take()
+    assert [(row.number, row.response_sent_ns) for row in rows(batch)] == [
+        (1, START_NS + 5_000_000)
+    ]
+
+
+def test_a_response_that_never_left_has_its_row_when_its_connection_ends() -> None:
+    builder = BatchBuilder()
+    builder.add([opened(), request(1, b"ask"), response(1, b"later", sent_ns=0)])
+    builder.take()
+    builder.add([Note("connections", START_NS, {"event": "closed", "connection": 3})])
+    (batch,) = builder.take()
+    assert [(row.number, row.response_sent_ns) for row in rows(batch)] == [(1, 0)]
+
+
+def test_a_request_without_a_response_is_complete_when_it_has_left() -> None:
+    (row,) = taken(request(1, b"ask", flags=NO_RESPONSE))
+    assert (row.request_flags, row.response_flags, row.response_bytes) == (NO_RESPONSE, 0, 0)
+    assert taken(request(1, b"ask", flags=NO_RESPONSE, sent_ns=0)) == []
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_what_is_pending_when_a_connection_ends_was_not_answered(told: bool) -> None:
+    ended = [response(1, b"", pieces=[], frame_bytes=0, flags=UNANSWERED, sent_ns=0)]
+    closed = Note("connections", START_NS, {"event": "closed", "connection": 3})
+    (row,) = taken(opened(node_id=4), request(1, b"ask"), *(ended if told else []), closed)
+    assert (row.number, row.node_id, row.response_flags) == (1, 4, UNANSWERED)
+    assert row.response_bytes == row.response_position == 0
+
+
+@pytest.mark.parametrize("api_version", [4, 11, 12, 15, 17])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_fetch_says_how_long_it_may_wait(api_version: int, alone: bool) -> None:
+    data = fetch(9, 500, api_version)
+    about: PendingRequest = (
+        9,
+        FETCH,
+        api_version,
+        9,
+        len(data),
+        0,
+        ChunkTimes(START_NS, START_NS),
+        None,
+    )
+    asked = run_of(Side.CLIENT, [about], about[6], data)
+    if alone:
+        (asked,) = asked.frames()
+    times = ChunkTimes(START_NS + 100, START_NS + 200)
+    answered = run_of(Side.BROKER, [about], times, b"\0\0\0\4\0\0\0\x09")
+    (row,) = taken(asked, answered)
+    assert row.max_wait_ms == 500
+
+
+def test_what_waits_behind_another_request_is_queued() -> None:
+    """The second request left at 20 µs; the first response came at 100, so it waited for 80."""
+    sent = ChunkTimes(START_NS, START_NS + 20_000)
+    requests: list[PendingRequest] = [(n, 3, 1, n, 12, 0, sent, None) for n in (1, 2)]
+    data = [struct.pack(">ihhi", 8, 3, 1, n) for n in (1, 2)]
+    responses = [
+        run_of(Side.BROKER, [about], ChunkTimes(START_NS + at, START_NS + at), b"\0\0\0\4abcd")
+        for about, at in zip(requests, (100_000, 150_000), strict=True)
+    ]
+    first, second = taken(run_of(Side.CLIENT, requests, sent, *data), *responses)
+    assert (first.queued_ns, second.queued_ns) == (0, 80_000)
+
+
+def test_requests_with_other_flags_are_runs_of_their_own() -> None:
+    times = ChunkTimes(START_NS, START_NS + 1)
+    flags = (0, NO_RESPONSE, 0)
+    requests: list[PendingRequest] = [
+        (n, 0, 9, n, 12, flags[n - 1], times, None) for n in (1, 2, 3)
+    ]
+    data = [struct.pack(">ihhi", 8, 0, 9, n) for n in (1, 2, 3)]
+    builder = BatchBuilder()
+    builder.add([run_of(Side.CLIENT, requests, times, *data)])
+    (batch,) = builder.take()
+    assert batch.run_count == 3
+    assert [row.number for row in rows(batch)] == [2]
+
+
+def test_faults_of_both_halves_are_named_once() -> None:
+    asked, answered = request(1, b"a", fault_ids=(4, 2)), response(1, b"b", fault_ids=[2, 9])
+    (row,) = taken(asked, answered)
+    assert row.fault_ids == [4, 2, 9]
+
+
+def test_a_response_that_is_lost_leaves_nothing_behind() -> None:
+    builder = BatchBuilder()
+    builder.add([request(1, b"ask")])
+    builder.lose([response(1, b"gone")])
+    builder.finish()
+    (batch,) = builder.take()
+    assert rows(batch) == []
+
+
+def test_memory_does_not_grow_with_what_is_complete() -> None:
+    builder = BatchBuilder()
+    for number in range(1, 1000):
+        builder.add([request(number, b"ask"), response(number, b"answer")])
+        builder.take()
+    assert not any(connection.pending for connection in builder._connections.values())
+    assert not builder._late
+
+
+def test_pieces_name_the_piece_before() -> None:
+    whole = request(1, bytes(2_500_000))
+    builder = BatchBuilder()
+    builder.add([whole])
+    batches = builder.take()
+    assert [batch.number for batch in batches] == [1, 2, 3]
+    assert [batch.frames for batch in batches] == [0, 0, 1]
+    cut = attrs.evolve(whole, pieces=[b"a"], flags=FRAGMENT | MORE)
+    assert cut.flags & MORE
+
+
+def test_a_row_is_of_64_bit_integers() -> None:
+    assert EXCHANGE.size == 8 * len(ExchangeRow._fields)
