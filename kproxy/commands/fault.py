@@ -160,8 +160,8 @@ def _rule(words: Sequence[str]) -> dict[str, Any]:
 
 def _show(faults: Sequence[Fault]) -> None:
     """Print rules as a table, and what seems wrong about them."""
-    from kproxy.proxy.faults import rule_from_words
     from kproxy.printable import printable
+    from kproxy.proxy.faults import rule_from_words
 
     rows = [("fault", "matched", "fired", "", "rule")]
     for fault in faults:
