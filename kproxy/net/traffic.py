@@ -118,10 +118,10 @@ class Traffic:
             api.broker_ns += broker_ns
             api.buckets[bisect_left(_BOUNDS_NS, broker_ns)] += 1
         if flags & (FAULTED | INJECTED) and frame.frame_bytes <= _LOOKED_AT_BYTES_MAX:
-            kind = frame.api_key, frame.api_version
-            response = facts.decoded_response(frame, frame.sent, *kind)
-            if response is not None:
-                api.errors.update(facts.errors(response.body))
+            kind, data = (frame.api_key, frame.api_version), frame.sent
+            response = facts.decoded_response(frame, data, *kind)
+            body = None if response is None else response.body
+            api.errors.update(facts.errors(body, frame.api_key, data))
 
     def _api(self, api_key: int) -> ApiTraffic:
         found = self._by_key.get(api_key)

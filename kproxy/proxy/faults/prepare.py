@@ -124,6 +124,9 @@ def prepare(rule: Rule, read_delays: ReadDelays = no_recordings) -> Prepared:
 
 
 def _name(rule: Rule) -> str:
+    for key, value in rule.words.items():
+        if any("\ud800" <= character <= "\udfff" for character in str(value)):
+            raise RuleError("it has half a surrogate pair, which is no character", key)
     if rule.name is None:
         return str(rule)
     if not isinstance(rule.name, str) or not rule.name:
