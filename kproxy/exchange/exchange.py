@@ -207,9 +207,10 @@ class Exchange:
         return self._has(NO_RESPONSE)
 
     @property
-    def faults(self) -> list[int]:
-        """The ids of the fault rules that touched it."""
-        return list(dict.fromkeys(each for frame in self._frames() for each in frame.fault_ids))
+    def faults(self) -> list[str]:
+        """The names of the fault rules that touched it."""
+        found = dict.fromkeys(each for frame in self._frames() for each in frame.fault_ids)
+        return [self.topic_names.rule(fault_id) for fault_id in found]
 
     def _frames(self) -> Iterator[Frame]:
         return (frame for frame in (self._request, self._response) if frame is not None)
@@ -366,7 +367,7 @@ class Pairing:
         if note.channel == EVENTS and event == "recording":
             # What follows is another recording, whose numbers begin anew.
             return self.finish()
-        if note.channel == EVENTS and event == "topic_id":
+        if note.channel == EVENTS and event in entities.NAMING:
             self._names.note(body)
         if note.channel == CONNECTIONS and event == "closed":
             return self._closed(endings.connection(body), note.time_ns)
