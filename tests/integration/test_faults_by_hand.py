@@ -162,7 +162,7 @@ def test_only_records_what_is_wanted_of_a_real_client(cluster: str, tmp_path: Pa
 def test_latencies_of_a_recording_are_those_that_its_brokers_had(
     cluster: str, tmp_path: Path
 ) -> None:
-    slow = ("--fault", "api=Produce latency=300ms")
+    slow = ("--fault", "latency=300ms")
     with proxies.running(cluster, tmp_path / "slow", *slow) as broker:
         with proxies.running(broker.bootstrap, tmp_path / "first") as proxy:
             assert produce(proxy.bootstrap)[0] is None
