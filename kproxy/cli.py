@@ -21,6 +21,7 @@ from kproxy.printable import printable
 COMMANDS = {
     "run": "stand between clients and a cluster, and record",
     "replay": "be the broker of a recording, for any client",
+    "fault": "change what a running proxy breaks",
     "show": "read a recording: one line per exchange, or JSON",
     "scan": "look for secrets in recordings before they are shared",
     "recover": "complete a recording that was cut off",

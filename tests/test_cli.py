@@ -75,6 +75,32 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
         (["run", "--bootstrap", "127.0.0.1:1", "--control", "0.0.0.0:0"], "KPROXY_CONTROL_TOKEN"),
         (["run", "--bootstrap", "127.0.0.1:1", "--control", "[::]:0"], "KPROXY_CONTROL_TOKEN"),
         (["show"], "FILE"),
+        (["run", "--bootstrap", "a:1", "--seed", "x"], "not a number of at least 0"),
+        (["run", "--bootstrap", "a:1", "--held-bytes-max", "x"], "not a size"),
+        (["run", "--bootstrap", "a:1", "--only", "api:Fech"], "column 5: there is no API 'Fech'"),
+        (["run", "--bootstrap", "a:1", "--only", "api:Fetch topic:a"], "column 11: --only cannot"),
+        (["run", "--bootstrap", "a:1", "--faults", "no.toml"], "no.toml: No such file"),
+        (["run", "--bootstrap", "a:1", "--faults", "/"], "/: Is a directory"),
+        (["run", "--bootstrap", "a:1", "--fault", "api=Fech drop=true"], "did you mean Fetch?"),
+        (["run", "--bootstrap", "a:1", "--fault", "api=Fetch"], "the rule has no action"),
+        (["run", "--bootstrap", "a:1", "--fault", "eror=X"], "this is no key of a rule"),
+        (
+            ["run", "--bootstrap", "a:1", "--fault", "api=Fetch latency={recording=no.mcap}"],
+            "no.mcap",
+        ),
+        (
+            ["run", "--bootstrap", "a:1", *["--fault", "name=a api=Fetch drop=true"] * 2],
+            "already a",
+        ),
+        (["run", "--bootstrap", "a:1", "--expect-faults"], "there is no rule"),
+        (["fault"], "VERB"),
+        (["fault", "break"], "'list', 'add'"),
+        (["fault", "list"], "give --control HOST:PORT, or set KPROXY_CONTROL"),
+        (["fault", "list", "x", "--control", "a:1"], "list: it takes nothing more"),
+        (["fault", "add", "--control", "a:1"], "add: give RULE"),
+        (["fault", "change", "x", "--control", "a:1"], "change: give KEY=VALUE"),
+        (["fault", "add", "drop", "--control", "a:1"], "'drop' is not key=value"),
+        (["fault", "list", "--control", "a"], "the port is missing"),
     ],
 )
 def test_a_mistake_in_what_was_typed_is_one_line_and_exit_code_2(
@@ -90,7 +116,7 @@ def test_a_mistake_in_what_was_typed_is_one_line_and_exit_code_2(
 def test_a_wrong_option_points_to_the_help_of_its_command(
     capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    needed = {"run": ["--bootstrap", "a:1"], "demo": []}.get(command, ["x"])
+    needed = {"run": ["--bootstrap", "a:1"], "demo": [], "fault": ["list"]}.get(command, ["x"])
     code, _, err = said(capsys, command, *needed, "--wat")
     assert code == 2
     assert err == f"kproxy {command}: unrecognized arguments: --wat (see kproxy {command} --help)\n"

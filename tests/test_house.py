@@ -25,6 +25,7 @@ ROOMS = ["protocol", "exchange", "proxy", "recording", "replay", "net", "view", 
 ABOVE = {
     "units": "protocol",
     "printable": "protocol",
+    "control": "protocol",
     "demo": "view",
     "__main__": "cli",
     "cli": "cli",

@@ -170,6 +170,18 @@ def files_and_filter(arguments: Sequence[str]) -> tuple[list[Path], Filter | Non
         raise UsageError(f"filter {text!r}, {error}") from error
 
 
+def header_filter(text: str) -> Filter:
+    """Parse a filter that the connection and the header of a request decide."""
+    from kproxy.exchange.filter import FilterError, Need, parse
+
+    try:
+        found = parse(text)
+        found.refuse_beyond((Need.CONNECTION, Need.HEADER), "--only")
+    except FilterError as error:
+        raise ArgumentTypeError(f"filter {text!r}, {error}") from error
+    return found
+
+
 class FilterHelp(HelpFormatter):
     """Lets the help of a command end with what a filter is."""
 

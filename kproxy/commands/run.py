@@ -11,6 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
+from kproxy.commands.faults import (
+    add_fault_options,
+    announce_faults,
+    fault_rules,
+    report_faults,
+)
 from kproxy.commands.options import CAPTURES, UsageError
 
 if TYPE_CHECKING:
@@ -56,6 +62,16 @@ _LIMITS: list[tuple[str, str, Kind, str, str]] = [
             " recorded, and counted"
         ),
     ),
+    (
+        "--held-bytes-max",
+        "SIZE",
+        kinds.size,
+        "256MiB",
+        (
+            "memory for incomplete frames and for what waits for a listener or for its time, over"
+            " all connections; what is over it ends its connection"
+        ),
+    ),
 ]
 """Options that limit: name, what stands for the value, its kind, its default, its help."""
 
@@ -70,6 +86,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     _add_place(parser)
     _add_recording(parser)
+    add_fault_options(parser)
     limits = parser.add_argument_group("its limits")
     for name, metavar, kind, default, text in _LIMITS:
         text = f"{text} (default %(default)s)"
@@ -79,8 +96,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--control",
         metavar="HOST:PORT",
         type=kinds.listen_address,
-        help="serve metrics for Prometheus at http://HOST:PORT/metrics (port 0 takes any); where"
-        " other machines reach it, requests must carry the token in KPROXY_CONTROL_TOKEN as Bearer",
+        help="serve metrics for Prometheus at http://HOST:PORT/metrics, and take the commands of"
+        " kproxy fault (port 0 takes any); where other machines reach it, requests must carry the"
+        " token in KPROXY_CONTROL_TOKEN as Bearer",
     )
 
 
@@ -128,6 +146,14 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
     )
     where.add_argument("--no-record", action="store_true", help="record nothing")
     group.add_argument(
+        "--only",
+        metavar="FILTER",
+        type=kinds.header_filter,
+        help="record only exchanges that a filter means (kproxy show --help explains it), by what"
+        " their connection and the header of the request say; all ApiVersions, Metadata and"
+        " connections are recorded",
+    )
+    group.add_argument(
         "--rotate",
         metavar="SIZE,TIME",
         type=kinds.rotation,
@@ -156,7 +182,9 @@ def run(options: argparse.Namespace) -> int:
         idle_seconds=options.idle_timeout,
         request_bytes_max=options.request_bytes_max,
         pending_requests_max=options.pending_requests_max,
+        held_bytes_max=options.held_bytes_max,
     )
+    rules = fault_rules(options)
     rotate_bytes, rotate_seconds = options.rotate
     return _serve(
         Options(
@@ -170,8 +198,11 @@ def run(options: argparse.Namespace) -> int:
             connections_max=options.connections_max,
             control=options.control,
             control_token=_token() if options.control else None,
+            only=options.only,
+            rules=rules,
         ),
         live=not options.quiet and sys.stdout.isatty(),
+        expect_faults=options.expect_faults,
     )
 
 
@@ -192,7 +223,7 @@ def _token() -> str | None:
     return token
 
 
-def _serve(serve_options: Options, live: bool) -> int:
+def _serve(serve_options: Options, live: bool, expect_faults: bool) -> int:
     import trio
 
     from kproxy.net import serve
@@ -205,6 +236,7 @@ def _serve(serve_options: Options, live: bool) -> int:
     gc.freeze()
     gc.set_threshold(*_GARBAGE_OBJECTS)
     with Console(sys.stdout, sys.stderr, live) as console:
+        announce_faults(serve_options.rules, console.log)
         try:
             summary = trio.run(
                 serve.serve, serve_options, console.ready, console.log, console.watch
@@ -220,7 +252,8 @@ def _serve(serve_options: Options, live: bool) -> int:
             return console.fail(f"kproxy run: {error.filename or 'recording'}: {error.strerror}")
         if summary.paths:
             console.log(_report(summary))
-    return 0
+        missed = report_faults(serve_options.rules, console.log)
+    return 1 if missed and expect_faults else 0
 
 
 def _report(summary: Summary) -> str:

@@ -135,9 +135,13 @@ def tells_topic_ids(api_key: int, api_version: int) -> bool:
 # ── topic ids ────────────────────────────────────────────────────────────────────────────────
 
 
+NAMING = frozenset(("topic_id", "fault_rules", "fault"))
+"""The events whose notes tell names."""
+
+
 @attrs.define(eq=False)
 class TopicNames:
-    """The names of topic ids, as far as one stream of entries has told them.
+    """The names of topic ids, and of fault rules, as far as one stream of entries has told them.
 
     Memory is bounded by the topics that there are: responses wait unread, but not many of them.
     """
@@ -151,13 +155,24 @@ class TopicNames:
         factory=lambda: deque(maxlen=_UNOPENED_MAX), init=False
     )
     _noted: bool = attrs.field(default=False, init=False)
+    _rules: dict[int, str] = attrs.field(factory=dict[int, str], init=False)
 
     def __len__(self) -> int:
         """How much is kept: names, and responses that wait."""
         return len(self._names) + len(self._unread)
 
     def note(self, body: dict[str, Any]) -> None:
-        """Take the body of a topic_id note; a foreign file's may hold anything."""
+        """Take the body of a note of `NAMING`; a foreign file's may hold anything."""
+        rules = body.get("rules")
+        for rule in [
+            {**body, "name": body.get("rule")},
+            *(rules if isinstance(rules, list) else []),
+        ]:
+            match rule:
+                case {"fault_id": int(fault_id), "name": str(name)}:
+                    self._rules[fault_id] = name
+                case _:
+                    pass
         topic_id, topic = body.get("topic_id"), body.get("topic")
         if isinstance(topic_id, str) and isinstance(topic, str):
             try:
@@ -169,6 +184,10 @@ class TopicNames:
     def wants(self, api_key: int, api_version: int) -> bool:
         """Whether a response may tell what no note does."""
         return not self._noted and tells_topic_ids(api_key, api_version)
+
+    def rule(self, fault_id: int) -> str:
+        """The name of a fault rule; its number where none is known."""
+        return self._rules.get(fault_id, str(fault_id))
 
     def offer(self, response: Frame) -> None:
         """Take a whole response; it is read if a name is missed, and there are no notes."""

@@ -204,9 +204,9 @@ class Exchange:
         return self._has(NO_RESPONSE)
 
     @property
-    def faults(self) -> list[int]:
-        """The ids of the fault rules that touched it."""
-        return list(self.row.fault_ids)
+    def faults(self) -> list[str]:
+        """The names of the fault rules that touched it."""
+        return [self.topic_names.rule(fault_id) for fault_id in self.row.fault_ids]
 
     def _has(self, flag: int) -> bool:
         return bool((self.row.request_flags | self.row.response_flags) & flag)

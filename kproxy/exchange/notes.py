@@ -4,12 +4,12 @@ A note is a `Note` of `entries`: a channel, a time and one JSON object, whose `e
 is. Whoever makes a note makes it here, so that this file is the list of all that there are::
 
     CONNECTIONS   opened ─▶ client_id ─▶ closed
-    EVENTS        topic_id · fault · lost
+    EVENTS        topic_id · fault_rules · fault · lost
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -54,6 +54,12 @@ def closed(
 def topic_id(time_ns: int, topic_id: str, topic: str) -> Note:
     """A response first showed the name of a topic id (a UUID, as text)."""
     return Note(EVENTS, time_ns, {"event": "topic_id", "topic_id": topic_id, "topic": topic})
+
+
+def fault_rules(time_ns: int, seed: int, rules: Sequence[Mapping[str, Any]]) -> Note:
+    """From here on these fault rules decide, with this seed; each has fault_id, name and rule."""
+    body = {"event": "fault_rules", "seed": seed, "rules": [dict(rule) for rule in rules]}
+    return Note(EVENTS, time_ns, body)
 
 
 def fault(

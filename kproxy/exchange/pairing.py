@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import attrs
 
-from kproxy.exchange import endings, facts, rows
+from kproxy.exchange import endings, entities, facts, rows
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
     CONNECTIONS,
@@ -153,7 +153,7 @@ class Pairing:
         if note.channel == EVENTS and event == "recording":
             # What follows is another recording, whose numbers begin anew.
             return self.finish()
-        if note.channel == EVENTS and event == "topic_id":
+        if note.channel == EVENTS and event in entities.NAMING:
             self._names.note(body)
         if note.channel == CONNECTIONS and event == "closed":
             return self._closed(endings.connection(body), note.time_ns)

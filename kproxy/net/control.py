@@ -3,11 +3,12 @@
 ::
 
     accept, a few at once ─▶ h11 ─▶ who asks? token, Host, Origin ─▶ route ─▶ one answer, and close
+                                                                       └ JSON body, if it takes one
 
-Invariants: what is asked costs little and bounded memory (a request's head is limited, its body is
-never read), and little and bounded time (`REQUEST_SECONDS` for all of it), whoever asks. Nobody
-waits for others: of too many connections the one ends that has kept silent for longest. Nothing
-here touches a connection of the proxy.
+Invariants: what is asked costs little and bounded memory (a request's head and body are limited,
+and a body is read only where a route takes one), and little and bounded time (`REQUEST_SECONDS` for
+all of it), whoever asks. Nobody waits for others: of too many connections the one ends that has
+kept silent for longest. A refusal is one line of JSON: `{"error": "…"}`.
 
 Who may ask: with a token, whoever sends it (`Authorization: Bearer TOKEN`). Without one the server
 listens on the loopback address only (`serve` sees to that), where web pages are the danger: a
@@ -20,7 +21,10 @@ from __future__ import annotations
 import hmac
 import http
 import ipaddress
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
 
 import attrs
 import h11
@@ -30,13 +34,15 @@ CONNECTIONS_MAX = 8
 """Open at once; for one more the oldest ends that has not made its request yet."""
 HEAD_BYTES_MAX = 16 << 10
 """Of a request: its first line and headers."""
+BODY_BYTES_MAX = 64 << 10
+"""Of a request's body."""
 REQUEST_SECONDS = 5.0
 """For a request to arrive and its answer to be taken."""
 _RECEIVE_BYTES = 4096
 _LEFT_BYTES_MAX = 256 << 10
 _ACCEPT_AGAIN_SECONDS = 0.1
-_SAID_CHARACTERS_MAX = 200
-_TEXT = "text/plain; charset=utf-8"
+_SAID_CHARACTERS_MAX = 500
+_JSON = "application/json"
 
 
 @attrs.frozen
@@ -45,15 +51,42 @@ class Answer:
 
     status: int
     body: bytes
-    content_type: str = _TEXT
+    content_type: str = _JSON
     headers: Sequence[tuple[str, str]] = ()
+
+
+class Refused(Exception):
+    """A request that cannot be fulfilled; the text says why, and maybe which key of it is wrong."""
+
+    def __init__(self, status: int, what: str, **more: Any) -> None:
+        super().__init__(what)
+        self.answer = refusal(status, what, **more)
+
+
+@attrs.frozen
+class Call:
+    """What a route is asked."""
+
+    words: Sequence[str] = ()
+    """What stands in the path where its template has {…}."""
+    body: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+    """The JSON object in the request's body; empty where there is none."""
+
+
+@attrs.frozen
+class Route:
+    """What answers a method of a path."""
+
+    run: Callable[[Call], Awaitable[Answer]]
+    """Raises Refused."""
+    takes_body: bool = False
 
 
 _Visitors = dict[trio.CancelScope, bool]
 """The connections, the oldest first: has it made its request?"""
 
-Routes = Mapping[str, Mapping[str, Callable[[], Answer]]]
-"""path → method → what answers it."""
+Routes = Mapping[str, Mapping[str, Route]]
+"""path → method → what answers it; {…} in a path stands for any text without a slash."""
 
 
 @attrs.frozen(eq=False)
@@ -74,25 +107,38 @@ class Control:
             for listener in listeners:
                 nursery.start_soon(self._listen, listener, nursery, visitors)
 
-    def answer(self, request: h11.Request) -> Answer:
-        """Answer one request; the body of the answer to a HEAD is the one that GET would give."""
-        headers = {name.decode(): value.decode("latin-1") for name, value in request.headers}
-        refusal = self._refusal(headers)
-        if refusal is not None:
-            return refusal
+    def route(self, request: h11.Request) -> tuple[Route, Sequence[str]]:
+        """Find what answers a request, and the words in its path.
+
+        Raises:
+            Refused: nothing does, or whoever asks may not.
+        """
+        self._check_sender({n.decode(): value.decode("latin-1") for n, value in request.headers})
         path = request.target.decode("latin-1").partition("?")[0]
-        methods = self.routes.get(path)
-        if methods is None:
-            return _said(404, f"there is no {path} here; there is {', '.join(self.routes)}")
         asked = request.method.decode()
-        method = methods.get("GET" if asked == "HEAD" else asked)
-        if method is None:
-            allowed = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
-            return _said(405, f"{path} takes {allowed}, not {asked}", ("Allow", allowed))
+        allowed: dict[str, None] = {}
+        for template, methods in self.routes.items():
+            words = _matched(template, path)
+            if words is None:
+                continue
+            route = methods.get("GET" if asked == "HEAD" else asked)
+            if route is not None:
+                return route, words
+            allowed |= dict.fromkeys([*methods, *(["HEAD"] if "GET" in methods else [])])
+        if allowed:
+            methods_text = ", ".join(allowed)
+            header = ("Allow", methods_text)
+            raise Refused(405, f"{path} takes {methods_text}, not {asked}", headers=[header])
+        raise Refused(404, f"there is no {path} here; there is {', '.join(self.routes)}")
+
+    async def answer(self, route: Route, call: Call, what: str) -> Answer:
+        """Answer a request."""
         try:
-            return method()
+            return await route.run(call)
+        except Refused as error:
+            return error.answer
         except Exception as error:
-            return _said(500, self._defect(f"{asked} {path}", error))
+            return refusal(500, self._defect(what, error))
 
     def _defect(self, what: str, error: Exception) -> str:
         why = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -100,21 +146,20 @@ class Control:
         self.log(text)
         return text
 
-    def _refusal(self, headers: Mapping[str, str]) -> Answer | None:
+    def _check_sender(self, headers: Mapping[str, str]) -> None:
         host = headers.get("host", "")
         origin = headers.get("origin")
         if origin is not None and origin != f"http://{host}":
-            return _said(403, f"pages of {origin} may not ask")
+            raise Refused(403, f"pages of {origin} may not ask")
         if self.token is not None:
             given = headers.get("authorization", "").encode("latin-1")
             if hmac.compare_digest(given, b"Bearer " + self.token.encode()):
-                return None
+                return
             why = "send the token in KPROXY_CONTROL_TOKEN as Authorization: Bearer TOKEN"
-            return _said(401, why, ("WWW-Authenticate", "Bearer"))
+            raise Refused(401, why, headers=[("WWW-Authenticate", "Bearer")])
         name = _host(host)
-        if name in ("localhost", self.host.lower()) or _is_address(name):
-            return None
-        return _said(403, f"host {name!r} is not ours: ask by address, or as localhost")
+        if name not in ("localhost", self.host.lower()) and not _is_address(name):
+            raise Refused(403, f"host {name!r} is not ours: ask by address, or as localhost")
 
     # Connections
 
@@ -154,22 +199,80 @@ class Control:
 
     async def _converse(self, stream: trio.SocketStream, heard: Callable[[], None]) -> None:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+        with_body = True
         try:
-            while (request := connection.next_event()) is h11.NEED_DATA:
-                connection.receive_data(await stream.receive_some(_RECEIVE_BYTES))
+            request = await _next_event(connection, stream)
             if not isinstance(request, h11.Request):  # the end, before any request
                 return
             heard()
-            answer = self.answer(request)
             with_body = request.method != b"HEAD"
+            route, words = self.route(request)
+            body = await _body(connection, stream, request) if route.takes_body else {}
+            what = f"{request.method.decode()} {request.target.decode('latin-1')}"
+            answer = await self.answer(route, Call(words, body), what)
         except h11.RemoteProtocolError as error:
-            answer, with_body = _said(error.error_status_hint, f"not HTTP: {error}"), True
+            answer = refusal(error.error_status_hint, f"not HTTP: {error}")
+        except Refused as error:
+            answer = error.answer
         await stream.send_all(_encoded(connection, answer, with_body))
         # Closing with something unread would reset the connection, and the answer might be lost.
         await stream.send_eof()
         left = _LEFT_BYTES_MAX
         while left > 0 and (data := await stream.receive_some(left)):
             left -= len(data)
+
+
+async def _next_event(connection: h11.Connection, stream: trio.SocketStream) -> Any:
+    while (event := connection.next_event()) is h11.NEED_DATA:
+        if connection.they_are_waiting_for_100_continue:
+            go_on = h11.InformationalResponse(status_code=100, headers=[])
+            await stream.send_all(connection.send(go_on))
+        connection.receive_data(await stream.receive_some(_RECEIVE_BYTES))
+    return event
+
+
+async def _body(
+    connection: h11.Connection, stream: trio.SocketStream, request: h11.Request
+) -> Mapping[str, Any]:
+    """Read the JSON object that is a request's body, or nothing.
+
+    Raises:
+        Refused: it is something else, or too large.
+    """
+    headers = {name.decode(): value.decode("latin-1") for name, value in request.headers}
+    too_large = Refused(413, f"a body has {BODY_BYTES_MAX} bytes at most")
+    if int(headers.get("content-length", "0")) > BODY_BYTES_MAX:
+        raise too_large
+    body = b""
+    while isinstance(event := await _next_event(connection, stream), h11.Data):
+        body += event.data
+        if len(body) > BODY_BYTES_MAX:
+            raise too_large
+    if not body:
+        return {}
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
+        raise Refused(415, f"send the body as {_JSON}")
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"the body is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise Refused(422, "the body is not a JSON object")
+    return found
+
+
+def _matched(template: str, path: str) -> Sequence[str] | None:
+    """The words of a path where its template has {…}; None if it is another path."""
+    parts, given = template.split("/"), path.split("/")
+    if len(parts) != len(given):
+        return None
+    words: list[str] = []
+    for part, text in zip(parts, given, strict=True):
+        if part[:1] == "{":
+            words.append(unquote(text, errors="surrogateescape"))
+        elif part != text:
+            return None
+    return words
 
 
 def _end_one(visitors: _Visitors) -> None:
@@ -194,12 +297,18 @@ def _encoded(connection: h11.Connection, answer: Answer, with_body: bool) -> byt
     return b"".join(connection.send(event) for event in events)
 
 
-def _said(status: int, text: str, *headers: tuple[str, str]) -> Answer:
-    """One line, which may quote what was asked: it cannot end the line or hide anything."""
+def json_answer(value: Any, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
+    """Answer with a value, as one line of JSON."""
+    return Answer(status, f"{json.dumps(value)}\n".encode("ascii"), headers=headers)
+
+
+def refusal(
+    status: int, text: str, key: str | None = None, headers: Sequence[tuple[str, str]] = ()
+) -> Answer:
+    """Answer why not, in one line; it may quote what was asked, which cannot end or hide it."""
     shown = text if len(text) <= _SAID_CHARACTERS_MAX else f"{text[:_SAID_CHARACTERS_MAX]} ..."
-    line = shown.encode("ascii", "backslashreplace").decode()
-    printable = "".join(each if each.isprintable() else "?" for each in line)
-    return Answer(status, f"kproxy: {printable}\n".encode(), headers=headers)
+    said = {"error": "".join(each if each.isprintable() else "?" for each in shown)}
+    return json_answer(said if key is None else said | {"key": key}, status, headers)
 
 
 def _host(value: str) -> str:

@@ -1,7 +1,7 @@
 """What the proxy counts, in Prometheus' text format.
 
-Nothing is counted for this: every metric is an attribute of what the pump, the machine, the
-recorder and the recording know anyway, read when somebody asks. So the bytes that pass pay nothing.
+Only `traffic` is counted for this, chunk by chunk. Every other metric is an attribute of what the
+pump, the machine, the rules, the recorder and the recording know anyway, read when somebody asks.
 
 Names: units at the end, `_total` on what only grows, labels from the vocabulary of `kproxy show
 --json`. All of it is valid OpenMetrics as well.
@@ -9,19 +9,28 @@ Names: units at the end, `_total` on what only grows, labels from the vocabulary
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from operator import attrgetter
 
 import attrs
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 
 from kproxy import __version__
-from kproxy.net.control import Answer
+from kproxy.net.control import Answer, Call, Route
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
+from kproxy.net.traffic import BUCKETS_SECONDS, ApiTraffic, Traffic
 from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.faults import Rules
 from kproxy.recording.rotation import Recording
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -36,6 +45,8 @@ class Sources:
     cluster: Cluster
     recorder: Recorder
     recording: Recording | None
+    traffic: Traffic
+    rules: Rules
 
 
 _Row = tuple[str, type[CounterMetricFamily] | type[GaugeMetricFamily], str, str]
@@ -121,7 +132,7 @@ class _Proxy:
             yield kind(name, text, value=attrgetter(attribute)(sources))
         if recording:
             text = "The file that is being written."
-            path = os.fsencode(recording.paths[-1]).decode("utf-8", "backslashreplace")
+            path = _label(os.fsdecode(recording.paths[-1]))
             yield InfoMetricFamily("kproxy_recording", text, {"file": path})
         up = GaugeMetricFamily(
             "kproxy_broker_up",
@@ -131,11 +142,72 @@ class _Proxy:
         for node_id, reachable in sources.cluster.reachable.items():
             up.add_metric(["bootstrap" if node_id is None else str(node_id)], reachable)
         yield up
+        yield from _traffic(sources.traffic)
+        yield from _faults(sources.rules)
 
 
-def exposition(sources: Sources) -> Callable[[], Answer]:
+_PER_API = [
+    ("kproxy_exchanges", "exchanges", "Requests that were answered, or that want no answer."),
+    ("kproxy_unanswered", "unanswered", "Requests whose connection ended before the answer."),
+    ("kproxy_request_bytes", "request_bytes", "Size of the requests of these exchanges."),
+    ("kproxy_response_bytes", "response_bytes", "Size of their responses, as brokers sent them."),
+]
+
+
+def _traffic(traffic: Traffic) -> Iterator[Metric]:
+    for name, attribute, text in _PER_API:
+        family = CounterMetricFamily(name, text, labels=["api"])
+        for api, found in traffic.apis.items():
+            family.add_metric([api], getattr(found, attribute))
+        yield family
+    taken = HistogramMetricFamily(
+        "kproxy_broker_seconds",
+        "From sending a request on to the arrival of its response, long polls included.",
+        labels=["api"],
+    )
+    errors = CounterMetricFamily(
+        "kproxy_errors",
+        "Error codes in responses that were looked at: those that fault rules touched.",
+        labels=["api", "error"],
+    )
+    for api, found in traffic.apis.items():
+        taken.add_metric([api], _buckets(found), found.broker_ns / 1e9)
+        for error, count in found.errors.items():
+            errors.add_metric([api, error], count)
+    yield taken
+    yield errors
+
+
+def _buckets(found: ApiTraffic) -> list[tuple[str, float]]:
+    """Upper bound → how many took no longer."""
+    bounds = [*map(str, BUCKETS_SECONDS), "+Inf"]
+    return list(zip(bounds, itertools.accumulate(found.buckets), strict=True))
+
+
+def _faults(rules: Rules) -> Iterator[Metric]:
+    matched = CounterMetricFamily(
+        "kproxy_faults_matched", "What a fault rule meant.", labels=["rule"]
+    )
+    fired = CounterMetricFamily("kproxy_faults_fired", "How often it acted.", labels=["rule"])
+    for rule in rules.rules:
+        matched.add_metric([_label(rule.name)], rule.matched)
+        fired.add_metric([_label(rule.name)], rule.fired)
+    yield matched
+    yield fired
+
+
+def _label(text: str) -> str:
+    """A text as the value of a label: what is not text is shown as far as it goes."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def exposition(sources: Sources) -> Route:
     """Return what answers a request for the metrics."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Proxy(sources))
     ProcessCollector(registry=registry)
-    return lambda: Answer(200, generate_latest(registry), _CONTENT_TYPE)
+
+    async def show(call: Call) -> Answer:
+        return Answer(200, generate_latest(registry), _CONTENT_TYPE)
+
+    return Route(show)

@@ -54,6 +54,10 @@ _ENTRY_BYTES = 256
 """What a frame or a note takes in memory beside its data."""
 
 
+Intake = Callable[[list[Entry]], list[Entry]]
+"""Sees all entries as they come; returns those that are to be recorded."""
+
+
 class Sink(Protocol):
     """Where batches go: a recording."""
 
@@ -110,11 +114,13 @@ class Recorder:
         watch: Callable[[Iterable[Frame | Note]], None] | None = None,
         lossless: bool = False,
         backlog_bytes_max: int = BACKLOG_BYTES_MAX,
+        intake: Intake | None = None,
     ) -> None:
         self._sink = sink
         self._log = log
         self._watch = watch
         self._lossless = lossless
+        self._intake = intake
         self.backlog_bytes_max = backlog_bytes_max
         self._busy_bytes_max = min(BUSY_BYTES_MAX, backlog_bytes_max // 2)
         self._builder = BatchBuilder()
@@ -162,6 +168,10 @@ class Recorder:
 
     def put(self, entries: list[Entry], data_bytes: int) -> None:
         """Take entries that hold about so many bytes; never waits."""
+        if self._intake is not None:
+            entries = self._intake(entries)
+            if not entries:
+                return
         if self._sink is None and self._watch is None:
             return
         size = data_bytes

@@ -23,7 +23,9 @@ import attrs
 import trio
 
 from kproxy import __version__
-from kproxy.exchange.entries import Frame, Note
+from kproxy.exchange.entries import Entry, Frame, Note
+from kproxy.exchange.filter import Filter
+from kproxy.exchange.selecting import Selection
 from kproxy.net import listeners
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.descriptors import Descriptors, TooFew, raise_limit
@@ -31,19 +33,21 @@ from kproxy.net.dial import leads_to, why
 from kproxy.net.discovery import discover
 from kproxy.net.listeners import Listening
 from kproxy.net.pump import Pump, defect
-from kproxy.net.recorder import BACKLOG_BYTES_MAX, Recorder
+from kproxy.net.recorder import BACKLOG_BYTES_MAX, Intake, Recorder
 from kproxy.net.start_checks import start_warnings
+from kproxy.net.traffic import Traffic
 from kproxy.protocol import schema
 from kproxy.proxy.actions import Address
 from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.faults import Rules, rules_note
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
-from kproxy.proxy.verdicts import Rules
 from kproxy.recording.files import make_folder
 from kproxy.recording.rotation import Recording
 
 DRAIN_SECONDS = 5.0
 _FEW_CONNECTIONS = 1000
+_NOTE_BYTES = 1024
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -71,11 +75,13 @@ class Options:
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     connections_max: int = CONNECTIONS_MAX
     control: Address | None = None
-    """Where to serve metrics; None does not."""
+    """Where to serve metrics and take commands; None does not."""
     control_token: str | None = None
     """What a request there must carry."""
-    rules: Rules | None = None
-    """What breaks on purpose; None breaks nothing."""
+    only: Filter | None = None
+    """Which exchanges to record; None: all."""
+    rules: Rules = attrs.field(factory=Rules)
+    """What to break."""
 
 
 @attrs.frozen
@@ -130,7 +136,8 @@ async def serve(
             for listener in (*bootstrap, *control):
                 listener.socket.close()
             raise
-        recorder = Recorder(recording, log, watch, options.lossless, options.backlog_bytes_max)
+        traffic = Traffic() if options.control else None
+        recorder = _recorder(options, recording, traffic, clock(), log, watch)
         cluster = Cluster(settings, options.rules)
         pump = Pump(cluster, interface, recorder, clock, log, options.connections_max, descriptors)
         port = bootstrap[0].socket.getsockname()[1]
@@ -145,9 +152,10 @@ async def serve(
                 await nursery.start(until_done, pump.serve, bootstrap)
                 nursery.start_soon(until_done, recorder.run)
                 nursery.start_soon(end_at_signals, signals, pump, nursery.cancel_scope, log)
-                if options.control:
-                    sources = pump, cluster, recorder, recording
-                    run = _control(options.control[0], options, control, log, *sources)
+                if traffic is not None:
+                    sources = pump, cluster, recorder, recording, traffic
+                    address = address_text(host, port)
+                    run = _control(options, control, log, address, clock, *sources)
                     nursery.start_soon(run)
                 if stop is not None:
                     nursery.start_soon(_drain_when, stop, pump)
@@ -195,22 +203,62 @@ async def _control_listeners(options: Options) -> list[trio.SocketListener]:
 
 
 def _control(
-    host: str,
     options: Options,
     listening: Sequence[trio.SocketListener],
     log: Callable[[str], None],
-    *sources: Any,
+    address: str,
+    clock: Callable[[], int],
+    pump: Pump,
+    cluster: Cluster,
+    recorder: Recorder,
+    recording: Recording | None,
+    traffic: Traffic,
 ) -> Callable[[], Awaitable[None]]:
-    """Return what serves the control address."""
+    """Return what serves the control address; clients connect to `address`."""
     # Imported only for those who want it: that takes 20 ms and 5 MiB.
     from kproxy.net.control import Control
+    from kproxy.net.control_api import Api
     from kproxy.net.metrics import Sources, exposition
 
-    token = options.control_token
-    address = address_text(reachable(host), listening[0].socket.getsockname()[1])
-    log(f"metrics: http://{address}/metrics{', for who sends the token' if token else ''}")
-    routes = {"/metrics": {"GET": exposition(Sources(*sources))}}
+    assert options.control is not None
+    host, token, rules = options.control[0], options.control_token, options.rules
+    here = address_text(reachable(host), listening[0].socket.getsockname()[1])
+    log(f"metrics: http://{here}/metrics{', for who sends the token' if token else ''}")
+    api = Api(rules, cluster, pump, recorder, recording, address, clock, clock())
+    sources = Sources(pump, cluster, recorder, recording, traffic, rules)
+    routes = {"/metrics": {"GET": exposition(sources)}, **api.routes()}
     return functools.partial(Control(routes, host, token, log).serve, listening)
+
+
+def _recorder(
+    options: Options,
+    recording: Recording | None,
+    traffic: Traffic | None,
+    start_ns: int,
+    log: Callable[[str], None],
+    watch: Callable[[Iterable[Frame | Note]], None] | None,
+) -> Recorder:
+    """Return the recorder; the first thing that it has recorded is which rules there are."""
+    intake = _intake(options.only, start_ns, traffic)
+    limit = options.backlog_bytes_max
+    recorder = Recorder(recording, log, watch, options.lossless, limit, intake)
+    if options.rules.rules:
+        recorder.put([rules_note(options.rules, start_ns)], _NOTE_BYTES)
+    return recorder
+
+
+def _intake(only: Filter | None, start_ns: int, traffic: Traffic | None) -> Intake | None:
+    """What entries pass through before they are recorded."""
+    if only is None and traffic is None:
+        return None
+    selection = None if only is None else Selection(only.starting(start_ns))
+
+    def intake(entries: list[Entry]) -> list[Entry]:
+        if traffic is not None:
+            traffic.count(entries)
+        return entries if selection is None else selection.keep(entries)
+
+    return intake
 
 
 def _open_recording(

@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kproxy.exchange.entries import Side
 from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import Action, Address, Dial, Listen, Log, Unlisten
 from kproxy.proxy.budget import Budget
-from kproxy.proxy.connection import Connection
+from kproxy.proxy.connection import Connection, OpenConnection
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.gate import AddressGate
 from kproxy.proxy.interests import Interests
@@ -96,6 +96,11 @@ class Cluster:
     def reachable(self) -> dict[int | None, bool]:
         """Whether the last attempt to connect a client to a node (None: bootstrap) succeeded."""
         return {node_id: not ended for node_id, ended in self._down.items()}
+
+    @property
+    def connections(self) -> Iterator[OpenConnection]:
+        """The open connections, the oldest first."""
+        return (connection.state for connection in self._connections.values())
 
     def accepted(
         self,
@@ -239,6 +244,15 @@ class Cluster:
             apart_ns = min(_IDLE_CHECKS_APART_NS, self._idle_ns)
             self._next_idle_check = max(oldest_ns + self._idle_ns, now + apart_ns)
         return actions
+
+    def end(self, number: int, now: int) -> list[Action]:
+        """The operator ends a connection; nothing happens if it is not open."""
+        connection = self._connections.get(number)
+        if connection is None:
+            return []
+        return self._after(
+            connection, connection.close("refused", "the operator ended it", now), now
+        )
 
     def stop(self, now: int) -> list[Action]:
         """The proxy stops: close every connection."""

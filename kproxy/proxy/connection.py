@@ -23,6 +23,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import attrs
+
 from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import Entry, Note, PendingRequest, Side
@@ -50,6 +52,21 @@ _HOW = {Ending.DISCONNECT: "fault", Ending.RESET: "fault reset"}
 _FAULT = "a fault rule ended it"
 _GENTLE = ("eof", "idle", "stopped", "refused", "down", "violation", "fault")
 """The ways to end that close both sides after what was sent before; others reset them."""
+
+
+@attrs.frozen
+class OpenConnection:
+    """A connection as it is now, for people."""
+
+    number: int
+    client_address: str
+    client_id: str | None
+    node_id: int | None
+    broker_address: str | None
+    opened_ns: int
+    last_ns: int
+    """When something last arrived."""
+    pending_requests: int
 
 
 class Connection:
@@ -122,6 +139,20 @@ class Connection:
         """Whether the client waits for a response, or for the rest of one."""
         waits = bool(self.pending) or self._responses.busy or bool(self._delays[Side.CLIENT])
         return waits and not self._blackholed
+
+    @property
+    def state(self) -> OpenConnection:
+        """What it is, and what it waits for."""
+        return OpenConnection(
+            self.number,
+            self.about["client_address"],
+            self._requests.client_id,
+            self.about["node_id"],
+            self.about["broker_address"],
+            self._opened_ns,
+            self.last_ns,
+            len(self.pending),
+        )
 
     @property
     def eventful(self) -> bool:

@@ -120,6 +120,8 @@ class RequestStream:
         self._framer = Framer(self, share)
         self._acks = Acks()
         self._client_known = False
+        self.client_id: str | None = None
+        """As the first request says."""
         self._finishing = False
 
     @property
@@ -163,6 +165,7 @@ class RequestStream:
         found, client_id = facts.client_id(frame)
         if found:
             self._client_known = True
+            self.client_id = client_id
             out.entries.append(notes.client_id(self._connection, frame.received_ns, client_id))
 
     # Direction

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy import protocol
+from kproxy.exchange import notes
 from kproxy.exchange.entries import (
     EVENTS,
     FAULTED,
@@ -31,6 +32,7 @@ from kproxy.exchange.pairing import Pairing, pair
 from kproxy.protocol import messages
 from tests.exchange.making import (
     MS,
+    START_NS,
     answer,
     closed,
     fragments,
@@ -370,11 +372,19 @@ def test_sasl_tokens_without_a_header():
     assert not exchange.opaque
 
 
-def test_faults_are_named_by_their_rules():
+def test_faults_are_named_by_their_rules_as_far_as_notes_tell_them():
     asked = heartbeat(flags=FAULTED, fault_ids=(2,))
-    for fault_id, expected in ((2, [2]), (7, [2, 7])):
-        answered = response(asked, ALIVE, flags=FAULTED, fault_ids=(fault_id,))
-        (exchange,) = pair([asked, answered])
+    answered = response(asked, ALIVE, flags=FAULTED, fault_ids=(2, 7))
+    rule = {"fault_id": 2, "name": "slow", "rule": {"latency": "1s"}}
+    told = notes.fault_rules(START_NS, 1, [rule, {"fault_id": "x"}, {}])
+    fired = notes.fault(START_NS, "gone", 7, 1, 1)
+    for before, expected in (
+        ([], ["2", "7"]),
+        ([told], ["slow", "7"]),
+        ([fired], ["2", "gone"]),
+        ([told, fired], ["slow", "gone"]),
+    ):
+        (exchange,) = pair([*before, asked, answered])
         assert exchange.faults == expected
 
 

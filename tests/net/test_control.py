@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 from collections.abc import AsyncIterator
 
@@ -12,9 +13,22 @@ import trio
 import trio.testing
 
 from kproxy.net import control
-from kproxy.net.control import Answer, Control
+from kproxy.net.control import Answer, Call, Control, Route, json_answer
 
 HELLO = b"hello\n"
+
+
+async def hello(call: Call) -> Answer:
+    """Answer hello."""
+    return Answer(200, HELLO)
+
+
+async def echo(call: Call) -> Answer:
+    """Answer with what was asked."""
+    return json_answer([*call.words, call.body])
+
+
+HELLO_ROUTE = Route(hello)
 HEAD = b"Host: localhost:9191\r\n\r\n"
 
 
@@ -42,10 +56,11 @@ class Visitors(trio.abc.Listener):
 async def serving(token: str | None = None, host: str = "127.0.0.1") -> AsyncIterator[Visitors]:
     """A control server that says hello at /hello, and fails at /broken."""
 
-    def broken() -> Answer:
+    async def broken(call: Call) -> Answer:
         raise ZeroDivisionError("oh")
 
-    routes = {"/hello": {"GET": lambda: Answer(200, HELLO)}, "/broken": {"GET": broken}}
+    routes = {"/hello": {"GET": HELLO_ROUTE}, "/broken": {"GET": Route(broken)}}
+    routes["/echo/{word}"] = {"POST": Route(echo, takes_body=True)}
     visitors = Visitors()
     async with trio.open_nursery() as nursery:
         server = Control(routes, host, token, visitors.logs.append)
@@ -130,8 +145,8 @@ async def test_what_is_not_to_be_had_is_answered_in_one_line(
 ) -> None:
     async with serving() as visitors:
         code, headers, body = await asked(visitors, request_head + b"\r\n\r\n")
-        assert (code, body[:8], body[-1:], body.count(b"\n")) == (status, b"kproxy: ", b"\n", 1)
-        assert words in body.decode("ascii") and len(body) < 300
+        assert (code, body[-1:], body.count(b"\n")) == (status, b"\n", 1)
+        assert words in json.loads(body)["error"] and len(body) < 600
         assert (b"allow" in headers) == (status == 405)
         good = await asked(visitors, b"GET /hello HTTP/1.1\r\n" + HEAD)
         assert good[0] == 200, "and the next one is served"
@@ -217,7 +232,11 @@ async def test_who_was_heard_is_not_ended_for_who_keeps_silent() -> None:
     """A slow reader of a large answer is served, however many come and say nothing."""
     large = b"x" * (8 << 20)
     visitors = Visitors()
-    routes = {"/large": {"GET": lambda: Answer(200, large)}}
+
+    async def answer_large(call: Call) -> Answer:
+        return Answer(200, large)
+
+    routes = {"/large": {"GET": Route(answer_large)}}
     async with trio.open_nursery() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         address = listener.socket.getsockname()
@@ -279,8 +298,79 @@ async def test_the_server_outlives_a_lack_of_descriptors(autojump_clock) -> None
             return await super().accept()
 
     starved = Starved()
-    routes = {"/hello": {"GET": lambda: Answer(200, HELLO)}}
+    routes = {"/hello": {"GET": HELLO_ROUTE}}
     async with trio.open_nursery() as nursery:
         nursery.start_soon(Control(routes, "localhost", None, print).serve, [starved])
         assert (await asked(starved, b"GET /hello HTTP/1.1\r\n" + HEAD))[0] == 200
         nursery.cancel_scope.cancel()
+
+
+JSON = b"Content-Type: application/json\r\n"
+
+
+def post(body: bytes, *headers: bytes, path: bytes = b"/echo/a%2Fb%20c") -> bytes:
+    """A POST of this body."""
+    length = b"Content-Length: %d\r\n" % len(body)
+    return b"POST " + path + b" HTTP/1.1\r\n" + b"".join(headers) + length + HEAD + body
+
+
+async def test_a_body_is_taken_where_a_route_wants_one_however_it_is_cut() -> None:
+    request = post(b'{"a": [1, "\xc3\xa4"]}', JSON)
+    async with serving() as visitors:
+        for cut in range(len(request)):
+            stream = visitors.visit()
+            await stream.send_all(request[:cut])
+            await trio.testing.wait_all_tasks_blocked()
+            await stream.send_all(request[cut:])
+            status, _, body = parsed(await read(stream))
+            assert (status, json.loads(body)) == (200, ["a/b c", {"a": [1, "ä"]}])
+        chunks = b'3\r\n{"a\r\n5\r\n": 1}\r\n0\r\n\r\n'
+        head = b"POST /echo/x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + JSON + HEAD
+        assert json.loads((await asked(visitors, head + chunks))[2]) == ["x", {"a": 1}]
+        assert json.loads((await asked(visitors, post(b"")))[2]) == ["a/b c", {}]
+
+
+async def test_who_waits_to_be_told_to_go_on_is_told(autojump_clock) -> None:
+    async with serving() as visitors:
+        stream = visitors.visit()
+        request = post(b'{"a": 1}', JSON, b"Expect: 100-continue\r\n")
+        await stream.send_all(request[:-8])
+        assert (await stream.receive_some(1000)).startswith(b"HTTP/1.1 100")
+        await stream.send_all(request[-8:])
+        assert parsed(await read(stream))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status", "words"),
+    [
+        (post(b"{}"), 415, "application/json"),
+        (post(b"a=b", b"Content-Type: application/x-www-form-urlencoded\r\n"), 415, "json"),
+        (post(b"{", JSON), 400, "no JSON"),
+        (post(b"[" * 60_000, JSON), 400, "no JSON"),
+        (post(b"\xff\xfe\x00", JSON), 400, "no JSON"),
+        (post(b"[1]", JSON), 422, "not a JSON object"),
+        (post(b"{}" + b" " * control.BODY_BYTES_MAX, JSON), 413, "65536 bytes at most"),
+        (post(b"{}", JSON, path=b"/echo/x/y"), 404, "there is no /echo/x/y"),
+        (post(b"{}", JSON, path=b"/hello"), 405, "takes GET, HEAD"),
+        (b"GET /echo/x HTTP/1.1\r\n" + HEAD, 405, "takes POST, not GET"),
+    ],
+)
+async def test_a_body_that_is_not_wanted_is_refused(
+    request_bytes: bytes, status: int, words: str
+) -> None:
+    async with serving() as visitors:
+        code, _, body = await asked(visitors, request_bytes)
+        assert code == status and words in json.loads(body)["error"]
+        assert not visitors.logs
+
+
+async def test_a_body_without_an_end_is_not_waited_for(autojump_clock) -> None:
+    async with serving() as visitors:
+        stream = visitors.visit()
+        head = b"POST /echo/x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + JSON + HEAD
+        await stream.send_all(head + b"ffffff\r\n" + b" " * 2 * control.BODY_BYTES_MAX)
+        assert parsed(await read(stream))[0] == 413
+        stream = visitors.visit()
+        await stream.send_all(post(b"{}", JSON)[:-1])
+        assert await read(stream) == b"", "it has ended without an answer"
+        assert trio.current_time() < 10

@@ -15,8 +15,13 @@ connections, through the protocol in `proxy.verdicts`.
 from __future__ import annotations
 
 from kproxy.proxy.faults.actions import help_text
-from kproxy.proxy.faults.parse import rule_from_flag, rule_from_words, rules_from_toml
-from kproxy.proxy.faults.report import plain, table, unmatched
+from kproxy.proxy.faults.parse import (
+    rule_from_flag,
+    rule_from_words,
+    rules_from_toml,
+    words_from_text,
+)
+from kproxy.proxy.faults.report import plain, rules_note, table, unmatched
 from kproxy.proxy.faults.rule import Rule, RuleError
 from kproxy.proxy.faults.rules import Rules
 
@@ -29,6 +34,8 @@ __all__ = [
     "rule_from_flag",
     "rule_from_words",
     "rules_from_toml",
+    "rules_note",
     "table",
     "unmatched",
+    "words_from_text",
 ]

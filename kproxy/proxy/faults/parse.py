@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kproxy.proxy.faults.apis import meant
@@ -24,6 +24,9 @@ from kproxy.proxy.faults.timing import ReadDelays
 
 _TABLE = re.compile(r"\s*\[\[\s*fault\s*\]\]\s*(#.*)?$")
 _KEY = re.compile(r"""\s*(?:\[\s*fault\s*\.\s*)?["']?(\w+)["']?\s*[]=.]""")
+_ITEM = re.compile(r"""[^\s=]+|["'[{].*""", re.DOTALL)
+"""What may stand in a list of bare words."""
+_NESTED_MAX = 8
 _TEXTS = frozenset(("name", "topic", "group", "client_id", "transactional_id", "where"))
 """Keys whose bare words are text even where they look like something else: a topic 2024."""
 
@@ -105,29 +108,38 @@ def _place(path: str, line: int) -> str:
 def rule_from_flag(text: str, read_delays: ReadDelays = no_recordings) -> Rule:
     """Read a rule of words: `api=Produce error=NOT_LEADER_OR_FOLLOWER times=2`.
 
-    A value is TOML, or a bare word, which is a text.
+    A value is TOML, or a bare word, which is a text, or a list or table of bare words.
 
     Raises:
         RuleError: a word is not key=value, or the rule cannot be.
     """
-    words: dict[str, Any] = {}
     try:
-        for word in _words(text):
-            key, equals, value = word.partition("=")
-            if not equals or not key:
-                raise RuleError(f"{word!r} is not key=value")
-            if key in words:
-                raise RuleError("this key is there twice", key)
-            words[key] = _value(key, value)
-        rule = rule_from_words(words)
+        rule = rule_from_words(words_from_text(text))
         prepare(rule, read_delays)
     except RuleError as error:
         raise RuleError(error.what, error.key, f"--fault {text!r}") from None
     return rule
 
 
-def _words(text: str) -> list[str]:
-    """Split at spaces, but not inside quotes or brackets."""
+def words_from_text(text: str) -> dict[str, Any]:
+    """Read `key=value` words, whichever keys they have.
+
+    Raises:
+        RuleError: a word is not key=value, a key is there twice, or a value is none.
+    """
+    words: dict[str, Any] = {}
+    for word in filter(None, _split(text)):
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise RuleError(f"{word!r} is not key=value")
+        if key in words:
+            raise RuleError("this key is there twice", key)
+        words[key] = _value(key, value)
+    return words
+
+
+def _split(text: str, is_separator: Callable[[str], bool] = str.isspace) -> list[str]:
+    """Split at spaces, or other characters, but not inside quotes or brackets."""
     found: list[str] = []
     word, depth, quote = "", 0, ""
     for character in text:
@@ -139,7 +151,7 @@ def _words(text: str) -> list[str]:
             depth += 1
         elif character in "]}":
             depth -= 1
-        elif character.isspace() and depth <= 0:
+        elif is_separator(character) and depth <= 0:
             found.append(word)
             word = ""
             continue
@@ -147,17 +159,27 @@ def _words(text: str) -> list[str]:
     if quote or depth:
         what = f"the quote {quote} is not closed" if quote else "brackets do not match"
         raise RuleError(what)
-    return [word for word in [*found, word] if word]
+    return [*found, word]
 
 
-def _value(key: str, text: str) -> Any:
+def _value(key: str, text: str, nested: int = 0) -> Any:
+    """Read TOML, a bare word, or a list or a table of such."""
     if not text:
         raise RuleError("it has no value", key)
     if key in _TEXTS and text[0] not in "\"'[{":
         return text
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        if text[0] in "\"'[{":
-            raise RuleError(f"{text} is neither TOML nor a bare word", key) from None
-        return text
+    except (tomllib.TOMLDecodeError, RecursionError):
+        if text[0] not in "\"'[{":
+            return text
+    wrong = RuleError(f"{text} is neither TOML nor a bare word", key)
+    if text[0] not in "[{" or nested == _NESTED_MAX:
+        raise wrong
+    inner = [each.strip() for each in _split(text[1:-1], ",".__eq__)]
+    if text[0] + text[-1] == "[]" and all(map(_ITEM.fullmatch, inner)):
+        return [_value(key, each, nested + 1) for each in inner]
+    pairs = [each.partition("=") for each in inner]
+    if text[0] + text[-1] == "{}" and all(equals for _, equals, _ in pairs):
+        return {name.strip(): _value(key, value.strip(), nested + 1) for name, _, value in pairs}
+    raise wrong

@@ -104,7 +104,7 @@ def prepare(rule: Rule, read_delays: ReadDelays = no_recordings) -> Prepared:
         raise RuleError(f"{key} has no levels, only error has", "level")
     prepared = Prepared(
         rule=rule,
-        name=str(rule) if rule.name is None else rule.name,
+        name=_name(rule),
         key=key,
         action=action,
         value=value,
@@ -121,6 +121,17 @@ def prepare(rule: Rule, read_delays: ReadDelays = no_recordings) -> Prepared:
     )
     _check_reach(prepared)
     return attrs.evolve(prepared, warnings=_warnings(prepared))
+
+
+def _name(rule: Rule) -> str:
+    for key, value in rule.words.items():
+        if any("\ud800" <= character <= "\udfff" for character in str(value)):
+            raise RuleError("it has half a surrogate pair, which is no character", key)
+    if rule.name is None:
+        return str(rule)
+    if not isinstance(rule.name, str) or not rule.name:
+        raise RuleError(f"{rule.name!r} is not a name", "name")
+    return rule.name
 
 
 def _parse_filter(value: Any) -> Filter:

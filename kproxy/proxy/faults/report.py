@@ -1,11 +1,14 @@
-"""What the rules have done, for people: a table at the end, and warnings."""
+"""What the rules are and have done, for people and recordings: a table, warnings, a note."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from kproxy.exchange import notes
+from kproxy.exchange.entries import Note
 from kproxy.proxy.faults.active import Active
+from kproxy.proxy.faults.rules import Rules
 
 
 def table(rules: Sequence[Active]) -> str:
@@ -43,3 +46,8 @@ def plain(rule: Active) -> dict[str, Any]:
         "rule": rule.prepared.rule.words,
         "warnings": list(rule.prepared.warnings),
     }
+
+
+def rules_note(rules: Rules, now: int) -> Note:
+    """What a recording says of the rules from now on."""
+    return notes.fault_rules(now, rules.seed, [plain(rule) for rule in rules.rules])

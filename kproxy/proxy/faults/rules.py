@@ -54,7 +54,7 @@ class Rules:
         self.seed = seed
         self.generation = 0
         """Counts changes of the rules."""
-        self._read_delays = read_delays
+        self.read_delays = read_delays
         self._ids = itertools.count(1)
         self._active: list[Active] = []
         self._candidates: dict[tuple[int, int], _Candidates] = {}
@@ -190,7 +190,7 @@ class Rules:
 
     def _prepared(self, rule: Rule | Mapping[str, Any], others: Sequence[Active]) -> Prepared:
         rule = rule if isinstance(rule, Rule) else rule_from_words(rule)
-        prepared = prepare(rule, self._read_delays)
+        prepared = prepare(rule, self.read_delays)
         taken = {active.name for active in others}
         if prepared.name not in taken:
             return prepared

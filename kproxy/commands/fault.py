@@ -1,0 +1,178 @@
+"""`kproxy fault`: look at the rules of a running proxy, and change them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from argparse import HelpFormatter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kproxy.commands import options as kinds
+from kproxy.commands.options import UsageError
+from kproxy.commands.output import fail
+
+if TYPE_CHECKING:
+    from kproxy.control import Control, Fault
+
+_MISTAKE = 422
+"""What HTTP calls a rule that cannot be."""
+
+
+def _listed(control: Control, words: Sequence[str]) -> None:
+    _show(control.faults())
+
+
+def _add(control: Control, words: Sequence[str]) -> None:
+    _show([control.add(_rule(words))])
+
+
+def _change(control: Control, words: Sequence[str]) -> None:
+    name, *changes = words
+    if not changes:
+        raise UsageError("change: give KEY=VALUE, or KEY= to take a key away")
+    gone = {word[:-1]: None for word in changes if word.endswith("=") and word.count("=") == 1}
+    given = [word for word in changes if word[:-1] not in gone or not word.endswith("=")]
+    _show([control.change(name, {**gone, **_rule(given)})])
+
+
+def _remove(control: Control, words: Sequence[str]) -> None:
+    for name in words:
+        _show([control.remove(name)])
+
+
+def _enable(control: Control, words: Sequence[str]) -> None:
+    _show([control.enable(name) for name in words])
+
+
+def _disable(control: Control, words: Sequence[str]) -> None:
+    _show([control.disable(name) for name in words])
+
+
+def _clear(control: Control, words: Sequence[str]) -> None:
+    control.clear()
+
+
+def _reset(control: Control, words: Sequence[str]) -> None:
+    control.reset()
+    _show(control.faults())
+
+
+class _Verb(NamedTuple):
+    """What can be done to the rules."""
+
+    run: Callable[[Control, Sequence[str]], None]
+    words: str
+    """What stands behind it; empty: nothing does."""
+    help: str
+
+
+_VERBS = {
+    "list": _Verb(_listed, "", "show all rules, and what they have done"),
+    "add": _Verb(_add, "RULE", "add a rule, such as 'api=Fetch latency=300ms'"),
+    "change": _Verb(_change, "NAME KEY=VALUE…", "change a rule; KEY= takes a key away"),
+    "remove": _Verb(_remove, "NAME…", "take rules away"),
+    "enable": _Verb(_enable, "NAME…", "let rules decide"),
+    "disable": _Verb(_disable, "NAME…", "let rules decide no longer"),
+    "clear": _Verb(_clear, "", "take all rules away"),
+    "reset": _Verb(_reset, "", "set all counters to 0: what the seed decides begins again"),
+}
+
+
+class _FaultHelp(HelpFormatter):
+    """Ends with what a rule can say."""
+
+    def format_help(self) -> str:
+        """The help, asked for only where it is shown: it needs the table of messages."""
+        from kproxy.proxy.faults import help_text
+
+        verbs = [f"  {name} {verb.words}".ljust(26) + verb.help for name, verb in _VERBS.items()]
+        return "\n".join([super().format_help(), "Verbs:", *verbs, "", _RULES, "", help_text(), ""])
+
+
+_RULES = """A RULE is made of words KEY=VALUE; a value is TOML, or a bare word:
+
+  name=slow-orders    what reports call it; by default its own words
+  api=Produce         or a number, or a list: api=[Produce,Fetch]; also api_version=9..
+  topic=orders-*      also partition=0..3 group=billing client_id=shop transactional_id=t node_id=2
+  where='request_bytes:1MiB.. not client_id:shop'    a filter (kproxy show --help)
+  probability=0.1     also skip=5 times=2 every=10 start_after=30s duration=1min
+  phase=before        the broker does not see the request; after: it has done what was asked
+  level=partition     of an error: request, topic or partition
+
+and one action:"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what may be typed."""
+    parser.description = "Break what passes a running proxy, or stop doing so."
+    parser.formatter_class = _FaultHelp
+    parser.usage = "%(prog)s [--control HOST:PORT] VERB [RULE | NAME…]"
+    parser.add_argument("verb", metavar="VERB", choices=_VERBS, help=", ".join(_VERBS))
+    parser.add_argument("words", metavar="RULE | NAME", nargs="*", help="what the verb is about")
+    parser.add_argument(
+        "--control",
+        metavar="HOST:PORT",
+        type=_address,
+        help="of the proxy, as its --control says (default: KPROXY_CONTROL); the token is taken"
+        " from KPROXY_CONTROL_TOKEN",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do it."""
+    from kproxy.control import Control, ControlError
+
+    verb, words = _VERBS[options.verb], options.words
+    if bool(words) != bool(verb.words):
+        needed = f"give {verb.words}" if verb.words else "it takes nothing more"
+        raise UsageError(f"{options.verb}: {needed}")
+    if not options.control and not os.environ.get("KPROXY_CONTROL"):
+        raise UsageError("say which proxy: give --control HOST:PORT, or set KPROXY_CONTROL")
+    try:
+        verb.run(Control(options.control), words)
+    except ControlError as error:
+        return fail(f"kproxy fault: {error}", 2 if error.status == _MISTAKE else 1)
+    return 0
+
+
+def _address(text: str) -> str:
+    kinds.address(text)
+    return text
+
+
+def _rule(words: Sequence[str]) -> dict[str, Any]:
+    """Read the words of a rule, whether they were quoted together or one by one."""
+    from kproxy.proxy.faults import RuleError, words_from_text
+
+    try:
+        found = words_from_text(" ".join(words))
+    except RuleError as error:
+        raise UsageError(str(error)) from None
+    match found.get("latency"):
+        case {"recording": str(path)}:
+            # The proxy may have been started elsewhere.
+            found["latency"] = {"recording": os.path.abspath(path)}
+        case _:
+            pass
+    return found
+
+
+def _show(faults: Sequence[Fault]) -> None:
+    """Print rules as a table, and what seems wrong about them."""
+    from kproxy.printable import printable
+    from kproxy.proxy.faults import rule_from_words
+
+    rows = [("fault", "matched", "fired", "", "rule")]
+    for fault in faults:
+        text = str(rule_from_words(fault.rule))
+        named = fault.name if fault.name == text else f"{fault.name}: {text}"
+        state = "" if fault.enabled else "off"
+        rows.append((str(fault.fault_id), str(fault.matched), str(fault.fired), state, named))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=False) if width]
+        print(printable("  ".join([*cells, row[4]])))
+    for fault in faults:
+        for warning in fault.warnings:
+            fail(f"kproxy fault: {fault.name}: {warning}")

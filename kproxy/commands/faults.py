@@ -1,0 +1,120 @@
+"""The options of fault rules, and what is said of the rules: for every command that has them.
+
+::
+
+    --faults FILE, --fault RULE, --seed N ─▶ Rules ─▶ … ─▶ table and warnings at the end
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kproxy.commands import options as kinds
+from kproxy.commands.options import UsageError
+
+if TYPE_CHECKING:
+    from kproxy.proxy.faults import Rule, Rules
+    from kproxy.view.log import Log
+
+_SEEDS = 1 << 32
+"""So many different seeds are drawn where none is given."""
+_FILE_BYTES_MAX = 16 << 20
+
+
+def add_fault_options(parser: argparse.ArgumentParser) -> None:
+    """Say what may be typed about faults."""
+    group = parser.add_argument_group("what it breaks (kproxy fault --help lists all actions)")
+    group.add_argument(
+        "--faults",
+        metavar="FILE",
+        action="append",
+        default=[],
+        type=Path,
+        help="a TOML file with a [[fault]] table for each rule; may be repeated",
+    )
+    group.add_argument(
+        "--fault",
+        metavar="RULE",
+        action="append",
+        default=[],
+        help="a rule, such as 'api=Produce topic=orders error=NOT_LEADER_OR_FOLLOWER times=2'; may"
+        " be repeated",
+    )
+    group.add_argument(
+        "--seed",
+        metavar="N",
+        type=functools.partial(kinds.count, least=0),
+        help="decides what rules with a probability hit (default: another one each time, which"
+        " the log tells)",
+    )
+    group.add_argument(
+        "--expect-faults",
+        action="store_true",
+        help="end with exit code 1 if a rule never matched, or never fired",
+    )
+
+
+def fault_rules(options: argparse.Namespace) -> Rules:
+    """Make the rules that were typed.
+
+    Raises:
+        UsageError: one cannot be, or a file cannot be read.
+    """
+    from kproxy.proxy.faults import RuleError, Rules, rule_from_flag, rules_from_toml
+    from kproxy.recording.delays import broker_delays
+
+    # A rule is checked where it is read, and again where it begins to decide.
+    read_delays = functools.cache(broker_delays)
+    rules: list[Rule] = []
+    try:
+        for path in options.faults:
+            rules += rules_from_toml(_text(path), str(path), read_delays)
+        rules += [rule_from_flag(text, read_delays) for text in options.fault]
+        seed = random.randrange(_SEEDS) if options.seed is None else options.seed
+        found = Rules(rules, seed=seed, read_delays=read_delays, now=time.time_ns())
+    except RuleError as error:
+        raise UsageError(str(error)) from None
+    if options.expect_faults and not rules:
+        raise UsageError("--expect-faults: there is no rule; give --faults or --fault")
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_FILE_BYTES_MAX + 1)
+        if len(data) > _FILE_BYTES_MAX:
+            raise UsageError(f"--faults {path}: this is no file of rules, it is too large")
+        return data.decode()
+    except OSError as error:
+        raise UsageError(f"--faults {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise UsageError(f"{path}:{line}: this is no UTF-8") from None
+
+
+def announce_faults(rules: Rules, log: Callable[[str], None]) -> None:
+    """Say which rules there are, which seed repeats what they decide, and what seems wrong."""
+    count = len(rules.rules)
+    if count:
+        these = "1 fault rule" if count == 1 else f"{count} fault rules"
+        log(f"{these}; --seed {rules.seed} repeats what is decided")
+    for warning in rules.warnings:
+        log(warning)
+
+
+def report_faults(rules: Rules, log: Log) -> bool:
+    """Say what the rules have done; return whether one of them never matched or never fired."""
+    from kproxy.proxy.faults import table, unmatched
+
+    if not rules.rules:
+        return False
+    missed = unmatched(rules.rules)
+    log.tell(*table(rules.rules).splitlines(), *(f"kproxy: {text}" for text in missed))
+    return bool(missed)

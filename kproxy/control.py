@@ -1,0 +1,166 @@
+"""Change what a running proxy breaks, from Python: the client of `kproxy run --control`.
+
+::
+
+    from kproxy.control import Control
+
+    control = Control("127.0.0.1:9190")
+    with control.fault(api="Produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER") as fault:
+        app.run_once()
+    assert fault.fired
+
+Rules have the words of a [[fault]] table. Every call is one HTTP request and blocks until it is
+answered; whatever goes wrong is a `ControlError`. A rule is named by its name or its fault_id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import attrs
+
+TIMEOUT_SECONDS = 10.0
+
+
+class ControlError(Exception):
+    """What was asked was not done; the text says why."""
+
+    def __init__(self, what: str, status: int | None = None, key: str | None = None) -> None:
+        super().__init__(what)
+        self.status = status
+        """Of HTTP; None if there was no answer."""
+        self.key = key
+        """Which key of a rule is wrong, if one is."""
+
+
+@attrs.define
+class Fault:
+    """A rule of a running proxy, and what it had done when this was asked."""
+
+    fault_id: int
+    name: str
+    enabled: bool
+    matched: int
+    fired: int
+    rule: Mapping[str, Any]
+    warnings: Sequence[str] = ()
+
+
+class Control:
+    """The control address of a running proxy."""
+
+    def __init__(self, address: str | None = None, token: str | None = None) -> None:
+        """Use HOST:PORT and a token, by default those in KPROXY_CONTROL, KPROXY_CONTROL_TOKEN.
+
+        Raises:
+            ControlError: there is no address.
+        """
+        address = address or os.environ.get("KPROXY_CONTROL")
+        if not address:
+            raise ControlError("say where: HOST:PORT of --control, or KPROXY_CONTROL")
+        host, _, port = address.rpartition(":")
+        if not (host and port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+            raise ControlError(f"{address!r} is not HOST:PORT")
+        self.address = address
+        self._host, self._port = host.strip("[]"), int(port)
+        self._token = token or os.environ.get("KPROXY_CONTROL_TOKEN")
+
+    # ── rules
+
+    def faults(self) -> list[Fault]:
+        """All rules, in the order in which they decide."""
+        return [_fault(each) for each in self._ask("GET", "/faults")["faults"]]
+
+    def add(self, rule: Mapping[str, Any] | None = None, **words: Any) -> Fault:
+        """Add a rule behind the others."""
+        return _fault(self._ask("POST", "/faults", {**(rule or {}), **words}))
+
+    def get(self, name: str | int) -> Fault:
+        """One rule, as it is now."""
+        return _fault(self._ask("GET", _path(name)))
+
+    def change(self, name: str | int, rule: Mapping[str, Any] | None = None, **words: Any) -> Fault:
+        """Give a rule other words; None takes one away. Its counters go on."""
+        return _fault(self._ask("PATCH", _path(name), {**(rule or {}), **words}))
+
+    def remove(self, name: str | int) -> Fault:
+        """Take a rule away; return what it has done."""
+        return _fault(self._ask("DELETE", _path(name)))
+
+    def enable(self, name: str | int) -> Fault:
+        """Let a rule decide."""
+        return _fault(self._ask("POST", f"{_path(name)}/enable"))
+
+    def disable(self, name: str | int) -> Fault:
+        """Let a rule decide no longer."""
+        return _fault(self._ask("POST", f"{_path(name)}/disable"))
+
+    def reset(self) -> None:
+        """Set all counters to 0: what the seed decides begins again."""
+        self._ask("POST", "/faults/reset")
+
+    def clear(self) -> None:
+        """Take all rules away."""
+        self._ask("DELETE", "/faults")
+
+    @contextlib.contextmanager
+    def fault(self, rule: Mapping[str, Any] | None = None, **words: Any) -> Iterator[Fault]:
+        """Add a rule for the time of a block; afterwards its counters are those at the end."""
+        fault = self.add(rule, **words)
+        try:
+            yield fault
+        finally:
+            last = self.remove(fault.fault_id)
+            fault.matched, fault.fired = last.matched, last.fired
+
+    # ── the proxy
+
+    def status(self) -> dict[str, Any]:
+        """How the proxy is."""
+        return self._ask("GET", "/status")
+
+    def connections(self) -> list[dict[str, Any]]:
+        """The open connections, the oldest first."""
+        return self._ask("GET", "/connections")["connections"]
+
+    def end(self, connection: int) -> None:
+        """End a connection."""
+        self._ask("DELETE", f"/connections/{connection}")
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        data = None
+        try:
+            if body is not None:
+                data = json.dumps(body)
+                headers["Content-Type"] = "application/json"
+            connection = http.client.HTTPConnection(self._host, self._port, TIMEOUT_SECONDS)
+            with contextlib.closing(connection):
+                connection.request(method, path, data, headers)
+                answer = connection.getresponse()
+                found = json.loads(answer.read())
+        except OSError as error:
+            why = error.strerror or str(error) or type(error).__name__
+            raise ControlError(f"no proxy answers at {self.address}: {why}") from error
+        except (http.client.HTTPException, ValueError) as error:
+            raise ControlError(f"{self.address} is no control address of kproxy") from error
+        except TypeError as error:
+            raise ControlError(f"the rule is not made of plain values: {error}") from error
+        if answer.status < 300:
+            return found
+        key, what = found.get("key"), str(found.get("error"))
+        raise ControlError(f"{key}: {what}" if key else what, answer.status, key)
+
+
+def _path(name: str | int) -> str:
+    return f"/faults/{quote(str(name), safe='', errors='surrogateescape')}"
+
+
+def _fault(found: Mapping[str, Any]) -> Fault:
+    return Fault(**{field.name: found[field.name] for field in attrs.fields(Fault)})

@@ -1,0 +1,248 @@
+"""The entries that a filter means, while they pass: `run --only`.
+
+::
+
+    entries ─▶ Selection.keep ─▶ entries of what is meant, notes, ApiVersions, Metadata
+
+The header of a request decides about both halves of its exchange; runs are split.
+
+Invariants: all notes are kept, so that a reader knows every connection. Memory is bounded by what
+is open and pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import attrs
+
+from kproxy.exchange import facts
+from kproxy.exchange.entries import (
+    CONNECTIONS,
+    FRAGMENT,
+    MORE,
+    NO_API,
+    NO_RESPONSE,
+    RAW_SASL,
+    SASL_TOKEN,
+    UNANSWERED,
+    Entry,
+    Frame,
+    Note,
+    Run,
+    Side,
+)
+from kproxy.exchange.filter import Filter
+from kproxy.exchange.filter.terms import terms_of
+from kproxy.protocol import api_name, codec
+
+ALWAYS = frozenset((3, 18))
+"""Metadata and ApiVersions: without them the other exchanges cannot be understood."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_OWN = frozenset(("number", "time", "request_bytes", "correlation_id"))
+"""The keys of which each request of a connection has a value of its own."""
+_KINDS_MAX = 256
+"""So many verdicts are remembered for a connection."""
+_CLIENT_ID = 14
+"""Where the text of the client id begins in a request."""
+
+_Kind = tuple[int, int, bytes]
+"""ApiKey, version, and the bytes of the client id."""
+
+
+@attrs.define(eq=False)
+class _Connection:
+    """What is known of a connection, and what is left out on it."""
+
+    number: int
+    node_id: int | None = None
+    client_address: str | None = None
+    client_id: str | None = None
+    left_out: set[int] = attrs.field(factory=set[int])
+    """The pending requests whose responses are left out like themselves."""
+    in_pieces: tuple[int, bool] = (0, False)
+    """The request that arrives in pieces, and whether it is kept."""
+    verdicts: dict[_Kind, bool] = attrs.field(factory=dict[_Kind, bool])
+
+
+@attrs.frozen
+class _Header:
+    """What the filter may look at, under the names that an exchange has for it."""
+
+    api: str | None
+    api_key: int | None
+    api_version: int | None
+    correlation_id: int | None
+    client_id: str | None
+    number: int
+    connection: int
+    node_id: int | None
+    client_address: str | None
+    request_bytes: int
+    time: datetime
+
+
+class Selection:
+    """Keeps what a filter means; it must be shown all entries, in order."""
+
+    def __init__(self, wanted: Filter) -> None:
+        """Keep what this filter means, which looks at connections and headers only."""
+        self._wanted = wanted
+        self._repeats = _OWN.isdisjoint(term.name for term in terms_of(wanted.node))
+        self._connections: dict[int, _Connection] = {}
+
+    def keep(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Return the entries that are meant."""
+        kept: list[Entry] = []
+        for entry in entries:
+            if isinstance(entry, Run):
+                kept += self._parts(entry)
+            elif isinstance(entry, Note):
+                self._learn(entry)
+                kept.append(entry)
+            elif self._keeps(entry):
+                kept.append(entry)
+        return kept
+
+    def _learn(self, note: Note) -> None:
+        body = note.body
+        if note.channel != CONNECTIONS:
+            return
+        if body["event"] == "closed":
+            self._connections.pop(body["connection"], None)
+            return
+        connection = self._connection(body["connection"])
+        for name in ("node_id", "client_address", "client_id"):
+            if name in body:
+                setattr(connection, name, body[name])
+
+    def _connection(self, number: int) -> _Connection:
+        connection = self._connections.get(number)
+        if connection is None:
+            connection = self._connections[number] = _Connection(number)
+        return connection
+
+    # ── frames
+
+    def _keeps(self, frame: Frame) -> bool:
+        connection = self._connection(frame.connection)
+        if frame.side is Side.BROKER:
+            kept = frame.number not in connection.left_out
+            if not frame.flags & MORE:
+                connection.left_out.discard(frame.number)
+            return kept
+        if frame.flags & FRAGMENT and connection.in_pieces[0] == frame.number:
+            return connection.in_pieces[1]
+        kept = self._means(connection, frame)
+        if frame.flags & FRAGMENT:
+            connection.in_pieces = frame.number, kept
+        if not kept and not frame.flags & (NO_RESPONSE | UNANSWERED):
+            connection.left_out.add(frame.number)
+        return kept
+
+    def _means(self, connection: _Connection, frame: Frame) -> bool:
+        """Whether a request is meant, by its header."""
+        data = frame.data
+        header = data[_CLIENT_ID - 2 : _CLIENT_ID]
+        length = int.from_bytes(header, signed=True) if len(header) == 2 else 0
+        client_id = data[_CLIENT_ID - 2 : _CLIENT_ID + max(0, length)]
+        return self._decide(
+            connection,
+            (frame.api_key, frame.api_version, client_id),
+            frame.number,
+            frame.correlation_id,
+            frame.frame_bytes,
+            frame.flags,
+            frame.received_ns,
+        )
+
+    # ── runs
+
+    def _parts(self, run: Run) -> Iterable[Run]:
+        """The parts of a run that are kept; the run itself, if that is all of it."""
+        connection = self._connection(run.connection)
+        left_out = connection.left_out
+        if run.side is Side.CLIENT:
+            verdicts = list(self._requests(connection, run))
+        elif left_out:
+            verdicts = [request[3] not in left_out for request in run.requests]
+            left_out.difference_update(request[3] for request in run.requests)
+        else:
+            return (run,)
+        return (run,) if all(verdicts) else _split(run, verdicts)
+
+    def _requests(self, connection: _Connection, run: Run) -> Iterator[bool]:
+        at, data, received_ns = run.start, run.data, run.times.received_ns
+        for request, size in zip(run.requests, run.sizes, strict=True):
+            correlation_id, api_key, api_version, number, _, flags, _, _ = request
+            text = at + _CLIENT_ID
+            length = int.from_bytes(data[text - 2 : text], signed=True)
+            client_id = data[text - 2 : min(text + max(0, length), at + size)]
+            kind = api_key, api_version, client_id
+            known = connection.verdicts.get(kind) if self._repeats else None
+            if known is None:
+                known = self._decide(
+                    connection, kind, number, correlation_id, size, flags, received_ns
+                )
+            if not known and not flags & NO_RESPONSE:
+                connection.left_out.add(number)
+            yield known
+            at += size
+
+    def _decide(
+        self,
+        connection: _Connection,
+        kind: _Kind,
+        number: int,
+        correlation_id: int,
+        request_bytes: int,
+        flags: int,
+        received_ns: int,
+    ) -> bool:
+        """Whether the filter means a request."""
+        api_key, api_version, client_id = kind
+        if api_key in ALWAYS:
+            return True
+        is_token = bool(flags & RAW_SASL)
+        named = not is_token and api_key != NO_API
+        has_client_id = named and (api_key, api_version) != (codec.CONTROLLED_SHUTDOWN, 0)
+        found = facts.client_id_in(bytes(12) + client_id) if has_client_id else (False, None)
+        header = _Header(
+            api=SASL_TOKEN if is_token else api_name(api_key) if named else None,
+            api_key=api_key if named else None,
+            api_version=api_version if named else None,
+            correlation_id=correlation_id if named else None,
+            client_id=found[1] if found[0] else connection.client_id,
+            number=number,
+            connection=connection.number,
+            node_id=connection.node_id,
+            client_address=connection.client_address,
+            request_bytes=request_bytes,
+            time=_EPOCH + timedelta(microseconds=received_ns // 1000),
+        )
+        kept = self._wanted.matches(header)
+        if self._repeats and named:
+            if len(connection.verdicts) >= _KINDS_MAX:
+                connection.verdicts.clear()
+            connection.verdicts[kind] = kept
+        return kept
+
+
+def _split(run: Run, verdicts: Sequence[bool]) -> Iterator[Run]:
+    """Yield what is kept of a run, neighbours together."""
+    at, first, start = run.start, 0, run.start
+    for position, kept in enumerate([*verdicts, False]):
+        if not kept:
+            if first < position:
+                yield attrs.evolve(
+                    run,
+                    start=start,
+                    requests=run.requests[first:position],
+                    sizes=run.sizes[first:position],
+                )
+            first = position + 1
+        if position < len(verdicts):
+            at += run.sizes[position]
+            if not kept:
+                start = at

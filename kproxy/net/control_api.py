@@ -1,0 +1,251 @@
+"""What the control server offers beside metrics: faults, connections, status, as JSON.
+
+::
+
+    GET     /status                      GET     /connections
+    GET     /faults                      DELETE  /connections/N
+    POST    /faults                      a rule in the words of a [[fault]] table
+    DELETE  /faults                      all of them
+    GET     /faults/NAME                 by name, or by fault_id
+    PATCH   /faults/NAME                 other words; null takes one away
+    PUT     /faults/NAME                 these words, and no others
+    DELETE  /faults/NAME
+    POST    /faults/NAME/enable          POST    /faults/NAME/disable
+    POST    /faults/reset                all counters to 0
+
+Invariants: a change of the rules holds for the next request of each connection and drops none; each
+one is a note in the recording. Whatever is wrong with a rule leaves the rules as they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import attrs
+import trio
+
+from kproxy import __version__
+from kproxy.net.control import Answer, Call, Refused, Route, Routes, json_answer
+from kproxy.net.pump import Pump
+from kproxy.net.recorder import Recorder
+from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.connection import OpenConnection
+from kproxy.proxy.faults import RuleError, Rules, plain, rules_note
+from kproxy.proxy.faults.active import Active
+from kproxy.proxy.faults.rule import KEYS
+from kproxy.recording.rotation import Recording
+
+RULES_MAX = 1000
+"""So many rules there can be by way of the control address."""
+CONNECTIONS_SHOWN_MAX = 1000
+_NOTE_BYTES = 1024
+
+
+@attrs.frozen(eq=False)
+class Api:
+    """The parts of a running proxy that can be looked at and changed."""
+
+    rules: Rules
+    cluster: Cluster
+    pump: Pump
+    recorder: Recorder
+    recording: Recording | None
+    address: str
+    """Where clients connect."""
+    clock: Callable[[], int]
+    started_ns: int
+
+    def routes(self) -> Routes:
+        """What answers which request."""
+        return {
+            "/status": {"GET": Route(self.status)},
+            "/faults": {
+                "GET": Route(self.faults),
+                "POST": Route(self.add, takes_body=True),
+                "DELETE": Route(self.clear),
+            },
+            "/faults/reset": {"POST": Route(self.reset)},
+            "/faults/{name}": {
+                "GET": Route(self.fault),
+                "PATCH": Route(self.change, takes_body=True),
+                "PUT": Route(self.replace, takes_body=True),
+                "DELETE": Route(self.remove),
+            },
+            "/faults/{name}/enable": {"POST": Route(self.enable)},
+            "/faults/{name}/disable": {"POST": Route(self.disable)},
+            "/connections": {"GET": Route(self.connections)},
+            "/connections/{number}": {"DELETE": Route(self.end)},
+        }
+
+    # ── looking
+
+    async def status(self, call: Call) -> Answer:
+        """How the proxy is."""
+        recorder, recording = self.recorder, self.recording
+        reachable = self.cluster.reachable.items()
+        return json_answer(
+            {
+                "version": __version__,
+                "bootstrap": self.address,
+                "uptime_seconds": round((self.clock() - self.started_ns) / 1e9, 3),
+                "brokers_up": {"bootstrap" if n is None else str(n): up for n, up in reachable},
+                "connections_open": self.pump.connections_open,
+                "connections_accepted": self.pump.connections_accepted,
+                "recording": None if recording is None else str(recording.paths[-1]),
+                "frames_recorded": recorder.frames_recorded,
+                "frames_lost": recorder.frames_lost,
+                "backlog_bytes": recorder.backlog_bytes,
+                "seed": self.rules.seed,
+                "faults": len(self.rules.rules),
+            }
+        )
+
+    async def faults(self, call: Call) -> Answer:
+        """All rules, in the order in which they decide."""
+        return json_answer({"seed": self.rules.seed, "faults": [*map(plain, self.rules.rules)]})
+
+    async def fault(self, call: Call) -> Answer:
+        """One rule."""
+        return json_answer(plain(self._find(call)))
+
+    async def connections(self, call: Call) -> Answer:
+        """The open connections, the oldest first."""
+        now = self.clock()
+        shown: list[dict[str, Any]] = []
+        for connection in self.cluster.connections:
+            if len(shown) == CONNECTIONS_SHOWN_MAX:
+                break
+            shown.append(_connection(connection, now))
+        return json_answer({"open": self.pump.connections_open, "connections": shown})
+
+    # ── changing
+
+    async def end(self, call: Call) -> Answer:
+        """End a connection."""
+        (text,) = call.words
+        number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1
+        actions = self.cluster.end(number, self.clock())
+        if not actions:
+            raise Refused(404, f"there is no connection {text}; GET /connections lists them")
+        self.pump.perform(actions)
+        return json_answer({"ended": number})
+
+    async def add(self, call: Call) -> Answer:
+        """Add a rule behind the others."""
+        if len(self.rules.rules) >= RULES_MAX:
+            raise Refused(409, f"there are {RULES_MAX} rules already; remove some")
+        name = call.body.get("name")
+        if isinstance(name, str) and name in (active.name for active in self.rules.rules):
+            raise Refused(409, f"there is already a rule {name!r}", key="name")
+        await self._load(call.body)
+        with _refusing():
+            active = self.rules.add(call.body, self.clock())
+        self._note()
+        where = f"/faults/{quote(active.name, safe='', errors='surrogateescape')}"
+        return json_answer(plain(active), 201, [("Location", where)])
+
+    async def change(self, call: Call) -> Answer:
+        """Give a rule other words."""
+        return await self._change(call, call.body)
+
+    async def replace(self, call: Call) -> Answer:
+        """Give a rule these words and no others; it keeps its name if they have none."""
+        name = self._find(call).prepared.rule.name
+        return await self._change(call, {**dict.fromkeys(KEYS), "name": name, **call.body})
+
+    async def _change(self, call: Call, words: Mapping[str, Any]) -> Answer:
+        active = self._find(call)
+        await self._load(words)
+        others = (other.name for other in self.rules.rules if other is not active)
+        if isinstance(name := words.get("name"), str) and name in others:
+            raise Refused(409, f"there is already a rule {name!r}", key="name")
+        with _refusing():
+            self.rules.change(active.fault_id, words)
+        self._note()
+        return json_answer(plain(active))
+
+    async def remove(self, call: Call) -> Answer:
+        """Take a rule away."""
+        active = self._find(call)
+        self.rules.remove(active.fault_id)
+        self._note()
+        return json_answer(plain(active))
+
+    async def clear(self, call: Call) -> Answer:
+        """Take all rules away."""
+        self.rules.clear()
+        self._note()
+        return await self.faults(call)
+
+    async def enable(self, call: Call) -> Answer:
+        """Let a rule decide."""
+        return self._enable(call, True)
+
+    async def disable(self, call: Call) -> Answer:
+        """Let a rule decide no longer."""
+        return self._enable(call, False)
+
+    def _enable(self, call: Call, enabled: bool) -> Answer:
+        active = self._find(call)
+        self.rules.enable(active.fault_id, enabled, self.clock())
+        self._note()
+        return json_answer(plain(active))
+
+    async def reset(self, call: Call) -> Answer:
+        """Set all counters to 0."""
+        self.rules.reset(self.clock())
+        self._note()
+        return await self.faults(call)
+
+    # ── rules
+
+    def _find(self, call: Call) -> Active:
+        (name,) = call.words
+        try:
+            return self.rules.find(name)
+        except RuleError as error:
+            for active in self.rules.rules:
+                if name == str(active.fault_id):
+                    return active
+            raise Refused(404, str(error)) from None
+
+    async def _load(self, words: Mapping[str, Any]) -> None:
+        """Read the recording that a rule names, so that no client waits for the disk."""
+        latency = words.get("latency")
+        name = latency.get("recording") if isinstance(latency, dict) else None
+        if not isinstance(name, str):
+            return
+        try:
+            await trio.to_thread.run_sync(self.rules.read_delays, name)
+        except ValueError as error:
+            raise Refused(422, str(error), key="latency") from None
+
+    def _note(self) -> None:
+        self.recorder.put([rules_note(self.rules, self.clock())], _NOTE_BYTES)
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Say what is wrong with a rule."""
+    try:
+        yield
+    except RuleError as error:
+        raise Refused(422, error.what, key=error.key) from None
+
+
+def _connection(connection: OpenConnection, now: int) -> dict[str, Any]:
+    opened = datetime.fromtimestamp(connection.opened_ns / 1e9, UTC)
+    return {
+        "connection": connection.number,
+        "client_address": connection.client_address,
+        "client_id": connection.client_id,
+        "node_id": connection.node_id,
+        "broker_address": connection.broker_address,
+        "opened": opened.isoformat(timespec="milliseconds"),
+        "idle_seconds": round((now - connection.last_ns) / 1e9, 3),
+        "pending_requests": connection.pending_requests,
+    }

@@ -1,0 +1,134 @@
+"""What passes, counted per API for the metrics: only where somebody may ask for them.
+
+::
+
+    entries of a chunk ─▶ Traffic.count ─▶ per API: exchanges, bytes, broker latency in buckets
+
+Invariant: a response in a run costs a few additions, and no frame of it is made or decoded. Only
+responses that a fault rule touched are looked into, for their errors. The number of APIs and of
+errors is that of Kafka's, whatever peers send.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+
+import attrs
+
+from kproxy.exchange import facts
+from kproxy.exchange.entries import (
+    FAULTED,
+    INJECTED,
+    MORE,
+    NO_RESPONSE,
+    UNANSWERED,
+    Entry,
+    Frame,
+    Note,
+    Run,
+    Side,
+)
+from kproxy.protocol import schema
+
+BUCKETS_SECONDS = (
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+"""The upper bounds of the latency buckets."""
+_BOUNDS_NS = [int(seconds * 1e9) for seconds in BUCKETS_SECONDS]
+_LOOKED_AT_BYTES_MAX = 64 << 10
+"""The errors of larger responses are not looked for."""
+_OTHER = "other"
+"""What all APIs count as that are not Kafka's."""
+
+
+@attrs.define(eq=False)
+class ApiTraffic:
+    """What has passed of one API."""
+
+    exchanges: int = 0
+    unanswered: int = 0
+    """Requests whose connection ended before they were answered."""
+    request_bytes: int = 0
+    response_bytes: int = 0
+    broker_ns: int = 0
+    """The sum of what the brokers took."""
+    buckets: list[int] = attrs.field(factory=lambda: [0] * (len(_BOUNDS_NS) + 1))
+    """How many exchanges the brokers took so long for."""
+    errors: Counter[str] = attrs.field(factory=Counter[str])
+    """Of responses that were looked at, by Kafka's name."""
+
+
+class Traffic:
+    """Counts entries as they pass."""
+
+    def __init__(self) -> None:
+        self.apis: dict[str, ApiTraffic] = {}
+        self._by_key: dict[int, ApiTraffic] = {}
+
+    def count(self, entries: Iterable[Entry]) -> None:
+        """Count the exchanges that these entries complete."""
+        for entry in entries:
+            if isinstance(entry, Run):
+                if entry.side is Side.BROKER:
+                    self._responses(entry)
+                else:
+                    self._one_way(entry)
+            elif not isinstance(entry, Note):
+                self._frame(entry)
+
+    def _responses(self, run: Run) -> None:
+        received_ns, by_key = run.times.received_ns, self._by_key
+        for request, size in zip(run.requests, run.sizes, strict=True):
+            _, api_key, _, _, request_bytes, _, times, _ = request
+            api = by_key.get(api_key) or self._api(api_key)
+            api.exchanges += 1
+            api.request_bytes += request_bytes
+            api.response_bytes += size
+            if sent_ns := times.sent_before(received_ns):
+                broker_ns = received_ns - sent_ns
+                api.broker_ns += broker_ns
+                api.buckets[bisect_left(_BOUNDS_NS, broker_ns)] += 1
+
+    def _one_way(self, run: Run) -> None:
+        for request in run.requests:
+            if request[5] & NO_RESPONSE:
+                api = self._api(request[1])
+                api.exchanges += 1
+                api.request_bytes += request[4]
+
+    def _frame(self, frame: Frame) -> None:
+        flags = frame.flags
+        if flags & MORE or (frame.side is Side.CLIENT and not flags & NO_RESPONSE):
+            return
+        api = self._api(frame.api_key)
+        if flags & UNANSWERED:
+            api.unanswered += 1
+            return
+        api.exchanges += 1
+        if frame.side is Side.CLIENT:
+            api.request_bytes += frame.frame_bytes
+            return
+        api.request_bytes += frame.request_bytes
+        api.response_bytes += frame.frame_bytes
+        if frame.request_sent_ns and not flags & INJECTED:
+            broker_ns = frame.received_ns - frame.request_sent_ns
+            api.broker_ns += broker_ns
+            api.buckets[bisect_left(_BOUNDS_NS, broker_ns)] += 1
+        if flags & (FAULTED | INJECTED) and frame.frame_bytes <= _LOOKED_AT_BYTES_MAX:
+            kind, data = (frame.api_key, frame.api_version), frame.sent
+            response = facts.decoded_response(frame, data, *kind)
+            body = None if response is None else response.body
+            api.errors.update(facts.errors(body, frame.api_key, data))
+
+    def _api(self, api_key: int) -> ApiTraffic:
+        found = self._by_key.get(api_key)
+        if found is not None:
+            return found
+        name = schema.api_names().get(api_key)
+        found = self.apis.setdefault(name or _OTHER, ApiTraffic())
+        if name is not None:
+            self._by_key[api_key] = found
+        return found
