@@ -71,7 +71,7 @@ def test_the_steps_of_its_image_install_kproxy(compose: dict, tmp_path: Path) ->
         if verb == "COPY":
             *sources, target = shlex.split(rest)
             for source in sources:
-                copy(needs.REPOSITORY / source, image / target)
+                copy(needs.REPOSITORY / source, image, target)
         elif verb == "RUN":
             command = re.sub(r"^pip ", f"{venv}/bin/pip -q ", rest)
             subprocess.run(["bash", "-c", command], cwd=image, check=True, timeout=300)
@@ -84,9 +84,11 @@ def test_the_steps_of_its_image_install_kproxy(compose: dict, tmp_path: Path) ->
     assert [done.stdout for done in ran] == [f"kproxy {__version__}\n"]
 
 
-def copy(source: Path, target: Path) -> None:
-    """COPY as Docker does it: a file into a folder, a folder onto a folder."""
+def copy(source: Path, image: Path, target: str) -> None:
+    """COPY as Docker does it: a file into a folder, which it makes; a folder onto a folder."""
     if source.is_dir():
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-    else:
-        shutil.copy(source, target)
+        shutil.copytree(source, image / target, ignore=shutil.ignore_patterns("__pycache__"))
+        return
+    if target.endswith("/"):
+        (image / target).mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, image / target)
