@@ -143,8 +143,8 @@ def run(path: Path, out: TextIO) -> int:
 
 def _record(stage: _Stage, bootstrap: str, path: Path) -> list[Record]:
     """Record a producer and a group consumer; return what the consumer got."""
-    stage.say("1. RECORD  kproxy stands in front of three Kafka brokers (a recording of real ones,")
-    stage.say("   for you may have none here). A producer and a group consumer work through it:\n")
+    stage.say("1. RECORD  kproxy stands in front of three Kafka brokers: a recording of real")
+    stage.say("   ones. A producer and a group consumer work through it:\n")
 
     def work(address: str, go_on: Callable[[], bool]) -> list[Record]:
         produce(address)
