@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ import jsonschema
 import pytest
 import yaml
 
-from kproxy import __version__
+from kproxy import __version__, recording
 from tests.bed import needs
 
 COMPOSE_GO = "github.com/compose-spec/compose-go/v2@v2.16.2"
@@ -58,6 +59,29 @@ def test_it_publishes_what_kproxy_listens_on(compose: dict) -> None:
     advertised = kafka["environment"]["KAFKA_ADVERTISED_LISTENERS"]
     assert advertised == f"PLAINTEXT://{options['--bootstrap']}"
     assert kproxy["depends_on"]["kafka"]["condition"] == "service_healthy"
+
+
+def test_a_profile_serves_a_recording_instead(compose: dict) -> None:
+    services = compose["services"]
+    replay, kproxy = services["replay"], services["kproxy"]
+    assert [name for name, each in services.items() if "profiles" in each] == ["replay"]
+    assert replay["build"] == kproxy["build"] and "depends_on" not in replay
+    command, given, *options = replay["command"]
+    assert options == kproxy["command"][-4:], "the application's address is the same"
+    (mounted,) = replay["volumes"]
+    assert mounted == "./recordings:/kproxy/recordings:ro"
+    (default,) = re.findall(r"^\$\{KPROXY_RECORDING:-(.*)\}$", given)
+    nodes = {exchange.node_id for exchange in recording.read(needs.REPOSITORY / default)}
+    brokers = {19092 + 1 + node for node in nodes if node is not None}
+    first, last = map(int, replay["ports"][1].rpartition(":")[2].split("-"))
+    assert replay["ports"][0] == kproxy["ports"][0] and brokers
+    assert brokers <= set(range(first, last + 1))
+    options[options.index("--listen") + 1] = "127.0.0.1:0"
+    program = [sys.executable, "-m", "kproxy", command, default, *options]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, cwd=needs.REPOSITORY, text=True) as ran:
+        assert ran.stdout and ran.stdout.readline().startswith("localhost:")
+        ran.send_signal(signal.SIGINT)
+        assert ran.wait(20) == 0
 
 
 def test_the_steps_of_its_image_install_kproxy(compose: dict, tmp_path: Path) -> None:
