@@ -2,89 +2,270 @@
 
 ::
 
-    producer, group consumer ─▶ kproxy ─▶ librdkafka's mock cluster (three brokers)
-                                   └─▶ a recording, and the exchanges as they pass
+    1  producer, group consumer ─▶ kproxy ─▶ stand-in        recorded, and shown as it passes
+    2            group consumer ─▶ the new recording         the same records, no broker
+    3  producer ─▶ kproxy with a fault ─▶ the new recording  the client survives it
 
-The mock cluster is part of confluent-kafka. It answers ApiVersions 3+ with a malformed error and
-some Metadata with one byte too many; kproxy passes that on and records it as it came.
+The stand-in is a recording, too: of three brokers of Apache Kafka, made by `python -m
+tests.bed.demo_recording` with the very clients of the first step. They produce what was produced
+then, so it answers as those brokers did.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import shlex
 import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeVar
 
+import attrs
 import confluent_kafka
 import trio
 
 from kproxy.net import serve
 from kproxy.net.listeners import ListenError
+from kproxy.proxy.faults import Rules, rule_from_flag
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
 from kproxy.view.live import Live
 from kproxy.view.output import Output
 
-_BROKERS = 3
-_TOPIC = "orders"
-_RECORDS = 12
+TOPIC = "orders"
+RECORDS = 12
+FAULT = "name=moved api=Produce topic=orders error=NOT_LEADER_OR_FOLLOWER times=1"
+
 _WAIT_SECONDS = 12.0
+_POLL_SECONDS = 0.1
 _QUIET = {"log_level": 0}
+
+Result = TypeVar("Result")
+Record = tuple[int | None, int | None, bytes | None, bytes | None]
+"""Partition, offset, key, value."""
+
+
+class DemoFailed(Exception):
+    """A step did not work; the text says which and why."""
+
+
+# ---- the clients
+
+
+def produce(bootstrap: str) -> int:
+    """Produce the demo's records; return how many the brokers have acknowledged."""
+    delivered = 0
+
+    def report(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
+        nonlocal delivered
+        delivered += error is None
+
+    common = {"bootstrap.servers": bootstrap, "client.id": "shop", **_QUIET}
+    producer = confluent_kafka.Producer({**common, "linger.ms": 50})
+    for number in range(RECORDS):
+        value = f'{{"order": {number}, "state": "{"paid" if number % 3 else "new"}"}}'
+        producer.produce(TOPIC, key=f"customer-{number % 4}", value=value, on_delivery=report)
+    producer.flush(_WAIT_SECONDS)
+    return delivered
+
+
+def consume(bootstrap: str, go_on: Callable[[], bool] = lambda: True) -> list[Record]:
+    """Read the demo's records in a group, and commit; return them."""
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "client.id": "billing",
+        "group.id": "billing",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        **_QUIET,
+    }
+    consumer = confluent_kafka.Consumer(settings)
+    consumer.subscribe([TOPIC])
+    found: list[Record] = []
+    for _ in itertools.repeat(None, int(_WAIT_SECONDS / _POLL_SECONDS)):
+        message = consumer.poll(_POLL_SECONDS)
+        if message is not None and message.error() is None:
+            found.append((message.partition(), message.offset(), message.key(), message.value()))
+        if len(found) == RECORDS:
+            consumer.commit(asynchronous=False)
+            break
+        if not go_on():
+            break
+    consumer.close()
+    return sorted(found)
+
+
+# ---- the steps
+
+
+@attrs.frozen
+class _Stage:
+    """Where the demo is shown, and what is typed for kproxy there."""
+
+    output: Output
+    program: str
+
+    def say(self, text: str) -> None:
+        """Show some lines of text."""
+        self.output.put(f"{text}\n")
+
+    def command(self, *words: str | Path) -> str:
+        """A command as it can be typed here."""
+        return f"{self.program} {shlex.join(map(str, words))}"
 
 
 def run(path: Path, out: TextIO) -> int:
     """Run the demo, leave the recording at `path`; return the exit code."""
-    # The mock cluster lives inside the client that asks for it, under addresses of its own.
-    owner = confluent_kafka.Producer(
-        {"bootstrap.servers": "-", "test.mock.num.brokers": _BROKERS, **_QUIET}
-    )
-    brokers = owner.list_topics(timeout=_WAIT_SECONDS).brokers.values()
-    bootstrap = [(broker.host, broker.port) for broker in brokers]
-    code = 1
-    try:
-        code = trio.run(_demo, bootstrap, path, out)
-    except* (ListenError, RecordingError, OSError) as errors:
-        print(f"kproxy demo: {errors.exceptions[0]}", file=sys.stderr)
-    return code
-
-
-async def _demo(bootstrap: list[tuple[str, int]], path: Path, out: TextIO) -> int:
-    addresses: list[str] = []
-    listening = trio.Event()
-    stop = trio.Event()
     output = Output(out)
-    live = Live(output)
-
-    def ready(address: str) -> None:
-        addresses.append(address)
-        listening.set()
-
-    def say(text: str) -> None:
-        output.put(f"{text}\n")
-
-    options = serve.Options(Settings(bootstrap), record_path=path)
-    say(f"A mock cluster of {_BROKERS} brokers is up at {bootstrap[0][0]}:{bootstrap[0][1]}.")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_serve, options, ready, say, live, stop)
-        await listening.wait()
-        say(f"kproxy stands in front of it at {addresses[0]}. A producer sends {_RECORDS} records")
-        say(f"to {_TOPIC!r}, and a group consumer reads them, through it:\n")
-        consumed = await trio.to_thread.run_sync(_work, addresses[0])
-        stop.set()
-    live.finish()
-    say(f"\nThe consumer got {consumed} of {_RECORDS} records. Both believed kproxy to be Kafka.")
-    say("All of it is recorded. Look at it:\n")
-    program = _program()
-    say(f"    {program} show {path}")
-    say(f"    {program} show --json {path}\n")
-    say("With a cluster of yours (give your application the address that it prints):\n")
-    say(f"    {program} run --bootstrap HOST:PORT")
+    stage = _Stage(output, _program())
+    try:
+        with _replaying(stand_in(), "--visible", "causal") as bootstrap:
+            recorded = _record(stage, bootstrap, path)
+        with _replaying(path) as bootstrap:
+            _replay(stage, bootstrap, path, recorded)
+        with _replaying(path, "--visible", "causal") as bootstrap:
+            _break(stage, bootstrap)
+    except DemoFailed as error:
+        output.finish()
+        print(f"kproxy demo: {error}", file=sys.stderr)
+        return 1
+    _conclude(stage, path)
     output.finish()
-    return 0 if consumed == _RECORDS else 1
+    return 0
+
+
+def _record(stage: _Stage, bootstrap: str, path: Path) -> list[Record]:
+    """Record a producer and a group consumer; return what the consumer got."""
+    stage.say("1. RECORD  kproxy stands in front of three Kafka brokers: a recording of real")
+    stage.say("   ones. A producer and a group consumer work through it:\n")
+
+    def work(address: str, go_on: Callable[[], bool]) -> list[Record]:
+        produce(address)
+        return consume(address, go_on)
+
+    recorded = _through_kproxy(stage, serve.Options(_proxy(bootstrap), record_path=path), work)
+    if len(recorded) != RECORDS:
+        raise DemoFailed(f"the consumer got {len(recorded)} of {RECORDS} records")
+    stage.say(
+        f"\n   The consumer got {RECORDS} of {RECORDS} records. All that passed is recorded.\n"
+    )
+    return recorded
+
+
+def _replay(stage: _Stage, bootstrap: str, path: Path, recorded: list[Record]) -> None:
+    """Have the consumer read from the new recording what it got before."""
+    stage.say("2. REPLAY  Those brokers are stopped. The new recording is the broker now:\n")
+    stage.say(f"   $ {stage.command('replay', path)}\n")
+    started = time.monotonic()
+    consumed = consume(bootstrap)
+    took = time.monotonic() - started
+    if consumed != recorded:
+        raise DemoFailed(f"the consumer got other records from {path} than it had before")
+    stage.say(
+        f"   The same consumer got {RECORDS} of {RECORDS} records in {took:.1f} s: the same keys,"
+    )
+    stage.say("   values, partitions and offsets.\n")
+
+
+def _break(stage: _Stage, bootstrap: str) -> None:
+    """Inject one fault and show how the producer survives it."""
+    stage.say("3. BREAK  A broker says once that it leads a partition no longer:\n")
+    stage.say(f"   $ {stage.command('run', '--bootstrap', bootstrap, '--fault', FAULT)}\n")
+    rules = Rules([rule_from_flag(FAULT)])
+    options = serve.Options(_proxy(bootstrap), rules=rules)
+    delivered = _through_kproxy(stage, options, lambda address, go_on: produce(address))
+    if delivered != RECORDS or rules.rules[0].fired != 1:
+        raise DemoFailed(f"the producer delivered {delivered} of {RECORDS} records after a fault")
+    stage.say("\n   The producer asked for Metadata again, sent again, and delivered")
+    stage.say(f"   {RECORDS} of {RECORDS} records, each once.\n")
+
+
+def _conclude(stage: _Stage, path: Path) -> None:
+    stage.say("Look at what was recorded:\n")
+    stage.say(f"    {stage.command('show', path)}")
+    stage.say(f"    {stage.command('show', '--json', path)}\n")
+    stage.say("With a cluster of yours (give your application the address that it prints):\n")
+    stage.say(f"    {stage.program} run --bootstrap HOST:PORT")
+
+
+# ---- brokers and proxies
+
+
+def stand_in() -> Path:
+    """The recording that is the broker in the first step: in a checkout, or as installed."""
+    checkout = Path(__file__).parents[1] / "recordings" / "demo.mcap"
+    return checkout if checkout.exists() else Path(__file__).with_name("demo.mcap")
+
+
+@contextlib.contextmanager
+def _replaying(recording: Path, *options: str) -> Generator[str]:
+    """Have a recording as the broker, in a process of its own; yield its bootstrap address."""
+    command = [sys.executable, "-m", "kproxy", "replay", str(recording), *options]
+    command += ["--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+    )
+    try:
+        assert process.stdout is not None
+        bootstrap = process.stdout.readline().strip()
+        if not bootstrap:
+            _, said = process.communicate(timeout=_WAIT_SECONDS)
+            raise DemoFailed(f"no replay of {recording}: {said.strip()}")
+        yield bootstrap
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=_WAIT_SECONDS)
+        if process.returncode:
+            raise DemoFailed(f"the clients differ from {recording}: {said.strip()}")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _proxy(bootstrap: str) -> Settings:
+    host, _, port = bootstrap.rpartition(":")
+    return Settings([(host, int(port))])
+
+
+def _through_kproxy(
+    stage: _Stage, options: serve.Options, work: Callable[[str, Callable[[], bool]], Result]
+) -> Result:
+    """Run kproxy and show what passes, as long as `work` takes with its address."""
+    live = Live(stage.output)
+    ended = threading.Event()
+    found: list[Result] = []
+
+    async def demonstrate() -> None:
+        stop, listening = trio.Event(), trio.Event()
+        addresses: list[str] = []
+
+        def ready(address: str) -> None:
+            addresses.append(address)
+            listening.set()
+
+        async def until_stopped() -> None:
+            await serve.serve(options, ready, lambda text: None, live.watch, stop)
+            ended.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(until_stopped)
+            await listening.wait()
+            go_on = lambda: not ended.is_set()  # noqa: E731
+            found.append(await trio.to_thread.run_sync(work, addresses[0], go_on))
+            stop.set()
+
+    try:
+        trio.run(demonstrate)
+    except* (ListenError, RecordingError, OSError) as errors:
+        raise DemoFailed(str(errors.exceptions[0])) from None
+    live.finish()
+    return found[0]
 
 
 def _program() -> str:
@@ -94,43 +275,3 @@ def _program() -> str:
     if on_path and os.path.samefile(on_path, called):
         return "kproxy"
     return called if os.access(called, os.X_OK) else f"{sys.executable} -m kproxy"
-
-
-async def _serve(
-    options: serve.Options,
-    ready: Callable[[str], None],
-    say: Callable[[str], None],
-    live: Live,
-    stop: trio.Event,
-) -> None:
-    await serve.serve(options, ready, say, live.watch, stop)
-
-
-def _work(bootstrap: str) -> int:
-    """Produce and consume through the proxy; return how many records came back."""
-    common = {"bootstrap.servers": bootstrap, **_QUIET}
-    producer = confluent_kafka.Producer({**common, "client.id": "shop", "linger.ms": 50})
-    for number in range(_RECORDS):
-        value = f'{{"order": {number}, "state": "{"paid" if number % 3 else "new"}"}}'
-        producer.produce(_TOPIC, key=f"customer-{number % 4}", value=value)
-    producer.flush(_WAIT_SECONDS)
-    consumer = confluent_kafka.Consumer(
-        {
-            **common,
-            "client.id": "billing",
-            "group.id": "billing",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-    )
-    consumer.subscribe([_TOPIC])
-    consumed = 0
-    for _ in itertools.repeat(None, int(_WAIT_SECONDS / 0.2)):
-        message = consumer.poll(0.2)
-        if message is not None and message.error() is None:
-            consumed += 1
-            if consumed == _RECORDS:
-                consumer.commit(asynchronous=False)
-                break
-    consumer.close()
-    return consumed

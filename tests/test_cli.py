@@ -236,9 +236,16 @@ def test_the_demo_works_by_itself_and_its_hints_are_true(tmp_path: Path) -> None
         timeout=20,
     )
     assert done.returncode == 0 and done.stderr == ""
-    assert "The consumer got 12 of 12 records" in done.stdout
+    record, replay, fault = re.split(r"^[23]\. ", done.stdout, flags=re.MULTILINE)
+    assert "The consumer got 12 of 12 records" in record
     for words in ("Produce v", "JoinGroup v", "Fetch v", "OffsetCommit v"):
-        assert words in done.stdout, "it shows what passes"
+        assert words in record, "it shows what passes"
+    assert "opaque" not in record
+    assert "The same consumer got 12 of 12 records" in replay
+    produced = [line for line in fault.splitlines() if "Produce v" in line and "orders[" in line]
+    (failed,) = [line for line in produced if "NOT_LEADER_OR_FOLLOWER" in line]
+    assert len(produced) == 3 and "injected" in failed
+    assert "12 of 12 records, each once" in fault
     hints = [line for line in done.stdout.splitlines() if line.startswith("    ")]
     assert len(hints) == 3
     for hint in hints[:2]:

@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ import jsonschema
 import pytest
 import yaml
 
-from kproxy import __version__
+from kproxy import __version__, recording
 from tests.bed import needs
 
 COMPOSE_GO = "github.com/compose-spec/compose-go/v2@v2.16.2"
@@ -60,6 +61,29 @@ def test_it_publishes_what_kproxy_listens_on(compose: dict) -> None:
     assert kproxy["depends_on"]["kafka"]["condition"] == "service_healthy"
 
 
+def test_a_profile_serves_a_recording_instead(compose: dict) -> None:
+    services = compose["services"]
+    replay, kproxy = services["replay"], services["kproxy"]
+    assert [name for name, each in services.items() if "profiles" in each] == ["replay"]
+    assert replay["build"] == kproxy["build"] and "depends_on" not in replay
+    command, given, *options = replay["command"]
+    assert options == kproxy["command"][-4:], "the application's address is the same"
+    (mounted,) = replay["volumes"]
+    assert mounted == "./recordings:/kproxy/recordings:ro"
+    (default,) = re.findall(r"^\$\{KPROXY_RECORDING:-(.*)\}$", given)
+    nodes = {exchange.node_id for exchange in recording.read(needs.REPOSITORY / default)}
+    brokers = {19092 + 1 + node for node in nodes if node is not None}
+    first, last = map(int, replay["ports"][1].rpartition(":")[2].split("-"))
+    assert replay["ports"][0] == kproxy["ports"][0] and brokers
+    assert brokers <= set(range(first, last + 1))
+    options[options.index("--listen") + 1] = "127.0.0.1:0"
+    program = [sys.executable, "-m", "kproxy", command, default, *options]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, cwd=needs.REPOSITORY, text=True) as ran:
+        assert ran.stdout and ran.stdout.readline().startswith("localhost:")
+        ran.send_signal(signal.SIGINT)
+        assert ran.wait(20) == 0
+
+
 def test_the_steps_of_its_image_install_kproxy(compose: dict, tmp_path: Path) -> None:
     steps = compose["services"]["kproxy"]["build"]["dockerfile_inline"].strip().splitlines()
     image, venv = tmp_path / "image", tmp_path / "venv"
@@ -71,7 +95,7 @@ def test_the_steps_of_its_image_install_kproxy(compose: dict, tmp_path: Path) ->
         if verb == "COPY":
             *sources, target = shlex.split(rest)
             for source in sources:
-                copy(needs.REPOSITORY / source, image / target)
+                copy(needs.REPOSITORY / source, image, target)
         elif verb == "RUN":
             command = re.sub(r"^pip ", f"{venv}/bin/pip -q ", rest)
             subprocess.run(["bash", "-c", command], cwd=image, check=True, timeout=300)
@@ -84,9 +108,11 @@ def test_the_steps_of_its_image_install_kproxy(compose: dict, tmp_path: Path) ->
     assert [done.stdout for done in ran] == [f"kproxy {__version__}\n"]
 
 
-def copy(source: Path, target: Path) -> None:
-    """COPY as Docker does it: a file into a folder, a folder onto a folder."""
+def copy(source: Path, image: Path, target: str) -> None:
+    """COPY as Docker does it: a file into a folder, which it makes; a folder onto a folder."""
     if source.is_dir():
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-    else:
-        shutil.copy(source, target)
+        shutil.copytree(source, image / target, ignore=shutil.ignore_patterns("__pycache__"))
+        return
+    if target.endswith("/"):
+        (image / target).mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, image / target)

@@ -29,7 +29,12 @@ def test_the_wheel_has_types_and_tables_and_not_the_generator(wheel: Path) -> No
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     tool = {f"kproxy/protocol/{name}.py" for name in ("generate", "generate_stub")}
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "kproxy").rglob("*.py")}
-    data = {"kproxy/py.typed", "kproxy/protocol/messages.txt", "kproxy/protocol/messages.pyi"}
+    tables = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "kproxy").rglob("*")
+        if path.suffix in (".txt", ".pyi")
+    }
+    data = {"kproxy/py.typed", "kproxy/demo.mcap", *tables}
     assert tool <= sources
     assert names == (sources | data) - tool
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from kproxy.exchange.exchange import Exchange
     from kproxy.net.replaying import StartingMachine
     from kproxy.replay.loaded import Loaded
+    from kproxy.replay.pace import Pace
     from kproxy.replay.report import Report
     from kproxy.replay.settings import Settings
 
 _MODES = ("state", "semantic", "strict")
 _VISIBLE = ("all", "causal")
 _PARTITIONS = ("keyed", "always", "never")
+_TIMINGS = {"fast": 0.0, "recorded": 1.0}
+_FACTOR_MAX = 1000
 _LACKING_SHOWN = 10
 _PROGRESS_EXCHANGES = 20_000
 
@@ -101,6 +104,15 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         " key, always, never (default %(default)s)",
     )
     group.add_argument(
+        "--timing",
+        metavar="fast|recorded|FACTOR",
+        type=_timing,
+        default="fast",
+        help="how long responses take: nothing, as long as the recorded brokers took, or so many"
+        " times that (0.5, 10); waiting for records or members is not part of it (default"
+        " %(default)s)",
+    )
+    group.add_argument(
         "--ignore-header",
         metavar="NAME",
         action="append",
@@ -115,6 +127,19 @@ def _user(text: str) -> tuple[str, str]:
     if not (name and colon):
         raise ArgumentTypeError(f"{name!r}: give NAME:PASSWORD")
     return name, password
+
+
+def _timing(text: str) -> float:
+    """Parse by what recorded times are multiplied; 0 for none."""
+    if text in _TIMINGS:
+        return _TIMINGS[text]
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = -1.0
+    if not 0 <= factor <= _FACTOR_MAX:
+        raise ArgumentTypeError(f"{text!r}: give fast, recorded, or a number up to {_FACTOR_MAX}")
+    return factor
 
 
 def run(options: argparse.Namespace) -> int:
@@ -135,7 +160,7 @@ def run(options: argparse.Namespace) -> int:
 
         report = Report(tell)
         try:
-            machine = _machine(options.files, settings, report, console.log)
+            machine = _machine(options, settings, report, console.log)
             place = (*options.listen, options.advertise)
             trio.run(replay, machine, *place, console.ready, console.log)
         except (ListenError, RecordingError) as error:
@@ -157,6 +182,8 @@ def _settings(options: argparse.Namespace) -> Settings:
     taken = [*node_ports.values(), options.listen[1]]
     if len(node_ports) < len(options.node_port) or len(set(taken)) < len(taken):
         raise UsageError("--node-port: the same node or port twice")
+    if options.timing and options.mode == "strict":
+        raise UsageError("--timing: strict mode responds at once")
     return Settings(
         mode=Mode(options.mode),
         listen_port=options.listen[1],
@@ -170,22 +197,30 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 
 def _machine(
-    files: Sequence[Path], settings: Settings, report: Report, log: Callable[[str], None]
+    options: argparse.Namespace, settings: Settings, report: Report, log: Callable[[str], None]
 ) -> StartingMachine:
     from kproxy import recording
     from kproxy.replay.broker import Broker
     from kproxy.replay.load import load
+    from kproxy.replay.pace import Pace
     from kproxy.replay.serving import modelled
     from kproxy.replay.settings import Mode
     from kproxy.replay.strict import StrictBroker
 
-    exchanges = _progressing(recording.read(files), log)
+    exchanges = _progressing(recording.read(options.files), log)
     if settings.mode is Mode.STRICT:
         return StrictBroker(exchanges, settings, report)
-    loaded = load(exchanges, modelled(settings.mode))
+    pace = Pace(options.timing) if options.timing else None
+    loaded = load(_paced(exchanges, pace) if pace else exchanges, modelled(settings.mode))
     for text in _what_there_is(loaded):
         log(text)
-    return Broker(loaded, settings, report)
+    return Broker(loaded, settings, report, pace=pace)
+
+
+def _paced(exchanges: Iterator[Exchange], pace: Pace) -> Iterator[Exchange]:
+    for exchange in exchanges:
+        pace.add(exchange)
+        yield exchange
 
 
 def _progressing(exchanges: Iterator[Exchange], log: Callable[[str], None]) -> Iterator[Exchange]:

@@ -24,12 +24,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import Buffer, Side
+from kproxy.protocol.plain import uuid_text
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Resume, Send
 from kproxy.proxy.verdicts import Ending, RequestContext, RequestVerdict, ResponseVerdict, Rules
 from kproxy.replay.call import CLOSE, LATER, NONE, Call
 from kproxy.replay.connection import Connection, Violation, token_frame
 from kproxy.replay.loaded import Loaded
+from kproxy.replay.pace import Pace
 from kproxy.replay.report import Report
 from kproxy.replay.sasl import Refused
 from kproxy.replay.serving import Serving, Unanswerable
@@ -47,14 +50,22 @@ class Broker:
     """The machine. Feed it events; perform, in order, the actions that it answers with."""
 
     def __init__(
-        self, loaded: Loaded, settings: Settings, report: Report, rules: Rules | None = None
+        self,
+        loaded: Loaded,
+        settings: Settings,
+        report: Report,
+        rules: Rules | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self.state = State(loaded, settings, report)
         self._serving = Serving(self.state)
         self._settings = settings
         self._rules = rules
+        self._pace = pace
         self._connections: dict[int, Connection] = {}
         self._requests = 0
+        self._names = TopicNames()
+        self._names_known = 0
         self._late: list[Action] = []
         """What timers have led to."""
         self._asked = False
@@ -108,7 +119,7 @@ class Broker:
     def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
         """Bytes arrived from a client."""
         connection = self._connections.get(number)
-        if connection is None:
+        if connection is None or connection.deaf:
             return []
         try:
             connection.receive(data, self._settings.request_bytes_max)
@@ -173,7 +184,7 @@ class Broker:
         while responses:
             call, body = responses.pop(0)
             connection = call.connection
-            if self._connections.get(connection.number) is not connection:
+            if self._connections.get(connection.number) is not connection or connection.deaf:
                 continue
             connection.busy = False
             self._respond(call, body, now, actions)
@@ -206,8 +217,6 @@ class Broker:
         verdict = self._verdict(connection, frame, now)
         if verdict is None:
             self._handle(connection, frame, None, now, actions)
-        elif verdict.ending is not None:
-            self._end_as(connection, verdict.ending, actions)
         else:
             slow = verdict.bytes_per_second
             delay_ns = verdict.delay_ns + (len(frame) * 1_000_000_000 // slow if slow else 0)
@@ -232,8 +241,19 @@ class Broker:
             connection.node_id,
             connection.client_address,
             now,
+            self._topic_names(),
+            self.state.listening,
         )
         return self._rules.on_request(context, frame, now)
+
+    def _topic_names(self) -> TopicNames:
+        """The names of topic ids, for rules; clients may have created more since the last call."""
+        known = self.state.cluster.names
+        if len(known) != self._names_known:
+            self._names_known = len(known)
+            for topic_id, name in known.items():
+                self._names.note({"topic_id": uuid_text(topic_id), "topic": name})
+        return self._names
 
     def _carry_out(
         self,
@@ -244,6 +264,12 @@ class Broker:
         actions: list[Action],
     ) -> None:
         """Do with a request what a rule has decided."""
+        if verdict.ending is not None:
+            if verdict.ending_bytes >= len(frame):
+                self._handle(connection, frame, _UNHEARD, now, actions)
+            delay_ns = verdict.ending_delay_ns
+            self._end_late(connection, verdict.ending, delay_ns, now, actions)
+            return
         frames = [frame] if verdict.frames is None else verdict.frames
         if not frames and verdict.answer is not None:
             self._send(connection, [verdict.answer.frame or b""], verdict.answer, now, actions)
@@ -282,6 +308,12 @@ class Broker:
         except Unanswerable as error:
             actions += self._end(connection, str(error))
             return
+        delay_ns = self._pace.delay_ns(call.api_key) if self._pace is not None else 0
+        self._after(connection, delay_ns, partial(self._decide, call, pieces), now, actions)
+
+    def _decide(self, call: Call, pieces: list[Buffer], now: int, actions: list[Action]) -> None:
+        """Have rules decide on a response."""
+        connection = call.connection
         decide = call.verdict.respond if call.verdict is not None else None
         verdict = decide(b"".join(pieces), now) if decide is not None else None
         if verdict is None:
@@ -310,7 +342,8 @@ class Broker:
             if any(left):
                 actions.append(Send(connection.number, Side.CLIENT, left, []))
             if verdict.ending is not None:
-                self._end_as(connection, verdict.ending, actions)
+                delay_ns = verdict.ending_delay_ns
+                self._end_late(connection, verdict.ending, delay_ns, now, actions)
 
         slow = verdict.bytes_per_second
         size = sum(map(len, pieces))
@@ -339,13 +372,26 @@ class Broker:
 
         self.state.timers.at(now + delay_ns, due)
 
-    def _end_as(self, connection: Connection, ending: Ending, actions: list[Action]) -> None:
-        """End a connection as a rule wants it; a black hole stays open, and busy for ever."""
-        if ending is Ending.BLACKHOLE:
-            connection.busy = True
-            connection.waiting.clear()
-            return
-        actions += self._end(connection, "", abrupt=ending is Ending.RESET)
+    def _end_late(
+        self,
+        connection: Connection,
+        ending: Ending,
+        delay_ns: int,
+        now: int,
+        actions: list[Action],
+    ) -> None:
+        """End a connection as a rule wants it, and let nothing pass until then.
+
+        A black hole stays open, and busy for ever.
+        """
+        connection.waiting.clear()
+        connection.deaf = True
+        if ending is not Ending.BLACKHOLE:
+
+            def end(now: int, actions: list[Action]) -> None:
+                actions += self._end(connection, "", abrupt=ending is Ending.RESET)
+
+            self._after(connection, delay_ns, end, now, actions)
 
     def _token(self, connection: Connection, frame: bytes, actions: list[Action]) -> None:
         """A SASL token after SaslHandshake v0."""

@@ -39,6 +39,8 @@ class Connection:
     busy: bool = False
     """Whether one is being answered."""
     paused: bool = False
+    deaf: bool = False
+    """Whether a rule is ending it: nothing passes any more."""
     ended: bool = False
     """Whether the client will send no more."""
     authentication: Authentication | None = None

@@ -25,11 +25,10 @@ SCRAM_USER = ("bob", "bob-scram-password-9Zk")
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 
 _PROPERTIES = """\
-process.roles=broker,controller
+process.roles={roles}
 node.id={node_id}
-controller.quorum.voters={node_id}@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port},\\
- CONTROLLER://127.0.0.1:{controller_port}
+controller.quorum.voters={voter}
+listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}{controller_listener}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
@@ -95,6 +94,9 @@ class Kafka:
     port: int = 0
     sasl_port: int = 0
     process: subprocess.Popen | None = None
+    controller: Kafka | None = None
+    """The one whose cluster it joins as a broker; None: it is a cluster by itself."""
+    controller_port: int = 0
 
     @property
     def address(self) -> str:
@@ -150,14 +152,18 @@ class Kafka:
         return accepts(self.port) and accepts(self.sasl_port)
 
     def _configure(self) -> None:
-        (controller_port,) = free_ports(1)
+        (self.controller_port,) = free_ports(1)
+        controller = self.controller or self
+        listener = f",CONTROLLER://127.0.0.1:{self.controller_port}"
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "log4j.properties").write_text(_LOG4J)
         text = _PROPERTIES.format(
             node_id=self.node_id,
             port=self.port,
             sasl_port=self.sasl_port,
-            controller_port=controller_port,
+            roles="broker" if self.controller else "broker,controller",
+            voter=f"{controller.node_id}@127.0.0.1:{controller.controller_port}",
+            controller_listener="" if self.controller else listener,
             folder=self.folder,
             logins="\n".join(_LOGINS),
             plain_user=PLAIN_USER[0],

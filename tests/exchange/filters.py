@@ -18,7 +18,8 @@ from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
 from tests.exchange.making import answer, opened, request, response, token
 
-DEMO = Path(__file__).parents[2] / "recordings" / "demo.mcap"
+DEMO = Path(__file__).parent / "mock_cluster.mcap"
+"""An earlier demo: a producer and a group consumer before librdkafka's mock cluster."""
 
 
 def exchanges() -> list[Exchange]:

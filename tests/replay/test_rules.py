@@ -9,8 +9,9 @@ import pytest
 
 from kproxy import protocol
 from kproxy.protocol import messages
+from kproxy.proxy.faults import Rules
 from kproxy.proxy.verdicts import Ending, RequestContext, RequestVerdict, ResponseVerdict
-from tests.replay.making import MS, Client, Playing, Recorded, batch, produce
+from tests.replay.making import MS, ORDERS_ID, Client, Playing, Recorded, batch, fetch, produce
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="g", member_id="m", generation_id=1)
 METADATA = messages.MetadataRequest(topics=None)
@@ -150,3 +151,32 @@ def test_rules_are_told_where_a_request_comes_from() -> None:
     (context,) = script.contexts
     assert (context.connection, context.node_id) == (client.number, None)
     assert context.client_address.startswith("127.0.0.1:")
+
+
+def test_a_request_is_handled_before_its_connection_ends_without_a_response() -> None:
+    lost = RequestVerdict(ending=Ending.DISCONNECT, ending_bytes=1 << 20)
+    broker = Playing(recorded().loaded, rules=Script([lost], 0))
+    client = broker.connect()
+    client.send(9, produce(batch("new")))
+    assert client.frames == [] and broker.closed == {client.number: False}
+    assert broker.connect().values(1) == ["new"]
+
+
+def test_nothing_passes_until_a_slow_close() -> None:
+    slow = RequestVerdict(ending=Ending.DISCONNECT, ending_delay_ns=50 * MS)
+    broker = playing(slow)
+    client = broker.connect()
+    assert ask_both(client) == []
+    broker.pass_ms(49)
+    assert ask_both(client) == [] and broker.closed == {}
+    broker.pass_ms(1)
+    assert client.frames == [] and broker.closed == {client.number: False}
+
+
+def test_rules_for_topics_mean_requests_that_name_them_by_ids() -> None:
+    words = {"api": "Fetch", "topic": "orders", "error": "NOT_LEADER_OR_FOLLOWER", "times": 1}
+    client = Playing(recorded().loaded, rules=Rules([words])).connect()
+    request = fetch({0: 0}, max_wait_ms=0)
+    request.topics[0].topic_id = ORDERS_ID
+    codes = [client.ask(13, request).responses[0].partitions[0].error_code for _ in range(2)]
+    assert codes == [6, 0]
