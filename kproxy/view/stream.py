@@ -6,7 +6,7 @@ paths ─▶ entries ─▶ pairing ─▶ Exchange · ConnectionEnd
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ class Stream:
 
     paths: Sequence[Path | str]
     wanted: Filter | None = None
+    heard: Callable[[Note], None] | None = None
+    """Is told of every note."""
     notices: list[str] = attrs.field(factory=list[str], init=False)
     """What a reader must know of the state of the recordings, as far as they have been read."""
 
@@ -60,14 +62,20 @@ class Stream:
     def _entries(self) -> Iterator[Frame | Note]:
         try:
             for entry in reader.entries(self.paths):
-                if type(entry) is Note and entry.channel == EVENTS:
-                    notice = _NOTICES.get(str(entry.body.get("event")))
-                    if notice is not None:
-                        self.notices.append(notice.format_map(_Given(entry.body)))
+                if type(entry) is Note:
+                    self._note(entry)
                 yield entry
         except OSError as error:
             where = error.filename or ", ".join(map(str, self.paths))
             raise RecordingError(where, None, f"cannot be read: {error.strerror}") from None
+
+    def _note(self, note: Note) -> None:
+        if self.heard is not None:
+            self.heard(note)
+        if note.channel == EVENTS:
+            notice = _NOTICES.get(str(note.body.get("event")))
+            if notice is not None:
+                self.notices.append(notice.format_map(_Given(note.body)))
 
 
 def paired(
