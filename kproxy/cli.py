@@ -23,6 +23,8 @@ COMMANDS = {
     "replay": "be the broker of a recording, for any client",
     "fault": "change what a running proxy breaks",
     "show": "read a recording: one line per exchange, or JSON",
+    "stats": "count what is in a recording: times, errors, rebalances",
+    "why": "tell why a group rebalanced, a connection ended, a request was slow",
     "scan": "look for secrets in recordings before they are shared",
     "recover": "complete a recording that was cut off",
     "demo": "see it work: no broker, Docker or Java needed",

@@ -148,7 +148,7 @@ def run(options: argparse.Namespace) -> int:
 
     from kproxy.net.listeners import ListenError
     from kproxy.net.replaying import replay
-    from kproxy.recording.format import RecordingError
+    from kproxy.recording import RecordingError
     from kproxy.replay.report import Finding, Report
     from kproxy.view.console import Console
 

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kproxy.commands.options import FilterHelp, files_and_filter
+from kproxy.commands.options import FilterHelp, UsageError, count, files_and_filter
 from kproxy.commands.output import fail
+
+if TYPE_CHECKING:
+    from kproxy.exchange.filter import Filter
+
+EPILOG = """
+a line:  time (UTC), number, connection and the broker that it leads to, client id, what the broker
+took + what kproxy added in milliseconds, API and version, request → response. The broker's time
+leaves out what a request waited behind an earlier one of its connection (“queued”); ~501 contains a
+wait that the request asked for: a Fetch for records, the joining of a group. – is not known.
+"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -14,8 +26,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Show the exchanges of a recording, in the order in which they were answered."
     )
+    parser.epilog = EPILOG
     parser.formatter_class = FilterHelp
-    parser.usage = "%(prog)s [--json] FILE… [FILTER]"
+    parser.usage = (
+        "%(prog)s [--json | --frame N | --follow CONNECTION | --records TOPIC[:PARTITION]]\n"
+        "                   [--all] [--by-request] FILE… [FILTER]"
+    )
     parser.add_argument(
         "files_and_filter",
         metavar="FILE… [FILTER]",
@@ -25,19 +41,71 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="one JSON object per exchange, with decoded bodies"
     )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--frame", metavar="N", type=count, help="exchange N in full: each field beside its bytes"
+    )
+    what.add_argument(
+        "--follow",
+        metavar="CONNECTION",
+        type=count,
+        help="one connection from its beginning to its end, by request",
+    )
+    what.add_argument(
+        "--records",
+        metavar="TOPIC[:PARTITION]",
+        type=topic_partition,
+        help="the records of a topic, each time that they pass",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="do not fold empty fetches and heartbeats"
+    )
+    parser.add_argument(
+        "--by-request", action="store_true", help="sort by when requests arrived; takes memory"
+    )
+
+
+def topic_partition(text: str) -> tuple[str, int | None]:
+    """Parse TOPIC[:PARTITION]."""
+    topic, colon, partition = text.partition(":")
+    if not topic or (colon and not (partition.isascii() and partition.isdigit())):
+        raise argparse.ArgumentTypeError(f"{text!r} is not TOPIC[:PARTITION], as in orders:0")
+    return topic, int(partition) if colon else None
 
 
 def run(options: argparse.Namespace) -> int:
     """Show them."""
     files, wanted = files_and_filter(options.files_and_filter)
     from kproxy.recording import RecordingError
-    from kproxy.view import show
 
+    if options.json and (options.frame or options.follow):
+        raise UsageError("--json goes with --records or alone; for one exchange, filter number:N")
     try:
-        if options.json:
-            show.show_json(files, sys.stdout, wanted)
-        else:
-            show.show_lines(files, sys.stdout, wanted=wanted)
+        return _show(options, files, wanted)
     except RecordingError as error:
         return fail(f"kproxy show: {error}")
+
+
+def _show(options: argparse.Namespace, files: list[Path], wanted: Filter | None) -> int:
+    from kproxy.view import show
+
+    if options.frame:
+        if not show.show_frame(files, options.frame, sys.stdout):
+            return fail(f"kproxy show: there is no exchange {options.frame}")
+    elif options.follow:
+        if not show.show_connection(files, options.follow, sys.stdout, wanted):
+            return fail(f"kproxy show: there is no connection {options.follow}")
+    elif options.records:
+        topic, partition = options.records
+        show.show_records(files, topic, partition, sys.stdout, wanted, as_json=options.json)
+    elif options.json:
+        show.show_json(files, sys.stdout, wanted)
+    else:
+        show.show_lines(
+            files,
+            sys.stdout,
+            wanted=wanted,
+            folds=not options.all,
+            by_request=options.by_request,
+        )
     return 0

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from kproxy import protocol
 from kproxy.protocol import ProtocolError, codec, schema
+
+SUBSCRIPTION = "ConsumerProtocolSubscription"
+ASSIGNMENT = "ConsumerProtocolAssignment"
 
 MESSAGES = frozenset(
     {"JoinGroupRequest", "JoinGroupResponse", "SyncGroupRequest", "SyncGroupResponse"}
@@ -20,12 +24,55 @@ MESSAGES = frozenset(
 
 def subscription(metadata: bytes | None) -> Any:
     """The ConsumerProtocolSubscription in these bytes; None if that is not what they are."""
-    return _decoded("ConsumerProtocolSubscription", metadata)
+    return _decoded(SUBSCRIPTION, metadata)
 
 
 def assignment(data: bytes | None) -> Any:
     """The ConsumerProtocolAssignment in these bytes; None if that is not what they are."""
-    return _decoded("ConsumerProtocolAssignment", data)
+    return _decoded(ASSIGNMENT, data)
+
+
+def to_json(body: Any, plain: dict[str, Any]) -> None:
+    """Put subscriptions and assignments, decoded, in place of their base64.
+
+    `plain` are the plain values of a body. What cannot be decoded stays base64, a string.
+    """
+    for structs, field, name in _places(body, plain):
+        for struct, values in structs:
+            data = getattr(struct, field)
+            found = _decoded(name, data)
+            if found is not None:
+                version = int.from_bytes(data[:2], "big")
+                known = min(version, max(schema.named(name).versions))
+                values[field] = {"version": version, **protocol.to_json(found, known)}
+
+
+_Pairs = list[tuple[Any, dict[str, Any]]]
+
+
+def _places(body: Any, plain: dict[str, Any]) -> Iterator[tuple[_Pairs, str, str]]:
+    """Structs with their plain values, the field that has the bytes, and what these are."""
+    if not _has_embedded(body):
+        return
+
+    def pairs(struct: Any, values: dict[str, Any], name: str) -> _Pairs:
+        return list(zip(getattr(struct, name) or (), values.get(name) or (), strict=False))
+
+    match type(body).__name__:
+        case "JoinGroupRequest":
+            yield pairs(body, plain, "protocols"), "metadata", SUBSCRIPTION
+        case "JoinGroupResponse":
+            yield pairs(body, plain, "members"), "metadata", SUBSCRIPTION
+        case "SyncGroupRequest":
+            yield pairs(body, plain, "assignments"), "assignment", ASSIGNMENT
+        case "SyncGroupResponse":
+            yield [(body, plain)], "assignment", ASSIGNMENT
+        case _:
+            for group, values in pairs(body, plain, "groups"):
+                if group.protocol_type == "consumer":
+                    members = pairs(group, values, "members")
+                    yield members, "member_metadata", SUBSCRIPTION
+                    yield members, "member_assignment", ASSIGNMENT
 
 
 def topics(body: Any) -> Iterator[str]:
@@ -41,10 +88,9 @@ def topics(body: Any) -> Iterator[str]:
 
 def _embedded(body: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
     """The subscriptions and assignments in a body, as bytes."""
-    name = type(body).__name__
-    if name not in MESSAGES or getattr(body, "protocol_type", None) not in (None, "", "consumer"):
+    if not _has_embedded(body):
         return
-    match name:
+    match type(body).__name__:
         case "JoinGroupRequest":
             yield from ((each.metadata, None) for each in body.protocols or ())
         case "JoinGroupResponse":
@@ -58,6 +104,12 @@ def _embedded(body: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
                 if group.protocol_type == "consumer":
                     for each in group.members or ():
                         yield each.member_metadata, each.member_assignment
+
+
+def _has_embedded(body: Any) -> bool:
+    if type(body).__name__ not in MESSAGES:
+        return False
+    return getattr(body, "protocol_type", None) in (None, "", "consumer")
 
 
 def _decoded(name: str, data: bytes | None) -> Any:

@@ -124,7 +124,9 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def to_json(batches: Batch | Iterable[Batch], allowance: Allowance | None = None) -> Any:
-    """Give a batch, or a list of batches, as plain values: bytes as base64, no NaN, no bytes.
+    """Give a batch, or a list of batches, as plain values: no NaN, no bytes.
+
+    Keys, values and headers' values are text where they are UTF-8, else `{"base64": …}`.
 
     A batch whose records cannot be read has `"records": null`, the reason under `"error"` and its
     bytes after the header under `"payload"`. One whose checksum is wrong has `"crc"` and
@@ -222,9 +224,9 @@ def _record_json(record: Record) -> dict[str, Any]:
     plain: dict[str, Any] = {
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "key": _base64(record.key),
-        "value": _base64(record.value),
-        "headers": [{"key": key, "value": _base64(value)} for key, value in record.headers],
+        "key": text_or_base64(record.key),
+        "value": text_or_base64(record.value),
+        "headers": [{"key": key, "value": text_or_base64(value)} for key, value in record.headers],
     }
     if record.control_type is not None:
         plain["control_type"] = record.control_type
@@ -233,8 +235,18 @@ def _record_json(record: Record) -> dict[str, Any]:
     return plain
 
 
-def _base64(data: bytes | None) -> str | None:
-    return None if data is None else b2a_base64(data, newline=False).decode("ascii")
+def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
+    """Give bytes as plain values: text if they are UTF-8, else `{"base64": …}`; null is null."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": _base64(data)}
+
+
+def _base64(data: bytes) -> str:
+    return b2a_base64(data, newline=False).decode("ascii")
 
 
 def encode_batch(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from kproxy.recording.format import RecordingError
+from kproxy.recording.files import RecordingError
 from kproxy.recording.reader import read
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import attrs
 
 from kproxy.exchange import endings, facts
-from kproxy.exchange.entities import TopicNames
+from kproxy.exchange.entities import NAMING, TopicNames
 from kproxy.exchange.entries import (
     CONNECTIONS,
     EVENTS,
@@ -180,7 +180,7 @@ class Reader:
         if note.channel == CONNECTIONS:
             for name, value in endings.about(body):
                 setattr(self._peer(endings.connection(body)), name, value)
-        elif body.get("event") == "topic_id":
+        elif body.get("event") in NAMING:
             self._names.note(body)
 
 

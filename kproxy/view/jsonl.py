@@ -4,8 +4,9 @@
 
 Bodies have the fields of their version of Kafka's definition, in snake_case; bytes are base64.
 Fields of type `records` become lists of batches with their records; where they cannot be read
-they stay base64. A body that is opaque is `{"frame": base64}`: all of it, size prefix included.
-What embeds a protocol of its own in bytes (JoinGroup's metadata, say) stays base64.
+they stay base64. Keys, values and headers of records are text where they are UTF-8, else objects
+`{"base64": …}`. What consumers embed in JoinGroup and SyncGroup is decoded. A body that is opaque
+is `{"frame": base64}`: all of it, size prefix included.
 
 Invariant: an exchange never stands in memory as a whole with its records: compressed records may
 become a thousand times what they are in the file. One batch at a time is decompressed, and all
@@ -26,6 +27,7 @@ from typing import Any, cast
 import attrs
 
 from kproxy import protocol
+from kproxy.exchange import embedded
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.exchange import Exchange
@@ -95,10 +97,20 @@ def _about(exchange: Exchange) -> dict[str, Any]:
         "request_bytes": exchange.request_bytes,
         "response_bytes": exchange.response_bytes,
         "broker_ms": exchange.broker_ms,
+        "queued_ms": exchange.queued_ms,
+        "waiting_ms": exchange.waiting_ms,
+        "service_ms": exchange.service_ms,
         "proxy_ms": exchange.proxy_ms,
+        "topics": exchange.topics,
+        "partitions": [{"topic": t, "partition": p} for t, p in exchange.partitions],
+        "groups": exchange.groups,
+        "transactional_ids": exchange.transactional_ids,
         "errors": exchange.errors,
+        "error_messages": exchange.error_messages,
         "opaque": exchange.opaque,
         "redacted": exchange.redacted,
+        "injected": exchange.injected,
+        "truncated": exchange.truncated,
         "faults": exchange.faults,
         "unanswered": None if waited is None else attrs.asdict(waited),
     }
@@ -123,7 +135,9 @@ def _body(exchange: Exchange, direction: str, allowance: Allowance) -> Iterator[
         message, frame = exchange.response_message, exchange.response_frame
     if message is not None and exchange.api_key is not None:
         fields = _records_fields(exchange.api_key, direction)
-        yield from _struct(message.body, protocol.to_json(message), fields, allowance)
+        plain = protocol.to_json(message)
+        embedded.to_json(message.body, plain)
+        yield from _struct(message.body, plain, fields, allowance)
     elif frame is None or exchange.api == SASL_TOKEN:
         yield "null"
     else:

@@ -16,9 +16,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TextIO
 
+from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import Filter
+from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.filter.terms import terms_of
+from kproxy.exchange.words.line import WHOLE, clock
 from kproxy.printable import printable
 from kproxy.view.lines import Folding, terminal_width, wants_colour
 from kproxy.view.stream import Stream
@@ -70,6 +73,93 @@ def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = 
     write(texts, stream, out, "show")
 
 
+def show_frame(paths: Sequence[Path | str], number: int, out: TextIO) -> bool:
+    """Write an exchange in full; return whether there is one of this number.
+
+    Raises:
+        RecordingError: a path is not there, not a recording, or damaged.
+    """
+    from kproxy.view import frame
+
+    stream = Stream(paths, parse(f"number:{number}"))
+    found: list[int] = []
+
+    def texts() -> Iterator[str]:
+        for exchange in stream.exchanges():
+            found.append(exchange.number)
+            for line in frame.lines(exchange, wants_colour(out), terminal_width(out)):
+                yield f"{line}\n"
+
+    write(texts(), stream, out, "show")
+    return bool(found)
+
+
+def show_connection(
+    paths: Sequence[Path | str], number: int, out: TextIO, wanted: Filter | None = None
+) -> bool:
+    """Write a connection from its beginning to its end, whole lines in the order of its requests;
+    return whether there is one of this number.
+
+    Raises:
+        RecordingError: a path is not there, not a recording, or damaged.
+    """
+    begun: list[Note] = []
+
+    def note(one: Note) -> None:
+        if one.channel == CONNECTIONS and one.body.get("event") in ("opened", "open"):
+            if one.body.get("connection") == number:
+                begun.append(one)
+
+    stream = Stream(paths, heard=note)
+    folding = Folding(wants_colour(out), None, folds=False)
+    found: list[tuple[datetime, int, str]] = []
+    for each in stream.shown():
+        if each.connection == number:
+            if isinstance(each, ConnectionEnd) or wanted is None or wanted.matches(each):
+                found += _timed(each, folding)
+    texts = [*map(_begun, begun), *(text for *_, text in sorted(found))]
+    write(texts, stream, out, "show")
+    return bool(texts)
+
+
+def _begun(note: Note) -> str:
+    given = {name: str(value) for name, value in note.body.items() if value is not None}
+    client, broker = given.get("client_address", "?"), given.get("broker_address", "?")
+    node = f" (node {given['node_id']})" if "node_id" in given else " (bootstrap)"
+    at = _EPOCH + timedelta(microseconds=note.time_ns // 1000)
+    what = f"connection {given.get('connection', '?')} from {client} to {broker}{node}"
+    return printable(f"{clock(at, WHOLE)}{what}") + "\n"
+
+
+def show_records(
+    paths: Sequence[Path | str],
+    topic: str,
+    partition: int | None,
+    out: TextIO,
+    wanted: Filter | None = None,
+    as_json: bool = False,
+) -> None:
+    """Write a line per record of a topic, or of one of its partitions, each time that it passes.
+
+    Raises:
+        RecordingError: a path is not there, not a recording, or damaged.
+    """
+    from kproxy.view import record_lines
+
+    stream = Stream(paths, wanted)
+    colour, width = wants_colour(out), terminal_width(out)
+
+    def texts() -> Iterator[str]:
+        for exchange in stream.exchanges():
+            if as_json:
+                lines = record_lines.json_lines(exchange, topic, partition)
+            else:
+                lines = record_lines.lines(exchange, topic, partition, colour, width)
+            yield from (f"{line}\n" for line in lines)
+
+    write(texts(), stream, out, "show")
+
+
 def write(texts: Iterable[str], stream: Stream, out: TextIO, command: str) -> None:
     """Write texts until nobody reads them any more; then what is to be known of the recordings."""
     if reconfigure := getattr(out, "reconfigure", None):
@@ -101,12 +191,17 @@ def _sorted(stream: Stream, folding: Folding) -> Iterator[str]:
     """The same by the arrival of the requests. What is held until the end is text."""
     found: list[tuple[datetime, int, str]] = []
     for each in stream.shown():
-        text = "".join(f"{line}\n" for line in folding.take(each))
-        if isinstance(each, Exchange):
-            found.append((each.time, each.number, text))
-        else:
-            found.append((_EPOCH + timedelta(microseconds=each.time_ns // 1000), 0, text))
+        found += _timed(each, folding)
     yield from (text for *_, text in sorted(found))
+
+
+def _timed(each: Exchange | ConnectionEnd, folding: Folding) -> Iterator[tuple[datetime, int, str]]:
+    """Its lines, with what they are sorted by."""
+    text = "".join(f"{line}\n" for line in folding.take(each))
+    if isinstance(each, Exchange):
+        yield each.time, each.number, text
+    else:
+        yield _EPOCH + timedelta(microseconds=each.time_ns // 1000), 0, text
 
 
 def _flush(out: TextIO) -> None:

@@ -6,7 +6,7 @@ paths ─▶ entries ─▶ pairing ─▶ Exchange · ConnectionEnd
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ class Stream:
 
     paths: Sequence[Path | str]
     wanted: Filter | None = None
+    heard: Callable[[Note], None] | None = None
+    """Is told of every note."""
     notices: list[str] = attrs.field(factory=list[str], init=False)
     """What a reader must know of the state of the recordings, as far as they have been read."""
 
@@ -58,8 +60,7 @@ class Stream:
             event = str(note.body.get("event"))
             if self.wanted is None and (note.channel, event) == _CLOSED:
                 ends.append(connection_end(note))
-            elif note.channel == EVENTS and event in _NOTICES:
-                self.notices.append(_NOTICES[event].format_map(_Given(note.body)))
+            self._note(note)
 
         try:
             for exchange in read(self.paths, self.wanted, told):
@@ -70,6 +71,14 @@ class Stream:
             where = error.filename or ", ".join(map(str, self.paths))
             raise RecordingError(where, None, f"cannot be read: {error.strerror}") from None
         yield from ends
+
+    def _note(self, note: Note) -> None:
+        if self.heard is not None:
+            self.heard(note)
+        if note.channel == EVENTS:
+            notice = _NOTICES.get(str(note.body.get("event")))
+            if notice is not None:
+                self.notices.append(notice.format_map(_Given(note.body)))
 
 
 def paired(

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.exchange.entries import Entry, Frame, Note, Run, Side, each
-from kproxy.exchange.exchange import pair
 from kproxy.exchange.filter import FilterError, parse
+from kproxy.exchange.pairing import pair
 from kproxy.exchange.selecting import ALWAYS, Selection
 from kproxy.protocol import messages
 from kproxy.proxy.actions import Record

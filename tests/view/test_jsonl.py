@@ -12,6 +12,7 @@ from kproxy.view.jsonl import to_json, to_line
 from tests.exchange.batches import TIMESTAMP, batch
 from tests.exchange.bodies import fetch_request, fetch_response, produce_request
 from tests.exchange.making import answer, opened, request, response, token, unanswered
+from tests.exchange.test_words_groups import assignment, subscription
 
 KEYS = [
     "number",
@@ -27,10 +28,20 @@ KEYS = [
     "request_bytes",
     "response_bytes",
     "broker_ms",
+    "queued_ms",
+    "waiting_ms",
+    "service_ms",
     "proxy_ms",
+    "topics",
+    "partitions",
+    "groups",
+    "transactional_ids",
     "errors",
+    "error_messages",
     "opaque",
     "redacted",
+    "injected",
+    "truncated",
     "faults",
     "unanswered",
     "request",
@@ -63,10 +74,20 @@ def test_an_exchange():
         "request_bytes": len(asked.data),
         "response_bytes": len(answered.data),
         "broker_ms": 2.0,
+        "queued_ms": 0.0,
+        "waiting_ms": 0.0,
+        "service_ms": 2.0,
         "proxy_ms": 0.08,
+        "topics": [],
+        "partitions": [],
+        "groups": ["g"],
+        "transactional_ids": [],
         "errors": ["REBALANCE_IN_PROGRESS"],
+        "error_messages": [],
         "opaque": False,
         "redacted": False,
+        "injected": False,
+        "truncated": False,
         "faults": [],
         "unanswered": None,
         "request": {
@@ -96,8 +117,9 @@ def test_produced_records_are_batches():
     partitions = only(asked)["request"]["topic_data"][0]["partition_data"]
     (first,) = partitions[0]["records"]
     assert (first["magic"], first["crc_ok"], first["compression"]) == (2, True, "none")
+    VALUE = {"base64": "/wA="}
     assert first["records"] == [
-        {"offset": n, "timestamp": TIMESTAMP, "key": "aw==", "value": "/wA=", "headers": []}
+        {"offset": n, "timestamp": TIMESTAMP, "key": "k", "value": VALUE, "headers": []}
         for n in (0, 1)
     ]
     assert partitions[1]["records"] == []
@@ -137,11 +159,24 @@ def test_every_field_of_type_records_is_looked_at():
     }
 
 
-def test_what_is_embedded_in_bytes_stays_base64():
-    J = messages.JoinGroupRequest
-    protocol = J.JoinGroupRequestProtocol(name="range", metadata=b"\0\0")
-    plain = only(request("JoinGroup", 5, J(protocols=[protocol])))
-    assert plain["request"]["protocols"] == [{"name": "range", "metadata": "AAA="}]
+def test_what_consumers_embed_is_decoded():
+    J, S = messages.JoinGroupRequest, messages.SyncGroupResponse
+    made = [J.JoinGroupRequestProtocol(name="range", metadata=subscription("orders"))]
+    made.append(J.JoinGroupRequestProtocol(name="other", metadata=b"\0\0"))
+    plain = only(request("JoinGroup", 5, J(protocol_type="consumer", protocols=made)))
+    first, second = plain["request"]["protocols"]
+    assert first["metadata"] == {"version": 0, "topics": ["orders"], "user_data": None}
+    assert second["metadata"] == "AAA="
+    assert plain["topics"] == ["orders"]
+    asked = request("SyncGroup", 3, messages.SyncGroupRequest())
+    plain = only(asked, response(asked, S(assignment=assignment("orders", 0, 2))))
+    assert plain["response"]["assignment"] == {
+        "version": 0,
+        "assigned_partitions": [{"topic": "orders", "partitions": [0, 2]}],
+        "user_data": None,
+    }
+    connect = request("JoinGroup", 5, J(protocol_type="connect", protocols=made))
+    assert isinstance(only(connect)["request"]["protocols"][0]["metadata"], str)
 
 
 def test_bodies_that_are_not_there_are_null():

@@ -18,6 +18,16 @@ def padded(text: str, width: int) -> str:
     return text + " " * max(0, width - columns(text))
 
 
+def cut_middle(text: str, width: int) -> str:
+    """Cut text to so many columns, keeping both ends: `consum…ic-1`."""
+    if columns(text) <= width:
+        return text
+    if not text.isascii():
+        return cut(text, width)
+    behind = (width - 1) // 3
+    return f"{text[: width - 1 - behind]}…{text[len(text) - behind :]}"
+
+
 def cut(text: str, width: int) -> str:
     """Cut text to so many columns, with an ellipsis in place of its end."""
     if columns(text) <= width:

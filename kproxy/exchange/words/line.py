@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from kproxy.exchange.words.bodies import ExchangeText, text_of
-from kproxy.exchange.words.columns import cut, padded
+from kproxy.exchange.words.columns import cut_middle, padded
 from kproxy.exchange.words.wording import age, milliseconds
 from kproxy.printable import printable
 from kproxy.units import format_bytes
@@ -118,7 +118,7 @@ def who(
     if layout.client_width:
         name = printable(client_id or "")
         if layout.client_cut:
-            name = cut(name, layout.client_width)
+            name = cut_middle(name, layout.client_width)
         yield "", padded(name, layout.client_width) + " "
 
 

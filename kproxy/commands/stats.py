@@ -1,0 +1,46 @@
+"""`kproxy stats`: recordings on one screen."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from kproxy.commands.options import FilterHelp, files_and_filter
+from kproxy.commands.output import fail
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what may be typed."""
+    parser.description = (
+        "Count what is in recordings: by API, client and topic, with the time that the broker took"
+        " (without queues and long polls) and what kproxy added; errors, rebalances, reconnects,"
+        " retries, leader changes."
+    )
+    parser.formatter_class = FilterHelp
+    parser.usage = "%(prog)s [--headers] [--all] FILE… [FILTER]"
+    parser.add_argument(
+        "files_and_filter",
+        metavar="FILE… [FILTER]",
+        nargs="+",
+        help="recordings, or folders of them; the filter begins with the first that is no file",
+    )
+    parser.add_argument(
+        "--headers",
+        action="store_true",
+        help="look into no body: faster, but without errors, topics and records",
+    )
+    parser.add_argument("--all", action="store_true", help="list all, not the twelve most frequent")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Count."""
+    files, wanted = files_and_filter(options.files_and_filter)
+    from kproxy.recording import RecordingError
+    from kproxy.view.stats_lines import ROWS_MAX, show_stats
+
+    rows_max = None if options.all else ROWS_MAX
+    try:
+        show_stats(files, sys.stdout, wanted, not options.headers, rows_max)
+    except RecordingError as error:
+        return fail(f"kproxy stats: {error}")
+    return 0

@@ -1,0 +1,341 @@
+"""`kproxy show --frame N`: an exchange in full, each field beside its bytes.
+
+::
+
+    0016  00 07 62 69 6c 6c 69 6e  group_id "billing"
+    001e  67
+    0000  └ hex, where it is       └ what it means, indented as it is nested
+
+`codec.locate` gives the spans of all fields, in the order of the bytes; the decoded body is walked
+in the same order, so each value meets its span. Records are read out of their batches, compressed
+ones too, with JSON values laid out; they have no bytes of their own here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import attrs
+
+from kproxy.exchange import embedded
+from kproxy.exchange.entities import TopicNames
+from kproxy.exchange.exchange import SASL_TOKEN, Exchange
+from kproxy.exchange.words.line import Segment
+from kproxy.exchange.words.wording import age, count, milliseconds
+from kproxy.protocol import ProtocolError, codec, error_name, records, schema
+from kproxy.protocol.codec import Span
+from kproxy.protocol.compression import Allowance
+from kproxy.protocol.plain import uuid_text
+from kproxy.protocol.record_batch import Batch, Record, read_records
+from kproxy.protocol.schema import Layout, Message, Slot
+from kproxy.units import format_bytes
+from kproxy.view.lines import exchange_line, rendered
+
+_WIDE = 110
+"""Terminals with at least so many columns have sixteen bytes in a line, others eight."""
+_LINES_MAX = 8
+"""How many lines of hex a field may have before the rest is only counted."""
+_ELEMENTS_MAX = 12
+"""How many numbers or names of a list are written out."""
+
+
+@attrs.frozen
+class Row:
+    """One field, or part of one."""
+
+    depth: int
+    text: str
+    start: int = 0
+    end: int = 0
+    """Where its bytes are in the frame; an empty span has none."""
+    style: str = ""
+
+
+def lines(exchange: Exchange, colour: bool = False, width: int | None = None) -> Iterator[str]:
+    """Yield an exchange in full: its line, then request and response, field by field."""
+    yield exchange_line(exchange, colour)
+    for direction in (schema.REQUEST, schema.RESPONSE):
+        yield ""
+        yield rendered([("bold", _title(exchange, direction))], colour)
+        frame, rows = _rows(exchange, direction)
+        per_line = 16 if width is None or width >= _WIDE else 8
+        for row in rows:
+            yield from _row_lines(row, frame, per_line, colour)
+
+
+def _title(exchange: Exchange, direction: str) -> str:
+    if direction == schema.REQUEST:
+        where = exchange.client_address or "the client"
+        size = exchange.request_bytes
+        text = f"request from {where}"
+    else:
+        where = "the broker" if exchange.node_id is None else f"broker {exchange.node_id}"
+        size = exchange.response_bytes
+        where = "kproxy itself" if exchange.injected else where
+        text = f"response from {where}" if size else "no response"
+        if size and exchange.broker_ms is not None:
+            text += f", {milliseconds(exchange.broker_ms)} ms after the request was sent on"
+            parts = [
+                f"{name} {age(part)}"
+                for name, part in (("queued", exchange.queued_ms), ("waiting", exchange.waiting_ms))
+                if part
+            ]
+            text += f" ({', '.join(parts)})" if parts else ""
+    return text + (f", {format_bytes(size)}" if size else "")
+
+
+# ---- fields
+
+
+def _rows(exchange: Exchange, direction: str) -> tuple[bytes, Iterator[Row]]:
+    if direction == schema.REQUEST:
+        frame, message = exchange.request_frame, exchange.request_message
+    else:
+        frame, message = exchange.response_frame, exchange.response_message
+    if not frame:
+        return b"", iter(())
+    if message is None or exchange.api_key is None or exchange.api_version is None:
+        what = "a SASL token" if exchange.api == SASL_TOKEN else "not decoded"
+        return frame, iter([_size_row(frame), Row(0, what, 4, len(frame), "mark")])
+    return frame, _message_rows(exchange, direction, frame, message)
+
+
+def _size_row(frame: bytes) -> Row:
+    return Row(0, f"size {int.from_bytes(frame[:4], 'big', signed=True)}", 0, 4, "dim")
+
+
+def _message_rows(exchange: Exchange, direction: str, frame: bytes, message: Any) -> Iterator[Row]:
+    yield _size_row(frame)
+    key, version = exchange.api_key or 0, exchange.api_version or 0
+    of_header = codec.request_header_version
+    name, body_version = "RequestHeader", version
+    if direction == schema.RESPONSE:
+        of_header, name = codec.response_header_version, "ResponseHeader"
+        body_version = message.body_version
+    try:
+        header = _Fields(schema.named(name), of_header(key, version), frame, 4, exchange)
+        yield from header.rows(message.header, "dim")
+        body = schema.message(key, direction)
+        if body is None:
+            return
+        fields = _Fields(body, body_version, frame, header.end, exchange)
+        yield from fields.rows(message.body)
+    except ProtocolError as error:
+        yield Row(0, str(error), 0, 0, "error")
+        return
+    if fields.end < len(frame):
+        yield Row(0, "bytes behind the body", fields.end, len(frame), "mark")
+
+
+@attrs.define(eq=False)
+class _Fields:
+    """The fields of one message: a walk over its value, with the spans in step."""
+
+    message: Message
+    version: int
+    frame: bytes
+    start: int
+    exchange: Exchange
+    end: int = attrs.field(default=0, init=False)
+    _paths: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
+    _spans: list[Span] = attrs.field(factory=list[Span], init=False)
+    _at: int = attrs.field(default=0, init=False)
+    _names: TopicNames = attrs.field(
+        default=attrs.Factory(lambda self: self.exchange.topic_names, True), init=False
+    )
+
+    def __attrs_post_init__(self) -> None:
+        found = codec.layout(self.message, self.version)
+        self._paths = {path: number for number, path in enumerate(_paths(self.message.fields))}
+        locate = codec.locate(self.message, self.version, tuple(self._paths))
+        spans, self.end = locate(self.frame, self.start)
+        self._spans = [span for span in spans if span[0] >= 0]
+        self._layout = found
+
+    _layout: Layout = attrs.field(init=False)
+
+    def rows(self, value: Any, style: str = "") -> Iterator[Row]:
+        """Yield the rows of the whole message."""
+        for row in self._struct(self._layout, value, "", 0):
+            yield attrs.evolve(row, style=row.style or style)
+
+    def _struct(self, layout: Layout, value: Any, prefix: str, depth: int) -> Iterator[Row]:
+        for slot in layout.slots + layout.tagged:
+            number = self._paths[f"{prefix}{slot.name}"]
+            if self._at >= len(self._spans) or self._spans[self._at][0] != number:
+                continue  # a tagged field that is not on the wire
+            _, start, content, end = self._spans[self._at]
+            self._at += 1
+            found = getattr(value, slot.name)
+            if slot.kind == "struct" and found is not None:
+                yield Row(depth, _head(slot, found), start, content)
+                yield from self._structs(slot, found, f"{prefix}{slot.name}.", depth + 1)
+            else:
+                yield Row(depth, f"{slot.name} {self._worded(slot, found)}", start, end)
+                yield from self._inside(slot, found, depth + 1)
+
+    def _structs(self, slot: Slot, value: Any, prefix: str, depth: int) -> Iterator[Row]:
+        assert slot.struct is not None
+        if not slot.is_array:
+            yield from self._struct(slot.struct, value, prefix, depth)
+            return
+        for position, each in enumerate(value):
+            yield Row(depth, f"{slot.name}[{position}]", style="dim")
+            yield from self._struct(slot.struct, each, prefix, depth + 1)
+
+    def _worded(self, slot: Slot, value: Any) -> str:
+        if not slot.is_array or value is None:
+            return self._worded_one(slot, value)
+        some = [self._worded_one(slot, each) for each in value[:_ELEMENTS_MAX]]
+        more = f" +{len(value) - _ELEMENTS_MAX}" if len(value) > _ELEMENTS_MAX else ""
+        return f"[{', '.join(some)}{more}]"
+
+    def _worded_one(self, slot: Slot, value: Any) -> str:
+        match value:
+            case None:
+                return "null"
+            case UUID():
+                name = self._names.name(value) if value.int else None
+                return uuid_text(value) + (f" ({name})" if name else "")
+            case str():
+                return json.dumps(value, ensure_ascii=False)
+            case bytes():
+                return format_bytes(len(value))
+            case bool():
+                return str(value).lower()
+            case int() if slot.name.endswith("error_code") and value:
+                return f"{value} {error_name(value)}"
+            case int() if slot.name == "api_key" and value in schema.api_names():
+                return f"{value} {schema.api_name(value)}"
+            case _:
+                return str(value)
+
+    def _inside(self, slot: Slot, value: Any, depth: int) -> Iterator[Row]:
+        """What is inside of bytes: records, or what consumers embed."""
+        if not isinstance(value, bytes) or not value:
+            return
+        if slot.kind == "records":
+            yield from _records_rows(value, depth)
+        elif self.message.name in embedded.MESSAGES:
+            found = embedded.subscription(value) or None
+            if "assignment" in slot.name:
+                found = embedded.assignment(value)
+            if found is not None:
+                yield Row(depth, str(found), style="quiet")
+
+
+def _head(slot: Slot, value: Any) -> str:
+    """What is written of a field that holds structs."""
+    return f"{slot.name}: {len(value) or 'none'}" if slot.is_array else slot.name
+
+
+def _paths(fields: tuple[schema.Field, ...], prefix: str = "") -> Iterator[str]:
+    for field in fields:
+        yield f"{prefix}{field.name}"
+        yield from _paths(field.fields, f"{prefix}{field.name}.")
+
+
+# ---- records
+
+
+def _records_rows(data: bytes, depth: int) -> Iterator[Row]:
+    allowance = Allowance()
+    try:
+        found = records.batches(data)
+    except ProtocolError as error:
+        yield Row(depth, str(error), style="error")
+        return
+    for batch in found:
+        yield Row(depth, _batch_text(batch), style="quiet")
+        try:
+            for record in read_records(batch, allowance):
+                yield from _record_rows(record, depth + 1)
+        except ProtocolError as error:
+            yield Row(depth + 1, str(error), style="error")
+    if found.bytes_left:
+        left = f"{count(found.bytes_left, 'byte')} of a batch that is cut off"
+        yield Row(depth, left, style="dim")
+
+
+def _batch_text(batch: Batch) -> str:
+    found = batch.record_count
+    parts = [
+        f"batch @{batch.offset}..{batch.last_offset}",
+        "records" if found is None else count(found, "record"),
+        batch.compression if batch.compression != "none" else "",
+        f"producer {batch.producer_id} epoch {batch.producer_epoch} sequence {batch.base_sequence}"
+        if batch.producer_id >= 0
+        else "",
+        "transactional" if batch.transactional else "",
+        "control" if batch.control else "",
+        "" if batch.crc_ok else "WRONG CHECKSUM",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _record_rows(record: Record, depth: int) -> Iterator[Row]:
+    yield Row(depth, f"@{record.offset} {when(record.timestamp)}", style="api")
+    if record.control_type is not None:
+        yield Row(depth + 1, record.control_type, style="mark")
+        return
+    yield Row(depth + 1, f"key {value_text(record.key)}")
+    for name, value in record.headers:
+        yield Row(depth + 1, f"header {name}: {value_text(value)}")
+    first, *rest = _pretty(record.value).splitlines() or [""]
+    yield Row(depth + 1, f"value {first}")
+    yield from (Row(depth + 1, f"      {line}") for line in rest)
+
+
+def when(timestamp: int) -> str:
+    """The time of a record; Kafka's timestamps are milliseconds, and may be anything."""
+    if timestamp == -1:
+        return "–"
+    try:
+        time = datetime.fromtimestamp(timestamp / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"timestamp {timestamp}"
+    return f"{time:%Y-%m-%dT%H:%M:%S}.{timestamp % 1000:03}Z"
+
+
+def value_text(data: bytes | None) -> str:
+    """A key or value in one line: text, `null`, or hex where it is not UTF-8."""
+    if data is None:
+        return "null"
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return f"0x{data[:64].hex()}{'…' if len(data) > 64 else ''} ({format_bytes(len(data))})"
+
+
+def _pretty(data: bytes | None) -> str:
+    """A value, laid out if it is a JSON object or array."""
+    text = value_text(data)
+    if text[:1] not in ("{", "["):
+        return text
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+# ---- hex
+
+
+def _row_lines(row: Row, frame: bytes, per_line: int, colour: bool) -> Iterator[str]:
+    indent = "  " * row.depth
+    hex_width = 3 * per_line
+    starts = list(range(row.start, row.end, per_line)) or [-1]
+    for position, start in enumerate(starts[:_LINES_MAX]):
+        left = " " * (6 + hex_width)
+        if start >= 0:
+            part = frame[start : min(start + per_line, row.end)]
+            left = f"{start:04x}  {part.hex(' '):<{hex_width}}"
+        text: list[Segment] = [(row.style, f"{indent}{row.text}")] if not position else []
+        yield rendered([("dim", left + " "), *text], colour)
+    if len(starts) > _LINES_MAX:
+        more = row.end - starts[_LINES_MAX]
+        yield rendered([("dim", f"      … {count(more, 'byte')} more")], colour)

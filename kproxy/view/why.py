@@ -1,0 +1,321 @@
+"""`kproxy why`: the story of an exchange, of a connection or of a group, in sentences.
+
+    number:N      where its time went, what failed, what came of it
+    connection:C  who talked to whom, and who ended it, after what
+    group:G       its generations: who came, who left, how long nobody had partitions (`why_group`)
+
+Every sentence says only what is in the recording, with the numbers of the exchanges that it comes
+from (`kproxy show --frame N` shows them). Where the cause is not in it, it says that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TextIO
+
+import attrs
+
+from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.entries import CONNECTIONS, Note
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.timing import JOINS
+from kproxy.exchange.words.wording import age, count, listed
+from kproxy.printable import printable
+from kproxy.protocol import error_code, is_retriable
+from kproxy.view.show import write
+from kproxy.view.stats import Histogram
+from kproxy.view.stream import Stream
+from kproxy.view.why_group import group_story
+
+NOT_RECORDED = "is not in the recording"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LONG_MS = 1.0
+"""From this on a part of an exchange's time is worth a sentence."""
+
+
+def show_why(paths: Sequence[Path | str], key: str, value: str, out: TextIO) -> bool:
+    """Write the story of one thing; return whether the recording has it.
+
+    `key` is "number", "connection" or "group".
+
+    Raises:
+        RecordingError: a path is not there, not a recording, or damaged.
+    """
+    opened: dict[int, Note] = {}
+
+    def heard(note: Note) -> None:
+        if note.channel == CONNECTIONS and note.body.get("event") in ("opened", "open"):
+            number = note.body.get("connection")
+            if isinstance(number, int):
+                opened.setdefault(number, note)
+
+    stream = Stream(paths, heard=heard)
+    stories: dict[str, Callable[[], Iterator[str]]] = {
+        "number": lambda: _exchange_story(stream, int(value)),
+        "connection": lambda: _connection_story(stream, int(value), opened),
+        "group": lambda: group_story(stream, value),
+    }
+    sentences = list(stories[key]())
+    write((f"{printable(each)}\n" for each in sentences), stream, out, "why")
+    return bool(sentences)
+
+
+def at(exchange: Exchange) -> str:
+    """When it arrived."""
+    return f"{exchange.time:%H:%M:%S}.{exchange.time.microsecond // 1000:03}"
+
+
+def named(exchange: Exchange) -> str:
+    """What an exchange is called in a sentence: `Fetch #812`."""
+    return f"{exchange.api or 'request'} #{exchange.number}"
+
+
+# ---- an exchange
+
+
+@attrs.define(eq=False)
+class _Surroundings:
+    """What must be known around one exchange."""
+
+    found: Exchange | None = None
+    ahead: Exchange | None = None
+    """The last that was answered on its connection before it."""
+    again: Exchange | None = None
+    """The first of the same client, API and topics after it."""
+    last_to_join: Exchange | None = None
+    end: ConnectionEnd | None = None
+    times: Histogram = attrs.field(factory=Histogram)
+    """What the broker took for others of the same API."""
+
+
+def _exchange_story(stream: Stream, number: int) -> Iterator[str]:
+    around = _surroundings(stream, number)
+    found = around.found
+    if found is None:
+        return
+    yield found.text
+    where = "a bootstrap address" if found.node_id is None else f"broker {found.node_id}"
+    who = found.client_id or found.client_address or "a client without a name"
+    yield f"It came from {who} on connection {found.connection}, which leads to {where}."
+    if found.unanswered is not None:
+        yield from _unanswered(found, around.end)
+    elif found.one_way:
+        yield "The client wanted no response (acks=0), so whether it worked " + NOT_RECORDED + "."
+    elif found.injected:
+        yield "kproxy made the response itself; the broker did not."
+    else:
+        yield from _times(found, around)
+    for fault in found.faults:
+        yield f"Fault rule {fault} touched it."
+    yield from _errors(found, around.again)
+
+
+def _surroundings(stream: Stream, number: int) -> _Surroundings:
+    """Find an exchange and what is around it; twice, for what is before it is known only then."""
+    around = _Surroundings()
+    before: dict[int, Exchange] = {}
+    for each in stream.shown():
+        if isinstance(each, ConnectionEnd):
+            if around.found is not None and each.connection == around.found.connection:
+                around.end = around.end or each
+        elif each.number == number and around.found is None:
+            around.found, around.ahead = each, before.get(each.connection)
+            before.clear()
+        elif around.found is None:
+            before[each.connection] = each
+        elif around.again is None and _is_like(each, around.found):
+            around.again = each
+    if around.found is not None:
+        _look_again(Stream(stream.paths), around, around.found)
+    return around
+
+
+def _is_like(other: Exchange, exchange: Exchange) -> bool:
+    return (
+        other.api_key == exchange.api_key
+        and other.client_id == exchange.client_id
+        and other.topics == exchange.topics
+        and other.groups == exchange.groups
+    )
+
+
+def _look_again(stream: Stream, around: _Surroundings, found: Exchange) -> None:
+    finished = found.time + timedelta(milliseconds=found.broker_ms or 0)
+    for each in stream.exchanges():
+        if each.api_key != found.api_key or each.number == found.number:
+            continue
+        if each.service_ms is not None:
+            around.times.add(each.service_ms)
+        if found.api in JOINS and each.groups == found.groups and each.time <= finished:
+            if around.last_to_join is None or each.time > around.last_to_join.time:
+                around.last_to_join = each
+
+
+def _times(found: Exchange, around: _Surroundings) -> Iterator[str]:
+    if found.broker_ms is None:
+        yield f"How long the broker took {NOT_RECORDED}."
+        return
+    queued_ms, waiting_ms = found.queued_ms or 0.0, found.waiting_ms or 0.0
+    service_ms = found.service_ms or 0.0
+    if queued_ms >= _LONG_MS:
+        ahead = named(around.ahead) if around.ahead else "an earlier request"
+        yield (
+            f"It waited {age(queued_ms)} behind {ahead}: brokers answer the requests of a"
+            " connection one after the other."
+        )
+    if found.api in JOINS:
+        yield from _joined(found, waiting_ms, around.last_to_join)
+    elif waiting_ms:
+        limit = age(getattr(found.request, "max_wait_ms", 0))
+        yield (
+            f"It let the broker wait up to {limit} for records (max_wait_ms);"
+            f" {age(waiting_ms)} of its time may be that wait."
+        )
+    if service_ms or not waiting_ms:
+        yield f"The broker itself took {age(service_ms)}{_compared(service_ms, around.times)}."
+    throttled_ms = getattr(found.response, "throttle_time_ms", 0)
+    if throttled_ms:
+        yield f"The broker throttles this client for {age(throttled_ms)}: a quota is exceeded."
+    if found.proxy_ms is not None:
+        yield f"kproxy added {age(found.proxy_ms)}."
+
+
+def _joined(found: Exchange, waiting_ms: float, last: Exchange | None) -> Iterator[str]:
+    yield f"{found.api} is answered when the whole group is ready: that took {age(waiting_ms)}."
+    if last is not None and last.time > found.time:
+        who = last.client_id or f"connection {last.connection}"
+        later = (last.time - found.time) / timedelta(milliseconds=1)
+        yield f"The last one was {who} with {named(last)}, {age(later)} after it."
+
+
+def _compared(service_ms: float, times: Histogram) -> str:
+    median_ms, high_ms = times.percentile(0.5), times.percentile(0.99)
+    if median_ms is None or high_ms is None:
+        return "; there is no other to compare it with"
+    text = f"; the median of the {times.count} others is {age(median_ms)}, p99 {age(high_ms)}"
+    if service_ms > max(2 * high_ms, high_ms + _LONG_MS):
+        text += f". Why it took so much longer {NOT_RECORDED}"
+    return text
+
+
+def _errors(found: Exchange, again: Exchange | None) -> Iterator[str]:
+    for name in found.errors:
+        code = error_code(name)
+        retriable = code is not None and is_retriable(code)
+        hint = "clients may try again" if retriable else "trying again does not help"
+        yield f"It failed with {name}; {hint}."
+    for message in found.error_messages:
+        yield f"The broker says: “{message}”"
+    if found.errors and again is not None:
+        came = f"failed with {listed(again.errors)}" if again.errors else "succeeded"
+        later = (again.time - found.time) / timedelta(milliseconds=1)
+        yield f"{age(later)} later the client sent a like one, {named(again)}, which {came}."
+
+
+def _unanswered(found: Exchange, end: ConnectionEnd | None) -> Iterator[str]:
+    waited = found.unanswered
+    if waited is None:
+        return
+    how_long = f" for {age(waited.waited_ms)}" if waited.waited_ms else ""
+    reasons = {
+        "proxy": f"It was never sent on: it waited in kproxy{how_long}.",
+        "earlier": f"It was never answered: it waited{how_long} behind #{waited.behind}, which was"
+        " not answered either.",
+        "broker": f"It was never answered: it waited for the broker{how_long}.",
+    }
+    yield reasons[waited.waited_for]
+    if end is None:
+        yield "The recording ends before its connection does."
+    else:
+        yield f"Its connection ended {_ended_by(end)}."
+
+
+# ---- a connection
+
+
+def _ended_by(end: ConnectionEnd) -> str:
+    first = end.first
+    if first is None:
+        return f"at {_time(end.time_ns)}; who ended it {NOT_RECORDED}"
+    who = "kproxy" if first.side == "proxy" else f"the {first.side}"
+    reason = f": {end.reason}" if end.reason else ""
+    return f"at {_time(first.time_ns)}, first by {who} ({first.how}){reason}"
+
+
+def _time(time_ns: int) -> str:
+    time = _EPOCH + timedelta(microseconds=time_ns // 1000)
+    return f"{time:%H:%M:%S}.{time.microsecond // 1000:03}"
+
+
+def _connection_story(stream: Stream, number: int, opened: dict[int, Note]) -> Iterator[str]:
+    apis: Counter[str] = Counter()
+    errors: Counter[str] = Counter()
+    first: Exchange | None = None
+    last: Exchange | None = None
+    unanswered: list[Exchange] = []
+    end: ConnectionEnd | None = None
+    for each in stream.shown():
+        if each.connection != number:
+            continue
+        if isinstance(each, ConnectionEnd):
+            end = each
+            continue
+        first, last = first or each, each
+        apis[each.api or "half a header"] += 1
+        errors.update(each.errors)
+        if each.unanswered is not None:
+            unanswered.append(each)
+    if first is None and end is None and number not in opened:
+        return
+    yield from _opened(opened.get(number), number, first)
+    if first is None:
+        yield "Nothing was asked on it."
+    else:
+        done = listed((f"{api} {times}" for api, times in apis.most_common()), 6)
+        yield f"It had {count(sum(apis.values()), 'request')}: {done}."
+    if errors:
+        yield "Errors: " + listed(f"{name} ×{times}" for name, times in errors.most_common()) + "."
+    for each in unanswered[:3]:
+        yield f"{named(each)} of {at(each)} was never answered."
+    if len(unanswered) > 3:
+        yield f"Neither were {len(unanswered) - 3} more."
+    yield from _end_of_connection(end, last)
+
+
+def _opened(note: Note | None, number: int, first: Exchange | None) -> Iterator[str]:
+    client = first.client_id if first is not None else None
+    if note is None:
+        yield f"Connection {number} was open before the recording begins."
+    else:
+        body = note.body
+        node = body.get("node_id")
+        broker = f"broker {node}" if isinstance(node, int) else "a bootstrap address"
+        began = "was opened" if body.get("event") == "opened" else "was open already"
+        yield (
+            f"Connection {number} {began} at {_time(note.time_ns)}, from"
+            f" {body.get('client_address', '?')} to {body.get('broker_address', '?')} ({broker})."
+        )
+    if client:
+        software = getattr(first.request, "client_software_name", "") if first else ""
+        version = getattr(first.request, "client_software_version", "") if first else ""
+        yield f"Its client is {client}{f' ({software} {version})' if software else ''}."
+
+
+def _end_of_connection(end: ConnectionEnd | None, last: Exchange | None) -> Iterator[str]:
+    if end is None:
+        yield "Its end is not in the recording."
+        return
+    yield f"It ended {_ended_by(end)}."
+    for later in end.ends[1:]:
+        who = "kproxy" if later.side == "proxy" else f"the {later.side}"
+        yield f"{age((later.time_ns - end.ends[0].time_ns) / 1e6)} later by {who} ({later.how})."
+    if end.first is not None and last is not None:
+        finished = last.time + timedelta(milliseconds=last.broker_ms or 0)
+        ended = _EPOCH + timedelta(microseconds=end.first.time_ns // 1000)
+        silent_ms = max(0.0, (ended - finished) / timedelta(milliseconds=1))
+        yield f"Before that it was silent for {age(silent_ms)}, since {named(last)}."
+    if end.first is None or (end.first.side != "proxy" and not end.reason):
+        yield f"Why {NOT_RECORDED}."

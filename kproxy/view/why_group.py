@@ -1,0 +1,315 @@
+"""The story of a consumer group: `kproxy why FILE group:G`.
+
+::
+
+    JoinGroup, SyncGroup, Heartbeat, LeaveGroup ─▶ Generations ─▶ sentences, one per change
+    ConsumerGroupHeartbeat (KIP-848) ────────────▶ Epochs ─────▶ sentences, one per news
+
+A generation changes when a member comes, leaves, or is silent for longer than its session timeout;
+the coordinator tells none of that, so it is put together from what members sent. Members are named
+by their clients' ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import attrs
+
+from kproxy.exchange import embedded
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.words.wording import (
+    Context,
+    age,
+    by_topic,
+    count,
+    listed,
+    partitions,
+    shortened,
+)
+from kproxy.view.stream import Stream
+
+_NEW_IDS = frozenset({"MEMBER_ID_REQUIRED"})
+"""Not an error: the coordinator gives a new member its id."""
+
+
+@attrs.define(eq=False)
+class Member:
+    """A member of the group, as far as its own requests tell."""
+
+    id: str
+    client: str
+    session_ms: int = 0
+    seen: Exchange | None = None
+    """Its last request that the coordinator accepted."""
+    left: Exchange | None = None
+    reason: str = ""
+
+
+@attrs.define(eq=False)
+class Generation:
+    """One generation of a classic group."""
+
+    number: int
+    joins: dict[str, Exchange] = attrs.field(factory=dict[str, Exchange])
+    """By member id."""
+    members: set[str] = attrs.field(factory=set[str])
+    """As the coordinator told the leader, else those that were seen to join."""
+    leader: str = ""
+    synced: dict[str, Exchange] = attrs.field(factory=dict[str, Exchange])
+
+
+def group_story(stream: Stream, group: str) -> Iterator[str]:
+    """Yield what happened to a group, in order."""
+    story = _Story(group)
+    for exchange in stream.exchanges():
+        handle = _HANDLERS.get(exchange.api or "")
+        if handle is not None and group in exchange.groups:
+            handle(story, exchange)
+    yield from story.told()
+
+
+def answered(exchange: Exchange) -> datetime:
+    """When its response arrived, or what is next to that."""
+    return exchange.time + timedelta(milliseconds=exchange.broker_ms or 0)
+
+
+def _clock(time: datetime) -> str:
+    return f"{time:%H:%M:%S}.{time.microsecond // 1000:03}"
+
+
+def _after(later: datetime, earlier: datetime) -> str:
+    return age(max(0.0, (later - earlier) / timedelta(milliseconds=1)))
+
+
+@attrs.define(eq=False)
+class _Story:
+    group: str
+    members: dict[str, Member] = attrs.field(factory=dict[str, Member], init=False)
+    generations: dict[int, Generation] = attrs.field(factory=dict[int, Generation], init=False)
+    sentences: list[tuple[datetime, str]] = attrs.field(
+        factory=list[tuple[datetime, str]], init=False
+    )
+    commits: int = attrs.field(default=0, init=False)
+
+    def member(self, member_id: str, exchange: Exchange) -> Member:
+        """The member of this id; its client is the one that first used it."""
+        if member_id not in self.members:
+            client = exchange.client_id or shortened(member_id)
+            self.members[member_id] = Member(member_id, client)
+        return self.members[member_id]
+
+    def say(self, time: datetime, text: str) -> None:
+        """Keep a sentence for its time."""
+        self.sentences.append((time, text))
+
+    def name(self, member_id: str) -> str:
+        """What a member is called: its client's id, told from others of the same name."""
+        member = self.members.get(member_id)
+        if member is None:
+            return shortened(member_id)
+        others = [each for each in self.members.values() if each.client == member.client]
+        if len(others) == 1:
+            return member.client
+        return f"{member.client} ({shortened(member_id)[-8:]})"
+
+    def told(self) -> Iterator[str]:
+        """All sentences in order of time."""
+        previous: Generation | None = None
+        for number in sorted(self.generations):
+            generation = self.generations[number]
+            self._generation(previous, generation)
+            previous = generation
+        for time, text in sorted(self.sentences, key=lambda each: each[0]):
+            yield f"{_clock(time)} {text}"
+
+    # ---- classic groups
+
+    def _generation(self, before: Generation | None, now: Generation) -> None:
+        first = min((answered(each) for each in now.joins.values()), default=None)
+        if first is None:
+            return
+        if before is None:
+            who = listed((self.name(each) for each in sorted(now.members)), 6)
+            text = f"generation {now.number}: {count(len(now.members), 'member')}, {who}"
+            text += "; what was before is not in the recording" if now.number > 1 else ""
+        else:
+            why = self._causes(before, now)
+            text = f"generation {before.number} → {now.number}: {why}"
+            text += self._gap(before, now)
+        self.say(first, f"{text}. {self._assignments(now)}".rstrip())
+
+    def _causes(self, before: Generation, now: Generation) -> str:
+        gone = [self._gone(each, now) for each in sorted(before.members - now.members)]
+        came = [self._came(each, now) for each in sorted(now.members - before.members)]
+        if gone or came:
+            return "; ".join([*gone, *came])
+        # Nobody came or went: somebody joined again.
+        first = min(now.joins.values(), key=lambda each: each.time)
+        reason = getattr(first.request, "reason", None)
+        said = f", “{reason}”" if reason else "; why is not in the recording"
+        return f"{first.client_id} joined again first (#{first.number}){said}"
+
+    def _gone(self, member_id: str, now: Generation) -> str:
+        name, member = self.name(member_id), self.members.get(member_id)
+        if member is None or member.seen is None:
+            return f"{name} is no member any more; why is not in the recording"
+        if member.left is not None:
+            reason = f" (“{member.reason}”)" if member.reason else ""
+            return f"{name} left with #{member.left.number}{reason}"
+        until = min((answered(each) for each in now.joins.values()), default=member.seen.time)
+        text = f"{name} left after {_after(until, member.seen.time)} of silence"
+        session = f", its session timeout is {age(member.session_ms)}" if member.session_ms else ""
+        return f"{text} (since {member.seen.api} #{member.seen.number}{session})"
+
+    def _came(self, member_id: str, now: Generation) -> str:
+        join = now.joins.get(member_id)
+        if join is None:
+            return f"{self.name(member_id)} joined, not through kproxy"
+        return f"{self.name(member_id)} joined (#{join.number})"
+
+    def _gap(self, before: Generation, now: Generation) -> str:
+        """How long members waited for their partitions: from the first that joined again."""
+        again = [each for name, each in now.joins.items() if name in before.members]
+        if not again or not now.synced:
+            return ""
+        first = min(again, key=lambda each: each.time)
+        last = max(now.synced.values(), key=answered)
+        text = f"; {_after(answered(last), first.time)} from the first JoinGroup (#{first.number})"
+        text += f" to the last assignment (#{last.number})"
+        slow = max(now.joins.values(), key=lambda each: each.time)
+        if slow is not first and slow.time - first.time > timedelta(seconds=1):
+            text += f", of which {_after(slow.time, first.time)} until {slow.client_id} joined"
+            text += f" (#{slow.number})"
+        return text
+
+    def _assignments(self, now: Generation) -> str:
+        given = [
+            f"{self.name(member_id)} has {_assigned(each.response.assignment)}"
+            for member_id, each in sorted(now.synced.items())
+            if each.response is not None
+        ]
+        return f"{listed(given, 6)}." if given else ""
+
+
+def _assigned(data: bytes) -> str:
+    found = embedded.assignment(data)
+    if found is None:
+        return "nothing"
+    topics = found.assigned_partitions
+    return listed(partitions(t.topic, [str(p) for p in t.partitions]) for t in topics) or "nothing"
+
+
+def _join(story: _Story, exchange: Exchange) -> None:
+    request, response = exchange.request, exchange.response
+    if request is None:
+        return
+    errors = [error for error in exchange.errors if error not in _NEW_IDS]
+    if response is None or exchange.errors:
+        if errors:
+            what = f"{exchange.client_id} could not join (#{exchange.number}): {listed(errors)}"
+            story.say(exchange.time, f"{what}.")
+        return
+    member = story.member(response.member_id, exchange)
+    member.session_ms, member.seen, member.left = request.session_timeout_ms, exchange, None
+    number = response.generation_id
+    generation = story.generations.setdefault(number, Generation(number))
+    generation.joins[response.member_id] = exchange
+    generation.members.add(response.member_id)
+    generation.members.update(each.member_id for each in response.members or ())
+    generation.leader = response.leader
+
+
+def _sync(story: _Story, exchange: Exchange) -> None:
+    request = exchange.request
+    if request is None or exchange.response is None:
+        return
+    if exchange.errors:
+        _refused(story, exchange, request.member_id)
+        return
+    generation = story.generations.get(request.generation_id)
+    if generation is not None:
+        generation.synced[request.member_id] = exchange
+    story.member(request.member_id, exchange).seen = exchange
+
+
+def _beat(story: _Story, exchange: Exchange) -> None:
+    request = exchange.request
+    member_id = getattr(request, "member_id", "")
+    if not member_id or exchange.response is None:
+        return
+    if exchange.errors:
+        _refused(story, exchange, member_id)
+    else:
+        story.member(member_id, exchange).seen = exchange
+
+
+def _refused(story: _Story, exchange: Exchange, member_id: str) -> None:
+    name = story.member(member_id, exchange).client
+    errors = listed(exchange.errors)
+    news = "learns that the group rebalances" if errors == "REBALANCE_IN_PROGRESS" else "is refused"
+    text = f"{name} {news}: {exchange.api} #{exchange.number} → {errors}"
+    story.say(answered(exchange), f"{text}.")
+
+
+def _leave(story: _Story, exchange: Exchange) -> None:
+    request = exchange.request
+    for leaving in getattr(request, "members", None) or ([request] if request else []):
+        member = story.member(leaving.member_id, exchange)
+        member.left, member.reason = exchange, getattr(leaving, "reason", None) or ""
+        why = f": “{member.reason}”" if member.reason else "; why is not in the recording"
+        story.say(exchange.time, f"{member.client} leaves with #{exchange.number}{why}.")
+
+
+# ---- KIP-848
+
+_EPOCHS = {0: "joins", -1: "leaves", -2: "leaves for now (static member)"}
+
+
+def _group_heartbeat(story: _Story, exchange: Exchange) -> None:
+    """A heartbeat of KIP-848 joins, leaves, and brings the assignment."""
+    request, response = exchange.request, exchange.response
+    if request is None:
+        return
+    member = story.member(request.member_id or getattr(response, "member_id", "") or "?", exchange)
+    if exchange.errors:
+        since = ""
+        if member.seen is not None:
+            since = f", {_after(exchange.time, answered(member.seen))} after its last heartbeat"
+        errors = listed(exchange.errors)
+        text = f"{member.client} is refused: #{exchange.number} → {errors}{since}."
+        story.say(answered(exchange), text)
+        return
+    _heartbeat_request(story, member, exchange)
+    if response is not None:
+        member.seen = exchange
+        if response.assignment is not None:
+            given = _owned(response.assignment.topic_partitions, exchange)
+            text = f"epoch {response.member_epoch}: {member.client} is to have {given}"
+            story.say(answered(exchange), f"{text} (#{exchange.number}).")
+
+
+def _heartbeat_request(story: _Story, member: Member, exchange: Exchange) -> None:
+    request, number = exchange.request, exchange.number
+    if request.member_epoch in _EPOCHS:
+        story.say(exchange.time, f"{member.client} {_EPOCHS[request.member_epoch]} (#{number}).")
+    elif request.topic_partitions is not None:
+        owned = _owned(request.topic_partitions, exchange)
+        story.say(exchange.time, f"{member.client} says that it owns {owned} (#{number}).")
+
+
+def _owned(topics: Any, exchange: Exchange) -> str:
+    return by_topic(topics, Context(exchange.topic_names), "partitions", str) or "nothing"
+
+
+_HANDLERS: dict[str, Any] = {
+    "JoinGroup": _join,
+    "SyncGroup": _sync,
+    "Heartbeat": _beat,
+    "OffsetCommit": _beat,
+    "LeaveGroup": _leave,
+    "ConsumerGroupHeartbeat": _group_heartbeat,
+}
+"""API → how it changes the story."""

@@ -1,0 +1,182 @@
+"""`kproxy stats`."""
+
+from __future__ import annotations
+
+import io
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproxy.cli import main
+from kproxy.exchange.endings import connection_end
+from kproxy.exchange.pairing import pair
+from kproxy.protocol import messages, records
+from kproxy.protocol.record_batch import Record
+from kproxy.recording import Recording
+from kproxy.view.stats import Histogram, Stats
+from kproxy.view.stats_lines import lines, show_stats
+from tests.exchange.batches import batch
+from tests.exchange.bodies import (
+    exchange,
+    fetch_request,
+    fetch_response,
+    produce_request,
+    produce_response,
+)
+from tests.exchange.making import MS, START_NS, answer, closed, opened, request, response
+
+M = messages
+
+
+def counted(*exchanges, reads_bodies: bool = True) -> Stats:
+    stats = Stats(reads_bodies)
+    for each in exchanges:
+        stats.add(each)
+    return stats
+
+
+@given(st.lists(st.floats(0, 100_000), min_size=1), st.sampled_from([0.0, 0.5, 0.95, 0.99, 1.0]))
+def test_percentiles_are_right_to_a_hundredth(durations, part):
+    histogram = Histogram()
+    for each in durations:
+        histogram.add(each)
+    exact = sorted(durations)[max(0, -int(-part * len(durations) // 1) - 1)]
+    assert histogram.percentile(part) == pytest.approx(exact, rel=0.01, abs=0.001)
+
+
+def test_of_nothing_there_is_no_percentile():
+    assert Histogram().percentile(0.5) is None
+
+
+def test_by_api_client_and_topic():
+    stats = counted(
+        exchange(
+            "Produce", 9, produce_request({0: batch(3), 1: batch(2)}), produce_response({0: 1})
+        ),
+        exchange("Fetch", 11, fetch_request({0: 1}), fetch_response({0: batch(4)})),
+        exchange("Heartbeat", 4, M.HeartbeatRequest(), M.HeartbeatResponse(error_code=27)),
+        exchange("Heartbeat", 4, M.HeartbeatRequest()),
+    )
+    assert {name: (t.count, t.records) for name, t in stats.by_api.items()} == {
+        "Produce": (1, 5),
+        "Fetch": (1, 4),
+        "Heartbeat": (2, 0),
+    }
+    assert stats.by_topic["orders"].records == 9
+    assert stats.by_client["app"].count == stats.total.count == 4
+    assert (stats.total.errors, stats.total.unanswered) == (1, 1)
+    assert stats.errors["REBALANCE_IN_PROGRESS"].apis == {"Heartbeat": 1}
+
+
+def test_headers_alone_open_no_body(monkeypatch):
+    monkeypatch.setattr("kproxy.exchange.facts.decoded_response", lambda *_: 1 / 0)
+    made = exchange_of_heartbeat()
+    stats = counted(made, reads_bodies=False)
+    assert stats.by_api["Heartbeat"].count == 1 and not stats.errors
+
+
+def exchange_of_heartbeat():
+    asked = request("Heartbeat", 4, M.HeartbeatRequest())
+    (made,) = pair([asked, response(asked, M.HeartbeatResponse(error_code=27))])
+    return made
+
+
+def test_a_long_poll_and_a_queue_are_no_time_of_the_broker():
+    fetch = request("Fetch", 11, fetch_request({0: 5}, max_wait_ms=500), 1)
+    beat = request("Heartbeat", 4, M.HeartbeatRequest(), 2)
+    polled = response(fetch, fetch_response({0: b""}))
+    polled.received_ns = fetch.sent_ns + 400 * MS
+    behind = response(beat, M.HeartbeatResponse())
+    behind.received_ns = polled.received_ns + 3 * MS
+    stats = counted(*pair([fetch, beat, polled, behind]))
+    assert stats.by_api["Fetch"].broker.count == 0
+    assert stats.by_api["Heartbeat"].broker.max_ms == 3.0
+
+
+def test_what_is_sent_again():
+    def produced(sequence: int):
+        data = records.encode_batch(
+            [Record(n, 0, None, b"v") for n in range(2)],
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
+        return exchange("Produce", 9, produce_request({0: data}), produce_response({0: 1}))
+
+    assert counted(*map(produced, [0, 2, 2, 4])).retries == 1
+
+
+def test_leader_changes_and_rebalances():
+    T = M.MetadataResponse.MetadataResponseTopic
+    P = M.MetadataResponse.MetadataResponsePartition
+
+    def metadata(*leaders: int):
+        found = [P(partition_index=index, leader_id=leader) for index, leader in enumerate(leaders)]
+        body = M.MetadataResponse(topics=[T(name="orders", partitions=found)])
+        return exchange("Metadata", 8, M.MetadataRequest(topics=None), body)
+
+    def joined(generation: int):
+        asked = M.JoinGroupRequest(group_id="billing")
+        return exchange("JoinGroup", 5, asked, M.JoinGroupResponse(generation_id=generation))
+
+    stats = counted(metadata(1, 2), metadata(1, 3), metadata(1, -1), metadata(1, 3))
+    assert stats.leader_changes == 1
+    stats = counted(joined(3), joined(3), joined(4))
+    assert "group billing: generation 3 → 4, 1 rebalance" in list(lines(stats))
+
+
+def test_reconnects():
+    def on(connection: int):
+        asked = request("Heartbeat", 4, M.HeartbeatRequest(), connection, connection)
+        (made,) = pair([opened(connection, node_id=1), asked])
+        return made
+
+    end = connection_end(attrs.evolve(closed(1), body={**closed(1).body, "how": "eof"}))
+    stats = counted(on(1), on(2), end, on(3))
+    assert stats.reconnects == 1
+    assert "connections ended: 1 by the proxy, 1 reconnect" in list(lines(stats))
+
+
+# ---- recordings
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Thirty APIs, so to speak."""
+    path = tmp_path / "some.mcap"
+    recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
+    for number in range(1, 31):
+        asked = request("Heartbeat", 4, M.HeartbeatRequest(), number, api_key=number + 100)
+        recording.write([asked, answer(asked, b"\0\0\0\4\0\0\0\1")])
+    recording.close()
+    return path
+
+
+def test_it_fits_a_screen(recorded):
+    out = io.StringIO()
+    show_stats([recorded], out)
+    found = out.getvalue().splitlines()
+    assert found[0].startswith("30 exchanges in 29.0 ms from 2023-11-14 22:13:20 UTC, 1 connection")
+    assert "… and 18 more" in found
+    out = io.StringIO()
+    show_stats([recorded], out, rows_max=None)
+    assert "Api130" in out.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_its_columns_line_up(recorded, width):
+    stats = counted(exchange_of_heartbeat())
+    _, _, head, row, *_ = lines(stats, width=width)
+    assert len(head) == max(14, min(24, width - 63)) + 63 <= max(80, width)
+    assert len(row.rstrip()) <= len(head)
+
+
+def test_a_filter_and_nothing(recorded, capsys):
+    assert main(["stats", str(recorded), "number:3"]) == 0
+    assert capsys.readouterr().out.startswith("1 exchange in 0.00 ms")
+    assert main(["stats", "--headers", str(recorded), "api:Produce"]) == 0
+    assert capsys.readouterr().out == "no exchanges\n"
+    assert main(["stats", "nowhere.mcap"]) == 1
+    assert capsys.readouterr().err == "kproxy stats: nowhere.mcap: does not exist\n"

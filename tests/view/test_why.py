@@ -1,0 +1,264 @@
+"""`kproxy why`: stories that a reader can check against the recording."""
+
+from __future__ import annotations
+
+import io
+
+import attrs
+import pytest
+
+from kproxy.cli import main
+from kproxy.exchange import notes
+from kproxy.exchange.endings import SideEnd
+from kproxy.protocol import messages
+from kproxy.recording import Recording
+from kproxy.view.why import show_why
+from tests.exchange.bodies import ORDERS, fetch_request, fetch_response
+from tests.exchange.making import MS, START_NS, opened, request, response
+from tests.exchange.test_words_groups import assignment
+
+M = messages
+SECOND = 1000 * MS
+
+
+class Traffic:
+    """Makes exchanges at given times, in milliseconds from the start."""
+
+    def __init__(self) -> None:
+        self.entries: list = [opened(1, node_id=1), opened(2, node_id=1)]
+        self.number = 0
+
+    def add(self, time_ms, api, version, asked, answered, took_ms=1, connection=1, client="a"):
+        """An exchange; without an answer, a request. Returns its number."""
+        self.number += 1
+        frame = request(api, version, asked, self.number, connection)
+        old = frame.data
+        name = client.encode()
+        size = len(old) - 4 - 3 + len(name)
+        data = size.to_bytes(4) + old[4:12] + len(name).to_bytes(2) + name + old[17:]
+        at = START_NS + time_ms * MS
+        frame = attrs.evolve(
+            frame, received_ns=at, sent_ns=at, pieces=[data], frame_bytes=len(data)
+        )
+        self.entries.append(frame)
+        if answered is not None:
+            back = response(frame, answered)
+            done = at + round(took_ms * MS)
+            self.entries.append(attrs.evolve(back, received_ns=done, sent_ns=done))
+        return self.number
+
+    def recorded(self, tmp_path):
+        """The recording of it, in order of time."""
+        path = tmp_path / "story.mcap"
+        path.unlink(missing_ok=True)
+        recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
+        recording.write(sorted(self.entries, key=lambda entry: entry.time_ns))
+        recording.close()
+        return path
+
+    def story(self, tmp_path, key, value) -> list[str]:
+        """What `kproxy why` says."""
+        out = io.StringIO()
+        show_why([self.recorded(tmp_path)], key, value, out)
+        return out.getvalue().splitlines()
+
+
+def join(member: str, generation: int, members=(), leader: str = "m-a", **given):
+    J = M.JoinGroupResponse
+    found = [J.JoinGroupResponseMember(member_id=each) for each in members]
+    asked = M.JoinGroupRequest(
+        group_id="billing", member_id=member, session_timeout_ms=6000, protocol_type="consumer"
+    )
+    for name, value in given.items():
+        setattr(asked, name, value)
+    body = J(generation_id=generation, member_id=member, leader=leader, members=found)
+    return "JoinGroup", 8, asked, body
+
+
+def sync(member: str, generation: int, *owned: int):
+    asked = M.SyncGroupRequest(group_id="billing", generation_id=generation, member_id=member)
+    return "SyncGroup", 3, asked, M.SyncGroupResponse(assignment=assignment("orders", *owned))
+
+
+def beat(member: str, generation: int, error_code: int = 0):
+    asked = M.HeartbeatRequest(group_id="billing", generation_id=generation, member_id=member)
+    return "Heartbeat", 3, asked, M.HeartbeatResponse(error_code=error_code)
+
+
+def two_members() -> Traffic:
+    traffic = Traffic()
+    traffic.add(0, *join("m-a", 3, ["m-a", "m-b"]), client="fast")
+    traffic.add(0, *join("m-b", 3), connection=2, client="slow")
+    traffic.add(10, *sync("m-a", 3, 0, 1), client="fast")
+    traffic.add(10, *sync("m-b", 3, 2, 3), connection=2, client="slow")
+    return traffic
+
+
+def test_a_member_that_is_silent_for_too_long(tmp_path):
+    traffic = two_members()
+    traffic.add(500, *beat("m-b", 3), connection=2, client="slow")  # 5
+    traffic.add(7000, *beat("m-a", 3, error_code=27), client="fast")  # 6
+    traffic.add(7010, *join("m-a", 4, ["m-a"]), took_ms=990, client="fast")  # 7
+    traffic.add(8010, *sync("m-a", 4, 0, 1, 2, 3), client="fast")  # 8
+    traffic.add(9000, *beat("m-b", 3, error_code=25), connection=2, client="slow")  # 9
+    assert traffic.story(tmp_path, "group", "billing") == [
+        (
+            "22:13:20.001 generation 3: 2 members, fast, slow; what was before is not in the"
+            " recording. fast has orders[0,1], slow has orders[2,3]."
+        ),
+        "22:13:27.001 fast learns that the group rebalances: Heartbeat #6 → REBALANCE_IN_PROGRESS.",
+        (
+            "22:13:28.000 generation 3 → 4: slow left after 7.5 s of silence (since Heartbeat #5,"
+            " its session timeout is 6.0 s); 1.0 s from the first JoinGroup (#7) to the last"
+            " assignment (#8). fast has orders[0,1,2,3]."
+        ),
+        "22:13:29.001 slow is refused: Heartbeat #9 → UNKNOWN_MEMBER_ID.",
+    ]
+
+
+def test_a_member_that_leaves_says_why(tmp_path):
+    traffic = two_members()
+    L = M.LeaveGroupRequest
+    why = "consumer poll timeout has expired"
+    leaving = L(group_id="billing", members=[L.MemberIdentity(member_id="m-b", reason=why)])
+    left = M.LeaveGroupResponse()
+    number = traffic.add(5000, "LeaveGroup", 5, leaving, left, connection=2, client="slow")
+    traffic.add(5100, *join("m-a", 4, ["m-a"]), client="fast")
+    found = traffic.story(tmp_path, "group", "billing")
+    assert f"slow leaves with #{number}: “{why}”." in found[1]
+    assert f"generation 3 → 4: slow left with #{number} (“{why}”)" in found[2]
+
+
+def test_a_member_that_comes_and_one_that_holds_up_the_rest(tmp_path):
+    traffic = two_members()
+    traffic.add(3000, *join("m-c", 4, leader="m-a"), took_ms=2501, connection=3, client="new")
+    traffic.add(3100, *join("m-a", 4, ["m-a", "m-b", "m-c"]), took_ms=2400, client="fast")
+    late = traffic.add(5500, *join("m-b", 4), connection=2, client="slow")
+    last = traffic.add(5510, *sync("m-b", 4, 3), connection=2, client="slow")
+    (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "3 → 4" in each)
+    assert "generation 3 → 4: new joined (#5); 2.4 s from the first JoinGroup (#6)" in line
+    assert f"to the last assignment (#{last}), of which 2.4 s until slow joined (#{late})" in line
+
+
+def test_what_is_not_recorded_is_said_to_be_so(tmp_path):
+    traffic = two_members()
+    traffic.add(3000, *join("m-a", 4, ["m-a", "m-b"]), client="fast")
+    traffic.add(3000, *join("m-b", 4), connection=2, client="slow")
+    found = traffic.story(tmp_path, "group", "billing")
+    assert "fast joined again first (#5); why is not in the recording" in found[1]
+    traffic = two_members()
+    traffic.add(3000, *join("m-a", 4, ["m-a", "m-z"]), client="fast")
+    assert "m-z joined, not through kproxy" in traffic.story(tmp_path, "group", "billing")[1]
+
+
+def test_a_group_of_kip_848(tmp_path):
+    H, R = M.ConsumerGroupHeartbeatRequest, M.ConsumerGroupHeartbeatResponse
+    given = R.Assignment(topic_partitions=[R.TopicPartitions(topic_id=ORDERS, partitions=[0, 1])])
+
+    def heartbeat(epoch: int, **body):
+        asked = H(group_id="billing", member_id="m", member_epoch=epoch)
+        return "ConsumerGroupHeartbeat", 1, asked, R(member_id="m", **body)
+
+    traffic = Traffic()
+    traffic.add(0, *heartbeat(0, member_epoch=5, assignment=given), client="app")
+    traffic.add(1000, *heartbeat(5, member_epoch=5), client="app")
+    traffic.add(60_000, *heartbeat(5, error_code=110), client="app")
+    traffic.add(61_000, *heartbeat(-1, member_epoch=-1), client="app")
+    assert traffic.story(tmp_path, "group", "billing") == [
+        "22:13:20.000 app joins (#1).",
+        "22:13:20.001 epoch 5: app is to have id:EjRWeBI0[0,1] (#1).",
+        "22:14:20.001 app is refused: #3 → FENCED_MEMBER_EPOCH, 59.0 s after its last heartbeat.",
+        "22:14:21.000 app leaves (#4).",
+    ]
+
+
+# ---- exchanges and connections
+
+
+def test_where_the_time_of_a_request_went(tmp_path):
+    traffic = Traffic()
+    polls = fetch_request({0: 5}, max_wait_ms=500)
+    traffic.add(0, "Fetch", 11, polls, fetch_response({0: b""}), took_ms=501)
+    for number in range(4):
+        traffic.add(600 + number, *beat("m", 1), connection=2)
+    traffic.add(100, *beat("m", 1), took_ms=431)
+    first, *found = traffic.story(tmp_path, "number", "6")
+    assert "#6" in first and "queued 401 ms" in first
+    assert found == [
+        "It came from a on connection 1, which leads to broker 1.",
+        (
+            "It waited 401 ms behind Fetch #1: brokers answer the requests of a connection one"
+            " after the other."
+        ),
+        (
+            "The broker itself took 30.0 ms; the median of the 4 others is 1.00 ms, p99 1.00 ms."
+            " Why it took so much longer is not in the recording."
+        ),
+        "kproxy added 0.00 ms.",
+    ]
+    found = traffic.story(tmp_path, "number", "1")
+    assert (
+        "It let the broker wait up to 500 ms for records (max_wait_ms); 500 ms of its time may be"
+        " that wait."
+    ) in found
+
+
+def test_an_error_and_what_came_of_it(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *beat("m", 1, error_code=14))
+    traffic.add(100, *beat("m", 1))
+    found = traffic.story(tmp_path, "number", "1")
+    assert "It failed with COORDINATOR_LOAD_IN_PROGRESS; clients may try again." in found
+    assert "100 ms later the client sent a like one, Heartbeat #2, which succeeded." in found
+
+
+ENDS = [
+    SideEnd("broker", "reset", START_NS + 9 * SECOND),
+    SideEnd("client", "eof", START_NS + 9 * SECOND + MS),
+]
+
+
+def test_who_ended_a_connection_after_what(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *beat("m", 1))
+    traffic.add(4000, *beat("m", 1)[:3], None)
+    traffic.entries.append(notes.closed(1, START_NS + 9 * SECOND, {}, "eof", "", "broker", ENDS))
+    assert traffic.story(tmp_path, "connection", "1") == [
+        (
+            "Connection 1 was opened at 22:13:20.000, from 127.0.0.1:5001 to broker.example:9092"
+            " (broker 1)."
+        ),
+        "Its client is a.",
+        "It had 2 requests: Heartbeat 2.",
+        "Heartbeat #2 of 22:13:24.000 was never answered.",
+        "It ended at 22:13:29.000, first by the broker (reset).",
+        "1.00 ms later by the client (eof).",
+        "Before that it was silent for 5.0 s, since Heartbeat #2.",
+        "Why is not in the recording.",
+    ]
+    found = traffic.story(tmp_path, "number", "2")
+    assert "It was never answered, though the broker had for 5.0 s." not in found
+    assert "It was never answered: it waited for the broker for 5.0 s." in found
+    assert "Its connection ended at 22:13:29.000, first by the broker (reset)." in found
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "said"),
+    [
+        ("group:nobody", 1, "kproxy why: there is no group nobody in the recording"),
+        ("number:99", 1, "kproxy why: there is no number 99 in the recording"),
+        ("connection:9", 1, "kproxy why: there is no connection 9 in the recording"),
+        ("number:x", 2, "kproxy why: 'x' is not the number of a request (see kproxy why --help)"),
+        (
+            "topic:x",
+            2,
+            (
+                "kproxy why: 'topic:x' is not group:NAME, connection:N or number:N"
+                " (see kproxy why --help)"
+            ),
+        ),
+    ],
+)
+def test_what_there_is_no_story_of(typed, code, said, tmp_path, capsys):
+    assert main(["why", str(two_members().recorded(tmp_path)), typed]) == code
+    assert capsys.readouterr().err == f"{said}\n"
