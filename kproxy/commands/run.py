@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -238,9 +239,14 @@ def _serve(serve_options: Options, live: bool, expect_faults: bool) -> int:
     with Console(sys.stdout, sys.stderr, live) as console:
         announce_faults(serve_options.rules, console.log)
         try:
-            summary = trio.run(
-                serve.serve, serve_options, console.ready, console.log, console.watch
-            )
+            try:
+                summary = trio.run(
+                    serve.serve, serve_options, console.ready, console.log, console.watch
+                )
+            finally:
+                # What there is to report is reported, also after one signal more.
+                for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                    signal.signal(number, signal.SIG_IGN)
         except serve.Unusable as error:
             return console.fail(f"kproxy run: {error}", 2)
         except (ListenError, RecordingError, serve.RecordingFailed) as error:

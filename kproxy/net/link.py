@@ -24,6 +24,9 @@ import trio
 from kproxy.exchange.entries import ChunkTimes, Frame, Side
 from kproxy.net.transport import Transport
 
+_UNSENT_PIECES_MAX = 16
+"""A peer that does not take so many sends is not read from either."""
+
 
 @attrs.define(eq=False)
 class End:
@@ -59,8 +62,8 @@ class End:
         link = self.link
         if link is None or link.dialling or link.closing or not self.receiving:
             return False
-        if self.side in link.paused:
-            return False
+        if self.side in link.paused or len(self._waiting) > _UNSENT_PIECES_MAX:
+            return False  # a peer that requests without end and takes no response is held up
         other = self.other
         return other is None or not other.blocked
 

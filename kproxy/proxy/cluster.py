@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from kproxy.exchange.entries import Side
 from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import Action, Address, Dial, Listen, Log, Unlisten
-from kproxy.proxy.budget import Budget
+from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.connection import Connection, OpenConnection
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.gate import AddressGate
@@ -121,7 +121,7 @@ class Cluster:
             "listener": f"{local_address[0]}:{local_address[1]}",
             "broker_address": None,
         }
-        gate = AddressGate(self._nodes, self._nodes.advertised(host))
+        gate = AddressGate(self._nodes, self._nodes.advertised(host), Share(self._budget))
         self._connections[number] = Connection(
             number,
             about,
@@ -165,8 +165,9 @@ class Cluster:
         actions = self._after(connection, connection.not_dialled(reason, now), now)
         if ended == 1:
             name = _name(node_id)
-            where = "" if node_id is None else f"; its {diagnosis.place(node_id)} say so"
-            actions.append(Log(f"{name} is down, connections to it end: {reason}{where}"))
+            if node_id is not None and "advertised.listeners" not in reason:
+                reason += f" (the address is from {diagnosis.place(node_id)})"
+            actions.append(Log(f"{name} is down, connections to it end: {reason}"))
         return actions
 
     def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:

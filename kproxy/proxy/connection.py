@@ -27,7 +27,7 @@ import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
-from kproxy.exchange.entries import Entry, Note, PendingRequest, Side
+from kproxy.exchange.entries import ChunkTimes, Entry, Note, PendingRequest, Side
 from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import Action, Address, Close, Eof, Log, Pause, Record, Resume, Send
 from kproxy.proxy.budget import Budget, Share
@@ -65,7 +65,7 @@ class OpenConnection:
     broker_address: str | None
     opened_ns: int
     last_ns: int
-    """When something last arrived."""
+    """When something last arrived, or left late."""
     pending_requests: int
 
 
@@ -114,7 +114,7 @@ class Connection:
         self._is_news = is_news
         """Whether the operator has not been told this yet, by any connection."""
         self._pending_max = settings.pending_requests_max
-        self._delays = {Side.CLIENT: Delays(), Side.BROKER: Delays()}
+        self._delays = {side: Delays(Share(budget)) for side in Side}
         """What is on its way to a side."""
         self.delayed = False
         """Whether something waits for its time."""
@@ -128,6 +128,8 @@ class Connection:
         """Those of which the other side was told."""
         self._ends: list[SideEnd] = []
         """How each side ended, the first one first."""
+        self._last_sent: ChunkTimes | None = None
+        """Of a connection on which a side has ended: what was sent last."""
         self._noted = False
         self._blackholed = False
         self._ending_due: tuple[int, Ending] | None = None
@@ -157,7 +159,8 @@ class Connection:
     @property
     def eventful(self) -> bool:
         """Whether it waits for listeners, or for a time."""
-        return self.delayed or self._gate.parked or self._ending_due is not None
+        waits = self.delayed or self._gate.parked or self._ending_due is not None
+        return waits or (self._rules is not None and self._requests.turn_is_over)
 
     @property
     def parked(self) -> bool:
@@ -176,6 +179,8 @@ class Connection:
         due = [delays.next_due_ns for delays in self._delays.values()]
         if self._ending_due is not None:
             due.append(self._ending_due[0])
+        if self._requests.turn_is_over and self._requests.stopped:
+            due.append(self.last_ns)  # at once, but others first
         if not self.delayed and self._ended == [Side.CLIENT]:
             due.append(self.last_ns + _HALF_CLOSED_NS)
         return min((each for each in due if each is not None), default=None)
@@ -239,10 +244,13 @@ class Connection:
         if self._ending_due is not None and self._ending_due[0] <= now:
             return self._end(None, _HOW[self._ending_due[1]], _FAULT, now)
         silent = not self.delayed and now - self.last_ns >= _HALF_CLOSED_NS
-        if silent and self._ended == [Side.CLIENT]:
+        if silent and self._last_sent is not None and not self._last_sent.sent_ns:
+            self.last_ns = now  # the client does not take what there is: the broker is not silent
+        elif silent and self._ended == [Side.CLIENT]:
             seconds = _HALF_CLOSED_NS // 1_000_000_000
             why = f"the client has ended, and the broker sent nothing for {seconds} s"
             return self._end(None, "idle", why, now)
+        self._requests.begin_turn()
         for side in self._delays:
             self._leave(side, actions, now)
         if not self.over:
@@ -270,8 +278,10 @@ class Connection:
         pending = self.pending
         if (
             self.delayed
+            or self._gate.parked
             or self._ended
             or self._paused
+            or (self._rules is not None and self._requests.turn_is_over)
             or (pending and (len(pending) >= self._pending_max or pending[0][-1] is not None))
         ) and not self.over:
             self._settle(actions, now)
@@ -281,17 +291,22 @@ class Connection:
         """After any event: our own responses that are due, requests that waited for room, who is
         read from, half-closes."""
         pending = self.pending
-        if pending and pending[0][-1] is not None and not self._responses.busy:
-            out = Output()
-            self._responses.respond(now, out)
-            self._send(Side.BROKER, out, 0, actions, now)
-        if pending and Side.BROKER in self._ended and not self._responses.busy:
-            actions.append(Record(self._give_up(now)))
-        if self._requests.stopped and len(pending) <= self._pending_max // 2 and not self.over:
+        while True:
+            if pending and pending[0][-1] is not None and not self._responses.busy:
+                out = Output()
+                self._responses.respond(now, out)
+                self._send(Side.BROKER, out, 0, actions, now)
+            if pending and Side.BROKER in self._ended and not self._responses.busy:
+                actions.append(Record(self._give_up(now)))
+            room = len(pending) <= self._pending_max // 2 and not self._requests.turn_is_over
+            if self.over or not self._requests.stopped or not room:
+                break
             self._feed_rest(actions, now)
         if self.over:
             return
-        if self._paused or len(pending) >= self._pending_max or self.delayed:
+        full = len(pending) >= self._pending_max or self.delayed or self._gate.parked
+        full = full or self._requests.turn_is_over
+        if self._paused or full:
             self._pause(actions)
         if self._ended and not self._responses.blocked:
             self._pass_half_closes(actions, now)
@@ -317,9 +332,14 @@ class Connection:
             pending_max = self._pending_max
             if side in self._paused:  # not to be read from again before half of it is gone
                 limit_bytes, pending_max = limit_bytes // 2, pending_max // 2 + 1
-            full = self._delays[_OTHER[side]].held_bytes >= limit_bytes
+            delays = self._delays[_OTHER[side]]
+            if delays.pressed:
+                limit_bytes //= 16
+            full = delays.held_bytes >= limit_bytes
+            if side is Side.BROKER and self._gate.parked:
+                full = True  # what is behind a parked response can wait in the kernel
             if side is Side.CLIENT and not self._ended:
-                full = full or len(self.pending) >= pending_max
+                full = full or len(self.pending) >= pending_max or self._requests.turn_is_over
             if full and side not in self._paused:
                 self._paused.add(side)
                 actions.append(Pause(self.number, side))
@@ -347,6 +367,9 @@ class Connection:
         to = _OTHER[side]
         if departures is None and not self.delayed:
             if out.pieces and not self._blackholed:
+                if self._ended:
+                    self._last_sent = ChunkTimes(now)
+                    out.timed.append(self._last_sent)
                 actions.append(Send(self.number, to, out.pieces, out.timed))
         elif not self._blackholed:
             delays = self._delays[to]
@@ -370,9 +393,13 @@ class Connection:
         """Bytes leave, and maybe the connection ends behind them."""
         if departure.pieces:
             actions.append(Send(self.number, to, departure.pieces, departure.timed))
+            self.last_ns = now
         ending = departure.ending
         if ending is Ending.BLACKHOLE or departure.ending_delay_ns:
             self._blackholed = True
+            self._requests.rules = None
+            if (parked := self._gate.take()) is not None:
+                actions.append(Record([parked.frame]))
             for delays in self._delays.values():
                 delays.clear()
             if ending is not None and ending is not Ending.BLACKHOLE:
@@ -383,8 +410,11 @@ class Connection:
     def _end(self, side: Side | None, how: str, reason: str, now: int) -> list[Action]:
         self.over = True
         out = Output()
+        self._requests.rules = None  # what cannot leave any more is no rule's business
         self._requests.finish(now, out)
         self._responses.finish(now, out)
+        for delays in self._delays.values():
+            delays.clear()
         closing = self._give_up(now)
         if self._rules is not None:
             self._rules.closed(self.number)

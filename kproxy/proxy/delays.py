@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from kproxy.proxy.budget import Share
 from kproxy.proxy.output import Departure
 
 _SLICE_NS = 10_000_000
@@ -21,16 +22,19 @@ _SLICE_NS = 10_000_000
 class Delays:
     """What waits for its time in one direction of a connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: Share) -> None:
         self._waiting: deque[Departure] = deque()
+        self._share = share
+        self.held_bytes = 0
+        """How many bytes wait."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     @property
-    def held_bytes(self) -> int:
-        """How many bytes wait."""
-        return sum(departure.byte_count for departure in self._waiting)
+    def pressed(self) -> bool:
+        """Whether all connections together hold so much that everybody should hold less."""
+        return self._share.pressed
 
     @property
     def next_due_ns(self) -> int | None:
@@ -42,6 +46,7 @@ class Delays:
         for departure in departures:
             if departure.pieces or departure.timed or departure.ending is not None:
                 self._waiting.append(departure)
+                self._count(departure.byte_count)
 
     def take(self, now: int) -> list[Departure]:
         """Return what leaves now, in order."""
@@ -50,24 +55,40 @@ class Delays:
             first = self._waiting[0]
             if first.bytes_per_second and first.pieces:
                 leaving.append(_slice(first, now))
+                self._count(-leaving[-1].byte_count)
                 if first.pieces:
                     break
                 first.bytes_per_second = 0
                 continue
             leaving.append(self._waiting.popleft())
+            self._count(-first.byte_count)
         return leaving
 
     def clear(self) -> None:
         """Forget all that waits."""
         self._waiting.clear()
+        self._count(-self.held_bytes)
+
+    def _count(self, growth: int) -> None:
+        """Count what waits. It is not refused: who delays too much is not read from."""
+        self.held_bytes += growth
+        self._share.hold(self.held_bytes)
 
 
 def _slice(departure: Departure, now: int) -> Departure:
     """Cut off what leaves now at the departure's rate; the rest is due later."""
     rate = departure.bytes_per_second
     size = max(1, rate * _SLICE_NS // 1_000_000_000)
-    data = b"".join(departure.pieces)
-    departure.pieces = [memoryview(data)[size:]] if len(data) > size else []
+    taken, left = [], size
+    while left and departure.pieces:
+        piece = memoryview(departure.pieces[0])
+        taken.append(piece[:left])
+        if len(piece) > left:
+            departure.pieces[0] = piece[left:]
+        else:
+            del departure.pieces[0]
+        left -= len(taken[-1])
+    timed, departure.timed = ([], departure.timed) if departure.pieces else (departure.timed, [])
     # The time that the slice takes; the last bytes, too, are over only when theirs has passed.
-    departure.due_ns = max(departure.due_ns, now) + min(size, len(data)) * 1_000_000_000 // rate
-    return Departure(pieces=[data[:size]])
+    departure.due_ns = max(departure.due_ns, now) + (size - left) * 1_000_000_000 // rate
+    return Departure(pieces=taken, timed=timed)

@@ -22,6 +22,8 @@ from kproxy.exchange.entries import Frame, Splice
 from kproxy.protocol import ProtocolError, codec
 from kproxy.proxy import rewrite
 from kproxy.proxy.actions import Address
+from kproxy.proxy.budget import Share
+from kproxy.proxy.framer import Violation
 from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.rewrite import Tail
 from kproxy.proxy.verdicts import ResponseVerdict
@@ -88,9 +90,10 @@ class Held:
 class AddressGate:
     """The gate of one connection."""
 
-    def __init__(self, nodes: Nodes, advertised: Mapping[int, Address]) -> None:
+    def __init__(self, nodes: Nodes, advertised: Mapping[int, Address], share: Share) -> None:
         self._nodes = nodes
         self._advertised = advertised
+        self._share = share
         self._last: _Rewritten | None = None
         self._held: Held | None = None
         self.parked = False
@@ -103,12 +106,21 @@ class AddressGate:
         return self._nodes.without_listener(self._awaited)
 
     def offer(self, held: Held, now: int) -> Ready | Waiting:
-        """Replace the addresses in a response by ours, or park it."""
+        """Replace the addresses in a response by ours, or park it.
+
+        Raises:
+            Violation: all connections together hold too much for that.
+        """
         if held.tail is None:
             kind = held.frame.api_key, held.frame.api_version
             verdict = self.rewrite(held.data, *kind, now)
         else:
             verdict = self._rewrite_tail(held.tail, now)
+        size = 0
+        if isinstance(verdict, Waiting):
+            size = len(held.data) + (sum(map(len, held.tail.pieces)) if held.tail else 0)
+        if not self._share.hold(size):
+            raise Violation(self._share.refusal(size))
         self.parked = isinstance(verdict, Waiting)
         self._held = held if self.parked else None
         self._awaited = verdict.brokers if isinstance(verdict, Waiting) else {}
@@ -116,6 +128,7 @@ class AddressGate:
 
     def take(self) -> Held | None:
         """Return what is parked, and park nothing any more."""
+        self._share.release()
         held, self._held, self._awaited = self._held, None, {}
         self.parked = False
         return held

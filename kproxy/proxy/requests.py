@@ -32,6 +32,7 @@ from kproxy.exchange.entries import (
     OPAQUE,
     RAW_SASL,
     REDACTED,
+    REWRITTEN,
     VIEWED_BYTES_MIN,
     Buffer,
     ChunkTimes,
@@ -67,6 +68,8 @@ _START = struct.Struct(">ihhi")
 _START_BYTES = 12
 _HEADER_BYTES_MAX = 70_000
 """More than any request header and the front of a Produce request take."""
+_DECIDED_MAX = 200
+"""So many requests of a connection are shown to rules in one turn: that takes some 20 ms."""
 _CLIENT = Side.CLIENT
 
 
@@ -123,11 +126,22 @@ class RequestStream:
         self.client_id: str | None = None
         """As the first request says."""
         self._finishing = False
+        self._decided = 0
 
     @property
     def blocked(self) -> bool:
         """Whether as many requests are pending as may be."""
-        return len(self._pending) >= self._pending_max and not self._finishing
+        full = len(self._pending) >= self._pending_max or self.turn_is_over
+        return full and not self._finishing
+
+    @property
+    def turn_is_over(self) -> bool:
+        """Whether rules have decided on so many requests that others get their turn first."""
+        return self._decided >= _DECIDED_MAX
+
+    def begin_turn(self) -> None:
+        """Others had their turn."""
+        self._decided = 0
 
     @property
     def stopped(self) -> bool:
@@ -149,6 +163,9 @@ class RequestStream:
         self._finishing = True
         with contextlib.suppress(Violation):  # its reason would be none: the connection ends
             self._framer.feed(b"", now, out)
+        partial = self._framer.partial
+        if partial is not None and partial.held:
+            out.replace(partial.frame.data)
         rest = self._framer.finish(out)
         if rest:
             frame = self._frame(NO_API, NO_API, 0, len(rest), now)
@@ -268,15 +285,16 @@ class RequestStream:
         if partial.held and self.rules is not None:
             context = self._origin.context(frame)
             verdict = self.rules.on_request(context, frame.data, now)
+            self._decided += 1
         if verdict is None and _is_too_new(wanted):
             verdict = versions.answer_of_an_old_broker(frame.data)
+        out.entries.append(frame)
         if partial.held:
             self._carry_out(frame, verdict, out)
         if wanted & SECRET_REQUEST:
             partial.redact()
-        out.entries.append(frame)
         if not partial.held:
-            self._send(frame, None, out)
+            self._register(frame, None, out)
 
     # Requests that are whole
 
@@ -284,13 +302,14 @@ class RequestStream:
         """Let a held request leave as a rule wants it to."""
         if verdict is None:
             out.replace(frame.data)
-            self._send(frame, None, out)
+            self._register(frame, None, out)
             return
         if verdict.fault_ids:
             frame.flags |= FAULTED
             frame.fault_ids = verdict.fault_ids
         out.entries += verdict.notes
-        frames = (frame.data,) if verdict.frames is None else verdict.frames
+        frame.pieces = [data := frame.data]  # what waits and what is recorded are the same bytes
+        frames = (data,) if verdict.frames is None else verdict.frames
         if verdict.ending is not None:
             frames = (frames[0][: verdict.ending_bytes],) if frames else ()
         if verdict.delay_ns or verdict.bytes_per_second:
@@ -298,12 +317,17 @@ class RequestStream:
         for data in frames:
             out.replace(data)
         if verdict.ending is not None:
-            out.timed.append(frame)
+            times = ChunkTimes(frame.received_ns)
+            out.timed += [frame, times]
             out.end(verdict.ending, verdict.ending_delay_ns)
-            self._expect(frame, verdict, ChunkTimes(frame.received_ns))
+            self._expect(frame, verdict, times)
         elif frames:
-            frame.change(difference(frame.data, frames[0]))
-            self._send(frame, verdict, out)
+            splices = difference(frame.data, frames[0])
+            if splices and self._interests[frame.api_key, frame.api_version] & SECRET_REQUEST:
+                frame.flags |= REWRITTEN  # how is not said: it may be a secret
+            else:
+                frame.change(splices)
+            self._register(frame, verdict, out)
             for data in frames[1:]:
                 self._send_copy(frame, data, out)
         else:
@@ -311,7 +335,7 @@ class RequestStream:
         if verdict.delay_ns or verdict.bytes_per_second:
             out.hold(0)
 
-    def _send(self, frame: Frame, verdict: RequestVerdict | None, out: Output) -> None:
+    def _register(self, frame: Frame, verdict: RequestVerdict | None, out: Output) -> None:
         """A request leaves; what waits for its response does not hold its bytes."""
         times = ChunkTimes(frame.received_ns)
         out.timed.append(frame)
@@ -343,15 +367,18 @@ class RequestStream:
         copy.pieces = [data]
         copy.flags = INJECTED | FAULTED | frame.flags & NO_RESPONSE
         copy.fault_ids = frame.fault_ids
+        if self._interests[frame.api_key, frame.api_version] & SECRET_REQUEST:
+            Partial(copy, 0, secret=True).redact()
         out.entries.append(copy)
-        self._send(copy, _SWALLOWED, out)
+        swallowed = ResponseVerdict(dropped=True, fault_ids=frame.fault_ids)
+        self._register(copy, RequestVerdict(response=swallowed), out)
 
     def _complete_token(self, frame: Frame, out: Output) -> None:
         self._tokens.taken()
         frame.pieces = [redact.blank_token(frame.data)]
         frame.flags |= REDACTED
         out.entries.append(frame)
-        self._send(frame, None, out)
+        self._register(frame, None, out)
 
     def _read_acks(self, frame: Frame) -> bool:
         """Mark a request that the broker does not answer; False if that is not known."""
@@ -371,6 +398,3 @@ class RequestStream:
 def _is_too_new(wanted: int) -> bool:
     """Whether this is ApiVersions in a version that the table lacks."""
     return bool(wanted & VERSIONS) and bool(wanted & UNKNOWN)
-
-
-_SWALLOWED = RequestVerdict(response=ResponseVerdict(dropped=True))

@@ -133,9 +133,11 @@ class ResponseStream:
     def respond(self, now: int, out: Output) -> None:
         """Send our own responses whose turn it is."""
         pending = self._pending
-        while pending and _is_ours(pending[0]) and not self.busy:
+        while pending and _has_own_response(pending[0]) and not self.busy:
             request = pending.popleft()
             verdict: RequestVerdict = request[-1]
+            if self._interests[request[1], request[2]] & HANDSHAKE:
+                self._tokens.refused(request[3])  # the broker never saw it
             answer = verdict.answer
             if answer is None or answer.frame is None or answer.dropped:
                 frame = self.unanswered(request, now)
@@ -261,6 +263,8 @@ class ResponseStream:
         self._tail = None
         if verdict is not None and verdict.respond is not None and verdict.response is None:
             return True
+        if verdict is not None and verdict.response is not None and verdict.response.frame:
+            return True
         if not wanted & ADDRESSES:
             return bool(wanted & _LOOKED_INTO)
         if wanted & BEHIND_RECORDS and frame.frame_bytes >= STREAMED_BYTES_MIN:
@@ -283,9 +287,9 @@ class ResponseStream:
             if verdict.dropped:
                 return 0
             arrived = partial.frame.frame_bytes - partial.left
+            out.hold(now + verdict.delay_ns, verdict.bytes_per_second)
             if verdict.ending is not None:
                 return max(0, min(len(piece), verdict.ending_bytes - arrived))
-            out.hold(now + verdict.delay_ns, verdict.bytes_per_second)
         if self._tail is not None:
             try:
                 return self._tail.passes(piece)
@@ -357,7 +361,8 @@ class ResponseStream:
         splices: Sequence[Splice] = ()
         if wanted & VERSIONS:
             self.versions_bytes += frame.frame_bytes
-            splices, out.reports = versions.lowered(sent, frame.api_version)
+            splices, reports = versions.lowered(sent, frame.api_version)
+            out.reports += reports
             sent = rewrite.apply(sent, splices) if splices else sent
         self._leave(Held(frame, sent, None, verdict, splices), now, out)
 
@@ -367,7 +372,11 @@ class ResponseStream:
         ready: Ready | Waiting = Ready(held.data)
         if self._interests[frame.api_key, frame.api_version] & ADDRESSES:
             if verdict is None or not verdict.dropped:
-                ready = self._gate.offer(held, now)
+                try:
+                    ready = self._gate.offer(held, now)
+                except Violation:
+                    out.entries.append(frame)
+                    raise
         if isinstance(ready, Waiting):
             return False
         if ready.damaged:
@@ -394,7 +403,7 @@ class ResponseStream:
             out.hold(frame.received_ns + verdict.delay_ns, verdict.bytes_per_second)
         out.replace(sent)
         if verdict.frame is None or frame.flags & INJECTED:
-            splices = ready.splices
+            splices = ready.splices or held.splices
         else:
             splices = rewrite.difference(frame.data, ready.sent)
         self._record(frame, splices, out)
@@ -468,7 +477,7 @@ def _mark(frame: Frame, verdict: ResponseVerdict, out: Output) -> None:
         frame.fault_ids = verdict.fault_ids
 
 
-def _is_ours(request: PendingRequest) -> bool:
+def _has_own_response(request: PendingRequest) -> bool:
     """Whether the broker never got a request, so that kproxy responds, or nobody."""
     verdict: RequestVerdict | None = request[-1]
     return verdict is not None and verdict.ending is None and verdict.frames == ()

@@ -27,6 +27,10 @@ from kproxy.proxy import rewrite
 from kproxy.proxy.verdicts import RequestVerdict, ResponseVerdict
 
 API_VERSIONS = codec.API_VERSIONS
+_UNREADABLE = (
+    "the broker's response to ApiVersions cannot be decoded: versions that kproxy cannot rewrite"
+    " may be negotiated"
+)
 _UNSUPPORTED_VERSION = codec.UNSUPPORTED_VERSION.to_bytes(2)
 
 
@@ -54,7 +58,7 @@ def lowered(frame: bytes, api_version: int) -> tuple[tuple[Splice, ...], list[st
     try:
         spans, _ = codec.locate(message, api_version, paths, whole=False)(frame, 8)
     except ProtocolError:
-        return (), []
+        return (), [_UNREADABLE]
     splices: list[Splice] = []
     reports: list[str] = []
     api_key = least = 0

@@ -47,6 +47,8 @@ class Connection:
     raw_tokens: bool = False
     """Whether frames are SASL tokens, without a header."""
     _partial: bytearray = attrs.Factory(bytearray)
+    _partial_bytes: int = 0
+    """The size of the frame that has begun, as far as that is known."""
 
     def receive(self, data: bytes, request_bytes_max: int) -> None:
         """Take bytes; the requests that they complete are put in `waiting`.
@@ -56,13 +58,17 @@ class Connection:
         """
         if self._partial:
             self._partial += data
+            if len(self._partial) < self._partial_bytes:
+                return  # to copy it all for each piece that comes would take for ever
             data = bytes(self._partial)
         position, end = 0, len(data)
+        self._partial_bytes = 0
         while end - position >= 4:
             size = int.from_bytes(data[position : position + 4], "big", signed=True)
             if not 0 <= size <= request_bytes_max:
                 raise Violation(_mistake(data[position : position + 4], size))
             if end - position < 4 + size:
+                self._partial_bytes = 4 + size
                 break
             self.waiting.append(data[position : position + 4 + size])
             position += 4 + size

@@ -1,0 +1,183 @@
+"""Rules beside secrets, limits, half-closes and versions: what they must not break."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from kproxy.exchange.entries import FAULTED, UNANSWERED, Side
+from kproxy.protocol import messages
+from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.faults import Rule, Rules
+from kproxy.proxy.settings import Settings
+from kproxy.proxy.verdicts import Ending, RequestVerdict
+from tests.proxy.playing import (
+    BROKER,
+    Player,
+    end,
+    heartbeat,
+    heartbeat_answer,
+    metadata,
+    produce,
+    request,
+    response,
+)
+from tests.proxy.test_verdicts import SECOND, answers, heartbeats, known, player, wait
+
+SECRET = b"hunter2-is-secret"
+
+
+def faulty(*rules: Rule, **settings) -> Player:
+    """A proxy with fault rules, and one connection."""
+    limits = Settings([BROKER], listen_port=19092, **settings)
+    found = Player(cluster=Cluster(limits, Rules(rules)))
+    found.connect()
+    return found
+
+
+def recorded(play: Player) -> bytes:
+    """All bytes that the recording has, splices included."""
+    frames = play.frames()
+    changes = [change for frame in frames for _, _, change in frame.splices]
+    return b"|".join([frame.data for frame in frames] + changes)
+
+
+def topics(*names: str) -> bytes:
+    """A request that creates topics with a secret in their configs."""
+    kind = messages.CreateTopicsRequest
+    config = kind.CreatableTopicConfig(name="sasl.jaas.config", value=SECRET.decode())
+    made = [
+        kind.CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=[config])
+        for name in names
+    ]
+    return request(19, 7, kind(topics=made))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(api="CreateTopics", duplicate=True),
+        Rule(api="CreateTopics", topic="b", error="TOPIC_ALREADY_EXISTS"),
+        Rule(api="CreateTopics", latency="1s"),
+    ],
+)
+def test_no_rule_brings_a_secret_into_the_recording(rule: Rule) -> None:
+    play = faulty(rule)
+    play.client(topics("a", "b", "ccccc"))
+    wait(play, SECOND)
+    assert SECRET in play.to_broker() and SECRET not in recorded(play)
+
+
+@pytest.mark.parametrize("way", ["request", "response"])
+def test_what_leaves_at_a_rate_is_timed(way: str) -> None:
+    rate = {"bytes_per_second": 1000}
+    play = player(_1=RequestVerdict(**rate) if way == "request" else known(**rate))
+    play.client(heartbeat(1))
+    wait(play, SECOND)
+    play.broker(heartbeat_answer(1))
+    wait(play, SECOND)
+    assert play.to_broker() == heartbeat(1) and play.to_client() == heartbeat_answer(1)
+    assert all(frame.sent_ns for frame in play.frames())
+    assert play.frames(Side.BROKER)[0].request_sent_ns
+
+
+def test_much_leaves_at_a_rate_in_linear_time() -> None:
+    play = player(_1=RequestVerdict(bytes_per_second=1 << 20))
+    play.cluster.set_rules(None)
+    rules = Rules([Rule(api="Produce", bandwidth="1MiB")])
+    play.cluster.set_rules(rules)
+    play.client(produce(1, size=8 << 20))
+    started = time.process_time()
+    wait(play, 9 * SECOND)
+    assert len(play.to_broker()) > 8 << 20
+    assert time.process_time() - started < 20, "it took quadratic time"
+
+
+def test_a_half_closed_client_gets_the_response_to_a_late_request() -> None:
+    play = player(_1=RequestVerdict(delay_ns=12 * SECOND))
+    play.client(heartbeat(1))
+    end(play, Side.CLIENT)
+    wait(play, 12 * SECOND)
+    assert play.to_broker() == heartbeat(1) and not play.closed
+    wait(play, SECOND)
+    play.broker(heartbeat_answer(1))
+    assert play.to_client() == heartbeat_answer(1)
+
+
+@pytest.mark.parametrize("broker_ends", [False, True])
+def test_own_responses_beyond_what_may_be_pending_all_leave(broker_ends: bool) -> None:
+    rule = Rule(api="Heartbeat", error="REBALANCE_IN_PROGRESS")
+    play = faulty(rule, pending_requests_max=2)
+    if broker_ends:
+        end(play, Side.BROKER)
+    play.client(heartbeats(*range(50)))
+    assert play.to_client() == b"".join(heartbeat_answer(n, 27) for n in range(50))
+    assert play.paused == set()
+
+
+def test_many_requests_under_a_rule_let_others_have_their_turn() -> None:
+    play = faulty(Rule(api="Produce", latency="60s", phase="before"))
+    play.client(produce(0) * 3000)
+    due = play.cluster.next_wake
+    assert due is not None and due <= play.now, "it goes on when others had their turn"
+    assert play.paused == {(1, Side.CLIENT)}
+    wait(play, 61 * SECOND)
+    assert play.to_broker() == produce(0) * 3000 and play.paused == set()
+
+
+def test_what_is_parked_counts_as_held_and_pauses_its_broker() -> None:
+    settings = Settings([BROKER], listen_port=19092, held_bytes_max=100_000)
+    play = Player(settings, hold_listeners=True)
+    body = metadata(*((n, "kafka.example", 9092) for n in range(900)))
+    for number in (1, 2, 3, 4, 5):
+        play.connect(number)
+        play.client(request(3, 9, messages.MetadataRequest()), number)
+        play.broker(response(3, 9, body), number)
+    assert (1, Side.BROKER) in play.paused
+    assert play.closed and "--held-bytes-max" in play.logs[-1]
+
+
+def test_a_delay_before_an_ending_is_kept() -> None:
+    play = player(_1=known(ending=Ending.DISCONNECT, delay_ns=SECOND))
+    play.client(heartbeat(1))
+    play.broker(heartbeat_answer(1))
+    assert not play.closed
+    wait(play, SECOND)
+    assert play.closed
+
+
+def test_lowered_versions_under_a_rule_are_recorded_as_they_left() -> None:
+    play = faulty(Rule(api="ApiVersions", latency="1ms"))
+    kind = messages.ApiVersionsResponse
+    body = kind(api_keys=[kind.ApiVersion(api_key=3, min_version=0, max_version=99)])
+    play.client(request(18, 3, messages.ApiVersionsRequest()))
+    play.broker(response(18, 3, body))
+    wait(play, SECOND)
+    assert play.frames(Side.BROKER)[0].sent == play.to_client()
+
+
+def test_the_client_is_noted_although_a_rule_fires_on_its_first_request() -> None:
+    play = faulty(Rule(api="Heartbeat", duplicate=True))
+    play.client(heartbeat(1))
+    assert [note.body["client_id"] for note in play.notes("client_id")] == ["app"]
+    assert [frame.number for frame in play.frames(Side.CLIENT)] == [1, 2]
+    play.broker(answers(1, 1))
+    assert play.frames(Side.BROKER)[1].flags & FAULTED
+
+
+def test_after_a_black_hole_no_rule_fires() -> None:
+    play = faulty(Rule(name="hole", api="Heartbeat", blackhole=True, times=1), Rule(error=27))
+    play.client(heartbeats(1))
+    fired = [rule.fired for rule in play.cluster._rules.rules]
+    play.client(heartbeats(2, 3))
+    end(play, Side.CLIENT)
+    assert [rule.fired for rule in play.cluster._rules.rules] == fired == [1, 0]
+
+
+def test_a_request_that_ends_in_the_middle_is_sent_on_although_a_rule_wants_it() -> None:
+    play = faulty(Rule(api="Heartbeat", latency="1s"))
+    play.client(heartbeat(1)[:20])
+    end(play, Side.CLIENT)
+    assert play.to_broker() == heartbeat(1)[:20]
+    assert not [frame for frame in play.frames() if frame.flags & UNANSWERED]
