@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,10 +59,14 @@ def test_what_it_shows_of_the_recording_works(line: str) -> None:
 
 
 def test_its_python_runs(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
-    (code,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    reads, tables = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(needs.REPOSITORY)
-    exec(compile(code, "README.md", "exec"), {})
+    exec(compile(reads, "README.md", "exec"), {})
     assert "billing" in capsys.readouterr().out, "the demo has slow fetches by that client"
+    names: dict[str, Any] = {}
+    exec(compile(tables, "README.md", "exec"), names)
+    assert names["table"]["number"].to_pylist() == sorted(names["table"]["number"].to_pylist())
+    assert set(names["table"]["connection"].to_pylist()) > {1, 2, 3}
 
 
 def test_the_options_that_it_explains_are_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -238,14 +238,14 @@ class Run:
 class Position(NamedTuple):
     """Where a frame lies in a recording; a frame in pieces lies where its last one does.
 
-    As one integer it is `batch << 32 | run << 16 | index`, and 0 is a frame that is not recorded.
+    As one integer it is `batch << 32 | run << 16 | nth`, and 0 is a frame that is not recorded.
     """
 
     batch: int
     """Batches count from 1 over the whole recording."""
     run: int
     """The row of the batch's table of frames, from 0."""
-    index: int
+    nth: int
     """Which frame of the run it is, from 0."""
 
     @classmethod

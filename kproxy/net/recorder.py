@@ -149,6 +149,8 @@ class Recorder:
     @property
     def congested(self) -> bool:
         """Whether the pump should wait for `room` before it takes in more."""
+        if self._done:
+            self._settle()
         return self._bytes + self._writing_bytes > self._busy_bytes_max and not self._hangs
 
     @property
@@ -192,6 +194,8 @@ class Recorder:
         if not self._bytes:
             self._some.set()
         self._bytes += size
+        if self._done:  # not only when trio has its turn: the thread waits for its next job
+            self._settle()
         if self._bytes >= FLUSH_BYTES and not self._writing and self._thread is not None:
             self._hand_over()
 

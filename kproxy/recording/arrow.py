@@ -19,13 +19,14 @@ from __future__ import annotations
 import operator
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
-Buffer = bytes | bytearray | memoryview
+Buffer = bytes | memoryview
 
-CODES = {"int8": "b", "int16": "h", "int32": "i", "int64": "q"}
+Code = Literal["b", "h", "i", "q"]
+CODES: dict[str, Code] = {"int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 """Types of integers, and their codes of `struct`, `array` and `memoryview`."""
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
@@ -58,7 +59,7 @@ class Column:
 
     name: str
     """The path of its field, "splices.offset"; of offsets, that with "[]" behind."""
-    code: str
+    code: Code | Literal[""]
     """Of its integers; "" is bytes."""
     node: int
     """The field node that says how many values it has."""
@@ -111,14 +112,14 @@ class Schema:
         self._buffers += 1
 
     def encode(
-        self, lengths: Sequence[int], values: Sequence[Buffer], pieces: Sequence[Buffer]
+        self, lengths: Sequence[int], values: Sequence[bytes | bytearray], pieces: Sequence[Buffer]
     ) -> tuple[list[Buffer], int]:
         """Return a record batch as buffers that follow each other, and their size.
 
         `lengths` has the number of values of each field node, `values` the columns but the last,
         which is `pieces` that are not copied.
         """
-        body: list[Buffer] = []
+        body: list[bytes | bytearray] = []
         places = [0] * (2 * self._buffers)
         at = 0
         for buffer, value in zip(self._places, values, strict=False):

@@ -55,6 +55,8 @@ class Batch:
     """The size of `pieces`."""
     stored_bytes: int = 0
     """How many of them are in frames that are not worth compressing."""
+    load_bytes: int = 0
+    """What counts for how full it is: of these frames a quarter."""
     exchanges: bytearray = attrs.field(factory=bytearray)
     exchange_fault_ids: array[int] = attrs.field(factory=lambda: array("i"))
     notes: list[Note] = attrs.field(factory=list)
@@ -72,7 +74,7 @@ class Batch:
     @property
     def full(self) -> bool:
         """Whether it takes no further entry."""
-        return self.data_bytes >= BATCH_BYTES or self.run_count >= BATCH_RUNS_MAX
+        return self.load_bytes >= BATCH_BYTES or self.run_count >= BATCH_RUNS_MAX
 
     @property
     def memory_bytes(self) -> int:

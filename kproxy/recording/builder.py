@@ -93,18 +93,17 @@ class BatchBuilder:
     def add(self, entries: Iterable[Entry]) -> None:
         """Take entries, in the order of their arrival."""
         for entry in entries:
-            kind = type(entry)
-            if kind is Run:
+            if type(entry) is Run:
                 if entry.side:
                     self._responses(entry)
                 else:
                     self._requests(entry)
-            elif kind is Frame:
+            elif type(entry) is Frame:
                 self._frame(entry)
             else:
                 self._note(entry)
             batch = self._batch
-            if batch.data_bytes >= BATCH_BYTES or batch.run_count >= BATCH_RUNS_MAX:
+            if batch.load_bytes >= BATCH_BYTES or batch.run_count >= BATCH_RUNS_MAX:
                 self._close()
 
     def take(self) -> list[Batch]:
@@ -119,12 +118,15 @@ class BatchBuilder:
     def lose(self, entries: Iterable[Entry]) -> None:
         """Take note of entries that will not be recorded: their exchanges get no row."""
         for entry in entries:
-            connection = self._connections.get(getattr(entry, "connection", -1))
-            if connection is None or entry.side is Side.CLIENT:
+            if isinstance(entry, Note) or entry.side is Side.CLIENT:
                 continue
-            numbers = [entry.number] if type(entry) is Frame else [r[3] for r in entry.requests]
-            for number in numbers:
-                connection.pending.pop(number, None)
+            connection = self._connections.get(entry.connection)
+            if connection is not None:
+                numbers = (
+                    [r[3] for r in entry.requests] if isinstance(entry, Run) else [entry.number]
+                )
+                for number in numbers:
+                    connection.pending.pop(number, None)
 
     def finish(self) -> None:
         """End all connections: what is pending will not be completed any more."""
@@ -231,6 +233,7 @@ class BatchBuilder:
             batch.frames += len(sizes)
         batch.pieces.append(data if size == len(data) else data[start : start + size])
         batch.data_bytes = data_bytes = batch.data_bytes + size
+        batch.load_bytes += size
         if not times.sent_ns:
             batch.unsent.append((batch.run_count, times, None))
         batch.run_count += 1
@@ -268,7 +271,10 @@ class BatchBuilder:
             connection.unfinished[side] = position
         batch.pieces += frame.pieces
         batch.data_bytes += size
-        batch.stored_bytes += size if size >= STORED_BYTES_MIN else 0
+        batch.load_bytes += size
+        if size >= STORED_BYTES_MIN:
+            batch.stored_bytes += size
+            batch.load_bytes -= size - size // 4
         batch.frames += not flags & (MORE | UNANSWERED)
         batch.splices += packed_splices(frame.splices)
         batch.heads += FRAME_HEAD.pack(

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 _ZSTD_LEVEL = 1
 """Higher levels cost several times as much on the byte path and save little …"""
-_ZSTD_LEVEL_SMALL = 19
-_SMALL_BYTES = 4 << 10
-"""… but for what is small, which is mostly metadata: then there is time for it."""
+_ZSTD_LEVEL_HARD = 19
+_HARD_BYTES_MAX = 4 << 10
+"""… but where little is to be written at all there is time: a quarter, for half a millisecond."""
 
 
-def compress(data: bytes) -> bytes:
-    """Return data as "zstd"."""
+def compress(data: bytes | memoryview, hard: bool = False) -> bytes:
+    """Return data as "zstd"; `hard` takes time for it where it is little."""
     import cramjam  # 8 ms, and only needed where something is compressed
 
-    level = _ZSTD_LEVEL if len(data) > _SMALL_BYTES else _ZSTD_LEVEL_SMALL
+    level = _ZSTD_LEVEL_HARD if hard and len(data) <= _HARD_BYTES_MAX else _ZSTD_LEVEL
     return bytes(cramjam.zstd.compress(data, level=level))
 
 

@@ -51,7 +51,7 @@ class ConnectionLog:
     def refused(self, notes: Iterable[Note]) -> None:
         """Keep what must be said again of notes that are not in the recording."""
         for note in notes:
-            event, connection = note.body.get("event"), note.body.get("connection")
+            event, connection = note.body.get("event"), note.body.get("connection", -1)
             if note.channel == EVENTS:
                 if event == "topic_id":
                     self._untold_topics[str(note.body.get("topic_id"))] = note

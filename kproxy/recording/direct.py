@@ -104,6 +104,7 @@ class Direct:
         return True
 
     def _put_blocks(self, blocks: memoryview, at: int) -> bool:
+        assert fcntl is not None
         flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
         try:
             fcntl.fcntl(self._fd, fcntl.F_SETFL, flags | os.O_DIRECT)

@@ -198,7 +198,7 @@ class RecordingFile:
             self._reopen()
             messages = read_messages(self._scan, self._scan.again(chunk))
             self._keep(chunk, messages)
-        return messages[place.index]
+        return messages[place.nth]
 
     def _keep(self, chunk: Chunk, messages: list[Message]) -> None:
         self._kept[chunk.offset] = messages
@@ -222,7 +222,7 @@ class RecordingFile:
         while at is not None:
             batch = self._by_number.get(at.batch)
             table = None if batch is None else self.frames(batch)
-            if table is None:
+            if batch is None or table is None:
                 break
             pieces.append(self._at(batch, table, at))
             before = table.previous_piece(at.run)
@@ -240,7 +240,7 @@ class RecordingFile:
     def _at(self, batch: StoredBatch, table: FrameTable, position: Position) -> Frame:
         try:
             frames = table.run(position.run)
-            return frames[position.index]
+            return frames[position.nth]
         except (ValueError, IndexError) as error:
             raise self.wrong(batch.frames, error) from None
 

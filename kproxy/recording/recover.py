@@ -111,7 +111,7 @@ def _rest(file: RecordingFile, pending: Pending, number: int) -> Batch:
 def _integer(position: Position | None) -> int:
     if position is None:
         return 0
-    return position.batch << 32 | position.run << 16 | position.index
+    return position.batch << 32 | position.run << 16 | position.nth
 
 
 def _is_recovered(last: Frame | Note | None) -> bool:

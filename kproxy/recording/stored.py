@@ -39,7 +39,7 @@ class Place(NamedTuple):
     """Where a message lies: which one of its chunk it is."""
 
     chunk: Chunk
-    index: int
+    nth: int
 
 
 @attrs.define(eq=False)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from kproxy.exchange.entries import ExchangeRow, Frame, Position, Side
-from kproxy.recording.arrow import CODES, Buffer
+from kproxy.recording.arrow import CODES, Buffer, Code
 from kproxy.recording.batch import (
     EXCHANGE,
     FRAME_HEAD,
@@ -46,8 +46,8 @@ FRAME_VALUES = FRAME_HEAD.size // 8
 RESPONSE_VALUES = RESPONSE_HEAD.size // 8
 
 
-_RUN_CODES = [*(CODES[kind] for _, kind in RUN_INTEGERS), *("i" for _ in RUN_LISTS)]
-_EXCHANGE_CODES = [*(CODES[kind] for _, kind in EXCHANGE_INTEGERS), "i"]
+_RUN_CODES: list[Code] = [*(CODES[kind] for _, kind in RUN_INTEGERS), *("i" for _ in RUN_LISTS)]
+_EXCHANGE_CODES: list[Code] = [*(CODES[kind] for _, kind in EXCHANGE_INTEGERS), "i"]
 
 
 def frames_message(batch: Batch) -> tuple[list[Buffer], int]:
@@ -71,7 +71,7 @@ def exchanges_message(batch: Batch) -> tuple[list[Buffer], int]:
     return EXCHANGES.encode(lengths, values, [batch.exchange_fault_ids.tobytes()])
 
 
-def _columns(rows: bytearray, codes: Sequence[str]) -> list[bytes]:
+def _columns(rows: bytearray, codes: Sequence[Code]) -> list[bytes]:
     """Return the columns of rows that have a 64-bit integer for each of these codes."""
     width, columns, done = len(codes), [], 0
     for place, code in enumerate(codes):
@@ -132,7 +132,8 @@ class FrameTable:
         data = bytes(self.column("data")[start:end])
         heads = self._list("heads", row).tolist()
         if len(heads) == FRAME_VALUES and len(sizes) == 1:
-            found: Iterable[_Head] = [(*heads[:4], heads[4])]
+            number, api_key, api_version, correlation_id, frame_bytes, _ = heads
+            found: Iterable[_Head] = [(number, api_key, api_version, correlation_id, frame_bytes)]
         elif side == Side.CLIENT and not heads:
             found = self._request_heads(row, data, sizes)
         elif side == Side.BROKER and len(heads) == RESPONSE_VALUES * len(sizes):

@@ -76,6 +76,8 @@ class _Records:
     """How many on each channel."""
     stored: bool = False
     """Whether more than half of it is not worth compressing."""
+    small: bool = False
+    """Whether it is a whole batch."""
 
 
 class Writer:
@@ -235,7 +237,7 @@ class Writer:
         compression, stored_crc = "", records_crc
         compressed_bytes = records.size
         if self._compresses and not records.stored:
-            compressed = compress(parts[0])
+            compressed = compress(parts[0], records.small)
             if len(compressed) < records.size:
                 compression, parts, compressed_bytes = "zstd", [compressed], len(compressed)
                 stored_crc = crc32(compressed)
@@ -314,7 +316,8 @@ def _chunks(batch: Batch, small: bool = True) -> Iterator[_Records]:
         parts, counts = frames.parts + exchanges.parts, exchanges.messages
         counts[0] += 1
         size = frames.size + exchanges.size
-        yield _Records(parts, size, exchanges.start_ns, exchanges.end_ns, counts)
+        times = exchanges.start_ns, exchanges.end_ns
+        yield _Records(parts, size, *times, counts, small=True)
         return
     frames.stored = batch.stored_bytes * 2 >= frames.size
     yield frames

@@ -115,7 +115,7 @@ async def run(load: str, options: argparse.Namespace, folder: Path) -> None:
             nursery.start_soon(hold, beside[0], options.idle, opened, done)
             await opened.wait()
             say_what_idle_ones_take(beside[1], options.idle, before, time.monotonic() - started)
-            await trio.to_thread.run_sync(work, load, options, alone, beside)
+            await trio.to_thread.run_sync(work, load, options, folder, alone, beside)
             done.set()
 
 
@@ -133,7 +133,11 @@ def say_what_idle_ones_take(pid: int, count: int, before: float, took: float) ->
 
 
 def work(
-    load: str, options: argparse.Namespace, alone: tuple[int, int], beside: tuple[int, int]
+    load: str,
+    options: argparse.Namespace,
+    folder: Path,
+    alone: tuple[int, int],
+    beside: tuple[int, int],
 ) -> None:
     """Load the proxy that holds nothing and the one that holds idle connections; print both."""
     busy = Workload("busy", f"-api produce -size 1000 -conns {options.busy} -depth 1")
@@ -141,7 +145,7 @@ def work(
     best: dict[str, Figures] = {}
     for _ in range(options.rounds):
         for name, (listen, pid) in places.items():
-            figures = measure(load, busy, listen, pid, options.seconds)
+            figures = measure(load, busy, listen, pid, options.seconds, folder)
             if name not in best or figures.cpu < best[name].cpu:
                 best[name] = figures
     files = len(list(Path(f"/proc/{beside[1]}/fd").iterdir()))

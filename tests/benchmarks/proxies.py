@@ -2,9 +2,10 @@
 
     python -m tests.benchmarks.proxies [--rounds 3] [--seconds 3] [--only NAME …]
 
-A load generator (tests/benchmarks/load, Go) works through each proxy in turn, again and again, and
-of each the best round counts: CPU time of the proxy per request (or per GB), which is far steadier
-than wall time, and requests per second, p50, p99 and resident memory beside it. HAProxy in TCP
+A load generator (tests/benchmarks/load, Go) works through each proxy in turn, again and again. Of
+each figure the median counts: CPU time of the proxy per request (or per GB), which is far steadier
+than wall time, and requests per second, p50, p99, p999 and resident memory beside it. Below, what
+recording costs against not recording, and what it wrote against what the disk takes. HAProxy in TCP
 mode is the bound: C, no Kafka, no recording. Needs go, and haproxy and toxiproxy where they are to
 be compared (HAProxy is a package of most systems, Toxiproxy a Go module with `cmd/server`, named by
 TOXIPROXY or found as toxiproxy-server).
@@ -19,6 +20,7 @@ import os
 import re
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -48,6 +50,8 @@ WORKLOADS = [
     Workload("small 10x10", "-api metadata -conns 10 -depth 10"),
     Workload("produce 1KB 4x16", "-api produce -size 1000 -conns 4 -depth 16"),
     Workload("produce 1KB 4x16 new", "-new -api produce -size 1000 -conns 4 -depth 16"),
+    Workload("fetch 100KB 4x4", "-api fetch -size 100000 -conns 4 -depth 4"),
+    Workload("produce 100KB 4x4", "-api produce -size 100000 -conns 4 -depth 4", True),
     Workload("produce 1MB 2x2", "-api produce -size 1000000 -conns 2 -depth 2", True),
     Workload("fetch 1MB 2x2", "-api fetch -size 1000000 -conns 2 -depth 2", True),
     Workload("produce 1MB 2x2 new", "-new -api produce -size 1000000 -conns 2 -depth 2", True),
@@ -64,7 +68,10 @@ class Figures:
     requests_per_second: float
     p50_us: float
     p99_us: float
+    p999_us: float
     resident_mib: float
+    recorded_mb_per_second: float
+    """What the recording grew by."""
 
 
 def port() -> int:
@@ -177,7 +184,9 @@ def peers() -> dict[str, Callable]:
     return found
 
 
-def measure(load: str, workload: Workload, listen: int, pid: int, seconds: float) -> Figures:
+def measure(
+    load: str, workload: Workload, listen: int, pid: int, seconds: float, folder: Path
+) -> Figures:
     """Load one proxy once."""
     before = cpu_seconds(pid)
     command = [load, "client", "-addr", f"127.0.0.1:{listen}", *workload.arguments.split()]
@@ -187,6 +196,7 @@ def measure(load: str, workload: Workload, listen: int, pid: int, seconds: float
     )
     wall = time.monotonic() - started
     used = cpu_seconds(pid) - before
+    recorded = sum(path.stat().st_size for path in folder.glob("*.mcap"))
     words = dict(word.split("=", 1) for word in done.stdout.split() if "=" in word)
     rate = float(words["req/s"])
     work = float(words["MB/s"]) * wall / 1000 if workload.per_gb else rate * wall / 1e6
@@ -195,13 +205,33 @@ def measure(load: str, workload: Workload, listen: int, pid: int, seconds: float
         rate,
         float(words["p50us"]),
         float(words["p99us"]),
+        float(words["p999us"]),
         resident_mib(pid),
+        recorded / wall / 1e6,
     )
 
 
+def disk_mb_per_second(folder: Path) -> float:
+    """What the disk takes past the page cache, by dd."""
+    path, mib = folder / "dd", 1024
+    command = ["dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={mib}", "oflag=direct"]
+    started = time.monotonic()
+    done = subprocess.run(command, capture_output=True, check=False)
+    seconds = time.monotonic() - started
+    path.unlink(missing_ok=True)
+    return float("nan") if done.returncode else mib * 1.048576 / seconds
+
+
+def medians(found: list[Figures]) -> Figures:
+    """The median of each figure."""
+    columns = zip(*(attrs.astuple(figures) for figures in found), strict=True)
+    return Figures(*map(statistics.median, columns))
+
+
 def run(load: str, workload: Workload, options: argparse.Namespace) -> None:
-    """Measure one workload through every proxy, alternating, and print the best of each."""
-    best: dict[str, Figures] = {}
+    """Measure one workload through every proxy, alternating, and print the medians of each."""
+    found: dict[str, list[Figures]] = {}
+    disk: list[float] = []
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder, broker = Path(name), port()
         with process(load, "server", "-addr", f"127.0.0.1:{broker}", "-payload", options.payload):
@@ -211,19 +241,38 @@ def run(load: str, workload: Workload, options: argparse.Namespace) -> None:
                     if options.peers and peer not in options.peers:
                         continue
                     with start(broker, folder) as (listen, pid):
-                        figures = measure(load, workload, listen, pid, options.seconds)
-                    if peer not in best or figures.cpu < best[peer].cpu:
-                        best[peer] = figures
-    bound = best.get("haproxy")
+                        figures = measure(load, workload, listen, pid, options.seconds, folder)
+                    found.setdefault(peer, []).append(figures)
+                disk.append(disk_mb_per_second(folder))
+    middle = {peer: medians(figures) for peer, figures in found.items()}
+    bound = middle.get("haproxy")
     unit = "s/GB" if workload.per_gb else "µs/req"
     print(f"\n{workload.name} ({options.payload})")
-    for peer, f in best.items():
+    for peer, f in middle.items():
         ratio = f"{f.cpu / bound.cpu:5.2f}x" if bound else ""
         print(
             f"  {peer:20} {f.cpu:7.2f} {unit:7} {ratio:7} {f.requests_per_second:9.0f} req/s"
-            f"  p50 {f.p50_us:7.0f} µs  p99 {f.p99_us:7.0f} µs  {f.resident_mib:5.0f} MiB",
+            f"  p50 {f.p50_us:7.0f} p99 {f.p99_us:7.0f} p999 {f.p999_us:7.0f} µs"
+            f"  {f.resident_mib:5.0f} MiB",
             flush=True,
         )
+    if "kproxy" in middle and "kproxy --no-record" in middle:
+        beside(middle["kproxy"], middle["kproxy --no-record"], statistics.median(disk))
+
+
+def beside(recording: Figures, not_recording: Figures, disk: float) -> None:
+    """Print what recording costs, as ratios."""
+    ratios = {
+        "CPU": recording.cpu / not_recording.cpu,
+        "req/s": recording.requests_per_second / not_recording.requests_per_second,
+        "p50": recording.p50_us / not_recording.p50_us,
+        "p99": recording.p99_us / not_recording.p99_us,
+        "p999": recording.p999_us / not_recording.p999_us,
+    }
+    text = ", ".join(f"{name} {ratio:.2f}x" for name, ratio in ratios.items())
+    written = recording.recorded_mb_per_second
+    print(f"  recording / not recording: {text}")
+    print(f"  recorded {written:.0f} MB/s, {written / disk:.2f}x what dd oflag=direct writes")
 
 
 def main() -> None:
