@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from kproxy.commands.faults import add_fault_options, fault_rules, missed_faults
 from kproxy.commands.options import capture, new_file
 from kproxy.commands.output import fail
 
@@ -15,6 +16,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--record", metavar="FILE", type=new_file, help="where to leave the recording"
     )
+    add_fault_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -25,4 +27,6 @@ def run(options: argparse.Namespace) -> int:
         return fail(
             f"kproxy demo: {error.name} is missing; install kproxy with its extra, kproxy[demo]"
         )
-    return demo.run(options.record or capture(), sys.stdout)
+    rules = fault_rules(options)
+    code = demo.run(options.record or capture(), sys.stdout, rules)
+    return code or missed_faults(rules, options)
