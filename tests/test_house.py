@@ -26,7 +26,7 @@ ABOVE = {
     "units": "protocol",
     "printable": "protocol",
     "control": "protocol",
-    "demo": "view",
+    "demo": "view", "experiment": "view",
     "__main__": "cli",
     "cli": "cli",
 }

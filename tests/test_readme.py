@@ -58,6 +58,21 @@ def test_what_it_shows_of_the_recording_works(line: str) -> None:
         assert ", ".join(keys) in re.sub(r"\s+", " ", README)
 
 
+@pytest.mark.parametrize("line", [line for line in shell_lines() if "demo --fault" in line])
+def test_its_experiments_show_what_it_says(line: str, tmp_path: Path) -> None:
+    pytest.importorskip("confluent_kafka")
+    command = [sys.executable, "-m", *shlex.split(line), "--expect-faults"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    name = line.partition("name=")[2].split()[0]
+    for words in re.findall(rf"^.*, fault {name}$", README, re.MULTILINE):
+        api, _, error = words.split()[2], *words.rpartition("→ ")[1:]
+        hit = [each for each in done.stdout.splitlines() if each.endswith(f"fault {name}")]
+        assert hit and all(api in each and error.split()[0] in each for each in hit)
+    if name == "cut":
+        assert re.search(r"12 of 12 records, \d+ of them twice", done.stdout)
+
+
 def test_its_python_runs(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     reads, tables = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(needs.REPOSITORY)

@@ -109,12 +109,17 @@ def announce_faults(rules: Rules, log: Callable[[str], None]) -> None:
         log(warning)
 
 
-def report_faults(rules: Rules, log: Log) -> bool:
-    """Say what the rules have done; return whether one of them never matched or never fired."""
+def report_faults(rules: Rules, log: Log) -> None:
+    """Say what the rules have done, and which of them have done nothing."""
     from kproxy.proxy.faults import table, unmatched
 
-    if not rules.rules:
-        return False
-    missed = unmatched(rules.rules)
-    log.tell(*table(rules.rules).splitlines(), *(f"kproxy: {text}" for text in missed))
-    return bool(missed)
+    if rules.rules:
+        warnings = (f"kproxy: {text}" for text in unmatched(rules.rules))
+        log.tell(*table(rules.rules).splitlines(), *warnings)
+
+
+def missed_faults(rules: Rules, options: argparse.Namespace) -> int:
+    """The exit code: 1 if a rule had to act (`--expect-faults`) and did not."""
+    from kproxy.proxy.faults import unmatched
+
+    return 1 if options.expect_faults and unmatched(rules.rules) else 0
