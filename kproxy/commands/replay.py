@@ -6,6 +6,7 @@ import argparse
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from kproxy.commands.options import UsageError
 if TYPE_CHECKING:
     from kproxy.exchange.exchange import Exchange
     from kproxy.net.replaying import StartingMachine
+    from kproxy.replay.json_paths import Path as JsonPath
     from kproxy.replay.loaded import Loaded
     from kproxy.replay.pace import Pace
     from kproxy.replay.report import Report
@@ -119,6 +121,15 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a record header that may differ; may be repeated",
     )
+    group.add_argument(
+        "--ignore-json",
+        metavar="PATH",
+        type=_json_path,
+        action="append",
+        default=[],
+        help="a part of JSON values that may differ, such as created_at or items[*].id; may be"
+        " repeated",
+    )
 
 
 def _user(text: str) -> tuple[str, str]:
@@ -127,6 +138,15 @@ def _user(text: str) -> tuple[str, str]:
     if not (name and colon):
         raise ArgumentTypeError(f"{name!r}: give NAME:PASSWORD")
     return name, password
+
+
+def _json_path(text: str) -> JsonPath:
+    from kproxy.replay.json_paths import parse
+
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def _timing(text: str) -> float:
@@ -162,7 +182,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             machine = _machine(options, settings, report, console.log)
             place = (*options.listen, options.advertise)
-            trio.run(replay, machine, *place, console.ready, console.log)
+            trio.run(partial(replay, machine, *place, console.ready, console.log))
         except (ListenError, RecordingError) as error:
             return console.fail(f"kproxy replay: {error}")
         except OSError as error:
@@ -192,6 +212,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         visible=Visible(options.visible),
         partitions=Partitions(options.partitions),
         headers_ignored=frozenset(options.ignore_header),
+        json_ignored=tuple(options.ignore_json),
         users=dict(options.user),
     )
 

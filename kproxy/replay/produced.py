@@ -9,7 +9,8 @@
 Records are compared one by one, never by batch: clients cut batches as timing has it. What counts
 is topic, partition, key, value and headers. Where a record without a key goes is the client's
 chance, so its partition does not count unless that is asked for; for another client, which
-partitions otherwise, it may be left out for all. So may headers by name.
+partitions otherwise, it may be left out for all. So may headers by name, and parts of JSON values
+by path.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import attrs
 
 from kproxy.protocol import ProtocolError, records
 from kproxy.protocol.record_batch import Record
+from kproxy.replay.json_paths import Path, without
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.report import Report
 
@@ -60,6 +62,7 @@ class ProduceCheck:
     report: Report
     partitions: Partitions = Partitions.KEYED
     headers_ignored: frozenset[str] = frozenset()
+    json_ignored: tuple[Path, ...] = ()
     _topics: dict[str, dict[tuple, deque[Expected]]] = attrs.field(factory=dict, init=False)
 
     def expected(self, topic: str) -> Iterator[Expected]:
@@ -126,7 +129,10 @@ class ProduceCheck:
         headers = record.headers
         if self.headers_ignored:
             headers = tuple(each for each in headers if each[0] not in self.headers_ignored)
-        return record.key, record.value, headers
+        value = record.value
+        if self.json_ignored:
+            value = without(value, self.json_ignored)
+        return record.key, value, headers
 
     def _text(self, topic: str, partition: int, record: Record, again: bool) -> str:
         what = f"{topic}[{partition}]: the recording does not hold this record"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from kproxy.replay.json_paths import Path
 from kproxy.replay.produced import Partitions
 
 
@@ -46,6 +47,8 @@ class Settings:
     """Of which records the partition counts when they are compared with the recorded ones."""
     headers_ignored: frozenset[str] = frozenset()
     """Names of record headers that are not compared."""
+    json_ignored: tuple[Path, ...] = ()
+    """Paths into JSON values that are not compared."""
     users: Mapping[str, str] = attrs.field(factory=dict)
     """Passwords for SCRAM, by user name."""
     request_bytes_max: int = 100 << 20

@@ -7,6 +7,7 @@ import pytest
 from kproxy.protocol import error_name
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import encode_batch
+from kproxy.replay.json_paths import parse
 from kproxy.replay.produced import Partitions
 from kproxy.replay.settings import Settings, Visible
 from tests.replay.making import Playing, Recorded, batch, fetch, produce
@@ -166,3 +167,14 @@ def test_an_unknown_topic_is_refused_and_not_created() -> None:
     answer = client.ask(9, produce(batch("a"), topic="other"))
     (one,) = answer.responses[0].partition_responses
     assert error_name(one.error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+def test_parts_of_json_values_may_differ() -> None:
+    was = Recorded().metadata().produced(batch('{"id": 1, "at": 5}', '{"id": 2, "at": 6}'))
+    broker = playing(was, Settings(json_ignored=(parse("at"),)))
+    client = broker.connect()
+    assert client.produce(batch('{"at": 99, "id": 2}')).base_offset == 1
+    assert broker.report.findings == []
+    client.produce(batch('{"at": 99, "id": 3}'))
+    (finding,) = broker.report.findings
+    assert '"id": 3' in finding.text and '"id": 1' in finding.text
