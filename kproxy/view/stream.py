@@ -1,7 +1,7 @@
 """What views read of recordings: exchanges and ends of connections, in order of completion.
 
-    paths ─▶ read ─▶ Exchange · ConnectionEnd
-               └ notes on the recordings themselves (torn, damaged, lost) ─▶ `notices`
+paths ─▶ read ─▶ Exchange · ConnectionEnd
+           └ notes on the recordings themselves (torn, damaged, lost) ─▶ `notices`
 """
 
 from __future__ import annotations
