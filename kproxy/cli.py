@@ -24,6 +24,7 @@ COMMANDS = {
     "fault": "change what a running proxy breaks",
     "show": "read a recording: one line per exchange, or JSON",
     "stats": "count what is in a recording: times, errors, rebalances",
+    "tail": "follow a recording that is still written",
     "why": "tell why a group rebalanced, a connection ended, a request was slow",
     "scan": "look for secrets in recordings before they are shared",
     "recover": "complete a recording that was cut off",

@@ -117,11 +117,23 @@ class Reader:
         self._files.append(file)
         for earlier in self._files[:-_OPEN_FILES_MAX]:
             earlier.close()
-        torn = not file.complete
-        for batch in file.batches():
-            yield from self._batch(file, batch, torn)
+        yield from self.more()
         if file.torn is not None:
             self._told(file.torn)
+
+    @property
+    def last(self) -> RecordingFile:
+        """The file that was read last."""
+        return self._files[-1]
+
+    def more(self) -> Iterator[Exchange]:
+        """Yield the exchanges whose rows have been written to the last file since it was read.
+
+        Raises: RecordingError.
+        """
+        file, torn = self.last, not self.last.complete
+        for batch in file.more():
+            yield from self._batch(file, batch, torn)
 
     def finish(self) -> Iterator[Exchange]:
         """Yield the exchanges without a row; what follows is another recording.

@@ -52,11 +52,17 @@ def show_lines(
     """
     colour = wants_colour(out) if colour is None else colour
     width = terminal_width(out) if width is None else width
-    names = set[str]() if wanted is None else {term.name for term in terms_of(wanted.node)}
-    folding = Folding(colour, width, folds and not by_request and not names & _NAMES_ONE)
+    folding = Folding(colour, width, folds and not by_request and not names_one(wanted))
     stream = Stream(paths, wanted)
     lines = _sorted(stream, folding) if by_request else _lines(stream, folding)
     write(lines, stream, out, "show")
+
+
+def names_one(wanted: Filter | None) -> bool:
+    """Whether a filter asks for exchanges of which none is noise then."""
+    if wanted is None:
+        return False
+    return any(term.name in _NAMES_ONE for term in terms_of(wanted.node))
 
 
 def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = None) -> None:

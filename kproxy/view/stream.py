@@ -1,7 +1,7 @@
 """What views read of recordings: exchanges and ends of connections, in order of completion.
 
-paths ─▶ entries ─▶ pairing ─▶ Exchange · ConnectionEnd
-            └ notes on the recordings themselves (torn, damaged, lost) ─▶ `notices`
+paths ─▶ read ─▶ Exchange · ConnectionEnd
+           └ notes on the recordings themselves (torn, damaged, lost) ─▶ `notices`
 """
 
 from __future__ import annotations
@@ -57,10 +57,9 @@ class Stream:
         ends: list[ConnectionEnd] = []
 
         def told(note: Note) -> None:
-            event = str(note.body.get("event"))
-            if self.wanted is None and (note.channel, event) == _CLOSED:
-                ends.append(connection_end(note))
-            self._note(note)
+            if self.wanted is None:
+                ends.extend(connection_ends(note))
+            self.note(note)
 
         try:
             for exchange in read(self.paths, self.wanted, told):
@@ -72,13 +71,20 @@ class Stream:
             raise RecordingError(where, None, f"cannot be read: {error.strerror}") from None
         yield from ends
 
-    def _note(self, note: Note) -> None:
+    def note(self, note: Note) -> None:
+        """Take a note: of what it reports of the recordings there will be a notice."""
         if self.heard is not None:
             self.heard(note)
         if note.channel == EVENTS:
             notice = _NOTICES.get(str(note.body.get("event")))
             if notice is not None:
                 self.notices.append(notice.format_map(_Given(note.body)))
+
+
+def connection_ends(note: Note) -> list[ConnectionEnd]:
+    """The end of a connection that a note tells of, if it does."""
+    closed = (note.channel, str(note.body.get("event"))) == _CLOSED
+    return [connection_end(note)] if closed else []
 
 
 def paired(
@@ -91,8 +97,8 @@ def paired(
     one = pairing or Pairing()
     for entry in entries:
         yield from one.feed(entry)
-        if type(entry) is Note and (entry.channel, entry.body.get("event")) == _CLOSED:
-            yield connection_end(entry)
+        if type(entry) is Note:
+            yield from connection_ends(entry)
     if pairing is None:
         yield from one.finish()
 

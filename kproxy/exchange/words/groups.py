@@ -114,7 +114,7 @@ def _group_heartbeat_request(request: Any, context: Context) -> str:
 def _owned(request: Any, context: Context) -> str:
     """What a member of a KIP-848 group says it owns; in most heartbeats it says nothing of it."""
     topics = getattr(request, "topic_partitions", None)
-    if topics is None:
+    if topics is None or (not topics and request.member_epoch <= 0):
         return ""
     return f"owns {by_topic(topics, context, 'partitions', str) or 'nothing'}"
 

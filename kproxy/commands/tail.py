@@ -1,0 +1,46 @@
+"""`kproxy tail`: follow a recording that is still written."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from kproxy.commands.options import FilterHelp, UsageError, files_and_filter
+from kproxy.commands.output import fail
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what may be typed."""
+    parser.description = (
+        "Show the exchanges of a recording as they are written, the last ten first; Ctrl-C ends it,"
+        " and so does the end of the recording. Files that go on with it are followed."
+    )
+    parser.formatter_class = FilterHelp
+    parser.usage = "%(prog)s [--all] FILE [FILTER]"
+    parser.add_argument(
+        "file_and_filter",
+        metavar="FILE [FILTER]",
+        nargs="+",
+        help="a recording, and which of its exchanges",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="begin with all that is recorded, not with the last ten"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Follow it."""
+    files, wanted = files_and_filter(options.file_and_filter)
+    if len(files) > 1:
+        raise UsageError("it follows one recording")
+    from kproxy.recording import RecordingError
+    from kproxy.view.tail import LINES_BEFORE, show_tail
+
+    path = files[0]
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name the recording to follow")
+    try:
+        show_tail(path, sys.stdout, wanted, None if options.all else LINES_BEFORE)
+    except RecordingError as error:
+        return fail(f"kproxy tail: {error}")
+    return 0

@@ -1,0 +1,163 @@
+"""`kproxy tail`: a recording that is still written, as it grows.
+
+    file ─▶ batches that are new ─▶ exchanges ─▶ Folding ─▶ lines, at once
+      └ grown? looked at every POLL_SECONDS
+
+The recorder writes within 100 ms of the traffic, so a line comes within 200 ms of its response. It
+ends when the recording is complete and no other file goes on with it, or when its writer has died.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TextIO
+
+import attrs
+
+from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.entries import Note
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import Filter
+from kproxy.recording import RecordingError, info
+from kproxy.recording.exchanges import Reader
+from kproxy.recording.reader import starting
+from kproxy.view.lines import Folding, terminal_width, wants_colour
+from kproxy.view.show import names_one, write
+from kproxy.view.stream import Stream, connection_ends
+
+POLL_SECONDS = 0.05
+LINES_BEFORE = 10
+"""Lines of what was recorded before that are shown first."""
+_FOLDED_FOR = timedelta(seconds=10)
+_SUCCESSOR_SECONDS = 1.0
+"""How long the next file of a recording may take to appear."""
+
+
+def show_tail(
+    path: Path, out: TextIO, wanted: Filter | None = None, lines_before: int | None = LINES_BEFORE
+) -> None:
+    """Write lines of a recording as it grows, until it is complete.
+
+    It begins with the last few lines that are there already; with `lines_before` None, with all.
+
+    Raises:
+        RecordingError: the path is not there, not a recording, or damaged.
+    """
+    stream = Stream([path])
+    folds = not names_one(wanted)
+    folding = Folding(wants_colour(out), terminal_width(out), folds, folded_for=_FOLDED_FOR)
+    lines = _lines(_Follower(path, stream), folding, wanted, lines_before, out)
+    write((f"{line}\n" for line in lines), stream, out, "tail")
+
+
+def _lines(
+    follower: _Follower,
+    folding: Folding,
+    wanted: Filter | None,
+    lines_before: int | None,
+    out: TextIO,
+) -> Iterator[str]:
+    before: deque[str] | None = deque(maxlen=lines_before)
+    if wanted is not None:
+        wanted = starting(wanted, follower.path)
+    for each in follower.shown():
+        if each is None:  # all that there is has been read
+            yield from before or ()
+            before = None
+            out.flush()
+        elif wanted is None or (isinstance(each, Exchange) and wanted.matches(each)):
+            lines = folding.take(each)
+            if before is None:
+                yield from lines
+            else:
+                before.extend(lines)
+    yield from folding.flush()
+
+
+@attrs.define(eq=False)
+class _Follower:
+    """Reads what is new in a file, and in those that go on with it."""
+
+    path: Path
+    stream: Stream
+    """Is told what must be known of the recording."""
+    _ends: list[ConnectionEnd] = attrs.field(factory=list[ConnectionEnd], init=False)
+
+    def shown(self) -> Iterator[Exchange | ConnectionEnd | None]:
+        """Yield what is written, as it is; None wherever there is no more for now."""
+        reader = Reader(self._told)
+        size = self._size()
+        yield from self._with_ends(reader.file(self.path))
+        while True:
+            yield None
+            torn = reader.last.torn
+            if torn is None:
+                successor = self._successor()
+                if successor is None:
+                    break
+                self.path, size = successor, -1
+                yield from self._with_ends(reader.file(successor))
+            elif not torn.body["writing"] and self._size() == size:
+                self.stream.note(torn)
+                break
+            else:
+                size = self._grown(size, reader)
+                yield from self._with_ends(reader.more())
+        yield from self._with_ends(reader.finish())
+
+    def _told(self, note: Note) -> None:
+        if note.body.get("event") != "torn":
+            self._ends += connection_ends(note)
+            self.stream.note(note)
+
+    def _with_ends(self, found: Iterator[Exchange]) -> Iterator[Exchange | ConnectionEnd]:
+        for exchange in found:
+            ends, self._ends = self._ends, []
+            yield from ends
+            yield exchange
+        ends, self._ends = self._ends, []
+        yield from ends
+
+    def _size(self) -> int:
+        try:
+            return os.stat(self.path).st_size
+        except OSError as error:
+            raise RecordingError(self.path, None, f"cannot be read: {error.strerror}") from None
+
+    def _grown(self, size: int, reader: Reader) -> int:
+        """Wait until the file has another size, or nobody writes it any more."""
+        while (now := self._size()) == size and reader.last.being_written:
+            time.sleep(POLL_SECONDS)
+        return now
+
+    def _successor(self) -> Path | None:
+        """The file that goes on with a recording that was rotated."""
+        ended = time.monotonic() + _SUCCESSOR_SECONDS
+        here = info(self.path).metadata
+        while True:
+            for other in sorted(self.path.parent.glob("*.mcap")):
+                if _follows(here, other):
+                    return other
+            if time.monotonic() > ended:
+                return None
+            time.sleep(POLL_SECONDS)
+
+
+def _follows(here: dict[str, str], other: Path) -> bool:
+    try:
+        there = info(other).metadata
+    except RecordingError:
+        return False
+    if not here.get("recording") or there.get("recording") != here["recording"]:
+        return False
+    return _part(there) == _part(here) + 1
+
+
+def _part(metadata: dict[str, str]) -> int:
+    part = metadata.get("part", "")
+    return int(part) if part.isdecimal() else 0
