@@ -262,7 +262,7 @@ class Connection:
             return
         if self._paused or len(pending) >= self._pending_max or self.delayed:
             self._pause(actions)
-        if self._ended and not self._responses.blocked:
+        if self._ended and not self._responses.blocked and not self._blackholed:
             self._pass_half_closes(actions, now)
 
     def _feed_rest(self, actions: list[Action], now: int) -> None:

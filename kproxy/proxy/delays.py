@@ -70,4 +70,7 @@ def _slice(departure: Departure, now: int) -> Departure:
     departure.pieces = [memoryview(data)[size:]] if len(data) > size else []
     # The time that the slice takes; the last bytes, too, are over only when theirs has passed.
     departure.due_ns = max(departure.due_ns, now) + min(size, len(data)) * 1_000_000_000 // rate
-    return Departure(pieces=[data[:size]])
+    leaving = Departure(pieces=[data[:size]])
+    if not departure.pieces:
+        leaving.timed, departure.timed = departure.timed, []
+    return leaving

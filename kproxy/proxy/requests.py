@@ -147,6 +147,9 @@ class RequestStream:
         self._finishing = True
         with contextlib.suppress(Violation):  # its reason would be none: the connection ends
             self._framer.feed(b"", now, out)
+        partial = self._framer.partial
+        if partial is not None and partial.held:
+            out.replace(partial.frame.data)  # nobody decides about a part: it leaves as it came
         rest = self._framer.finish(out)
         if rest:
             frame = self._frame(NO_API, NO_API, 0, len(rest), now)
@@ -269,17 +272,20 @@ class RequestStream:
             verdict = versions.answer_of_an_old_broker(frame.data)
         if partial.held:
             self._carry_out(frame, verdict, out)
+        else:
+            out.entries.append(frame)
+            self._send(frame, None, out)
         if wanted & SECRET_REQUEST:
             partial.redact()
-        out.entries.append(frame)
-        if not partial.held:
-            self._send(frame, None, out)
+            if frame.flags & REDACTED:
+                frame.splices = ()  # what a rule has put there may be a secret, too
 
     # Requests that are whole
 
     def _carry_out(self, frame: Frame, verdict: RequestVerdict | None, out: Output) -> None:
         """Let a held request leave as a rule wants it to."""
         if verdict is None:
+            out.entries.append(frame)
             out.replace(frame.data)
             self._send(frame, None, out)
             return
@@ -287,6 +293,7 @@ class RequestStream:
             frame.flags |= FAULTED
             frame.fault_ids = verdict.fault_ids
         out.entries += verdict.notes
+        out.entries.append(frame)  # before its copies: requests are recorded in their order
         frames = (frame.data,) if verdict.frames is None else verdict.frames
         if verdict.ending is not None:
             frames = (frames[0][: verdict.ending_bytes],) if frames else ()
@@ -340,6 +347,8 @@ class RequestStream:
         copy.pieces = [data]
         copy.flags = INJECTED | FAULTED | frame.flags & NO_RESPONSE
         copy.fault_ids = frame.fault_ids
+        if self._interests[copy.api_key, copy.api_version] & SECRET_REQUEST:
+            Partial(copy, 0, secret=True).redact()
         out.entries.append(copy)
         self._send(copy, _SWALLOWED, out)
 

@@ -154,6 +154,8 @@ class ResponseStream:
         parked = self._gate.take()
         rest = self._framer.finish(out)
         if parked is not None:
+            if parked.verdict is not None:
+                _mark(parked.frame, parked.verdict, out)
             out.entries.append(parked.frame)
         elif rest:
             out.replace(rest)
@@ -283,9 +285,9 @@ class ResponseStream:
             if verdict.dropped:
                 return 0
             arrived = partial.frame.frame_bytes - partial.left
+            out.hold(now + verdict.delay_ns, verdict.bytes_per_second)
             if verdict.ending is not None:
                 return max(0, min(len(piece), verdict.ending_bytes - arrived))
-            out.hold(now + verdict.delay_ns, verdict.bytes_per_second)
         if self._tail is not None:
             try:
                 return self._tail.passes(piece)
