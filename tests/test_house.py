@@ -26,7 +26,8 @@ ABOVE = {
     "units": "protocol",
     "printable": "protocol",
     "control": "protocol",
-    "demo": "view", "experiment": "view",
+    "demo": "view",
+    "experiment": "view",
     "__main__": "cli",
     "cli": "cli",
 }

@@ -308,7 +308,7 @@ class Connection:
         full = full or self._requests.turn_is_over
         if self._paused or full:
             self._pause(actions)
-        if self._ended and not self._responses.blocked:
+        if self._ended and not self._responses.blocked and not self._blackholed:
             self._pass_half_closes(actions, now)
 
     def _feed_rest(self, actions: list[Action], now: int) -> None:

@@ -165,7 +165,7 @@ class RequestStream:
             self._framer.feed(b"", now, out)
         partial = self._framer.partial
         if partial is not None and partial.held:
-            out.replace(partial.frame.data)
+            out.replace(partial.frame.data)  # nobody decides about a part: it leaves as it came
         rest = self._framer.finish(out)
         if rest:
             frame = self._frame(NO_API, NO_API, 0, len(rest), now)
@@ -293,6 +293,8 @@ class RequestStream:
             self._carry_out(frame, verdict, out)
         if wanted & SECRET_REQUEST:
             partial.redact()
+            if frame.flags & REDACTED:
+                frame.splices = ()  # what a rule has put there may be a secret, too
         if not partial.held:
             self._register(frame, None, out)
 

@@ -156,6 +156,8 @@ class ResponseStream:
         parked = self._gate.take()
         rest = self._framer.finish(out)
         if parked is not None:
+            if parked.verdict is not None:
+                _mark(parked.frame, parked.verdict, out)
             out.entries.append(parked.frame)
         elif rest:
             out.replace(rest)

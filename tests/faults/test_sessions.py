@@ -322,3 +322,11 @@ def test_share_sessions_are_followed_too() -> None:
     unknown = ask(rules, share_fetch(3))
     response = codec.decode_response(unknown.answer.frame, SHARE_FETCH, 1)
     assert response.body.error_code == SHARE_SESSION_NOT_FOUND
+
+
+def test_what_another_rule_decides_is_not_counted_where_a_session_begins_anew() -> None:
+    parted, other = Rule(api="ShareFetch", drop=True), Rule(api="ShareFetch", topic="a", drop=True)
+    rules = Rules([parted, other])
+    found = ask(rules, share_fetch(3, [("a", 0)]))
+    assert found.answer is not None
+    assert [rule.fired for rule in rules.rules] == [0, 0]

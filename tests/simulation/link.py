@@ -433,7 +433,9 @@ class Link:
         received = self.received[side]
         start = len(received)
         received += data
-        if side is Side.BROKER:
+        if side is Side.BROKER and self.world.rules is not None:
+            self._take_requests()
+        elif side is Side.BROKER:
             assert self.said.startswith(data, start), "the broker got what the client did not send"
             while self._arrived_at_broker < len(self._ends) and self._ends[
                 self._arrived_at_broker
@@ -448,3 +450,17 @@ class Link:
                     break
                 self._counted += 4 + size
                 self._seen += 1
+
+    def _take_requests(self) -> None:
+        """The broker takes what has arrived whole, whatever became of it on its way."""
+        received, at = self.received[Side.BROKER], self._arrived_at_broker
+        steps = {step.correlation_id: index for index, step in enumerate(self.script)}
+        while len(received) >= at + 12:
+            size = int.from_bytes(received[at : at + 4], signed=True)
+            if size < 8 or len(received) < at + 4 + size:
+                break
+            index = steps.get(int.from_bytes(received[at + 8 : at + 12], signed=True))
+            if index is not None and self.script[index].answer:
+                self._due.append(index)
+            at += 4 + size
+        self._arrived_at_broker = at

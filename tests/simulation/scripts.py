@@ -154,9 +154,13 @@ def starred(data: bytes, secrets: list[bytes]) -> bytes:
 class Scripts:
     """Makes the steps of connections."""
 
-    def __init__(self, rng: random.Random, filler: Filler, malformed: bool) -> None:
+    def __init__(
+        self, rng: random.Random, filler: Filler, malformed: bool, told_apart: bool = False
+    ) -> None:
         self._rng = rng
         self._filler = filler
+        self._told_apart = told_apart
+        """Whether the requests of a connection can be told apart by their correlation ids."""
         self._malformed = malformed
         """Whether brokers sometimes send what cannot be decoded."""
         self.uncertain = False
@@ -172,7 +176,7 @@ class Scripts:
         ids = self._correlation_ids()
         steps: list[Step] = []
         start = rng.random()
-        if start < 0.12:
+        if start < 0.12 and not self._told_apart:
             steps += self._raw_sasl(ids)
         elif start < 0.2:
             steps.append(self._api(HANDSHAKE, 1, next(ids), wait=True))
@@ -190,7 +194,7 @@ class Scripts:
 
     def _correlation_ids(self):
         rng = self._rng
-        style = rng.randrange(5)
+        style = rng.randrange(2 if self._told_apart else 5)
         number = rng.choice((0, 1, 2**31 - 3, -5, rng.randint(-(2**31), 2**31 - 1)))
         few = [rng.randint(-(2**31), 2**31 - 1) for _ in range(2)]
         while True:

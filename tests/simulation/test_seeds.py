@@ -27,10 +27,13 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import pair
-from kproxy.proxy import redact, requests, responses, rewrite
+from kproxy.proxy import delays, redact, requests, responses, rewrite
+from kproxy.proxy.connection import Connection
+from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.output import Output
 from kproxy.recording import Writer, entries, read
 from kproxy.recording.layout import PIECE_BYTES_MAX
+from tests.simulation.checks import is_touched
 from tests.simulation.run import digest, simulate
 from tests.simulation.world import START_NS, World
 
@@ -38,6 +41,12 @@ from tests.simulation.world import START_NS, World
 def test_every_promise_is_kept(seeds: range) -> None:
     for seed in seeds:
         simulate(seed)
+
+
+def test_every_promise_is_kept_whatever_faults_fire(seeds: range) -> None:
+    """A part of the seeds again, each with fault rules of its own."""
+    for seed in seeds[:: 4 if len(seeds) > 4 else 1]:
+        simulate(seed, faulty=True)
 
 
 def test_a_seed_is_a_seed() -> None:
@@ -61,6 +70,30 @@ def test_much_of_what_can_happen_happens() -> None:
                 seen |= {name for name, flag in FLAGS.items() if entry.flags & flag}
     ends = {"eof", "reset", "violation", "stopped", "idle", "refused", "down"}
     assert seen >= {"opened", *ends, *FLAGS}
+
+
+def test_every_fault_happens() -> None:
+    """Among the seeds are actions of all kinds, on both sides of the broker, and what they do."""
+    actions: set[tuple[str, str]] = set()
+    ends: set[str] = set()
+    touched = connections = 0
+    for seed in range(400):
+        world = World(seed, faulty=True)
+        world.run()
+        connections += len(world.links)
+        touched += sum(is_touched(world, link) for link in world.links)
+        for entry in world.entries:
+            if isinstance(entry, Note) and entry.body["event"] == "fault":
+                actions.add((entry.body["action"], entry.body["phase"]))
+            elif isinstance(entry, Note):
+                ends.add(entry.body.get("how", "opened"))
+    # What random bodies lack: records, and the very APIs, nodes and coordinators that are meant.
+    rare = {"corrupt", "hide_api", "max_version", "move_coordinator", "stale_leader", "hide_node"}
+    assert {action for action, _ in actions} >= set(ACTIONS) - rare - {"rebootstrap"}
+    for action in ("latency", "error", "drop", "disconnect", "blackhole", "truncate", "bandwidth"):
+        assert {(action, "before"), (action, "after")} <= actions
+    assert ends >= {"fault", "fault reset", "eof", "reset", "idle", "stopped"}
+    assert 0.15 < touched / connections < 0.85
 
 
 FLAGS = {
@@ -198,3 +231,60 @@ def test_a_defect_is_found(defect, monkeypatch: pytest.MonkeyPatch) -> None:
         for seed in range(300):
             simulate(seed)
     assert "--seed" in found.value.__notes__[0]
+
+
+def _overtake(patch) -> None:
+    def take(self, now):
+        leaving = [each for each in self._waiting if each.due_ns <= now]
+        self._waiting = type(self._waiting)(e for e in self._waiting if e.due_ns > now)
+        return leaving
+
+    patch.setattr(delays.Delays, "take", take)
+
+
+def _leave_early(patch) -> None:
+    hold = Output.hold
+    patch.setattr(Output, "hold", lambda self, due, rate=0: hold(self, due and due - 10**7, rate))
+
+
+def _say_nothing_of_a_fault(patch) -> None:
+    patch.setattr(requests, "FAULTED", 0)
+
+
+def _record_copies_first(patch) -> None:
+    complete = requests.RequestStream.complete
+
+    def reversed_(self, partial, now, out):
+        before = len(out.entries)
+        complete(self, partial, now, out)
+        out.entries[before:] = sorted(out.entries[before:], key=lambda e: -getattr(e, "number", 0))
+
+    patch.setattr(requests.RequestStream, "complete", reversed_)
+
+
+def _let_through_a_black_hole(patch) -> None:
+    depart = Connection._depart
+
+    def deaf(self, to, departure, actions, now):
+        depart(self, to, departure, actions, now)
+        self._blackholed = False
+
+    patch.setattr(Connection, "_depart", deaf)
+
+
+@pytest.mark.parametrize(
+    "defect",
+    [
+        _overtake,
+        _leave_early,
+        _say_nothing_of_a_fault,
+        _record_copies_first,
+        _let_through_a_black_hole,
+    ],
+)
+def test_a_defect_of_faults_is_found(defect, monkeypatch: pytest.MonkeyPatch) -> None:
+    defect(monkeypatch)
+    with pytest.raises(Exception) as found:
+        for seed in range(400):
+            simulate(seed, faulty=True)
+    assert "--faults" in found.value.__notes__[0]

@@ -18,6 +18,7 @@ import functools
 import random
 
 from kproxy.exchange.entries import (
+    INJECTED,
     MORE,
     TRUNCATED,
     UNANSWERED,
@@ -32,6 +33,7 @@ from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.memory import Clock, Performer
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
+from tests.simulation import faults
 from tests.simulation.filling import Filler
 from tests.simulation.link import Link
 from tests.simulation.scripts import Scripts, Step
@@ -45,21 +47,23 @@ _FREE_PORT = 40_000
 class World:
     """One seed's world."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, faulty: bool = False) -> None:
         self.seed = seed
         rng = self.rng = random.Random(seed)
         self.clock = Clock(START_NS + rng.randrange(10**9))
         self.settings = self._settings()
         self.readable = rng.random() < 0.3
         """Whether brokers send only what can be decoded, so that no address may slip through."""
-        self.cluster = Cluster(self.settings)
+        self.rules = faults.random_rules(seed) if faulty else None
+        """What breaks on purpose."""
+        self.cluster = Cluster(self.settings, self.rules)
         self.performer = Performer(
             self.cluster, self.clock, self._wires, self._dial, self._listen, self._learn
         )
         self.filler = Filler(rng, self.address)
-        self.scripts = Scripts(rng, self.filler, not self.readable)
-        # Of a response that names too many brokers some are learnt.
-        self.scripts.uncertain = self.settings.nodes_max < 1000
+        self.scripts = Scripts(rng, self.filler, not self.readable, told_apart=faulty)
+        # Of a response that names too many brokers some are learnt, of one that is lost none.
+        self.scripts.uncertain = self.settings.nodes_max < 1000 or faulty
         self.brokers: dict[int, Address] = {}
         """Where each broker is now."""
         self.past: dict[int, list[Address]] = {}
@@ -166,6 +170,8 @@ class World:
                 self._sleep()
             move = self._next()
             if move is None:
+                if self._wait_for_delays():
+                    continue
                 break
             self.tick()
             move()
@@ -220,6 +226,8 @@ class World:
 
     def _sleep(self) -> None:
         """Nothing arrives for so long that every connection is closed."""
+        while self._wait_for_delays():
+            pass
         idle_ns = int(self.settings.idle_seconds * 1e9)
         open_now = [link for link in self.links if not link.closed]
         if not open_now:
@@ -237,6 +245,15 @@ class World:
         """When silence ends a connection: sooner where only the broker is waited for."""
         idle_ns = int(self.settings.idle_seconds * 1e9)
         return link.last_ns + (min(idle_ns, 10**10) if link.ended == {Side.CLIENT} else idle_ns)
+
+    def _wait_for_delays(self) -> bool:
+        """Let what a rule has delayed leave, where that is all that can still happen."""
+        due = self.cluster.next_wake
+        if self.rules is None or due is None or due - self.now > faults.DELAY_NS_MAX:
+            return False
+        self.clock.now = max(self.now, due)
+        self._wake()
+        return True
 
     def _stop(self) -> None:
         for link in self.links:
@@ -326,7 +343,7 @@ class World:
             if isinstance(entry, Note) or entry.side is Side.CLIENT:
                 continue
             link = self.links[entry.connection - 1]
-            if entry.flags & (MORE | UNANSWERED) or link.heard == len(link.answers):
+            if entry.flags & (MORE | UNANSWERED | INJECTED) or link.heard == len(link.answers):
                 continue
             _, answer = link.answers[link.heard]
             link.heard += 1

@@ -79,12 +79,12 @@ class Rules:
         opened = partial(self._sessions.opened, view) if followed.opens else None
         unsure = self._unsure.setdefault(context.connection, [])
         decision = Decision(view, self.seed, unsure, opened)
-        for rule in candidates.rules:
-            if not rule.means(view):
-                continue
-            if followed.unknown and rule.follows(view.api_key):
-                answer = ResponseVerdict(frame=sessions.not_found(view))
-                return RequestVerdict(frames=(), answer=answer)
+        meaning = [rule for rule in candidates.rules if rule.means(view)]
+        if followed.unknown and any(rule.follows(view.api_key) for rule in meaning):
+            # Before any of them decides: what one had decided would be counted, and not be done.
+            answer = ResponseVerdict(frame=sessions.not_found(view))
+            return RequestVerdict(frames=(), answer=answer)
+        for rule in meaning:
             decision.consider(rule)
         return decision.verdict()
 

@@ -1,0 +1,73 @@
+"""Random fault rules for a simulated world, and what must be true of the connections they touch.
+
+What rules decide is tested elsewhere. Here it is carried out under every chunking, delay, reset and
+end: bytes that no rule touched arrive as before, nothing overtakes on a connection, and the
+recording says what happened to the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import Any
+
+from kproxy.proxy.faults import RuleError, Rules
+
+DELAY_NS_MAX = 300_000_000
+"""Nothing is delayed for longer."""
+
+_ACTIONS: list[dict[str, Any]] = [
+    {"latency": "20ms"},
+    {"latency": {"uniform": ["0ms", "90ms"]}},
+    {"error": "UNKNOWN_SERVER_ERROR"},
+    {"error": "UNKNOWN_SERVER_ERROR", "level": "partition"},
+    {"error": "UNSUPPORTED_VERSION", "partition": "..0"},
+    {"throttle": "50ms"},
+    {"drop": True},
+    {"disconnect": True},
+    {"reset": True},
+    {"blackhole": True},
+    {"slow_close": "100ms"},
+    {"truncate": 3},
+    {"truncate": 40},
+    {"truncate": 100_000},
+    {"corrupt": 3},
+    {"duplicate": True},
+    {"bandwidth": "2MiB"},
+    {"hide_node": 1},
+    {"stale_leader": True},
+    {"move_coordinator": True},
+    {"rebootstrap": True},
+    {"max_version": {"Produce": 3, "Metadata": 1}},
+    {"hide_api": ["Fetch"]},
+]
+_PARTICULAR = {"hide_node", "stale_leader", "move_coordinator", "rebootstrap"} | {
+    "max_version",
+    "hide_api",
+}
+"""Actions that choose their APIs themselves."""
+_APIS = (None, None, 0, 1, 3, [3, 10, 60], [11, 12, 14], 18, [17, 36], [0, 1, 3, 10, 12])
+
+
+def random_rules(seed: int) -> Rules:
+    """A few rules that can be."""
+    rng = random.Random(f"rules of {seed}")
+    rules = Rules(seed=seed)
+    wanted = rng.randint(1, 5)
+    while len(rules.rules) < wanted:
+        words = dict(rng.choice(_ACTIONS))
+        words["probability"] = rng.choice((0.1, 0.5, 1.0, 1.0))
+        api = rng.choice(_APIS)
+        if api is not None and not words.keys() & _PARTICULAR:
+            words["api"] = api
+        if phase := rng.choice((None, "before", "after")):
+            words["phase"] = phase
+        if rng.random() < 0.5:
+            words["times"] = rng.randint(1, 3)
+        if rng.random() < 0.2:
+            words["skip"] = rng.randint(1, 4)
+        if rng.random() < 0.1:
+            words["where"] = rng.choice(("topic:a*", "client_id:app", "request_bytes:100.."))
+        with contextlib.suppress(RuleError):
+            rules.add(words)
+    return rules
