@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
+from kproxy.exchange.pairing import Pairing
 from kproxy.printable import printable
 from kproxy.protocol import messages
-from kproxy.recording import reader
+from kproxy.view import stream
 from kproxy.view.show import show_json, show_lines
 from tests.exchange.making import MS, START_NS, request, response
 
@@ -77,12 +78,26 @@ SOURCES = {
 }
 
 
+def foreign(entries: list):
+    """What `recording.read` makes of a file with these entries."""
+
+    def read(paths, wanted, told):
+        pairing = Pairing()
+        for entry in entries:
+            yield from pairing.feed(entry)
+            if type(entry) is Note:
+                told(entry)
+        yield from pairing.finish()
+
+    return read
+
+
 @pytest.mark.parametrize("source", SOURCES)
 def test_show_prints_no_character_that_a_terminal_obeys(
     source: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # As a foreign file gives them: our own writer refuses NaN.
-    monkeypatch.setattr(reader, "entries", lambda paths: iter(SOURCES[source]))
+    monkeypatch.setattr(stream, "read", foreign(SOURCES[source]))
     path = Path("foreign.mcap")
     for colour in (False, True):
         out = io.StringIO()
