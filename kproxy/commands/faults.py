@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
 import random
 import time
 from collections.abc import Callable
@@ -58,6 +59,30 @@ def add_fault_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="end with exit code 1 if a rule never matched, or never fired",
     )
+
+
+def add_control_option(parser: argparse.ArgumentParser) -> None:
+    """Say how it can be looked at and changed while it runs."""
+    parser.add_argument(
+        "--control",
+        metavar="HOST:PORT",
+        type=kinds.listen_address,
+        help="serve metrics for Prometheus at http://HOST:PORT/metrics, and take the commands of"
+        " kproxy fault (port 0 takes any); where other machines reach it, requests must carry the"
+        " token in KPROXY_CONTROL_TOKEN as Bearer",
+    )
+
+
+def control_token() -> str | None:
+    """The token that KPROXY_CONTROL_TOKEN holds, if any; as HTTP can carry it.
+
+    Raises:
+        UsageError: HTTP cannot carry it.
+    """
+    token = os.environ.get("KPROXY_CONTROL_TOKEN") or None
+    if token and not (token.isascii() and token.isprintable() and " " not in token):
+        raise UsageError("KPROXY_CONTROL_TOKEN has characters that HTTP cannot carry; use letters")
+    return token
 
 
 def fault_rules(options: argparse.Namespace) -> Rules:

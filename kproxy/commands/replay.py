@@ -11,11 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
+from kproxy.commands.faults import (
+    add_control_option,
+    add_fault_options,
+    announce_faults,
+    control_token,
+    fault_rules,
+    missed_faults,
+    report_faults,
+)
 from kproxy.commands.options import UsageError
 
 if TYPE_CHECKING:
     from kproxy.exchange.exchange import Exchange
-    from kproxy.net.replaying import StartingMachine
+    from kproxy.net.replaying import Control, StartingMachine
+    from kproxy.proxy.faults import Rules
     from kproxy.replay.json_paths import Path as JsonPath
     from kproxy.replay.loaded import Loaded
     from kproxy.replay.pace import Pace
@@ -44,6 +54,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     _add_place(parser)
     _add_way(parser)
+    add_fault_options(parser)
+    add_control_option(parser)
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
@@ -168,11 +180,13 @@ def run(options: argparse.Namespace) -> int:
 
     from kproxy.net.listeners import ListenError
     from kproxy.net.replaying import replay
+    from kproxy.net.serve import Unusable
     from kproxy.recording import RecordingError
     from kproxy.replay.report import Finding, Report
     from kproxy.view.console import Console
 
     settings = _settings(options)
+    rules = fault_rules(options)
     with Console(sys.stdout, sys.stderr, False) as console:
 
         def tell(finding: Finding) -> None:
@@ -180,18 +194,32 @@ def run(options: argparse.Namespace) -> int:
 
         report = Report(tell)
         try:
-            machine = _machine(options, settings, report, console.log)
+            announce_faults(rules, console.log)
+            machine = _machine(options, settings, report, rules, console.log)
             place = (*options.listen, options.advertise)
-            trio.run(partial(replay, machine, *place, console.ready, console.log))
+            control = _control(options, machine, rules)
+            serve = partial(replay, machine, *place, console.ready, console.log, control=control)
+            trio.run(serve)
+        except Unusable as error:
+            return console.fail(f"kproxy replay: {error}", 2)
         except (ListenError, RecordingError) as error:
             return console.fail(f"kproxy replay: {error}")
         except OSError as error:
             what = error.filename or "recording"
             return console.fail(f"kproxy replay: {what}: {error.strerror}")
-        if not report.count:
-            return 0
-        console.log(f"differences between the clients and the recording: {report.count}")
-        return 1
+        report_faults(rules, console.log)
+        if report.count:
+            console.log(f"differences between the clients and the recording: {report.count}")
+    return 1 if report.count else missed_faults(rules, options)
+
+
+def _control(options: argparse.Namespace, machine: StartingMachine, rules: Rules) -> Control | None:
+    from kproxy.net.replaying import Control
+    from kproxy.replay.broker import Broker
+
+    if options.control is None or not isinstance(machine, Broker):
+        return None
+    return Control(options.control, control_token(), machine, rules)
 
 
 def _settings(options: argparse.Namespace) -> Settings:
@@ -202,8 +230,9 @@ def _settings(options: argparse.Namespace) -> Settings:
     taken = [*node_ports.values(), options.listen[1]]
     if len(node_ports) < len(options.node_port) or len(set(taken)) < len(taken):
         raise UsageError("--node-port: the same node or port twice")
-    if options.timing and options.mode == "strict":
-        raise UsageError("--timing: strict mode responds at once")
+    if options.mode == "strict":
+        if options.faults or options.fault or options.control or options.timing:
+            raise UsageError("strict mode responds at once and as recorded: no faults, no --timing")
     return Settings(
         mode=Mode(options.mode),
         listen_port=options.listen[1],
@@ -218,7 +247,11 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 
 def _machine(
-    options: argparse.Namespace, settings: Settings, report: Report, log: Callable[[str], None]
+    options: argparse.Namespace,
+    settings: Settings,
+    report: Report,
+    rules: Rules,
+    log: Callable[[str], None],
 ) -> StartingMachine:
     from kproxy import recording
     from kproxy.replay.broker import Broker
@@ -235,7 +268,7 @@ def _machine(
     loaded = load(_paced(exchanges, pace) if pace else exchanges, modelled(settings.mode))
     for text in _what_there_is(loaded):
         log(text)
-    return Broker(loaded, settings, report, pace=pace)
+    return Broker(loaded, settings, report, rules, pace)
 
 
 def _paced(exchanges: Iterator[Exchange], pace: Pace) -> Iterator[Exchange]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -13,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
 from kproxy.commands.faults import (
+    add_control_option,
     add_fault_options,
     announce_faults,
+    control_token,
     fault_rules,
     missed_faults,
     report_faults,
@@ -94,14 +95,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         text = f"{text} (default %(default)s)"
         limits.add_argument(name, metavar=metavar, type=kind, default=default, help=text)
     parser.add_argument("--quiet", action="store_true", help="do not show what passes")
-    parser.add_argument(
-        "--control",
-        metavar="HOST:PORT",
-        type=kinds.listen_address,
-        help="serve metrics for Prometheus at http://HOST:PORT/metrics, and take the commands of"
-        " kproxy fault (port 0 takes any); where other machines reach it, requests must carry the"
-        " token in KPROXY_CONTROL_TOKEN as Bearer",
-    )
+    add_control_option(parser)
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
@@ -199,7 +193,7 @@ def run(options: argparse.Namespace) -> int:
             backlog_bytes_max=options.backlog_bytes_max,
             connections_max=options.connections_max,
             control=options.control,
-            control_token=_token() if options.control else None,
+            control_token=control_token() if options.control else None,
             only=options.only,
             rules=rules,
         ),
@@ -214,14 +208,6 @@ def _node_ports(given: list[tuple[int, int]], listen_port: int) -> dict[int, int
             raise UsageError(f"--node-port {node_id}={port}: the node or the port is taken already")
         ports[node_id] = port
     return ports
-
-
-def _token() -> str | None:
-    """The token that KPROXY_CONTROL_TOKEN holds, if any; as HTTP can carry it."""
-    token = os.environ.get("KPROXY_CONTROL_TOKEN") or None
-    if token and not (token.isascii() and token.isprintable() and " " not in token):
-        raise UsageError("KPROXY_CONTROL_TOKEN has characters that HTTP cannot carry; use letters")
-    return token
 
 
 def _serve(serve_options: Options, live: bool) -> int:

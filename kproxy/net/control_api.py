@@ -32,11 +32,11 @@ from kproxy import __version__
 from kproxy.net.control import Answer, Call, Refused, Route, Routes, json_answer
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
-from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.connection import OpenConnection
 from kproxy.proxy.faults import RuleError, Rules, plain, rules_note
 from kproxy.proxy.faults.active import Active
 from kproxy.proxy.faults.rule import KEYS
+from kproxy.proxy.machine import OpenMachine
 from kproxy.recording.rotation import Recording
 
 RULES_MAX = 1000
@@ -50,7 +50,7 @@ class Api:
     """The parts of a running proxy that can be looked at and changed."""
 
     rules: Rules
-    cluster: Cluster
+    machine: OpenMachine
     pump: Pump
     recorder: Recorder
     recording: Recording | None
@@ -86,7 +86,7 @@ class Api:
     async def status(self, call: Call) -> Answer:
         """How the proxy is."""
         recorder, recording = self.recorder, self.recording
-        reachable = self.cluster.reachable.items()
+        reachable = self.machine.reachable.items()
         return json_answer(
             {
                 "version": __version__,
@@ -116,7 +116,7 @@ class Api:
         """The open connections, the oldest first."""
         now = self.clock()
         shown: list[dict[str, Any]] = []
-        for connection in self.cluster.connections:
+        for connection in self.machine.connections:
             if len(shown) == CONNECTIONS_SHOWN_MAX:
                 break
             shown.append(_connection(connection, now))
@@ -128,7 +128,7 @@ class Api:
         """End a connection."""
         (text,) = call.words
         number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1
-        actions = self.cluster.end(number, self.clock())
+        actions = self.machine.end(number, self.clock())
         if not actions:
             raise Refused(404, f"there is no connection {text}; GET /connections lists them")
         self.pump.perform(actions)

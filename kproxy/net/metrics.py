@@ -29,8 +29,8 @@ from kproxy.net.control import Answer, Call, Route
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
 from kproxy.net.traffic import BUCKETS_SECONDS, ApiTraffic, Traffic
-from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rules
+from kproxy.proxy.machine import OpenMachine
 from kproxy.recording.rotation import Recording
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -42,7 +42,7 @@ class Sources:
     """Where the numbers come from."""
 
     pump: Pump
-    cluster: Cluster
+    machine: OpenMachine
     recorder: Recorder
     recording: Recording | None
     traffic: Traffic
@@ -139,7 +139,7 @@ class _Proxy:
             "Whether the last attempt to connect to the broker succeeded, for a client.",
             labels=["node_id"],
         )
-        for node_id, reachable in sources.cluster.reachable.items():
+        for node_id, reachable in sources.machine.reachable.items():
             up.add_metric(["bootstrap" if node_id is None else str(node_id)], reachable)
         yield up
         yield from _traffic(sources.traffic)

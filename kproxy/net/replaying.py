@@ -12,14 +12,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+import attrs
 import trio
 
 from kproxy.net import listeners
 from kproxy.net.pump import CONNECTIONS_MAX, Pump
 from kproxy.net.recorder import Recorder
-from kproxy.net.serve import ENDING, address_text, end_at_signals, monotonic_clock, reachable
-from kproxy.proxy.actions import Action
-from kproxy.proxy.machine import Machine
+from kproxy.net.serve import (
+    ENDING,
+    address_text,
+    control_listeners,
+    control_server,
+    end_at_signals,
+    monotonic_clock,
+    reachable,
+)
+from kproxy.net.traffic import Traffic
+from kproxy.proxy.actions import Action, Address
+from kproxy.proxy.faults import Rules
+from kproxy.proxy.machine import Machine, OpenMachine
 
 
 class StartingMachine(Machine, Protocol):
@@ -30,6 +41,16 @@ class StartingMachine(Machine, Protocol):
         ...
 
 
+@attrs.frozen
+class Control:
+    """Where an operator looks into a replaying broker, and what there is to change."""
+
+    address: Address
+    token: str | None
+    machine: OpenMachine
+    rules: Rules
+
+
 async def replay(
     machine: StartingMachine,
     listen_host: str,
@@ -38,18 +59,22 @@ async def replay(
     ready: Callable[[str], None],
     log: Callable[[str], None],
     stop: trio.Event | None = None,
+    control: Control | None = None,
 ) -> None:
     """Run until a signal, or until `stop` is set; say the bootstrap address through `ready`.
 
     Raises:
-        ListenError: the listen address cannot be used.
+        Unusable: other machines reach the control address, and there is no token.
+        ListenError: the listen address, or the control address, cannot be used.
     """
     interface = await listeners.resolve(listen_host)
     clock = monotonic_clock()
     with trio.open_signal_receiver(*ENDING) as signals:
         bootstrap = interface.open(listen_port)
         port = bootstrap[0].socket.getsockname()[1]
-        pump = Pump(machine, interface, Recorder(None, log), clock, log, CONNECTIONS_MAX)
+        address = address_text(advertised_host or reachable(listen_host), port)
+        recorder = Recorder(None, log)
+        pump = Pump(machine, interface, recorder, clock, log, CONNECTIONS_MAX)
         async with trio.open_nursery() as nursery:
 
             async def serve(task_status: trio.TaskStatus[None]) -> None:
@@ -65,4 +90,9 @@ async def replay(
             if stop is not None:
                 nursery.start_soon(wait_for_stop, stop)
             pump.perform(machine.start(clock()))
-            ready(address_text(advertised_host or reachable(listen_host), port))
+            if control is not None:
+                listening = await control_listeners(control.address, control.token)
+                place = control.address[0], control.token, listening, log, address, clock
+                sources = pump, control.machine, recorder, None, Traffic(), control.rules
+                nursery.start_soon(control_server(*place, *sources))
+            ready(address)

@@ -40,6 +40,7 @@ from kproxy.protocol import schema
 from kproxy.proxy.actions import Address
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rules, rules_note
+from kproxy.proxy.machine import OpenMachine
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
 from kproxy.recording.files import make_folder
@@ -130,7 +131,7 @@ async def serve(
         try:
             await _check_loops(settings.bootstrap, bootstrap, log)
             await _warn(options, interface.loopback, log)
-            control = await _control_listeners(options)
+            control = await control_listeners(options.control, options.control_token)
             recording = _open_recording(options, clock(), log)
         except BaseException:
             for listener in (*bootstrap, *control):
@@ -152,11 +153,11 @@ async def serve(
                 await nursery.start(until_done, pump.serve, bootstrap)
                 nursery.start_soon(until_done, recorder.run)
                 nursery.start_soon(end_at_signals, signals, pump, nursery.cancel_scope, log)
-                if traffic is not None:
-                    sources = pump, cluster, recorder, recording, traffic
+                if traffic is not None and options.control is not None:
+                    place = options.control[0], options.control_token, control
+                    sources = pump, cluster, recorder, recording, traffic, options.rules
                     address = address_text(host, port)
-                    run = _control(options, control, log, address, clock, *sources)
-                    nursery.start_soon(run)
+                    nursery.start_soon(control_server(*place, log, address, clock, *sources))
                 if stop is not None:
                     nursery.start_soon(_drain_when, stop, pump)
                 if options.discover:
@@ -189,12 +190,20 @@ async def _discover(
         log(f"the first look at the cluster failed {defect(error)}")
 
 
-async def _control_listeners(options: Options) -> list[trio.SocketListener]:
-    if options.control is None:
+async def control_listeners(
+    control: Address | None, token: str | None
+) -> list[trio.SocketListener]:
+    """Open the control address, if there is one.
+
+    Raises:
+        Unusable: other machines reach it, and there is no token.
+        ListenError: it cannot be used.
+    """
+    if control is None:
         return []
-    host, port = options.control
+    host, port = control
     interface = await listeners.resolve(host, "--control")
-    if not interface.loopback and not options.control_token:
+    if not interface.loopback and not token:
         raise Unusable(
             f"--control {host}: other machines can reach that; set KPROXY_CONTROL_TOKEN to what"
             " they must send, or use 127.0.0.1"
@@ -202,17 +211,19 @@ async def _control_listeners(options: Options) -> list[trio.SocketListener]:
     return interface.open(port)
 
 
-def _control(
-    options: Options,
+def control_server(
+    host: str,
+    token: str | None,
     listening: Sequence[trio.SocketListener],
     log: Callable[[str], None],
     address: str,
     clock: Callable[[], int],
     pump: Pump,
-    cluster: Cluster,
+    machine: OpenMachine,
     recorder: Recorder,
     recording: Recording | None,
     traffic: Traffic,
+    rules: Rules,
 ) -> Callable[[], Awaitable[None]]:
     """Return what serves the control address; clients connect to `address`."""
     # Imported only for those who want it: that takes 20 ms and 5 MiB.
@@ -220,12 +231,10 @@ def _control(
     from kproxy.net.control_api import Api
     from kproxy.net.metrics import Sources, exposition
 
-    assert options.control is not None
-    host, token, rules = options.control[0], options.control_token, options.rules
     here = address_text(reachable(host), listening[0].socket.getsockname()[1])
     log(f"metrics: http://{here}/metrics{', for who sends the token' if token else ''}")
-    api = Api(rules, cluster, pump, recorder, recording, address, clock, clock())
-    sources = Sources(pump, cluster, recorder, recording, traffic, rules)
+    api = Api(rules, machine, pump, recorder, recording, address, clock, clock())
+    sources = Sources(pump, machine, recorder, recording, traffic, rules)
     routes = {"/metrics": {"GET": exposition(sources)}, **api.routes()}
     return functools.partial(Control(routes, host, token, log).serve, listening)
 

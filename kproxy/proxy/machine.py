@@ -20,10 +20,14 @@ connections itself: by a Dial with a number that is new.
 
 from __future__ import annotations
 
-from typing import NoReturn, Protocol
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from kproxy.exchange.entries import Side
 from kproxy.proxy.actions import Action, Address
+
+if TYPE_CHECKING:
+    from kproxy.proxy.connection import OpenConnection
 
 
 class Machine(Protocol):
@@ -84,6 +88,24 @@ class Machine(Protocol):
 
     def stop(self, now: int) -> list[Action]:
         """Whoever runs the machine ends: close every connection."""
+        ...
+
+
+class OpenMachine(Machine, Protocol):
+    """A machine that an operator can look into."""
+
+    @property
+    def reachable(self) -> Mapping[int | None, bool]:
+        """Whether the last attempt to connect a client to a node (None: bootstrap) succeeded."""
+        ...
+
+    @property
+    def connections(self) -> Iterator[OpenConnection]:
+        """The open connections, the oldest first."""
+        ...
+
+    def end(self, number: int, now: int) -> list[Action]:
+        """The operator ends a connection; nothing happens if it is not open."""
         ...
 
 

@@ -20,7 +20,7 @@ time, so that responses leave in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import Buffer, Side
 from kproxy.protocol.plain import uuid_text
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Resume, Send
+from kproxy.proxy.connection import OpenConnection
 from kproxy.proxy.verdicts import Ending, RequestContext, RequestVerdict, ResponseVerdict, Rules
 from kproxy.replay.call import CLOSE, LATER, NONE, Call
 from kproxy.replay.connection import Connection, Violation, token_frame
@@ -104,7 +105,7 @@ class Broker:
         """A client connected."""
         host = client_address.rpartition(":")[0]
         self._connections[number] = Connection(
-            number, node_id, client_address, f"/{host}", local_address
+            number, node_id, client_address, f"/{host}", local_address, now, now
         )
         return self.start(now)
 
@@ -121,6 +122,7 @@ class Broker:
         connection = self._connections.get(number)
         if connection is None or connection.deaf:
             return []
+        connection.last_ns = now
         try:
             connection.receive(data, self._settings.request_bytes_max)
         except Violation as error:
@@ -168,6 +170,33 @@ class Broker:
             for connection in list(self._connections.values())
             for action in self._end(connection, "")
         ]
+
+    # ---- for an operator
+
+    @property
+    def reachable(self) -> dict[int | None, bool]:
+        """Of no broker: there are none behind this one."""
+        return {}
+
+    @property
+    def connections(self) -> Iterator[OpenConnection]:
+        """The open connections, the oldest first."""
+        for each in self._connections.values():
+            yield OpenConnection(
+                each.number,
+                each.client_address,
+                each.client_id,
+                each.node_id,
+                None,
+                each.opened_ns,
+                each.last_ns,
+                each.busy + len(each.waiting),
+            )
+
+    def end(self, number: int, now: int) -> list[Action]:
+        """The operator ends a connection; nothing happens if it is not open."""
+        connection = self._connections.get(number)
+        return [] if connection is None else self._end(connection, "the operator ended it")
 
     # ---- requests
 
@@ -287,6 +316,7 @@ class Broker:
     ) -> None:
         try:
             call = self._serving.call(connection, frame, now)
+            connection.client_id = connection.client_id or call.client_id
             call.verdict = verdict
             body = self._serving.handle(call)
         except Unanswerable as error:

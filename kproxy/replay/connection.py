@@ -34,6 +34,10 @@ class Connection:
     client_host: str
     """As DescribeGroups shows it."""
     local_address: Address
+    opened_ns: int
+    last_ns: int
+    """When something last arrived."""
+    client_id: str | None = None
     waiting: deque[bytes] = attrs.Factory(deque)
     """Whole requests that are not handled yet."""
     busy: bool = False

@@ -98,7 +98,8 @@ class StrictBroker:
         now: int,
     ) -> list[Action]:
         """A client connected."""
-        connection = Connection(number, node_id, client_address, client_address, local_address)
+        host = client_address
+        connection = Connection(number, node_id, host, host, local_address, now, now)
         candidates = [
             track
             for track in self._tracks
