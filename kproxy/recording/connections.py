@@ -1,9 +1,10 @@
-"""What the notes of a recording say of its connections, and of topics: what its later files repeat.
+"""What the notes of a recording say that its later files repeat: of connections, topics and faults.
 
     notes ─▶ ConnectionLog ─▶ the notes with which a file begins, or that must be said again
 
 A file begins with a note per connection that is open, `{"event": "open", …}` with everything that
-earlier notes on CONNECTIONS said about that connection, and one per topic id, as it was first said.
+earlier notes on CONNECTIONS said about that connection, one per topic id, as it was first said, and
+the last one that said which fault rules there are.
 So whoever learns something that later files need says it once, in a note.
 """
 
@@ -14,31 +15,36 @@ from typing import Any
 
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
 
+_STANDING = {"topic_id": "topic_id", "fault_rules": "event"}
+"""The events on EVENTS whose notes hold for later files, and what in them says what they are about:
+a newer note about the same takes the place of an older one."""
+
 
 class ConnectionLog:
     """Remembers what is open; and of notes that a disk refused, what must be said again."""
 
     def __init__(self) -> None:
         self._open: dict[int, dict[str, Any]] = {}
-        self._topics: dict[str, Note] = {}
+        self._standing: dict[str, Note] = {}
+        """Notes on EVENTS that hold for later files, by what they are about."""
         self._untold: set[int] = set()
         """Open connections of which the current file does not say all, for a batch was refused."""
         self._unopened: set[int] = set()
         """Those among them of which it does not even say that they are open."""
         self._endings: list[Note] = []
         """The notes about the ends of others, that were refused: no more than were open then."""
-        self._untold_topics: dict[str, Note] = {}
+        self._untold_standing: dict[str, Note] = {}
 
     def opening(self, time_ns: int) -> list[Note]:
         """Return the notes with which a file starts."""
-        return [*self._opened(time_ns, self._open), *_at(time_ns, self._topics.values())]
+        return [*self._opened(time_ns, self._open), *_at(time_ns, self._standing.values())]
 
     def untold(self, time_ns: int) -> list[Note]:
         """Return the notes that must be said again in the current file."""
         return [
             *self._endings,
             *self._opened(time_ns, self._untold),
-            *_at(time_ns, self._untold_topics.values()),
+            *_at(time_ns, self._untold_standing.values()),
         ]
 
     def told(self) -> None:
@@ -46,15 +52,15 @@ class ConnectionLog:
         self._untold.clear()
         self._unopened.clear()
         self._endings.clear()
-        self._untold_topics.clear()
+        self._untold_standing.clear()
 
     def refused(self, notes: Iterable[Note]) -> None:
         """Keep what must be said again of notes that are not in the recording."""
         for note in notes:
             event, connection = note.body.get("event"), note.body.get("connection", -1)
             if note.channel == EVENTS:
-                if event == "topic_id":
-                    self._untold_topics[str(note.body.get("topic_id"))] = note
+                if event in _STANDING:
+                    self._untold_standing[_about(note)] = note
                 continue
             if event == "opened":
                 self._unopened.add(connection)
@@ -73,8 +79,8 @@ class ConnectionLog:
         body = note.body
         event = body.get("event")
         if note.channel == EVENTS:
-            if event == "topic_id":
-                self._topics[str(body.get("topic_id"))] = note
+            if event in _STANDING:
+                self._standing[_about(note)] = note
             return
         connection = body["connection"]
         if event == "opened":
@@ -89,6 +95,11 @@ class ConnectionLog:
             Note(CONNECTIONS, time_ns, self._open[number] | {"event": "open"})
             for number in connections
         ]
+
+
+def _about(note: Note) -> str:
+    """What a note of `_STANDING` is about."""
+    return str(note.body.get(_STANDING[note.body["event"]]))
 
 
 def _at(time_ns: int, notes: Iterable[Note]) -> list[Note]:

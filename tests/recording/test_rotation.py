@@ -115,6 +115,16 @@ def test_each_file_repeats_what_is_open(tmp_path: Path) -> None:
     assert next(entries(run.paths[1])).time_ns == START_NS + 11 * SECOND
 
 
+def test_each_file_repeats_which_fault_rules_there_are_now(tmp_path: Path) -> None:
+    run = recording(tmp_path, rotate_ns=10 * SECOND)
+    for name in ("old", "new"):
+        run.write([notes.fault_rules(START_NS, 7, [{"fault_id": 1, "name": name}])])
+    run.write([at(11)])
+    run.close()
+    rules = [{"fault_id": 1, "name": "new"}]
+    assert bodies(run.paths[1]) == [{"event": "fault_rules", "seed": 7, "rules": rules}]
+
+
 def test_each_file_repeats_the_topic_ids(tmp_path: Path) -> None:
     run = recording(tmp_path, rotate_ns=10 * SECOND)
     run.write([notes.topic_id(START_NS, "aaa", "orders")])
