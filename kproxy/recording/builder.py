@@ -53,6 +53,8 @@ from kproxy.recording.layout import (
 _REQUEST_SENT = ExchangeRow._fields.index("request_sent_ns")
 _RESPONSE_SENT = ExchangeRow._fields.index("response_sent_ns")
 _CONNECTION = ExchangeRow._fields.index("connection")
+_OF_EXCHANGES = ~(FRAGMENT | MORE)
+"""The flags of frames that say something of an exchange, too."""
 _BYTES_MAX = 0x7FFFFFFF
 """The largest size that a row takes; that of the largest frame is 4 more."""
 _PACK_RUN = RUN.pack
@@ -308,7 +310,7 @@ class BatchBuilder:
             frame.frame_bytes, frame.flags, times, None,
         )  # fmt: skip
         pending = (
-            position, frame.number, {frame.number: wait_ms}, frame.flags,
+            position, frame.number, {frame.number: wait_ms}, frame.flags & _OF_EXCHANGES,
             tuple(frame.fault_ids), (request,),
         )  # fmt: skip
         if frame.flags & NO_RESPONSE:
@@ -342,7 +344,7 @@ class BatchBuilder:
             queued_ns=max(0, answered_ns - sent_ns) if sent_ns else 0,
             response_bytes=min(frame.frame_bytes, _BYTES_MAX),
             response_position=position,
-            response_flags=frame.flags,
+            response_flags=frame.flags & _OF_EXCHANGES,
             error_code=frame.error_code,
         )
         connection.answered_ns = frame.received_ns

@@ -52,14 +52,6 @@ class Pending:
             for index, number in enumerate(numbers):
                 positions[number] = Position(batch, run, index)
 
-    def take(self, file: RecordingFile, batch: StoredBatch) -> None:
-        """Take the frames of a batch, and its rows."""
-        frames, exchanges = file.frames(batch), file.exchanges(batch)
-        if frames is not None:
-            self.add(batch.number, frames)
-        for row in exchanges.rows() if exchanges is not None else ():
-            self.remove(row)
-
     def remove(self, row: ExchangeRow) -> None:
         """Take a row."""
         self.requests.pop(row.number, None)
@@ -110,16 +102,23 @@ class Reader:
         Raises: RecordingError.
         """
         file = RecordingFile(path)
+        yield from self.begin(file)
+        yield from self.more()
+        if file.torn is not None:
+            self._told(file.torn)
+
+    def begin(self, file: RecordingFile) -> Iterator[Exchange]:
+        """Go on with another file; yield what the recording before has left, if that is another.
+
+        Raises: RecordingError.
+        """
         if self._files and not file.info.continues(self._files[-1].info):
             yield from self.finish()
-            about = {"event": "recording", "path": str(path)}
+            about = {"event": "recording", "path": str(file.path)}
             self._told(Note(EVENTS, file.info.start_ns, about))
         self._files.append(file)
         for earlier in self._files[:-_OPEN_FILES_MAX]:
             earlier.close()
-        yield from self.more()
-        if file.torn is not None:
-            self._told(file.torn)
 
     @property
     def last(self) -> RecordingFile:
@@ -133,7 +132,7 @@ class Reader:
         """
         file, torn = self.last, not self.last.complete
         for batch in file.more():
-            yield from self._batch(file, batch, torn)
+            yield from self.batch(file, batch, torn)
 
     def finish(self) -> Iterator[Exchange]:
         """Yield the exchanges without a row; what follows is another recording.
@@ -144,13 +143,25 @@ class Reader:
         for request, response, ended in self._pending.halves(functools.partial(_frame, files)):
             known = request or response or ended
             peer = self._peer(known.connection) if known is not None else Peer(self._names)
-            if response is None and request is not None and not request.flags & NO_RESPONSE:
-                yield peer.give_up(request, ended, ended_ns if ended is None else ended.received_ns)
+            if response is None and not (request and request.flags & NO_RESPONSE):
+                at_ns = ended_ns if ended is None else ended.received_ns
+                exchange = peer.give_up(request, ended, at_ns)
             else:
-                yield peer.exchange(request, response, ended)
+                exchange = peer.exchange(request, response, ended)
+            row = exchange.row._replace(
+                request_position=_integer(self._pending.requests.get(exchange.number)),
+                response_position=0
+                if response is None
+                else _integer(self._pending.responses.get(exchange.number)),
+            )
+            yield attrs.evolve(exchange, row=row)
         self._begin()
 
-    def _batch(self, file: RecordingFile, batch: StoredBatch, torn: bool) -> Iterator[Exchange]:
+    def batch(self, file: RecordingFile, batch: StoredBatch, torn: bool) -> Iterator[Exchange]:
+        """Yield the exchanges that a batch has rows for; of a torn file, take its frames too.
+
+        Raises: RecordingError.
+        """
         closing: list[Note] = []
         for note in batch.notes:
             if note.channel == CONNECTIONS and note.body.get("event") == "closed":
@@ -194,6 +205,12 @@ class Reader:
                 setattr(self._peer(endings.connection(body)), name, value)
         elif body.get("event") in NAMING:
             self._names.note(body)
+
+
+def _integer(position: Position | None) -> int:
+    if position is None:
+        return 0
+    return position.batch << 32 | position.run << 16 | position.nth
 
 
 def _decodable(opener: Callable[[Side], Frame | None]) -> Frame | None:

@@ -15,14 +15,14 @@ file: its end is not the end of the traffic.
 from __future__ import annotations
 
 import os
+from collections import deque
 from pathlib import Path
 
 import attrs
 
-from kproxy.exchange.entries import EVENTS, Frame, Note, Position
-from kproxy.exchange.rows import row_of
+from kproxy.exchange.entries import EVENTS, Frame, Note
 from kproxy.recording.batch import Batch
-from kproxy.recording.exchanges import Pending
+from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError, lock
 from kproxy.recording.reader import batch_entries
@@ -62,22 +62,23 @@ def recover(path: Path | str) -> Recovery:
     last: Frame | Note | None = None
     count = number = 0
     half: StoredBatch | None = None
-    pending = Pending()
+    reader = Reader(lambda note: None)
     with RecordingFile(path, whole=True) as file:
+        deque(reader.begin(file), 0)
         for batch in file.batches():
             for entry in batch_entries(file, batch):
                 last = entry
                 count += 1
             number = max(number, batch.number)
             half = batch if batch.exchanges is None else None
-            pending.take(file, batch)
+            deque(reader.batch(file, batch, torn=True), 0)
         scan = file.scan
         if scan.torn is None:
             return Recovery(path, True, count - _is_recovered(last), 0)
         if scan.index is None:
             raise _hopeless(file)
         size = os.fstat(scan.file.fileno()).st_size
-        rest = _rest(file, pending, number + 1 if half is None else half.number)
+        rest = _rest(reader, number + 1 if half is None else half.number)
         dropped_bytes = size - scan.index.size
         if not _is_recovered(last):
             body = {"event": "recovered", "dropped_bytes": dropped_bytes}
@@ -94,24 +95,14 @@ def recover(path: Path | str) -> Recovery:
     return Recovery(path, False, count, dropped_bytes)
 
 
-def _rest(file: RecordingFile, pending: Pending, number: int) -> Batch:
+def _rest(reader: Reader, number: int) -> Batch:
     """Return a batch with the rows of exchanges that have none."""
     rest = Batch(number)
-    for request, response, ended in pending.halves(file.frame):
-        row = row_of(request, response, ended)
-        if response is not None:
-            position = pending.responses.get(row.number)
-            row = row._replace(response_position=_integer(position))
-        row = row._replace(request_position=_integer(pending.requests.get(row.number)))
-        rest.exchange(list(row[:-1]), row.fault_ids)
+    for exchange in reader.finish():
+        row = exchange.row
+        rest.exchange(row[:-1], row.fault_ids)
         rest.span(row.response_received_ns or row.request_received_ns)
     return rest
-
-
-def _integer(position: Position | None) -> int:
-    if position is None:
-        return 0
-    return position.batch << 32 | position.run << 16 | position.nth
 
 
 def _is_recovered(last: Frame | Note | None) -> bool:
