@@ -399,7 +399,9 @@ class Connection:
             self._blackholed = True
             self._requests.rules = None
             if (parked := self._gate.take()) is not None:
-                actions.append(Record([parked.frame]))
+                out = Output()
+                self._responses.give_up(parked, out)
+                actions.append(Record(out.entries))
             for delays in self._delays.values():
                 delays.clear()
             if ending is not None and ending is not Ending.BLACKHOLE:

@@ -45,8 +45,9 @@ class Delays:
         """Take what shall leave, behind all that waits."""
         for departure in departures:
             if departure.pieces or departure.timed or departure.ending is not None:
-                self._waiting.append(departure)
                 self._count(departure.byte_count)
+                if not self._waiting or not _leave_together(self._waiting[-1], departure):
+                    self._waiting.append(departure)
 
     def take(self, now: int) -> list[Departure]:
         """Return what leaves now, in order."""
@@ -73,6 +74,18 @@ class Delays:
         """Count what waits. It is not refused: who delays too much is not read from."""
         self.held_bytes += growth
         self._share.hold(self.held_bytes)
+
+
+def _leave_together(last: Departure, departure: Departure) -> bool:
+    """Add a departure to the one before it if it leaves no later: both go in one send."""
+    if last.ending is not None or last.bytes_per_second or departure.bytes_per_second:
+        return False
+    if departure.due_ns > last.due_ns:
+        return False
+    last.pieces += departure.pieces
+    last.timed += departure.timed
+    last.ending, last.ending_delay_ns = departure.ending, departure.ending_delay_ns
+    return True
 
 
 def _slice(departure: Departure, now: int) -> Departure:

@@ -35,7 +35,7 @@ from kproxy.exchange.entries import (
 from kproxy.proxy import redact
 from kproxy.proxy.budget import Share
 from kproxy.proxy.output import Output, part
-from kproxy.proxy.verdicts import RequestVerdict
+from kproxy.proxy.verdicts import RequestVerdict, ResponseVerdict
 
 PIECE_BYTES_MAX = 1 << 20
 """Frames are recorded in pieces of about this size."""
@@ -64,6 +64,11 @@ class Partial:
     collected: int = 0
     """Bytes in frame.pieces."""
     blanked: bool = False
+
+    @property
+    def known(self) -> ResponseVerdict | None:
+        """What a rule decided about a response before it had arrived."""
+        return None if self.verdict is None else self.verdict.response
 
     def add(self, piece: Buffer, now: int) -> None:
         """Take the next bytes."""

@@ -156,11 +156,15 @@ class ResponseStream:
         parked = self._gate.take()
         rest = self._framer.finish(out)
         if parked is not None:
-            if parked.verdict is not None:
-                _mark(parked.frame, parked.verdict, out)
-            out.entries.append(parked.frame)
+            self.give_up(parked, out)
         elif rest:
             out.replace(rest)
+
+    def give_up(self, parked: Held, out: Output) -> None:
+        """Record a response that never leaves, and what a rule had decided about it."""
+        if parked.verdict is not None:
+            _mark(parked.frame, parked.verdict, out)
+        out.entries.append(parked.frame)
 
     # Direction
 
@@ -284,7 +288,7 @@ class ResponseStream:
         """See Direction."""
         if partial.held:
             return 0
-        verdict = _known(partial)
+        verdict = partial.known
         if verdict is not None:
             if verdict.dropped:
                 return 0
@@ -321,11 +325,11 @@ class ResponseStream:
         if partial.held:
             self._complete_held(partial, now, out)
         elif tail is not None and tail.offset is not None:
-            self._leave(Held(frame, b"", tail, _known(partial)), now, out)
+            self._leave(Held(frame, b"", tail, partial.known), now, out)
         else:
             if wanted & SECRET_RESPONSE:
                 partial.redact()
-            self._complete_known(frame, _known(partial), out)
+            self._complete_known(frame, partial.known, out)
 
     def _complete_known(self, frame: Frame, verdict: ResponseVerdict | None, out: Output) -> None:
         """A response has left as it came, or as a rule wanted before it had arrived."""
@@ -464,11 +468,6 @@ class ResponseStream:
             request_sent_ns=times.sent_before(now),
             request_bytes=request_bytes,
         )
-
-
-def _known(partial: Partial) -> ResponseVerdict | None:
-    """What a rule decided about a response before it had arrived."""
-    return None if partial.verdict is None else partial.verdict.response
 
 
 def _mark(frame: Frame, verdict: ResponseVerdict, out: Output) -> None:
