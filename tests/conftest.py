@@ -17,7 +17,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.bed import brokers, kafka, mock_cluster
+from tests.bed import brokers, kafka, mock_cluster, needs
 
 hypothesis.settings.register_profile("dev", max_examples=50, derandomize=True, deadline=None)
 hypothesis.settings.register_profile("exhaustive", max_examples=5000, deadline=None)
@@ -65,3 +65,11 @@ def any_broker(request: pytest.FixtureRequest) -> Iterator[brokers.Found]:
     fixture = request.getfixturevalue
     with brokers.found(lambda: fixture("kafka_431"), lambda: fixture("mock_brokers")) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def real_broker(any_broker: brokers.Found) -> str:
+    """The bootstrap address of a broker of Apache Kafka, whatever kind of it is there."""
+    if any_broker.kind == "mock":
+        needs.missing("this machine has no broker of Apache Kafka")
+    return any_broker.address

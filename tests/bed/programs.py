@@ -60,12 +60,13 @@ def work(
     prefix: str,
     steps: tuple[str, ...],
     login: Login | None = None,
+    settings: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Run a client's program to its end; the results by step.
+    """Run a client's program, with more settings of its own, to its end; the results by step.
 
     AssertionError, with what it said, when it does not end well.
     """
-    config = client.login(login) if login else {}
+    config = (client.login(login) if login else {}) | (settings or {})
     job = {
         "prefix": prefix,
         "steps": steps,
