@@ -50,8 +50,9 @@ def main() -> None:
 def prepare(bootstrap: str) -> None:
     """Create the topic, its leaders on different brokers, and what groups need."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    # Kafka places replicas by chance; an assignment would need a request of its own.
-    for each in admin.create_topics([NewTopic(demo.TOPIC, PARTITIONS, 1)]).values():
+    leaders = [[1 + partition % BROKERS] for partition in range(PARTITIONS)]
+    topic = NewTopic(demo.TOPIC, PARTITIONS, replica_assignment=leaders)
+    for each in admin.create_topics([topic]).values():
         each.result(30)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "warm-up"})
     consumer.subscribe([demo.TOPIC])
