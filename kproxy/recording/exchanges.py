@@ -103,7 +103,7 @@ class Reader:
         """
         file = RecordingFile(path)
         yield from self.begin(file)
-        yield from self._batches(file.batches())
+        yield from self.more()
         if file.torn is not None:
             self._told(file.torn)
 
@@ -130,11 +130,8 @@ class Reader:
 
         Raises: RecordingError.
         """
-        yield from self._batches(self.last.more())
-
-    def _batches(self, batches: Iterator[StoredBatch]) -> Iterator[Exchange]:
         file, torn = self.last, not self.last.complete
-        for batch in batches:
+        for batch in file.more():
             yield from self.batch(file, batch, torn)
 
     def finish(self) -> Iterator[Exchange]:
@@ -179,15 +176,10 @@ class Reader:
         for row in table.rows() if table is not None else ():
             if tracked:
                 self._pending.remove(row)
-            while closing and _is_before(closing[0], row):
-                self._close(closing.pop(0))
             yield self._exchange(row)
         for note in closing:
-            self._close(note)
-
-    def _close(self, note: Note) -> None:
-        self._told(note)
-        self._peers.pop(endings.connection(note.body), None)
+            self._told(note)
+            self._peers.pop(endings.connection(note.body), None)
 
     def _exchange(self, row: ExchangeRow) -> Exchange:
         peer = self._peers.get(row.connection) or self._peer(row.connection)
@@ -213,12 +205,6 @@ class Reader:
                 setattr(self._peer(endings.connection(body)), name, value)
         elif body.get("event") in NAMING:
             self._names.note(body)
-
-
-def _is_before(closed: Note, row: ExchangeRow) -> bool:
-    """Whether a connection was closed before another one's exchange was complete."""
-    completed_ns = max(row.response_sent_ns, row.response_received_ns, row.request_sent_ns)
-    return closed.time_ns < completed_ns and endings.connection(closed.body) != row.connection
 
 
 def _integer(position: Position | None) -> int:
