@@ -4,19 +4,20 @@ Data flows one way, and the rooms show it::
 
     client ─bytes─▶ frame ─▶ wants it? ──no──────────────▶ same bytes ─▶ broker
                              │yes                          ▲
-                             └▶ locate ─▶ rewrite ─────────┘
-                   every frame, both ways ─▶ recording ─▶ show
+                             └▶ locate ─▶ rewrite, fault ──┘
+                   every frame, both ways ─▶ recording ─▶ show · replay
 
     protocol/   the wire format: frames, messages, record batches
-    exchange/   what a person means: request and response paired, named, timed, redacted
-    proxy/      the man in the middle as a state machine
+    exchange/   what a person means: request and response paired, named, timed; the filter language
+    proxy/      the man in the middle as a state machine; redaction; the fault rules
     recording/  the file
-    net/        sockets, the pump between them and the machine, the recorder's task
+    replay/     a recording as a broker, as a state machine
+    net/        sockets, the pump between them and a machine, the recorder's task, the control port
     view/       what people look at
     commands/   what people type
 
-A room imports only the rooms above it. `protocol`, `exchange` and `proxy` know no socket, file,
-clock or chance; trio lives in `net` and in what starts it.
+A room imports only the rooms above it. `protocol`, `exchange`, `proxy` and `replay` know no socket,
+file, clock or chance; trio lives in `net` and in what starts it.
 """
 
 from __future__ import annotations

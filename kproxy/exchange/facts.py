@@ -103,6 +103,8 @@ def max_wait_ms(data: bytes | memoryview, start: int, api_version: int) -> int:
         if data[body : body + 1] != b"\0":
             return 0  # tagged fields in the header: nobody sends any
         body += 1
+    if body + offset + 4 > start + 4 + int.from_bytes(data[start : start + 4], "big"):
+        return 0  # the frame ends before: what stands there is another's
     field = data[body + offset : body + offset + 4]
     return max(0, int.from_bytes(field, "big", signed=True)) if len(field) == 4 else 0
 

@@ -125,6 +125,8 @@ class Pump:
                 task_status.started()
                 await trio.sleep_forever()
         finally:
+            # Also where it is cancelled: what was pending is recorded as never answered.
+            self._attempt("stopping", lambda: self._machine.stop(self._clock()))
             for link in list(self._links.values()):
                 self._forget(link, abrupt=False)
             self._selector.close()

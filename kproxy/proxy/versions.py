@@ -49,7 +49,8 @@ def with_addresses() -> Mapping[int, int]:
 
 def lowered(frame: bytes, api_version: int) -> tuple[tuple[Splice, ...], list[str]]:
     """Return what to replace in an ApiVersions response, and what the operator should know."""
-    if api_version > 0 and frame[8:10] == _UNSUPPORTED_VERSION:
+    refused = frame[8:10] == _UNSUPPORTED_VERSION
+    if refused:
         api_version = 0
     message = schema.message(API_VERSIONS, schema.RESPONSE)
     if message is None or api_version not in message.versions:
@@ -58,7 +59,7 @@ def lowered(frame: bytes, api_version: int) -> tuple[tuple[Splice, ...], list[st
     try:
         spans, _ = codec.locate(message, api_version, paths, whole=False)(frame, 8)
     except ProtocolError:
-        return (), [_UNREADABLE]
+        return (), [] if refused else [_UNREADABLE]
     splices: list[Splice] = []
     reports: list[str] = []
     api_key = least = 0

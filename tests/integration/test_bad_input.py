@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import signal
 import socket
 import ssl
@@ -128,9 +127,8 @@ def test_produce_without_acks_is_recorded_without_a_response(
     found = recorded.exchanges(proxy.recording, malformed)
     (produced,) = [each for each in found if each.api == "Produce"]
     assert produced.one_way and produced.response_frame is None
-    encoded = base64.b64encode(b"fire and forget").decode()
     shown = kproxy("show", "--json", str(proxy.recording)).stdout
-    assert shown.count(f'"value": "{encoded}"') == 1
+    assert shown.count('"value": "fire and forget"') == 1
 
 
 def kproxy(*arguments: str) -> subprocess.CompletedProcess[str]:

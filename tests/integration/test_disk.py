@@ -142,4 +142,4 @@ def test_with_record_or_die_a_full_disk_ends_the_proxy(tmp_path: Path) -> None:
         cannot = "kproxy run: cannot write the recording: File too large"
         assert re.fullmatch(rf"{cannot}; [1-9]\d* frames that passed are not recorded", last)
         frames, _, _ = recorded(proxy.recording)
-        assert max(frames.values()) == 1 and frames.keys() <= hearts.frames(beyond=1)
+        assert max(frames.values(), default=1) == 1 and frames.keys() <= hearts.frames(beyond=1)
