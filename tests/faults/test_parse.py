@@ -69,6 +69,11 @@ FLAGS: list[tuple[str, Rule]] = [
         'latency={uniform = ["10ms", "50ms"]}  api=[1, "Fetch"]',
         Rule(latency={"uniform": ["10ms", "50ms"]}, api=[1, "Fetch"]),
     ),
+    ("api=[Produce, Fetch] drop=true", Rule(api=["Produce", "Fetch"], drop=True)),
+    (
+        "latency={normal={mean=20ms, sigma='5ms'}}",
+        Rule(latency={"normal": {"mean": "20ms", "sigma": "5ms"}}),
+    ),
     ("drop=true api_version=3..7", Rule(drop=True, api_version="3..7")),
     (
         """where="topic:orders-* client_id:'x y'" probability=0.5 reset=true""",
@@ -144,6 +149,9 @@ MISTAKES: list[tuple[str, str]] = [
     ("drop=true partition=x", "partition: 'x' is not a number, a range such as 3..7"),
     ("drop=true topic=[]", "topic: an empty list means nothing"),
     ("drop=true where=topic:", "where: column "),
+    ("api=[Produce,,Fetch] drop=true", "api: [Produce,,Fetch] is neither TOML nor a bare word"),
+    ("latency={uniform} api=1", "latency: {uniform} is neither TOML nor a bare word"),
+    ("drop=true where=time:+1s..", "where: no recording begins here: say start_after"),
     ("drop=true where=broker_ms:5..", "where: column 1: a rule cannot look at broker_ms"),
     ("api=999 topic=x drop=true", "api: kproxy cannot read API 999"),
     ("nonsense", "'nonsense' is not key=value"),

@@ -139,6 +139,10 @@ def _parse_filter(value: Any) -> Filter:
         raise ValueError(f"{value!r} is not a filter")
     found = parse_filter(value)
     found.refuse_beyond(_ARRIVING, "a rule")
+    if found.relative:
+        raise ValueError(
+            "no recording begins here: say start_after and duration instead of time:+…"
+        )
     return found
 
 
