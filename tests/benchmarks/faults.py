@@ -87,7 +87,7 @@ def cost(load: str, options: argparse.Namespace, folder: Path) -> None:
             for number in range(options.rounds):
                 pair = (without, with_rules) if number % 2 else (with_rules, without)
                 for listen, pid in pair:
-                    figures = measure(load, workload, listen, pid, options.seconds)
+                    figures = measure(load, workload, listen, pid, options.seconds, folder)
                     found[listen].append(figures.cpu)
             plain, ruled = found.values()
             ratios = [ours / theirs for theirs, ours in zip(plain, ruled, strict=True)]
