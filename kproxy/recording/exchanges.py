@@ -92,6 +92,8 @@ class Reader:
     def _begin(self) -> None:
         self._files: list[RecordingFile] = []
         """Of the recording that is being read: frames may lie in an earlier file than their row."""
+        self._batches_read = 0
+        """Of the last of them."""
         self._names = TopicNames()
         self._peers: dict[int, Peer] = {}
         self._pending = Pending()
@@ -117,6 +119,7 @@ class Reader:
             about = {"event": "recording", "path": str(file.path)}
             self._told(Note(EVENTS, file.info.start_ns, about))
         self._files.append(file)
+        self._batches_read = 0
         for earlier in self._files[:-_OPEN_FILES_MAX]:
             earlier.close()
 
@@ -131,7 +134,8 @@ class Reader:
         Raises: RecordingError.
         """
         file, torn = self.last, not self.last.complete
-        for batch in file.more():
+        for batch in file.batches(self._batches_read):
+            self._batches_read += 1
             yield from self.batch(file, batch, torn)
 
     def finish(self) -> Iterator[Exchange]:

@@ -71,7 +71,7 @@ class RecordingFile:
         self._scan.read_head()
         info = self.info
         if not info.native and not (info.start_ns and info.format_version):
-            for _ in self.more():  # other tools may drop the metadata: what is left of them follows
+            for _ in self.batches():  # other tools may drop the metadata: what is left of them follows
                 pass
             info.start_ns = info.start_ns or self._start_ns
 
@@ -102,13 +102,10 @@ class RecordingFile:
 
     # ------------------------------------------------------------ batches
 
-    def batches(self) -> Iterator[StoredBatch]:
-        """Yield all batches, in order, as far as the file goes."""
-        yield from list(self._batches)
-        yield from self.more()
-
-    def more(self) -> Iterator[StoredBatch]:
-        """Yield the batches that no pass has come to: of a file that grows, the new ones."""
+    def batches(self, start: int = 0) -> Iterator[StoredBatch]:
+        """Yield the batches from the `start`-th on, in order, as far as the file goes now: of a
+        file that grows, a later call gives the new ones."""
+        yield from self._batches[start:]
         self._reopen()
         for batch in self._pass.batches():
             self._batches.append(batch)
