@@ -236,7 +236,7 @@ class Pump:
                 now = self._clock()
                 if now >= self._alarm.at_ns:
                     self._wake(now)
-                if recorder.due or recorder.congested or now > let_others_run_ns:
+                if recorder.congested or now > let_others_run_ns:
                     break
             if recorder.congested:
                 await recorder.room()

@@ -154,11 +154,6 @@ class Recorder:
         return self._bytes + self._writing_bytes > self._busy_bytes_max and not self._hangs
 
     @property
-    def due(self) -> bool:
-        """Whether the pump should give the recorder its turn: never, it takes it in `put`."""
-        return False
-
-    @property
     def backlog_bytes(self) -> int:
         """About how much memory holds what is not written yet."""
         return self._bytes + self._writing_bytes
@@ -179,12 +174,13 @@ class Recorder:
         size = data_bytes
         for entry in entries:
             size += _ENTRY_BYTES * (len(entry.sizes) if type(entry) is Run else 1)
-        if self.backlog_bytes + size > self.backlog_bytes_max and not self._lossless:
+        backlog_bytes = self._bytes + self._writing_bytes
+        if backlog_bytes + size > self.backlog_bytes_max and not self._lossless:
             # Whoever reads on must know which connections there are; a note is small.
             kept: list[Entry] = [entry for entry in entries if type(entry) is Note]
             self._builder.lose(entry for entry in entries if type(entry) is not Note)
             self._lose(_loss_of(entries, "the disk does not keep up"))
-            if not kept or self.backlog_bytes > self.backlog_bytes_max + NOTES_BYTES_MAX:
+            if not kept or backlog_bytes > self.backlog_bytes_max + NOTES_BYTES_MAX:
                 return
             entries, size = kept, _NOTE_BYTES * len(kept)
         if self._sink is not None:

@@ -71,6 +71,8 @@ class Cluster:
         """A heap: when something delayed leaves, and on which connection."""
         self._due_by_connection: dict[int, int] = {}
         """The same by connection: the entries of the heap that count."""
+        self.next_wake: int | None = None
+        """When `wake` wants to be called, or None while nothing is open."""
 
     def set_rules(self, rules: Rules | None) -> None:
         """Have these rules decide from the next request of each connection on."""
@@ -79,13 +81,6 @@ class Cluster:
         self._interests.rebuild(rules)
         for connection in self._connections.values():
             connection.use_rules(rules)
-
-    @property
-    def next_wake(self) -> int | None:
-        """When `wake` wants to be called, or None while nothing is open."""
-        if not self._due:
-            return self._next_idle_check
-        return min(self._due[0][0], self._next_idle_check or self._due[0][0])
 
     @property
     def busy(self) -> bool:
@@ -138,6 +133,7 @@ class Cluster:
         )
         if self._next_idle_check is None:
             self._next_idle_check = now + self._idle_ns
+            self._set_next_wake()
         return [Dial(number, self._addresses(node_id))]
 
     def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
@@ -178,7 +174,7 @@ class Cluster:
         if self._rules is not None and self._rules.generation != self._rules_generation:
             self.set_rules(self._rules)
         actions = connection.receive(side, data, now)
-        if connection.over or connection.eventful:
+        if connection.eventful:
             return self._after(connection, actions, now)
         return actions
 
@@ -231,7 +227,12 @@ class Cluster:
             actions += self._after(connection, connection.wake(now), now)
         if self._next_idle_check is not None and self._next_idle_check <= now:
             actions += self._close_idle(now)
+        self._set_next_wake()
         return actions
+
+    def _set_next_wake(self) -> None:
+        due_ns, idle_ns = self._due[0][0] if self._due else None, self._next_idle_check
+        self.next_wake = min(due_ns or idle_ns, idle_ns or due_ns) if due_ns or idle_ns else None
 
     def _close_idle(self, now: int) -> list[Action]:
         actions: list[Action] = []
@@ -270,11 +271,13 @@ class Cluster:
             if not self._connections:
                 self._next_idle_check = None
                 self._due.clear()
+                self._set_next_wake()
             return actions
         due_ns = connection.next_due_ns
         if due_ns is not None and self._due_by_connection.get(number) != due_ns:
             self._due_by_connection[number] = due_ns
             heapq.heappush(self._due, (due_ns, number))
+            self._set_next_wake()
         if connection.parked and (awaited := connection.awaited):
             try:
                 return [*actions, *self._listen(awaited, now)]

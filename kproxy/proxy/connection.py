@@ -43,6 +43,7 @@ from kproxy.proxy.tokens import Tokens
 from kproxy.proxy.topics import Topics
 from kproxy.proxy.verdicts import Ending, Rules
 
+_CLIENT = Side.CLIENT
 _OTHER = {Side.CLIENT: Side.BROKER, Side.BROKER: Side.CLIENT}
 _HALF_CLOSED_NS = 10_000_000_000
 """A client that has sent FIN keeps its slot so long without a byte from the broker."""
@@ -132,6 +133,9 @@ class Connection:
         """Of a connection on which a side has ended: what was sent last."""
         self._noted = False
         self._blackholed = False
+        self.eventful = False
+        """Whether the last bytes may have led to more than passing: it may wait for listeners or
+        for a time, or be over."""
         self._ending_due: tuple[int, Ending] | None = None
         """When, and how, a connection ends in which nothing passes any more."""
         self.over = False
@@ -155,12 +159,6 @@ class Connection:
             self.last_ns,
             len(self.pending),
         )
-
-    @property
-    def eventful(self) -> bool:
-        """Whether it waits for listeners, or for a time."""
-        waits = self.delayed or self._gate.parked or self._ending_due is not None
-        return waits or (self._rules is not None and self._requests.turn_is_over)
 
     @property
     def parked(self) -> bool:
@@ -203,7 +201,7 @@ class Connection:
     def receive(self, side: Side, data: bytes, now: int) -> list[Action]:
         """Bytes arrived from one side."""
         self.last_ns = now
-        if side is Side.CLIENT:
+        if side is _CLIENT:
             return self._run(side, self._requests.feed, data, now)
         self._broker_bytes += len(data)
         return self._run(side, self._responses.feed, data, now)
@@ -272,18 +270,25 @@ class Connection:
         try:
             feed(data, now, out)
         except Violation as error:
+            self.eventful = True
             self._send(side, out, 0, actions, now)
             return actions if self.over else actions + self._end(side, "violation", str(error), now)
         self._send(side, out, len(data), actions, now)
         pending = self.pending
-        if (
+        self.eventful = eventful = (
             self.delayed
             or self._gate.parked
-            or self._ended
-            or self._paused
+            or bool(self._ended)
+            or bool(self._paused)
+            or self._blackholed
+            or self.over
             or (self._rules is not None and self._requests.turn_is_over)
-            or (pending and (len(pending) >= self._pending_max or pending[0][-1] is not None))
-        ) and not self.over:
+            or (
+                bool(pending)
+                and (len(pending) >= self._pending_max or pending[0][-1] is not None)
+            )
+        )
+        if eventful and not self.over:
             self._settle(actions, now)
         return actions
 

@@ -191,23 +191,31 @@ class Framer:
         Raises:
             Violation: these bytes are not Kafka's; what came before them is in `out`.
         """
+        direction = self._direction
         if not self._waiting:
-            self._frames(data, now, out)
+            if self._partial is None and not self._rest:  # nothing is left of earlier chunks
+                position = direction.whole_frames(data, 0, now, out)
+                if position == len(data):
+                    return
+                self._frames(data, position, now, out)
+            else:
+                self._frames(data, 0, now, out)
         else:
             if data:
                 self._waiting.append((data, now))
-            while self._waiting and not self._direction.blocked:
-                self._frames(*self._waiting.popleft(), out)
+            while self._waiting and not direction.blocked:
+                data, came_ns = self._waiting.popleft()
+                self._frames(data, 0, came_ns, out)
         if self._partial or self._waiting or self._share.held_bytes:
             self._account()
 
-    def _frames(self, data: bytes, now: int, out: Output) -> None:
-        """Take the frames of a chunk that arrived at `now`."""
+    def _frames(self, data: bytes, position: int, now: int, out: Output) -> None:
+        """Take the frames of a chunk that arrived at `now`, from `position` on."""
         direction = self._direction
         if self._rest:
             data = self._rest + data
             self._rest = b""
-        position, end = 0, len(data)
+        end = len(data)
         while position < end:
             partial = self._partial
             if partial is None:

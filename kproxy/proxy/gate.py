@@ -133,13 +133,23 @@ class AddressGate:
         self.parked = False
         return held
 
+    def rewrite_again(
+        self, frame: bytes, api_key: int, api_version: int, now: int
+    ) -> tuple[bytes, Sequence[Splice]] | None:
+        """Return what is sent instead of a response that is like the last one, and the splices."""
+        last = self._last
+        if last is None or last.api_key != api_key or frame[8:] != last.came:
+            return None
+        if last.api_version != api_version or last.generation != self._nodes.generation:
+            return None
+        if now >= last.until_ns:
+            return None
+        return last.sent_size + frame[4:8] + last.sent, last.splices
+
     def rewrite(self, frame: bytes, api_key: int, api_version: int, now: int) -> Ready | Waiting:
         """Like `offer`, for a whole response of which nothing is kept."""
-        last = self._last
-        if last is not None and last.api_key == api_key and frame[8:] == last.came:
-            same = last.api_version == api_version and last.generation == self._nodes.generation
-            if same and now < last.until_ns:
-                return Ready(last.sent_size + frame[4:8] + last.sent, last.splices)
+        if (known := self.rewrite_again(frame, api_key, api_version, now)) is not None:
+            return Ready(*known)
         fields = rewrite.address_fields(api_key, api_version)
         if fields is None:
             return Ready(frame)

@@ -117,5 +117,6 @@ class Output:
         return self._departures
 
     def _flush(self) -> None:
-        self.pieces.append(part(self._chunk, self._start, self._stop))
+        chunk, start, stop = self._chunk, self._start, self._stop
+        self.pieces.append(chunk if stop - start == len(chunk) else part(chunk, start, stop))
         self._chunk, self._start, self._stop = b"", 0, 0

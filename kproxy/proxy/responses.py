@@ -173,7 +173,7 @@ class ResponseStream:
         if self._gate.parked:
             return position
         pending, unpack, interests = self._pending, _START.unpack_from, self._interests
-        rewrite = self._gate.rewrite
+        again = self._gate.rewrite_again
         first, end = position, len(data)
         times = run = None
         requests: list[PendingRequest] = []
@@ -192,14 +192,17 @@ class ResponseStream:
             if wanted:
                 if wanted != ADDRESSES:
                     break
-                ready = rewrite(data[position:stop], api_key, api_version, now)
-                if type(ready) is Waiting or ready.damaged:
-                    break
-                splices = ready.splices
+                known = again(data[position:stop], api_key, api_version, now)
+                if known is None:
+                    ready = self._gate.rewrite(data[position:stop], api_key, api_version, now)
+                    if isinstance(ready, Waiting) or ready.damaged:
+                        break
+                    known = ready.sent, ready.splices
+                sent, splices = known
                 if splices:
                     if first < position:
                         out.forward(data, first, position)
-                    out.replace(ready.sent)
+                    out.replace(sent)
                     first = stop
             pending.popleft()
             if run is None or splices is not run.splices:
