@@ -283,10 +283,7 @@ class Connection:
             or self._blackholed
             or self.over
             or (self._rules is not None and self._requests.turn_is_over)
-            or (
-                bool(pending)
-                and (len(pending) >= self._pending_max or pending[0][-1] is not None)
-            )
+            or (bool(pending) and (len(pending) >= self._pending_max or pending[0][-1] is not None))
         )
         if eventful and not self.over:
             self._settle(actions, now)

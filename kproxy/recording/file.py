@@ -71,7 +71,7 @@ class RecordingFile:
         self._scan.read_head()
         info = self.info
         if not info.native and not (info.start_ns and info.format_version):
-            for _ in self.batches():  # other tools may drop the metadata: what is left of them follows
+            for _ in self.batches():  # where other tools dropped the metadata: what is left follows
                 pass
             info.start_ns = info.start_ns or self._start_ns
 
