@@ -100,10 +100,12 @@ def _is_told_by_kind(field: Field, beside: tuple[Field, ...]) -> bool:
 
 
 def is_named_topic_id(field: Field, beside: tuple[Field, ...]) -> bool:
-    """Whether a field has a topic's id, and the struct its name."""
-    return _is_topic_id(field, beside) and any(
-        other.entity == TOPIC and not other.is_array for other in beside
-    )
+    """Whether a field has a topic's id, and the struct its name, in the same version or another."""
+    return _is_topic_id(field, beside) and any(_is_own_name(other) for other in beside)
+
+
+def _is_own_name(field: Field) -> bool:
+    return field.entity == TOPIC and not field.is_array
 
 
 _PREDICATES = {TOPIC: is_topic, GROUP: is_group, TRANSACTIONAL_ID: is_transactional_id}
@@ -129,7 +131,12 @@ def tells_topic_ids(api_key: int, api_version: int) -> bool:
     message = schema.message(api_key, schema.RESPONSE)
     if message is None:
         return False
-    return bool(select(message, is_named_topic_id).paths(api_version))
+    # Newer versions of Fetch and others have the id in place of the name, not beside it.
+    return any(
+        place.in_version(api_version)
+        and any(_is_own_name(other) and api_version in other.versions for other in place.beside)
+        for place in select(message, is_named_topic_id).places
+    )
 
 
 # ── topic ids ────────────────────────────────────────────────────────────────────────────────

@@ -76,8 +76,8 @@ class _Records:
     """How many on each channel."""
     stored: bool = False
     """Whether more than half of it is not worth compressing."""
-    small: bool = False
-    """Whether it is a whole batch."""
+    hard: bool = False
+    """Whether it is worth to take time for it."""
 
 
 class Writer:
@@ -172,7 +172,8 @@ class Writer:
         """
         if self._closed:
             raise ValueError(f"{self.path} is closed")
-        self._append(records for batch in batches for records in _chunks(batch))
+        alone = len(batches) == 1
+        self._append(records for batch in batches for records in _chunks(batch, alone=alone))
 
     def append_exchanges(self, batch: Batch) -> None:
         """Append only the exchanges of a batch, and its notes: the file ends behind the frames.
@@ -237,7 +238,7 @@ class Writer:
         compression, stored_crc = "", records_crc
         compressed_bytes = records.size
         if self._compresses and not records.stored:
-            compressed = compress(parts[0], records.small)
+            compressed = compress(parts[0], records.hard)
             if len(compressed) < records.size:
                 compression, parts, compressed_bytes = "zstd", [compressed], len(compressed)
                 stored_crc = crc32(compressed)
@@ -293,8 +294,11 @@ class Writer:
             raise
 
 
-def _chunks(batch: Batch, small: bool = True) -> Iterator[_Records]:
-    """Yield the chunks of a batch: of frames, and of exchanges and notes; a small one is one."""
+def _chunks(batch: Batch, small: bool = True, alone: bool = False) -> Iterator[_Records]:
+    """Yield the chunks of a batch: of frames, and of exchanges and notes; a small one is one.
+
+    Where a small one is written `alone`, little happens, and there is time to compress it well.
+    """
     sequence = batch.number & 0xFFFFFFFF
     tables: list[_Records] = []
     for channel, (parts, size) in (
@@ -317,9 +321,10 @@ def _chunks(batch: Batch, small: bool = True) -> Iterator[_Records]:
         counts[0] += 1
         size = frames.size + exchanges.size
         times = exchanges.start_ns, exchanges.end_ns
-        yield _Records(parts, size, *times, counts, small=True)
+        yield _Records(parts, size, *times, counts, hard=alone)
         return
-    frames.stored = batch.stored_bytes * 2 >= frames.size
+    # Beside frames that are stored, a few rows are not worth the trouble either.
+    frames.stored = exchanges.stored = batch.stored_bytes * 2 >= frames.size
     yield frames
     yield exchanges
 
