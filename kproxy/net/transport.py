@@ -27,7 +27,7 @@ from typing import Protocol
 
 import trio
 
-RECEIVE_BYTES_MIN = 16 << 10
+RECEIVE_BYTES_MIN = 64 << 10
 RECEIVE_BYTES_MAX = 1 << 20
 """Between these is what one `try_receive` asks for: more while a bulk transfer fills it."""
 
