@@ -214,10 +214,12 @@ def _serve(serve_options: Options, live: bool) -> int:
     import trio
 
     from kproxy.net import serve
+    from kproxy.net.allocator import keep_freed_memory
     from kproxy.net.listeners import ListenError
     from kproxy.recording import RecordingError
     from kproxy.view.console import Console
 
+    keep_freed_memory()
     # Frames wait for the recorder by the thousand and are in no cycle: to look at them again and
     # again for one takes a tenth of all CPU time.
     gc.freeze()
