@@ -31,7 +31,7 @@ from tests.proxy.playing import (
     response,
 )
 
-PRODUCE, METADATA, HEARTBEAT = 0, 3, 12
+PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12
 
 
 def ask_metadata(correlation_id: int, version: int = 9) -> bytes:
@@ -152,6 +152,19 @@ def test_a_large_frame_leaves_before_it_is_whole_and_is_recorded_in_pieces() -> 
     more = [bool(piece.flags & MORE) for piece in recorded]
     assert more == [True] * (len(recorded) - 1) + [False]
     assert recorded[-1].flags & NO_RESPONSE
+
+
+@pytest.mark.parametrize("version", range(4, 18))
+def test_a_large_fetch_response_leaves_as_it_arrives(version: int) -> None:
+    player = Player()
+    player.connect()
+    player.client(request(FETCH, version, messages.FetchRequest(topics=[])))
+    records = messages.FetchResponse.PartitionData(records=b"r" * 1_000_000)
+    topic = messages.FetchResponse.FetchableTopicResponse(partitions=[records])
+    frame = response(FETCH, version, messages.FetchResponse(responses=[topic]))
+    for start in range(0, 900_000, 65_536):
+        player.broker(frame[start : start + 65_536])
+        assert len(player.to_client()) == start + 65_536
 
 
 def test_the_client_is_not_named_by_what_a_large_first_request_holds() -> None:
