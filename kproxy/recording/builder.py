@@ -16,6 +16,7 @@ own. Memory is bounded by what is pending: connections, requests, responses that
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -60,6 +61,8 @@ _BYTES_MAX = 0x7FFFFFFF
 _PACK_RUN = RUN.pack
 _PACK_HEAD = RESPONSE_HEAD.pack
 _PACK_EXCHANGE = EXCHANGE.pack
+_API_KEY, _FLAGS = operator.itemgetter(1), operator.itemgetter(5)
+"""Of a PendingRequest."""
 _NOBODY = (0, 0, None, 0, (), ())
 """What is known of a request that is not in the recording."""
 
@@ -174,11 +177,7 @@ class BatchBuilder:
             waits = _waits(run) if api_key == FETCH else None
             connection.pending[first] = position, first, waits, 0, (), requests
         else:
-            waits = None
-            for request in requests:
-                if request[1] == FETCH:
-                    waits = _waits(run)
-                    break
+            waits = _waits(run) if FETCH in map(_API_KEY, requests) else None
             pending = position, first, waits, 0, (), requests
             connection.pending.update(dict.fromkeys(range(first, first + count), pending))
 
@@ -428,10 +427,10 @@ def _waits(run: Run) -> dict[int, int]:
 
 def _is_mixed(requests: Sequence[PendingRequest]) -> bool:
     """Whether requests cannot be a row: their flags differ, or their numbers do not follow."""
-    flags = requests[0][5]
     if requests[-1][3] - requests[0][3] != len(requests) - 1:
         return True
-    return any(request[5] != flags for request in requests)
+    flags = requests[0][5]
+    return any(map(flags.__ne__, map(_FLAGS, requests)))
 
 
 def _singles(run: Run) -> Iterator[Run]:
