@@ -36,7 +36,7 @@ from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.topics import Topics
-from kproxy.proxy.verdicts import Rules
+from kproxy.proxy.verdicts import Decider
 
 _PORT_MAX = 65_535
 _TOLD_MAX = 1000
@@ -48,7 +48,7 @@ _IDLE_CHECKS_APART_NS = 1_000_000_000
 class Cluster:
     """The machine. Feed it events; perform, in order, the actions that it answers with."""
 
-    def __init__(self, settings: Settings, rules: Rules | None = None) -> None:
+    def __init__(self, settings: Settings, rules: Decider | None = None) -> None:
         self._settings = settings
         self._nodes = Nodes(settings.nodes_max)
         self._budget = Budget(settings.held_bytes_max)
@@ -74,7 +74,7 @@ class Cluster:
         self.next_wake: int | None = None
         """When `wake` wants to be called, or None while nothing is open."""
 
-    def set_rules(self, rules: Rules | None) -> None:
+    def set_rules(self, rules: Decider | None) -> None:
         """Have these rules decide from the next request of each connection on."""
         self._rules = rules
         self._rules_generation = 0 if rules is None else rules.generation
@@ -231,8 +231,10 @@ class Cluster:
         return actions
 
     def _set_next_wake(self) -> None:
-        due_ns, idle_ns = self._due[0][0] if self._due else None, self._next_idle_check
-        self.next_wake = min(due_ns or idle_ns, idle_ns or due_ns) if due_ns or idle_ns else None
+        due_ns = [self._due[0][0]] if self._due else []
+        if self._next_idle_check is not None:
+            due_ns.append(self._next_idle_check)
+        self.next_wake = min(due_ns, default=None)
 
     def _close_idle(self, now: int) -> list[Action]:
         actions: list[Action] = []

@@ -41,7 +41,7 @@ from kproxy.proxy.responses import ResponseStream
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.tokens import Tokens
 from kproxy.proxy.topics import Topics
-from kproxy.proxy.verdicts import Ending, Rules
+from kproxy.proxy.verdicts import Decider, Ending
 
 _CLIENT = Side.CLIENT
 _OTHER = {Side.CLIENT: Side.BROKER, Side.BROKER: Side.CLIENT}
@@ -83,7 +83,7 @@ class Connection:
         interests: Interests,
         topics: Topics,
         brokers: Mapping[int, Address],
-        rules: Rules | None,
+        rules: Decider | None,
         budget: Budget,
         is_news: Callable[[str], bool],
         now: int,
@@ -183,7 +183,7 @@ class Connection:
             due.append(self.last_ns + _HALF_CLOSED_NS)
         return min((each for each in due if each is not None), default=None)
 
-    def use_rules(self, rules: Rules | None) -> None:
+    def use_rules(self, rules: Decider | None) -> None:
         """Have these rules decide from the next request on."""
         self._rules = self._requests.rules = rules
 

@@ -68,7 +68,7 @@ class Partial:
     @property
     def known(self) -> ResponseVerdict | None:
         """What a rule decided about a response before it had arrived."""
-        return None if self.verdict is None else self.verdict.response
+        return None if self.verdict is None else self.verdict.known_response
 
     def add(self, piece: Buffer, now: int) -> None:
         """Take the next bytes."""

@@ -14,7 +14,7 @@ from kproxy.exchange.entities import tells_topic_ids
 from kproxy.exchange.entries import Side
 from kproxy.protocol import is_known
 from kproxy.proxy import redact, rewrite
-from kproxy.proxy.verdicts import Rules
+from kproxy.proxy.verdicts import Decider
 
 UNKNOWN = 1  # no schema: recorded opaque
 SECRET_REQUEST = 2
@@ -42,11 +42,11 @@ _KINDS_MAX = 4096
 class Interests(dict[tuple[int, int], int]):
     """(api_key, api_version) → what is wanted of its frames."""
 
-    def __init__(self, rules: Rules | None = None) -> None:
+    def __init__(self, rules: Decider | None = None) -> None:
         super().__init__()
         self._rules = rules
 
-    def rebuild(self, rules: Rules | None) -> None:
+    def rebuild(self, rules: Decider | None) -> None:
         """Forget what was decided: the rules have changed."""
         self._rules = rules
         self.clear()

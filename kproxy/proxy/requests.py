@@ -4,7 +4,7 @@
 
     chunk ─▶ Framer ─▶ nobody wants it ──────────────────────────────────▶ same bytes ─▶ broker
                 │ a rule wants it: held until it is whole                  ▲
-                └─▶ Rules.on_request ─▶ RequestVerdict ─▶ as it came, later, changed, or not at all
+                └─▶ Decider.on_request ─▶ RequestVerdict ─▶ as it came, later, changed, or never
                                           │
                   pending (FIFO) ◀────────┴── the response it gets, if kproxy gives it
 
@@ -62,7 +62,7 @@ from kproxy.proxy.output import Output
 from kproxy.proxy.rewrite import difference
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.tokens import TOKEN_BYTES_MAX, Tokens
-from kproxy.proxy.verdicts import RequestContext, RequestVerdict, ResponseVerdict, Rules
+from kproxy.proxy.verdicts import Decider, RequestContext, RequestVerdict, ResponseVerdict
 
 _START = struct.Struct(">ihhi")
 _START_BYTES = 12
@@ -107,7 +107,7 @@ class RequestStream:
         pending: deque[PendingRequest],
         tokens: Tokens,
         interests: Interests,
-        rules: Rules | None,
+        rules: Decider | None,
         share: Share,
     ) -> None:
         self._origin = origin
@@ -373,7 +373,7 @@ class RequestStream:
             Partial(copy, 0, secret=True).redact()
         out.entries.append(copy)
         swallowed = ResponseVerdict(dropped=True, fault_ids=frame.fault_ids)
-        self._register(copy, RequestVerdict(response=swallowed), out)
+        self._register(copy, RequestVerdict(known_response=swallowed), out)
 
     def _complete_token(self, frame: Frame, out: Output) -> None:
         self._tokens.taken()

@@ -138,7 +138,7 @@ class ResponseStream:
             verdict: RequestVerdict = request[-1]
             if self._interests[request[1], request[2]] & HANDSHAKE:
                 self._tokens.refused(request[3])  # the broker never saw it
-            answer = verdict.answer
+            answer = verdict.own_response
             if answer is None or answer.frame is None or answer.dropped:
                 frame = self.unanswered(request, now)
                 frame.flags |= FAULTED if verdict.fault_ids else 0
@@ -270,10 +270,10 @@ class ResponseStream:
     ) -> bool:
         """Whether nothing of a response may leave before it is whole."""
         self._tail = None
-        if verdict is not None and verdict.respond is not None and verdict.response is None:
-            return True
-        if verdict is not None and verdict.response is not None and verdict.response.frame:
-            return True
+        if verdict is not None:
+            known = verdict.known_response
+            if verdict.on_response is not None if known is None else known.frame:
+                return True
         if not wanted & ADDRESSES:
             return bool(wanted & _LOOKED_INTO)
         if wanted & BEHIND_RECORDS and frame.frame_bytes >= STREAMED_BYTES_MIN:
@@ -355,10 +355,10 @@ class ResponseStream:
         frame = partial.frame
         data = frame.data
         verdict = None
-        if partial.verdict is not None and partial.verdict.response is not None:
-            verdict = partial.verdict.response
-        elif partial.verdict is not None and partial.verdict.respond is not None:
-            verdict = partial.verdict.respond(data, now)
+        if partial.verdict is not None and partial.verdict.known_response is not None:
+            verdict = partial.verdict.known_response
+        elif partial.verdict is not None and partial.verdict.on_response is not None:
+            verdict = partial.verdict.on_response(data, now)
         wanted = self._interests[frame.api_key, frame.api_version]
         if wanted & TOPIC_IDS:
             out.entries += self._topics.learn(data, frame.api_key, frame.api_version, now)

@@ -3,8 +3,8 @@
 ::
 
     request, whole ─▶ on_request ─▶ RequestVerdict ─┬─▶ broker: as it came, changed, never, twice
-                                                    └─ respond ─▶ kept with the PendingRequest
-    response, whole ─▶ respond ─▶ ResponseVerdict ────▶ client: as it came, changed, late, never
+                                                    └─ on_response ─▶ kept with the PendingRequest
+    response, whole ─▶ on_response ─▶ ResponseVerdict ─▶ client: as it came, changed, late, never
 
 Invariants: a verdict is a value; whoever decides it does not touch the connection, and whoever
 carries it out knows no rule. Bytes are whole frames, size prefix included, with the broker's own
@@ -75,13 +75,13 @@ class RequestVerdict:
     """Of DISCONNECT: let nothing pass any more, in either direction, and close so much later."""
     bytes_per_second: int = 0
     """Leave no faster than this; 0: at once."""
-    answer: ResponseVerdict | None = None
+    own_response: ResponseVerdict | None = None
     """Our own response (its `frame`), where the broker gets nothing; it waits for its turn. Without
     one, a request that the broker does not get is never answered."""
-    response: ResponseVerdict | None = None
-    """What `respond` will say, where that is known before the response has arrived: then `respond`
-    need not be called, nor the response be held whole."""
-    respond: Callable[[bytes, int], ResponseVerdict | None] | None = None
+    known_response: ResponseVerdict | None = None
+    """What `on_response` will decide, where that is known before the response has arrived: then
+    `on_response` need not be called, nor the response be held whole."""
+    on_response: Callable[[bytes, int], ResponseVerdict | None] | None = None
     """Decides on the broker's response, given whole, and the time at which it arrived."""
     fault_ids: Sequence[int] = ()
     """The rules that took part."""
@@ -105,7 +105,7 @@ class RequestContext:
     """The brokers' own addresses by node id, as far as responses have named them."""
 
 
-class Rules(Protocol):
+class Decider(Protocol):
     """Whoever decides. One for all connections; it may keep what it likes by connection."""
 
     @property

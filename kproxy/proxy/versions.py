@@ -112,4 +112,4 @@ def answer_of_an_old_broker(frame: bytes) -> RequestVerdict:
     body = kind(error_code=codec.UNSUPPORTED_VERSION, api_keys=[ours])
     header = messages.ResponseHeader(correlation_id=int.from_bytes(frame[8:12], signed=True))
     data = encode_response(Response(header, body, 0), API_VERSIONS)
-    return RequestVerdict(frames=(), answer=ResponseVerdict(data))
+    return RequestVerdict(frames=(), own_response=ResponseVerdict(data))

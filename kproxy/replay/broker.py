@@ -29,7 +29,7 @@ from kproxy.exchange.entries import Buffer, Side
 from kproxy.protocol.plain import uuid_text
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Resume, Send
 from kproxy.proxy.connection import OpenConnection
-from kproxy.proxy.verdicts import Ending, RequestContext, RequestVerdict, ResponseVerdict, Rules
+from kproxy.proxy.verdicts import Decider, Ending, RequestContext, RequestVerdict, ResponseVerdict
 from kproxy.replay.call import CLOSE, LATER, NONE, Call
 from kproxy.replay.connection import Connection, Violation, token_frame
 from kproxy.replay.loaded import Loaded
@@ -44,7 +44,7 @@ _PORT_MAX = 65_535
 _WAITING_MAX = 100
 """With so many requests waiting on a connection its client is not read from."""
 
-_UNHEARD = RequestVerdict(respond=lambda frame, now: ResponseVerdict(dropped=True))
+_UNHEARD = RequestVerdict(on_response=lambda frame, now: ResponseVerdict(dropped=True))
 
 
 class Broker:
@@ -55,7 +55,7 @@ class Broker:
         loaded: Loaded,
         settings: Settings,
         report: Report,
-        rules: Rules | None = None,
+        rules: Decider | None = None,
         pace: Pace | None = None,
     ) -> None:
         self.state = State(loaded, settings, report)
@@ -300,8 +300,10 @@ class Broker:
             self._end_late(connection, verdict.ending, delay_ns, now, actions)
             return
         frames = [frame] if verdict.frames is None else verdict.frames
-        if not frames and verdict.answer is not None:
-            self._send(connection, [verdict.answer.frame or b""], verdict.answer, now, actions)
+        if not frames and verdict.own_response is not None:
+            self._send(
+                connection, [verdict.own_response.frame or b""], verdict.own_response, now, actions
+            )
         for index, each in enumerate(frames):
             # A duplicate is handled like any other, but nobody gets the response to it.
             self._handle(connection, each, _UNHEARD if index else verdict, now, actions)
@@ -344,7 +346,7 @@ class Broker:
     def _decide(self, call: Call, pieces: list[Buffer], now: int, actions: list[Action]) -> None:
         """Have rules decide on a response."""
         connection = call.connection
-        decide = call.verdict.respond if call.verdict is not None else None
+        decide = call.verdict.on_response if call.verdict is not None else None
         verdict = decide(b"".join(pieces), now) if decide is not None else None
         if verdict is None:
             actions.append(Send(connection.number, Side.CLIENT, pieces, []))

@@ -121,19 +121,19 @@ def respond(
     verdict: RequestVerdict | None, frame: bytes, now: int = NOW + 1_000_000
 ) -> ResponseVerdict:
     """What becomes of the broker's response."""
-    if verdict is None or verdict.respond is None:
+    if verdict is None or verdict.on_response is None:
         return ResponseVerdict()
-    found = verdict.respond(frame, now) or ResponseVerdict()
-    if verdict.response is not None:
-        assert found == verdict.response
+    found = verdict.on_response(frame, now) or ResponseVerdict()
+    if verdict.known_response is not None:
+        assert found == verdict.known_response
     return found
 
 
 def answer_body(verdict: RequestVerdict | None, api_key: int, version: int) -> Any:
     """The body of our own response, which must be well formed and respond to request 7."""
-    assert verdict is not None and verdict.frames == () and verdict.answer is not None
-    assert verdict.answer.frame is not None
-    return response_body(verdict.answer.frame, api_key, version)
+    assert verdict is not None and verdict.frames == () and verdict.own_response is not None
+    assert verdict.own_response.frame is not None
+    return response_body(verdict.own_response.frame, api_key, version)
 
 
 def response_body(frame: bytes | None, api_key: int, version: int) -> Any:

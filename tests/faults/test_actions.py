@@ -91,8 +91,8 @@ def test_after(words: dict[str, Any], expected: dict[str, Any]) -> None:
     verdict = ask(Rules([Rule(phase="after", **words)]), BEAT)
     assert (verdict.frames, verdict.delay_ns, verdict.ending) == (None, 0, None)
     # It is known without the response.
-    assert verdict.response == ResponseVerdict(**expected, fault_ids=(1,))
-    assert respond(verdict, ANSWER) == verdict.response
+    assert verdict.known_response == ResponseVerdict(**expected, fault_ids=(1,))
+    assert respond(verdict, ANSWER) == verdict.known_response
     assert verdict.fault_ids == (1,)
 
 
@@ -427,10 +427,10 @@ def test_a_stale_leader_can_be_named() -> None:
 def test_a_client_is_told_to_bootstrap_again() -> None:
     rules = Rules([Rule(rebootstrap=True)])
     verdict = ask_metadata(rules, 13)
-    assert response_body(verdict.answer.frame, METADATA, 13).error_code == 129
+    assert response_body(verdict.own_response.frame, METADATA, 13).error_code == 129
     assert ask_metadata(rules, 12) is None
     request = messages.ApiVersionsRequest(client_software_name="x", client_software_version="1")
-    answered = ask(rules, request_frame(API_VERSIONS, 5, request)).answer.frame
+    answered = ask(rules, request_frame(API_VERSIONS, 5, request)).own_response.frame
     assert response_body(answered, API_VERSIONS, 5).error_code == 129
 
 

@@ -79,9 +79,9 @@ def test_rules_survive_any_traffic(kind: tuple[int, int], data: st.DataObject) -
     if verdict is not None:
         for sent in verdict.frames or ():
             assert sent == request or codec.decode_request(sent).header.api_key == api_key
-        answers = [verdict.answer] if verdict.answer else []
-        if verdict.respond is not None:
-            answers.append(verdict.respond(response, NOW))
+        answers = [verdict.own_response] if verdict.own_response else []
+        if verdict.on_response is not None:
+            answers.append(verdict.on_response(response, NOW))
         for answer in answers:
             if answer is not None and answer.frame is not None:
                 codec.decode_response(answer.frame, api_key, version)

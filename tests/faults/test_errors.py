@@ -88,10 +88,10 @@ def broker(api_key: int, version: int, frame: bytes) -> bytes:
 def outcome(verdict: RequestVerdict | None, api_key: int, version: int, frame: bytes) -> bytes:
     """The response that the client gets."""
     assert verdict is not None
-    if verdict.answer is not None:
+    if verdict.own_response is not None:
         assert verdict.frames == ()
-        assert verdict.answer.frame is not None
-        return verdict.answer.frame
+        assert verdict.own_response.frame is not None
+        return verdict.own_response.frame
     sent = frame if verdict.frames is None else verdict.frames[0]
     answered = broker(api_key, version, sent)
     return respond(verdict, answered).frame or answered
@@ -395,7 +395,7 @@ def test_an_unsupported_version_is_answered_in_version_0() -> None:
     rules = Rules([Rule(api="ApiVersions", error="UNSUPPORTED_VERSION")])
     request = messages.ApiVersionsRequest(client_software_name="x", client_software_version="1")
     verdict = ask(rules, request_frame(18, 4, request))
-    response = codec.decode_response(verdict.answer.frame, 18, 4)
+    response = codec.decode_response(verdict.own_response.frame, 18, 4)
     assert (response.body_version, response.body.error_code) == (0, 35)
     assert [(e.api_key, e.max_version) for e in response.body.api_keys] == [(18, 3)]
 

@@ -163,9 +163,9 @@ def exchange(
     """One Fetch from the client through the rules to the broker, and back."""
     frame = client.request(wanted)
     verdict = ask(rules, frame)
-    if verdict is not None and verdict.answer is not None:
-        assert verdict.answer.frame is not None
-        return client.receive(verdict.answer.frame)
+    if verdict is not None and verdict.own_response is not None:
+        assert verdict.own_response.frame is not None
+        return client.receive(verdict.own_response.frame)
     sent = frame if verdict is None or verdict.frames is None else verdict.frames[0]
     answered = broker.respond(sent, frozenset(news))
     return client.receive(respond(verdict, answered).frame or answered)
@@ -320,7 +320,7 @@ def test_share_sessions_are_followed_too() -> None:
     assert shared(third) == [(("a", 1), NOT_LEADER)]
     ask(rules, share_fetch(-1))
     unknown = ask(rules, share_fetch(3))
-    response = codec.decode_response(unknown.answer.frame, SHARE_FETCH, 1)
+    response = codec.decode_response(unknown.own_response.frame, SHARE_FETCH, 1)
     assert response.body.error_code == SHARE_SESSION_NOT_FOUND
 
 
@@ -328,5 +328,5 @@ def test_what_another_rule_decides_is_not_counted_where_a_session_begins_anew() 
     parted, other = Rule(api="ShareFetch", drop=True), Rule(api="ShareFetch", topic="a", drop=True)
     rules = Rules([parted, other])
     found = ask(rules, share_fetch(3, [("a", 0)]))
-    assert found.answer is not None
+    assert found.own_response is not None
     assert [rule.fired for rule in rules.rules] == [0, 0]

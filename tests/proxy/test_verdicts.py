@@ -63,12 +63,12 @@ def wait(player: Player, nanoseconds: int) -> None:
 def ours(correlation_id: int, error_code: int = 27) -> RequestVerdict:
     """The broker gets nothing, the client our own response."""
     response = ResponseVerdict(heartbeat_answer(correlation_id, error_code), fault_ids=(7,))
-    return RequestVerdict(frames=(), answer=response, fault_ids=(7,))
+    return RequestVerdict(frames=(), own_response=response, fault_ids=(7,))
 
 
 def known(**verdict) -> RequestVerdict:
     """The broker's response becomes this, as is known before it has arrived."""
-    return RequestVerdict(response=ResponseVerdict(fault_ids=(7,), **verdict), fault_ids=(7,))
+    return RequestVerdict(known_response=ResponseVerdict(fault_ids=(7,), **verdict), fault_ids=(7,))
 
 
 def changed(**verdict) -> RequestVerdict:
@@ -77,7 +77,7 @@ def changed(**verdict) -> RequestVerdict:
     def respond(frame: bytes, now: int) -> ResponseVerdict:
         return ResponseVerdict(fault_ids=(7,), **verdict)
 
-    return RequestVerdict(respond=respond, fault_ids=(7,))
+    return RequestVerdict(on_response=respond, fault_ids=(7,))
 
 
 @pytest.fixture(params=[known, changed])
@@ -233,7 +233,7 @@ def test_our_own_response_waits_while_another_has_left_in_part() -> None:
 
 
 def test_a_client_that_half_closes_gets_our_own_response_first() -> None:
-    play = player(_1=RequestVerdict((), answer=ResponseVerdict(answers(1), delay_ns=SECOND)))
+    play = player(_1=RequestVerdict((), own_response=ResponseVerdict(answers(1), delay_ns=SECOND)))
     play.client(heartbeats(1))
     end(play, Side.CLIENT)
     assert play.eofs == [] and play.to_client() == b""
@@ -353,7 +353,7 @@ def test_a_black_hole_swallows_both_directions_until_a_side_ends() -> None:
 
 
 def test_a_half_close_before_a_black_hole_is_swallowed_too() -> None:
-    play = player(_1=RequestVerdict(response=ResponseVerdict(ending=Ending.BLACKHOLE)))
+    play = player(_1=RequestVerdict(known_response=ResponseVerdict(ending=Ending.BLACKHOLE)))
     play.client(heartbeats(1, 2))
     end(play, Side.CLIENT)
     play.broker(answers(1))

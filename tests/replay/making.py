@@ -15,7 +15,7 @@ from kproxy.protocol import messages
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import encode_batch
 from kproxy.proxy.actions import Action, Close, Listen, Log, Send
-from kproxy.proxy.verdicts import Rules
+from kproxy.proxy.verdicts import Decider
 from kproxy.replay.broker import Broker
 from kproxy.replay.load import load
 from kproxy.replay.loaded import Loaded
@@ -173,7 +173,7 @@ class Playing:
     loaded: Loaded
     settings: Settings = attrs.Factory(Settings)
     report: Report = attrs.Factory(Report)
-    rules: Rules | None = None
+    rules: Decider | None = None
     now: int = 1_700_000_000_000_000_000
     broker: Broker = attrs.field(init=False)
     sent: dict[int, bytearray] = attrs.Factory(dict)

@@ -72,7 +72,7 @@ def test_a_rule_answers_in_place_of_the_broker() -> None:
     header = messages.ResponseHeader(correlation_id=1)
     body = messages.MetadataResponse(cluster_id="mine")
     frame = protocol.encode_response(protocol.Response(header, body, 12), 3)
-    client = playing(RequestVerdict(frames=(), answer=ResponseVerdict(frame))).connect()
+    client = playing(RequestVerdict(frames=(), own_response=ResponseVerdict(frame))).connect()
     client.send(12, METADATA)
     assert client.frames == [frame]
 
@@ -86,7 +86,7 @@ def test_what_is_late_holds_up_what_is_behind_it(late: str) -> None:
     verdict = RequestVerdict(delay_ns=50 * MS)
     if late == "response":
         slow = ResponseVerdict(delay_ns=50 * MS)
-        verdict = RequestVerdict(respond=lambda frame, now: slow)
+        verdict = RequestVerdict(on_response=lambda frame, now: slow)
     broker = playing(verdict)
     client = broker.connect()
     assert ask_both(client) == []
@@ -97,8 +97,8 @@ def test_what_is_late_holds_up_what_is_behind_it(late: str) -> None:
 
 
 def test_a_response_is_dropped_or_changed() -> None:
-    dropped = RequestVerdict(respond=lambda frame, now: ResponseVerdict(dropped=True))
-    changed = RequestVerdict(respond=lambda frame, now: ResponseVerdict(frame[:-1] + b"\7"))
+    dropped = RequestVerdict(on_response=lambda frame, now: ResponseVerdict(dropped=True))
+    changed = RequestVerdict(on_response=lambda frame, now: ResponseVerdict(frame[:-1] + b"\7"))
     client = playing(dropped, changed).connect()
     assert ask_both(client) == [2]
     client.send(12, METADATA)
@@ -113,7 +113,7 @@ def test_connections_end_before_and_in_the_middle_of_a_response(ending, abrupt) 
     assert ask_both(client) == []
     assert broker.closed == {client.number: abrupt}
     cut = ResponseVerdict(ending=ending, ending_bytes=6)
-    broker = playing(RequestVerdict(respond=lambda frame, now: cut))
+    broker = playing(RequestVerdict(on_response=lambda frame, now: cut))
     client = broker.connect()
     client.send(12, METADATA)
     assert len(broker.sent[client.number]) == 6

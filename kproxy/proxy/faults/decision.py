@@ -124,24 +124,25 @@ class Decision:
         """What was decided, when all rules were considered; None: nothing."""
         verdict, ids = self._plan.verdict, tuple(self._fault_ids)
         changes: dict[str, Any] = {"fault_ids": ids, "notes": tuple(self._notes)}
-        if verdict.answer is not None:  # the request goes nowhere: all delays are the answer's
+        if (ours := verdict.own_response) is not None:
+            # The request goes nowhere: all delays are the response's.
             late_ns = self._before_ns + self._after_ns
-            changes["answer"] = attrs.evolve(verdict.answer, delay_ns=late_ns, fault_ids=ids)
+            changes["own_response"] = attrs.evolve(ours, delay_ns=late_ns, fault_ids=ids)
             return attrs.evolve(verdict, **changes)
         changes["delay_ns"] = self._before_ns
         if not self.view.no_response and verdict.ending is None and verdict.frames != ():
             if self._plan.change is not None or self._deferred or self.opened is not None:
-                changes |= {"response": None, "respond": self._respond}
-            elif verdict.response is not None or self._after_ns:
+                changes |= {"known_response": None, "on_response": self._respond}
+            elif verdict.known_response is not None or self._after_ns:
                 known = self._delayed(fault_ids=ids)
-                changes |= {"response": known, "respond": lambda frame, now: known}
-        if not ids and "respond" not in changes:
+                changes |= {"known_response": known, "on_response": lambda frame, now: known}
+        if not ids and "on_response" not in changes:
             return None
         return attrs.evolve(verdict, **changes)
 
     def _delayed(self, **changes: Any) -> ResponseVerdict:
         """The winner's verdict on the response, with the latencies of all rules added."""
-        verdict = self._plan.verdict.response or NOTHING
+        verdict = self._plan.verdict.known_response or NOTHING
         return attrs.evolve(verdict, delay_ns=verdict.delay_ns + self._after_ns, **changes)
 
     # ── responses

@@ -17,7 +17,7 @@ def ended(hit: Hit, ending: Ending, delay_ns: int = 0) -> Plan:
         whole = len(hit.view.frame)
         return Plan(RequestVerdict(ending=ending, ending_bytes=whole, ending_delay_ns=delay_ns))
     response = ResponseVerdict(ending=ending, ending_delay_ns=delay_ns)
-    return Plan(RequestVerdict(response=response))
+    return Plan(RequestVerdict(known_response=response))
 
 
 def drop(hit: Hit) -> Plan | None:
@@ -30,7 +30,7 @@ def drop(hit: Hit) -> Plan | None:
         return Plan(RequestVerdict(frames=()))
     if hit.view.no_response:
         return None
-    return Plan(RequestVerdict(response=ResponseVerdict(dropped=True)))
+    return Plan(RequestVerdict(known_response=ResponseVerdict(dropped=True)))
 
 
 def disconnect(hit: Hit) -> Plan:
@@ -65,7 +65,7 @@ def truncate(hit: Hit) -> Plan | None:
     if hit.view.no_response:
         return None
     response = ResponseVerdict(ending=Ending.DISCONNECT, ending_bytes=hit.value)
-    return Plan(RequestVerdict(response=response))
+    return Plan(RequestVerdict(known_response=response))
 
 
 def duplicate(hit: Hit) -> Plan:

@@ -79,7 +79,7 @@ def _whole(hit: Hit, failure: Failure) -> Plan:
     assert view.request is not None
     ours = errors.answer(failure, view.request, view.own_items)
     if hit.phase == BEFORE:
-        return Plan(RequestVerdict(frames=(), answer=ResponseVerdict(frame=ours)))
+        return Plan(RequestVerdict(frames=(), own_response=ResponseVerdict(frame=ours)))
     return Plan(change=lambda frame: ours)
 
 

@@ -83,7 +83,7 @@ class Rules:
         if followed.unknown and any(rule.follows(view.api_key) for rule in meaning):
             # Before any of them decides: what one had decided would be counted, and not be done.
             answer = ResponseVerdict(frame=sessions.not_found(view))
-            return RequestVerdict(frames=(), answer=answer)
+            return RequestVerdict(frames=(), own_response=answer)
         for rule in meaning:
             decision.consider(rule)
         return decision.verdict()

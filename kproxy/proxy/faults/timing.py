@@ -144,7 +144,7 @@ def bandwidth(hit: Hit) -> Plan | None:
         return Plan(RequestVerdict(bytes_per_second=hit.value))
     if hit.view.no_response:
         return None
-    return Plan(RequestVerdict(response=ResponseVerdict(bytes_per_second=hit.value)))
+    return Plan(RequestVerdict(known_response=ResponseVerdict(bytes_per_second=hit.value)))
 
 
 def parse_bytes(value: Any) -> int:
@@ -199,7 +199,7 @@ def throttle(hit: Hit) -> Plan | None:
     waits_from = _WAITS_FROM.get(view.api_key)
     held = waits_from is None or view.api_version < waits_from
     late = ResponseVerdict(delay_ns=time_ns) if held else None
-    return Plan(RequestVerdict(response=late), change)
+    return Plan(RequestVerdict(known_response=late), change)
 
 
 def can_throttle(api_key: int, api_version: int) -> bool:
