@@ -19,6 +19,8 @@ import contextlib
 import queue
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Generic, TypeVar
 
 import trio
@@ -30,6 +32,8 @@ Main = Callable[[Callable[[Started], None], trio.Event], Awaitable[None]]
 """What runs in the thread: it reports that it has started, and returns when the event is set."""
 
 _STOP_SECONDS = 20.0
+_LOOK_SECONDS = 1.0
+"""How often a call looks whether the loop that it waits for is still there."""
 
 
 class Host(Generic[Started]):
@@ -63,12 +67,25 @@ class Host(Generic[Started]):
 
         Raises: whatever the function raises.
         """
-        if self._token is not None and self._thread.is_alive():
-            try:
-                return trio.from_thread.run_sync(function, trio_token=self._token)
-            except trio.RunFinishedError:
-                self._thread.join()
-        return function()
+        done: Future[Result] = Future()
+
+        def run() -> None:
+            if done.set_running_or_notify_cancel():
+                try:
+                    done.set_result(function())
+                except BaseException as error:
+                    done.set_exception(error)
+
+        if self._token is not None:
+            with contextlib.suppress(trio.RunFinishedError):
+                # Not trio.from_thread: who calls may be in another loop of trio, and waits.
+                self._token.run_sync_soon(run)
+                while self._thread.is_alive():
+                    with contextlib.suppress(FutureTimeout):
+                        return done.result(_LOOK_SECONDS)
+        if done.cancel() or not done.done():
+            return function()
+        return done.result()
 
     def stop(self) -> None:
         """End it; a second time does nothing.
