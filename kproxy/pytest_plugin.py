@@ -19,6 +19,7 @@ start one, or give --kproxy-broker. trio is imported by the first test that uses
 
 from __future__ import annotations
 
+import inspect
 import os
 import shlex
 from collections.abc import Generator, Iterator
@@ -248,11 +249,15 @@ def _fail_for(item: pytest.Item, run: Run) -> None:
 
 
 def _is_used_on(item: pytest.Item) -> bool:
-    """Whether a fixture uses `kproxy`, which ends after the test and before `kproxy`."""
-    info = getattr(item, "_fixtureinfo", None)
-    definitions = getattr(info, "name2fixturedefs", {})
-    users = [each.argnames for name, found in definitions.items() for each in found[-1:]]
-    return any("kproxy" in names for names in users)
+    """Whether a fixture uses `kproxy` that has something to end, before `kproxy` does."""
+    definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    users = [found[-1] for found in definitions.values() if "kproxy" in found[-1].argnames]
+    return any(
+        "request" in user.argnames
+        or inspect.isgeneratorfunction(user.func)
+        or inspect.isasyncgenfunction(user.func)
+        for user in users
+    )
 
 
 @pytest.hookimpl(wrapper=True)

@@ -209,8 +209,14 @@ class Replaying:
 
     def _is_waited_for(self) -> bool:
         check = self._machine.state.check
-        return not self._report.count and self.how.visible is Visible.CAUSAL and any(
-            not expected.produced for topic in check.topics for expected in check.expected(topic)
+        return (
+            not self._report.count
+            and self.how.visible is Visible.CAUSAL
+            and any(
+                not expected.produced
+                for topic in check.topics
+                for expected in check.expected(topic)
+            )
         )
 
 

@@ -28,6 +28,7 @@ from kproxy.exchange import delivered
 from kproxy.exchange.entries import EVENTS, SASL_TOKEN, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
+from kproxy.exchange.words.wording import count
 from kproxy.printable import printable
 from kproxy.replay.ignored import Ignored, parse
 from kproxy.view import meaning_text
@@ -79,7 +80,8 @@ _PASSING_IN = frozenset(
 )
 
 _CHANCE = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{12,}")
-_COUNTED = re.compile(r"(?<=[-_#])\d+$|\d{4,}")
+_COUNTED = re.compile(r"(?<=[-_#])\d+$|\d+(\.\d+)+|\d{4,}")
+"""How many clients a process had before, the version of a client, the number of a process."""
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -231,11 +233,11 @@ class Meaning:
         subscribed = any(name in group.topics for group in self._groups.values())
         if not (topic.produced or topic.fetched or committed or subscribed):
             return  # of it only Metadata tells, and that is of the whole cluster
-        count = f", {topic.partitions} partitions" if topic.partitions else ""
-        yield f"topic {name}{count}"
+        many = f", {count(topic.partitions, 'partition')}" if topic.partitions else ""
+        yield f"topic {name}{many}"
         for client, records in sorted(topic.produced.items()):
             yield f"  {client} produces"
-            yield from self._record_lines(records)
+            yield from self._record_lines(topic, records)
         there = [
             record
             for (partition, offset), record in topic.fetched.items()
@@ -243,17 +245,21 @@ class Meaning:
         ]
         if there:
             yield "  there before"
-            yield from self._record_lines(there)
+            yield from self._record_lines(topic, there)
         for client in sorted(topic.consumers):
             yield f"  {client} consumes"
 
-    def _record_lines(self, records: Iterable[TopicRecord]) -> Iterator[str]:
+    def _by_chance(self, topic: _Topic, record: TopicRecord) -> bool:
+        """Whether it may be in another partition the next time."""
+        return topic.partitions != 1 and (record.key is None or self.ignored.partition)
+
+    def _record_lines(self, topic: _Topic, records: Iterable[TopicRecord]) -> Iterator[str]:
         """Each partition's records in order; those that can be in any, sorted by what they are."""
         placed: list[tuple[int, int, str]] = []
         anywhere: list[str] = []
         for number, record in enumerate(records):
             text = meaning_text.record(record, self.ignored)
-            if record.key is None or self.ignored.partition:
+            if self._by_chance(topic, record):
                 anywhere.append(text)
             else:
                 order = number if record.offset is None else record.offset
@@ -277,17 +283,18 @@ class Meaning:
 
         Offsets themselves depend on what was in the topic before, and on markers.
         """
-        places = self._topic(name).places()
+        topic = self._topic(name)
+        places = topic.places()
         before: dict[int, int] = dict.fromkeys(offsets, 0)
         for partition, offset in places:
             if offset < offsets.get(partition, 0):
                 before[partition] += 1
-        if self.ignored.partition or any(record.key is None for record in places.values()):
-            yield f"  commits {name} after {sum(before.values())} records"
+        if any(self._by_chance(topic, record) for record in places.values()):
+            yield f"  commits {name} after {count(sum(before.values()), 'record')}"
             return
-        for partition, count in sorted(before.items()):
-            if count:
-                yield f"  commits {name}[{partition}] after {count} records"
+        for partition, number in sorted(before.items()):
+            if number:
+                yield f"  commits {name}[{partition}] after {count(number, 'record')}"
 
 
 def lines(paths: Sequence[Path], ignored: Ignored | None = None) -> Iterator[str]:
