@@ -135,6 +135,23 @@ def test_slow_fetches_show_in_the_p99_that_the_client_measures(
 # ── groups
 
 
+def test_a_coordinator_that_moves_is_looked_for_and_the_commit_arrives(
+    real_broker: str, topic: str, tmp_path: Path
+) -> None:
+    """librdkafka, whose look-ups wait behind its own long polls; `test_recorded` has the others."""
+    actor = ACTORS["confluent-kafka"]
+    judge.fill(real_broker, topic, VALUES)
+    rule = f"api=OffsetCommit group={topic} error=NOT_COORDINATOR times=2"
+    with running(real_broker, tmp_path, rule) as proxy:
+        found = actor.consume(proxy.bootstrap, topic, len(VALUES), group=topic)
+    assert found.values == VALUES and found.committed == len(VALUES)
+    assert judge.committed(real_broker, topic, topic) == len(VALUES)
+    failed = read(proxy.recording, "api:OffsetCommit error:NOT_COORDINATOR")
+    assert len(failed) == 2
+    after = [each.api for each in read(proxy.recording) if each.number > failed[0].number]
+    assert "FindCoordinator" in after
+
+
 def test_a_storm_of_rebalances_ends_and_all_is_read(
     actor: Actor, real_broker: str, topic: str, tmp_path: Path
 ) -> None:

@@ -55,6 +55,7 @@ def test_a_leader_that_moves_is_looked_for(actor: Actor, kproxy: Broker, topic: 
     assert "Metadata" in apis_after(kproxy, f"api:Produce error:{error}")
 
 
+@pytest.mark.parametrize("actor", ["aiokafka", "kafka-python"], indirect=True)
 def test_a_coordinator_that_moves_is_looked_for(actor: Actor, kproxy: Broker, topic: str) -> None:
     judge.fill(kproxy.bootstrap, topic, VALUES)
     error = "NOT_COORDINATOR"

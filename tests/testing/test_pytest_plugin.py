@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -421,3 +423,25 @@ def test_trio_tests_use_the_fixture(pytester: pytest.Pytester) -> None:
     """,
     )
     run(pytester, "-o", "trio_mode=true").assert_outcomes(passed=1)
+
+
+def test_the_three_pastes_of_the_readme(
+    pytester: pytest.Pytester, mock_brokers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme = (needs.REPOSITORY / "README.md").read_text()
+    section = readme.partition("## Test without Kafka\n")[2].partition("\n## ")[0]
+    program, record_it, replay_it = re.findall(
+        r"^```(?:python|sh)\n(.*?)^```", section, re.MULTILINE | re.DOTALL
+    )
+    path = pytester.path / "test_orders.py"
+    path.write_text(program)
+    recording_command = shlex.split(record_it.replace("localhost:9092", mock_brokers))
+    pytester.runpytest_inprocess(*recording_command[1:]).assert_outcomes(passed=1)
+    assert shlex.split(replay_it) == ["pytest"]
+    run(pytester).assert_outcomes(passed=1)
+    path.write_text(program.replace('{"state": "new"}', '{"state": "old"}'))
+    found = run(pytester)
+    found.assert_outcomes(failed=1)
+    (shown,) = re.findall(r"^  not recorded: .*$", section, re.MULTILINE)
+    pattern = re.sub(r"(\\\[|offset\\ )\d+", r"\1\\d+", re.escape(shown))
+    assert re.search(f"^{pattern}$", found.stdout.str(), re.MULTILINE)
