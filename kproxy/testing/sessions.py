@@ -143,7 +143,9 @@ class Replaying:
         listen = partial(replaying.replay, self._machine, HOST, 0, None)
         address = self._started(listen, "kproxy-replay")
         watcher, rules = Watcher(), fault_rules()
-        options = _options(Settings(broker_addresses(address)), watcher, rules, None)
+        settings = Settings(broker_addresses(address))
+        # Nothing is lost where clients are not waited for: the recording is there.
+        options = attrs.evolve(_options(settings, watcher, rules, None), drain_seconds=0)
         try:
             bootstrap = self._started(partial(serve.serve, options), "kproxy-proxy")
         except BaseException:
