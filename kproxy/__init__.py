@@ -15,6 +15,7 @@ Data flows one way, and the rooms show it::
     net/        sockets, the pump between them and a machine, the recorder's task, the control port
     view/       what people look at
     commands/   what people type
+    testing/    a recording as the broker of a test; `pytest_plugin` is its fixture
 
 A room imports only the rooms above it. `protocol`, `exchange`, `proxy` and `replay` know no socket,
 file, clock or chance; trio lives in `net` and in what starts it.

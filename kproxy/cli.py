@@ -28,6 +28,8 @@ COMMANDS = {
     "why": "tell why a group rebalanced, a connection ended, a request was slow",
     "scan": "look for secrets in recordings before they are shared",
     "recover": "complete a recording that was cut off",
+    "git-setup": "let git diff show what changed in a recording",
+    "textconv": "write what a recording means, for git diff",
     "demo": "see it work: no broker, Docker or Java needed",
 }
 """The modules of `kproxy.commands`, and what `kproxy --help` says of each."""
@@ -44,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.parse_args(typed)
         parser.print_help()
         return 2
-    module = import_module(f"kproxy.commands.{typed[0]}")
+    module = import_module(f"kproxy.commands.{typed[0].replace('-', '_')}")
     # In full: what abbreviates one option today may abbreviate two tomorrow.
     parser = _Parser(prog=f"kproxy {typed[0]}", allow_abbrev=False)
     module.add_options(parser)

@@ -73,3 +73,9 @@ def real_broker(any_broker: brokers.Found) -> str:
     if any_broker.kind == "mock":
         needs.missing("this machine has no broker of Apache Kafka")
     return any_broker.address
+
+
+@pytest.fixture(scope="session")
+def kproxy_broker(real_broker: str) -> str:
+    """Where `pytest --kproxy-mode=rewrite` records, and `verify` compares."""
+    return real_broker

@@ -19,7 +19,8 @@ from tests.bed import needs
 ROOT = needs.REPOSITORY
 TOP_LEVEL = {"pyproject.toml", "README.md", "kproxy", "tests", "recordings", "compose.yaml"}
 
-ROOMS = ["protocol", "exchange", "proxy", "recording", "replay", "net", "view", "commands", "cli"]
+ROOMS = ["protocol", "exchange", "proxy", "recording", "replay", "net", "view"]
+ROOMS += ["commands", "testing", "cli"]
 """A room imports only from rooms to its left, and from itself."""
 
 ABOVE = {
@@ -28,6 +29,7 @@ ABOVE = {
     "control": "protocol",
     "demo": "view",
     "experiment": "view",
+    "pytest_plugin": "testing",
     "__main__": "cli",
     "cli": "cli",
 }

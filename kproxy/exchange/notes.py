@@ -4,7 +4,7 @@ A note is a `Note` of `entries`: a channel, a time and one JSON object, whose `e
 is. Whoever makes a note makes it here, so that this file is the list of all that there are::
 
     CONNECTIONS   opened ─▶ client_id ─▶ closed
-    EVENTS        topic_id · fault_rules · fault · lost
+    EVENTS        topic_id · fault_rules · fault · lost · ignored
 """
 
 from __future__ import annotations
@@ -74,3 +74,8 @@ def lost(frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int
     """Frames that passed in a span of time are not in the recording."""
     body = {"event": "lost", "frames": frames, "bytes": frame_bytes, "reason": reason}
     return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns})
+
+
+def ignored(time_ns: int, ignore: Sequence[str]) -> Note:
+    """What does not count when this recording is compared with another (`replay.ignored`)."""
+    return Note(EVENTS, time_ns, {"event": "ignored", "ignore": list(ignore)})

@@ -19,11 +19,11 @@ from kproxy.net import listeners
 from kproxy.net.pump import CONNECTIONS_MAX, Pump
 from kproxy.net.recorder import Recorder
 from kproxy.net.serve import (
-    ENDING,
     address_text,
     control_listeners,
     control_server,
     end_at_signals,
+    ending_signals,
     monotonic_clock,
     reachable,
 )
@@ -69,7 +69,7 @@ async def replay(
     """
     interface = await listeners.resolve(listen_host)
     clock = monotonic_clock()
-    with trio.open_signal_receiver(*ENDING) as signals:
+    with ending_signals() as signals:
         bootstrap = interface.open(listen_port)
         port = bootstrap[0].socket.getsockname()[1]
         address = address_text(advertised_host or reachable(listen_host), port)

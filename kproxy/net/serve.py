@@ -12,12 +12,14 @@ A second signal ends it at once; even then the recording is completed.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import signal
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 import trio
@@ -60,6 +62,18 @@ class RecordingFailed(Exception):
     """The recording cannot go on, and the user wants the proxy to end then."""
 
 
+class Observer(Protocol):
+    """Looks on from inside of the process."""
+
+    def began(self, note: Callable[[Note], None]) -> None:
+        """Recording begins; `note` puts a note of the observer's into it."""
+        ...
+
+    def take(self, entries: list[Entry]) -> None:
+        """These have passed; entries come as soon as they are made, recorded or not."""
+        ...
+
+
 @attrs.frozen
 class Options:
     """What `kproxy run` is asked to do."""
@@ -83,6 +97,12 @@ class Options:
     """Which exchanges to record; None: all."""
     rules: Rules = attrs.field(factory=Rules)
     """What to break."""
+    observer: Observer | None = None
+    """Who looks on from inside of this process."""
+    compression: str = "adaptive"
+    """Of the recording: "none" for one that is kept in git."""
+    drain_seconds: float = DRAIN_SECONDS
+    """How long a stop waits for responses that are due."""
 
 
 @attrs.frozen
@@ -127,7 +147,7 @@ async def serve(
     clock = monotonic_clock()
     control: list[trio.SocketListener] = []
     # From before there is a recording on: a signal must not end it without completing that.
-    with trio.open_signal_receiver(*ENDING) as signals:
+    with ending_signals() as signals:
         try:
             await _check_loops(settings.bootstrap, bootstrap, log)
             await _warn(options, interface.loopback, log)
@@ -159,7 +179,7 @@ async def serve(
                     address = address_text(host, port)
                     nursery.start_soon(control_server(*place, log, address, clock, *sources))
                 if stop is not None:
-                    nursery.start_soon(_drain_when, stop, pump)
+                    nursery.start_soon(_drain_when, stop, pump, options.drain_seconds)
                 if options.discover:
                     nursery.start_soon(_discover, settings.bootstrap, cluster, pump, clock, log)
                 ready(address_text(host, port))
@@ -248,23 +268,33 @@ def _recorder(
     watch: Callable[[Iterable[Frame | Note]], None] | None,
 ) -> Recorder:
     """Return the recorder; the first thing that it has recorded is which rules there are."""
-    intake = _intake(options.only, start_ns, traffic)
+    observer = options.observer
+    intake = _intake(options.only, start_ns, traffic, observer)
     limit = options.backlog_bytes_max
     recorder = Recorder(recording, log, watch, options.lossless, limit, intake)
     if options.rules.rules:
         recorder.put([rules_note(options.rules, start_ns)], _NOTE_BYTES)
+    if observer is not None:
+        observer.began(lambda note: recorder.put([note], _NOTE_BYTES))
     return recorder
 
 
-def _intake(only: Filter | None, start_ns: int, traffic: Traffic | None) -> Intake | None:
+def _intake(
+    only: Filter | None,
+    start_ns: int,
+    traffic: Traffic | None,
+    observer: Observer | None,
+) -> Intake | None:
     """What entries pass through before they are recorded."""
-    if only is None and traffic is None:
+    if only is None and traffic is None and observer is None:
         return None
     selection = None if only is None else Selection(only.starting(start_ns))
 
     def intake(entries: list[Entry]) -> list[Entry]:
         if traffic is not None:
             traffic.count(entries)
+        if observer is not None:
+            observer.take(entries)
         return entries if selection is None else selection.keep(entries)
 
     return intake
@@ -281,6 +311,7 @@ def _open_recording(
         start_ns=start_ns,
         schema_id=schema.schema_id(),
         library_version=__version__,
+        compression=options.compression,
         rotate_bytes=options.rotate_bytes,
         rotate_ns=None if options.rotate_seconds is None else int(options.rotate_seconds * 1e9),
         log=log,
@@ -314,6 +345,18 @@ def finish(recorder: Recorder, recording: Recording | None, log: Callable[[str],
         log(f"cannot complete the recording ({error.strerror}); kproxy recover does that later")
 
 
+@contextlib.contextmanager
+def ending_signals() -> Iterator[AsyncIterator[int]]:
+    """The signals that end a run; none in a thread that is not the main one, which gets none."""
+    if threading.current_thread() is threading.main_thread():
+        with trio.open_signal_receiver(*ENDING) as signals:
+            yield signals
+    else:
+        silent, signals = trio.open_memory_channel[int](0)
+        with silent, signals:
+            yield signals
+
+
 async def end_at_signals(
     signals: AsyncIterator[int],
     pump: Pump,
@@ -331,9 +374,9 @@ async def end_at_signals(
             nursery.start_soon(pump.drain, DRAIN_SECONDS)
 
 
-async def _drain_when(stop: trio.Event, pump: Pump) -> None:
+async def _drain_when(stop: trio.Event, pump: Pump, seconds: float) -> None:
     await stop.wait()
-    await pump.drain(DRAIN_SECONDS)
+    await pump.drain(seconds)
 
 
 async def _warn(options: Options, loopback: bool, log: Callable[[str], None]) -> None:

@@ -1,0 +1,69 @@
+"""`kproxy git-setup`: let git show what changed in a recording, instead of that its bytes did.
+
+::
+
+    .gitattributes    *.mcap -text diff=kproxy             is committed, for everybody
+    .git/config       diff.kproxy.textconv = … textconv    is each clone's own: git runs no program
+                                                           that a repository names
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from kproxy.commands.output import fail
+
+ATTRIBUTES = "*.mcap -text diff=kproxy"
+"""Not `binary`: that would turn the difference off."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what may be typed."""
+    parser.description = (
+        "Have git show recordings by what they mean: `git diff` says which records, groups and"
+        " errors changed, and nothing where the same was recorded again. To be run once in each"
+        " clone; .gitattributes is to be committed."
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Set it up in the repository of the current folder."""
+    try:
+        root = Path(_git("rev-parse", "--show-toplevel"))
+        command = f"{shlex.quote(sys.executable)} -m kproxy textconv"
+        _git("config", "--local", "diff.kproxy.textconv", command)
+    except FileNotFoundError:
+        return fail("kproxy git-setup: there is no git on this machine; install it")
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr or "git failed").strip().splitlines()[-1]
+        return fail(f"kproxy git-setup: {said.removeprefix('fatal: ')}; run it in a repository")
+    print(f"git shows *.mcap by meaning here: diff.kproxy.textconv is `{command}`")
+    path = root / ".gitattributes"
+    try:
+        return _attributes(path)
+    except OSError as error:
+        return fail(f"kproxy git-setup: {path}: {error.strerror}")
+
+
+def _attributes(path: Path) -> int:
+    """See that the file of attributes has our line, and none behind it that undoes it."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    ours = [line for line in lines if line.split()[:1] == ["*.mcap"]]
+    if ours and ours[-1].split() == ATTRIBUTES.split():
+        print(f"{path} has it: {ATTRIBUTES}")
+        return 0
+    kept = [line for line in lines if line.split()[:1] != ["*.mcap"]]
+    path.write_text("\n".join([*kept, ATTRIBUTES]) + "\n")
+    for line in ours:
+        print(f"{path}: replaced `{line}`")
+    print(f"{path} has a line more, commit it: {ATTRIBUTES}")
+    return 0
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], capture_output=True, text=True, check=True)
+    return done.stdout.strip()

@@ -1,0 +1,41 @@
+"""`kproxy textconv`: what a recording means, as text; what git calls to show a difference."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from kproxy.commands.output import fail
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what may be typed."""
+    parser.description = (
+        "Write what a recording means: topics, records, groups, errors; no times, ids or polls."
+        " `kproxy git-setup` has git call it."
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="a recording")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write it."""
+    from kproxy.recording import RecordingError
+    from kproxy.view import meaning
+
+    path: Path = options.file
+    if not path.exists():
+        return fail(f"kproxy textconv: {path} does not exist")
+    if not path.stat().st_size:
+        return 0  # git has one side of a new or a deleted file empty
+    if reconfigure := getattr(sys.stdout, "reconfigure", None):
+        reconfigure(encoding="utf-8", errors="backslashreplace")
+    try:
+        for line in meaning.lines([path]):
+            print(line)
+    except RecordingError as error:
+        # To fail would end the whole `git diff`; and the path is one that git has made up.
+        print(f"cannot be read: {error.what}")
+    except OSError as error:
+        return fail(f"kproxy textconv: {path}: {error.strerror}")
+    return 0

@@ -1,0 +1,85 @@
+"""The records that were delivered: produced and not refused, consumed and not dropped.
+
+::
+
+    Exchange … ─┬─ produced ─▶ records that a broker took
+                └─ consumed ─▶ records that a consumer was to see
+
+`Exchange.records` has what travelled; here it is what that came to. Over several exchanges a record
+is given once, however often it was sent: a retry that a broker recognises, and a second Fetch of
+the same offset, are no more records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.topic_records import TopicRecord
+
+
+def produced(exchanges: Iterable[Exchange], topic: str | None = None) -> Iterator[TopicRecord]:
+    """The records that were produced, of one topic or of all."""
+    return _once((each for exchange in exchanges for each in produced_by(exchange)), topic)
+
+
+def consumed(exchanges: Iterable[Exchange], topic: str | None = None) -> Iterator[TopicRecord]:
+    """The records that consumers got, of one topic or of all."""
+    return _once((each for exchange in exchanges for each in consumed_by(exchange)), topic)
+
+
+def _once(records: Iterable[TopicRecord], topic: str | None) -> Iterator[TopicRecord]:
+    seen: set[tuple[str, int, int]] = set()
+    for record in records:
+        if topic is not None and record.topic != topic:
+            continue
+        if record.offset is not None:
+            place = record.topic, record.partition, record.offset
+            if place in seen:
+                continue
+            seen.add(place)
+        yield record
+
+
+def produced_by(exchange: Exchange) -> Iterator[TopicRecord]:
+    """The records of a Produce that a broker took, or that nobody was to acknowledge."""
+    if exchange.api != "Produce" or (exchange.response is None and not exchange.one_way):
+        return
+    refused = _refused(exchange)
+    for record in exchange.records:
+        if record.produced and (record.topic, record.partition) not in refused:
+            yield record
+
+
+def _refused(exchange: Exchange) -> set[tuple[str, int]]:
+    """The partitions of a Produce to which the broker wrote nothing."""
+    names = exchange.topic_names
+    return {
+        (each.name or names.text(each.topic_id), one.index)
+        for each in (exchange.response.responses if exchange.response is not None else ())
+        for one in each.partition_responses
+        if one.error_code
+    }
+
+
+def consumed_by(exchange: Exchange) -> Iterator[TopicRecord]:
+    """The records of a Fetch from the offset on that was asked for, none of them aborted."""
+    if exchange.api != "Fetch" or exchange.response is None:
+        return
+    first = _fetch_offsets(exchange)
+    for record in exchange.records:
+        if record.produced or record.aborted or record.offset is None:
+            continue
+        # A batch comes whole, also where the consumer has the beginning of it.
+        if record.offset >= first.get((record.topic, record.partition), 0):
+            yield record
+
+
+def _fetch_offsets(exchange: Exchange) -> dict[tuple[str, int], int]:
+    """From where a Fetch asks; a request in a session names only what has changed."""
+    names = exchange.topic_names
+    return {
+        (each.topic or names.text(each.topic_id), one.partition): one.fetch_offset
+        for each in (exchange.request.topics if exchange.request is not None else ())
+        for one in each.partitions
+    }

@@ -1,0 +1,279 @@
+"""The pytest plugin: the fixture `kproxy`, a Kafka broker made of a recording.
+
+::
+
+    def test_orders(kproxy):                    # recordings/test_orders/test_orders.mcap
+        app.run_once(bootstrap=kproxy.bootstrap)
+        assert kproxy.produced("orders.enriched")[0].value == b"..."
+
+    pytest --kproxy-mode=once                   # records what is not recorded yet
+    pytest                                      # replays
+
+    collect ─▶ setup: fixture kproxy ─▶ Run.begin
+               call ─▶ Run.finish: what the client did otherwise fails the test
+               teardown ─▶ Run.close: the recording is kept if the test passed
+
+`runs` has the modes. A broker is only needed to record: override the fixture `kproxy_broker` to
+start one, or give --kproxy-broker. trio is imported by the first test that uses the fixture.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shlex
+from collections.abc import Generator, Iterator
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from kproxy.testing.broker import Broker
+    from kproxy.testing.runs import Run
+
+_MODES = {
+    "replay": "the recording is the broker",
+    "once": "record what has no recording, replay the rest",
+    "rewrite": "record again",
+    "verify": "run with a real broker, and compare with the recording",
+    "live": "run with a real broker",
+}
+_CI = ("CI", "BUILD_NUMBER", "TF_BUILD")
+"""Any of these variables is set by continuous integration."""
+_KEYS = ("recording", "mode", "timing", "visible", "ignore", "unplayed", "users")
+"""Of the marker; all but the first are arguments of `kproxy.testing.replay`."""
+_MARKER = (
+    "kproxy(recording=..., timing=..., visible=..., ignore=[...], unplayed=...): how a test uses"
+    " the fixture kproxy; see kproxy.testing.replay"
+)
+
+_run: pytest.StashKey[Run] = pytest.StashKey()
+_outcomes: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+_recorded: pytest.StashKey[dict[Path, str]] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Say what may be typed."""
+    group = parser.getgroup("kproxy", "Kafka tests with recordings")
+    modes = "; ".join(f"{name}: {text}" for name, text in _MODES.items())
+    group.addoption(
+        "--kproxy-mode", choices=list(_MODES), default="replay", help=f"{modes} (default: replay)"
+    )
+    group.addoption(
+        "--kproxy-broker",
+        metavar="HOST:PORT",
+        help="the real broker, where no fixture kproxy_broker names one (default: KPROXY_BROKER)",
+    )
+    group.addoption(
+        "--kproxy-record-in-ci",
+        action="store_true",
+        help="let once and rewrite record where the variable CI is set",
+    )
+    parser.addini(
+        "kproxy_recordings", "folder of recordings, from the root directory", default="recordings"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Know the marker, and refuse to record where nobody would keep it."""
+    config.addinivalue_line("markers", _MARKER)
+    config.stash[_recorded] = {}
+    if config.getoption("kproxy_mode") == "rewrite" and _refused(config):
+        raise pytest.UsageError(f"--kproxy-mode=rewrite: {_REFUSED}")
+
+
+_REFUSED = "recording in CI is refused, for nobody looks at it; --kproxy-record-in-ci allows it"
+
+
+def _refused(config: pytest.Config) -> bool:
+    in_ci = any(os.environ.get(name, "") not in ("", "0", "false") for name in _CI)
+    return in_ci and not config.getoption("kproxy_record_in_ci")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say the mode, and where recordings are."""
+    return f"kproxy: {config.getoption('kproxy_mode')}, recordings in {_folder(config)}"
+
+
+def _folder(config: pytest.Config) -> str:
+    return str(config.getini("kproxy_recordings"))
+
+
+# ---- fixtures
+
+
+@pytest.fixture(scope="session")
+def kproxy_broker(request: pytest.FixtureRequest) -> str:
+    """The bootstrap address of a real broker, to record and verify with: override it to start one.
+
+    It is asked for only where a broker is needed.
+    """
+    address = request.config.getoption("kproxy_broker") or os.environ.get("KPROXY_BROKER")
+    if not address:
+        pytest.fail(
+            "a real broker is needed: give --kproxy-broker HOST:PORT, or define a fixture"
+            " kproxy_broker that starts one and returns its address",
+            pytrace=False,
+        )
+    return address
+
+
+@pytest.fixture
+def kproxy(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker for this test: a recording of it, or a real one that is recorded."""
+    from kproxy.testing.runs import Unable
+
+    node = request.node
+    run = _prepared(node)
+    try:
+        broker, unable = run.begin(lambda: _address(request.getfixturevalue("kproxy_broker"))), ""
+    except Unable as error:
+        broker, unable = None, str(error)
+    if broker is None:
+        pytest.fail(unable, pytrace=False)
+    node.stash[_run] = run
+    yield broker
+    outcome = _outcome(node)
+    # What is still found now was done, or not done, by fixtures that stopped before this one.
+    failure = run.finish(settle=outcome == "passed")
+    run.close("failed" if failure else outcome)
+    if failure and outcome == "passed" and not node.stash.get(_told, False):
+        pytest.fail(failure, pytrace=False)
+
+
+_told: pytest.StashKey[bool] = pytest.StashKey()
+"""Whether the test has failed for what its run has found."""
+
+
+def _address(broker: Any) -> str:
+    """An address, or what a container of testcontainers says."""
+    ask = getattr(broker, "get_bootstrap_server", None)
+    return str(ask() if ask is not None else broker)
+
+
+def _prepared(node: Any) -> Run:
+    """Read a test's marker."""
+    from kproxy.testing import replaying
+    from kproxy.testing.runs import Run
+
+    config = node.config
+    marker = node.get_closest_marker("kproxy")
+    words: dict[str, Any] = dict(marker.kwargs) if marker is not None else {}
+    wrong = [f"{name}=" for name in words if name not in _KEYS]
+    if wrong or (marker is not None and marker.args):
+        known = ", ".join(f"{name}=" for name in _KEYS)
+        pytest.fail(f"the marker kproxy takes {known}, not {' '.join(wrong) or 'others'}", False)
+    path = _path(node, words.get("recording"))
+    mode = config.getoption("kproxy_mode")
+    records = mode == "rewrite" or (mode == "once" and not path.exists())
+    if records:
+        _check_recording(node, path)
+    try:
+        how = replaying(
+            path,
+            words.get("mode", "state"),
+            words.get("visible", "causal"),
+            words.get("timing", "fast"),
+            words.get("ignore", ()),
+            words.get("unplayed", "fail"),
+            words.get("users"),
+        )
+    except (ValueError, TypeError) as error:
+        pytest.fail(f"the marker kproxy: {error}", pytrace=False)
+    again = f"pytest --kproxy-mode={'once' if not path.exists() else 'rewrite'}"
+    return Run(mode, path, f"{again} {shlex.quote(node.nodeid)}", how, words.get("ignore", ()))
+
+
+def _check_recording(node: Any, path: Path) -> None:
+    if _refused(node.config):
+        pytest.fail(f"there is no recording {path}, and {_REFUSED}", pytrace=False)
+    first = node.config.stash[_recorded].setdefault(path, node.nodeid)
+    if first != node.nodeid:
+        pytest.fail(
+            f"{first} has just recorded {path}: two tests cannot record the same file",
+            pytrace=False,
+        )
+
+
+def _path(node: Any, named: str | None) -> Path:
+    """Where the recording of a test is: below the folder of recordings."""
+    from kproxy.testing import files
+
+    config = node.config
+    folder = config.rootpath / _folder(config)
+    if named is not None:
+        return folder / (named if named.endswith(files.SUFFIX) else f"{named}{files.SUFFIX}")
+    module = PurePath(os.path.relpath(node.path, config.rootpath))
+    classes = [each.name for each in node.listchain() if isinstance(each, pytest.Class)]
+    name = getattr(node, "originalname", None) or node.name
+    callspec = getattr(node, "callspec", None)
+    parameters = None if callspec is None else callspec.id
+    path = files.test_file(folder, module, [*classes, name], parameters)
+    try:
+        return path.relative_to(Path.cwd())
+    except ValueError:
+        return path
+
+
+# ---- what a test's end means
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Fail a test for what its client did otherwise, also where the client swallowed the error."""
+    try:
+        result = yield
+    except pytest.skip.Exception:
+        raise
+    except BaseException:
+        if (run := item.stash.get(_run, None)) is not None:
+            found = run.findings
+            text = [run.text(found)] if found else []
+            item.add_report_section("call", "kproxy", "\n".join([*text, run.story()]))
+        raise
+    if (run := item.stash.get(_run, None)) is not None:
+        _fail_for(item, run)
+    return result
+
+
+def _fail_for(item: pytest.Item, run: Run) -> None:
+    """Raise what a run has found: all of it, unless fixtures are still at work with it."""
+    found = run.findings
+    ended = not _is_used_on(item)
+    failure = run.finish() if ended else run.text(found) if found else ""
+    if failure:
+        item.stash[_told] = True
+        item.add_report_section("call", "kproxy", run.story())
+        pytest.fail(failure, pytrace=False)
+
+
+def _is_used_on(item: pytest.Item) -> bool:
+    """Whether a fixture uses `kproxy` that has something to end, before `kproxy` does."""
+    definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    users = [found[-1] for found in definitions.values() if "kproxy" in found[-1].argnames]
+    return any(
+        "request" in user.argnames
+        or inspect.isgeneratorfunction(user.func)
+        or inspect.isasyncgenfunction(user.func)
+        for user in users
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep what became of each phase."""
+    report = yield
+    item.stash.setdefault(_outcomes, {})[report.when or ""] = report.outcome
+    return report
+
+
+def _outcome(node: Any) -> str:
+    """What became of a test: the worst of its phases so far."""
+    outcomes = node.stash.get(_outcomes, {})
+    for worst in ("failed", "skipped"):
+        if worst in outcomes.values():
+            return worst
+    return "passed" if "call" in outcomes else "failed"

@@ -1,0 +1,123 @@
+"""A thread that runs trio, for code that knows no trio.
+
+::
+
+    test's thread                          thread of its own
+    start(main) ─────────────────────────▶ trio.run(main)
+         ◀──────── what main reports ─────── started(value)
+    call(f) ─────────────────────────────▶ f() ─▶ its result
+    stop() ──────────────────────────────▶ stop.set() … main returns
+
+Invariants: `start` returns when `main` has started, or raises why it has not; after `stop` the
+thread has ended and everything that it had open is closed. What `main` raises comes out of `start`
+or of `stop`, as the one exception that it is and not as a group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Generic, TypeVar
+
+import trio
+
+Started = TypeVar("Started")
+Result = TypeVar("Result")
+
+Main = Callable[[Callable[[Started], None], trio.Event], Awaitable[None]]
+"""What runs in the thread: it reports that it has started, and returns when the event is set."""
+
+_STOP_SECONDS = 20.0
+_LOOK_SECONDS = 1.0
+"""How often a call looks whether the loop that it waits for is still there."""
+
+
+class Host(Generic[Started]):
+    """Runs one `main` in a thread.
+
+    Resource handling: owns the thread from `start` to `stop`.
+    """
+
+    def __init__(self, main: Main[Started], name: str) -> None:
+        self._main = main
+        self._reports: queue.SimpleQueue[Started | None] = queue.SimpleQueue()
+        self._failure: BaseException | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._stop: trio.Event | None = None
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+    def start(self) -> Started:
+        """Start it; return what `main` reports.
+
+        Raises: whatever `main` raises before it has started.
+        """
+        self._thread.start()
+        started = self._reports.get()
+        if started is None:
+            self._thread.join()
+            raise self._failure or RuntimeError("it ended before it had started")
+        return started
+
+    def call(self, function: Callable[[], Result]) -> Result:
+        """Call a function between two events of the loop; here, if that has ended.
+
+        Raises: whatever the function raises.
+        """
+        done: Future[Result] = Future()
+
+        def run() -> None:
+            if done.set_running_or_notify_cancel():
+                try:
+                    done.set_result(function())
+                except BaseException as error:
+                    done.set_exception(error)
+
+        if self._token is not None:
+            with contextlib.suppress(trio.RunFinishedError):
+                # Not trio.from_thread: who calls may be in another loop of trio, and waits.
+                self._token.run_sync_soon(run)
+                while self._thread.is_alive():
+                    with contextlib.suppress(FutureTimeout):
+                        return done.result(_LOOK_SECONDS)
+        if done.cancel() or not done.done():
+            return function()
+        return done.result()
+
+    def stop(self) -> None:
+        """End it; a second time does nothing.
+
+        Raises: whatever has ended `main` before.
+        """
+        if self._token is not None and self._stop is not None:
+            with contextlib.suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._stop.set)
+            self._thread.join(_STOP_SECONDS)
+            if self._thread.is_alive():
+                raise RuntimeError(f"{self._thread.name} did not end in {_STOP_SECONDS:.0f} s")
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _work(self) -> None:
+        try:
+            trio.run(self._run)
+        except BaseException as error:
+            self._failure = _one(error)
+        finally:
+            self._reports.put(None)
+
+    async def _run(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._stop = trio.Event()
+        await self._main(self._reports.put, self._stop)
+
+
+def _one(error: BaseException) -> BaseException:
+    """The exception in a group of one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

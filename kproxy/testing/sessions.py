@@ -1,0 +1,309 @@
+"""How a broker for a test begins and ends: a recording as the broker, or a proxy before real ones.
+
+::
+
+    client ─▶ kproxy ─▶ replaying broker ─▶ findings: what the client did otherwise     Replaying
+    client ─▶ kproxy ─▶ real brokers                                                    Recording
+                 └─▶ a recording
+
+Both are context managers, for `with` and for `async with` (trio and asyncio): they do the same, but
+the latter does not hold up the event loop meanwhile.
+
+Resource handling: on leaving, every connection and listener is closed and the thread has ended,
+whatever happened in the block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from argparse import ArgumentTypeError
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+import attrs
+import trio
+
+from kproxy import recording
+from kproxy.commands.options import broker_addresses
+from kproxy.exchange import notes
+from kproxy.exchange.exchange import Exchange
+from kproxy.net import replaying, serve
+from kproxy.proxy.faults import Rules
+from kproxy.proxy.settings import Settings
+from kproxy.replay import ignored as ignoring
+from kproxy.replay.broker import Broker as ReplayingBroker
+from kproxy.replay.load import load
+from kproxy.replay.pace import Pace
+from kproxy.replay.produced import Partitions
+from kproxy.replay.report import Finding, Report
+from kproxy.replay.serving import modelled
+from kproxy.replay.settings import Mode, Visible
+from kproxy.replay.settings import Settings as ReplaySettings
+from kproxy.testing.broker import Broker, Watcher, fault_rules
+from kproxy.testing.host import Host
+
+HOST = "127.0.0.1"
+_SETTLE_SECONDS = 1.0
+"""How long records that a client has not sent yet are waited for at the end."""
+_DRAIN_SECONDS = 0.5
+_POLL_SECONDS = 0.01
+_FINDINGS_SHOWN = 20
+
+Result = TypeVar("Result")
+Serve = Callable[..., Awaitable[object]]
+"""Serves: given what to tell the address to, what to log to, and when to stop."""
+
+
+class Mismatch(AssertionError):
+    """The client did something else than the recording has; the text says what, and what to do."""
+
+
+@attrs.define(eq=False)
+class Session:
+    """`with` and `async with`: a broker from `begin` to `end`, which gets whether all was fine."""
+
+    begin: Callable[[], Broker]
+    end: Callable[[bool], None]
+
+    def __enter__(self) -> Broker:
+        return self.begin()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end(error is None)
+
+    async def __aenter__(self) -> Broker:
+        return await _in_thread(self.begin)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await _in_thread(partial(self.end, error is None))
+
+
+async def _in_thread(function: Callable[[], Result]) -> Result:
+    """Call what blocks, from trio or asyncio; a cancelled task still leaves everything closed."""
+    if not trio.lowlevel.in_trio_run():
+        return await asyncio.to_thread(function)
+    found: list[Result] = []
+    with trio.CancelScope(shield=True):
+        found.append(await trio.to_thread.run_sync(function))
+    return found[0]
+
+
+# ---- a recording as the broker
+
+
+@attrs.frozen
+class Replay:
+    """How a recording is replayed in a test."""
+
+    paths: Sequence[Path]
+    mode: Mode = Mode.STATE
+    visible: Visible = Visible.CAUSAL
+    factor: float = 0.0
+    """Recorded times are multiplied by this; 0 responds at once."""
+    ignored: ignoring.Ignored = attrs.Factory(ignoring.Ignored)
+    unplayed_fails: bool = True
+    """Whether a record that was recorded and is never produced is a finding."""
+    users: Mapping[str, str] = attrs.field(factory=dict)
+
+
+@attrs.define(eq=False)
+class Replaying:
+    """A recording as the broker, kproxy in front of it: each in a thread of its own, because a pump
+    that waits for its sockets lets no other run."""
+
+    how: Replay
+    broker: Broker = attrs.field(init=False)
+    log: list[str] = attrs.Factory(list)
+    _report: Report = attrs.field(factory=Report, init=False)
+    _machine: ReplayingBroker = attrs.field(init=False)
+    _hosts: list[Host[str]] = attrs.field(factory=list, init=False)
+    """Of the replaying broker, and of the proxy."""
+
+    def begin(self) -> Broker:
+        """Load the recording and listen.
+
+        Raises:
+            RecordingError: it is not there, or none.
+        """
+        self._machine = self._loaded()
+        listen = partial(replaying.replay, self._machine, HOST, 0, None)
+        address = self._started(listen, "kproxy-replay")
+        watcher, rules = Watcher(), fault_rules()
+        settings = Settings(broker_addresses(address))
+        # Nothing is lost where clients are not waited for: the recording is there.
+        options = attrs.evolve(_options(settings, watcher, rules, None), drain_seconds=0)
+        try:
+            bootstrap = self._started(partial(serve.serve, options), "kproxy-proxy")
+        except BaseException:
+            self._stop()
+            raise
+        host, path = self._hosts[-1], self.how.paths[0]
+        self.broker = Broker(bootstrap, "replay", path, host, watcher, rules)
+        return self.broker
+
+    def _loaded(self) -> ReplayingBroker:
+        how = self.how
+        pace = Pace(how.factor) if how.factor else None
+        exchanges = recording.read(how.paths)
+        if pace is not None:
+            exchanges = (_paced(each, pace) for each in exchanges)
+        loaded = load(exchanges, modelled(how.mode))
+        settings = ReplaySettings(
+            mode=how.mode,
+            visible=how.visible,
+            partitions=Partitions.NEVER if how.ignored.partition else Partitions.KEYED,
+            headers_ignored=how.ignored.headers,
+            json_ignored=how.ignored.paths,
+            users=how.users,
+        )
+        return ReplayingBroker(loaded, settings, self._report, None, pace)
+
+    def _started(self, serve_it: Serve, name: str) -> str:
+        host = Host(partial(_serving, serve_it, self.log), name)
+        address = host.start()
+        self._hosts.append(host)
+        return address
+
+    def _stop(self) -> None:
+        """Stop the proxy, and then the broker, which has got all that came through by then."""
+        while self._hosts:
+            self._hosts.pop().stop()
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What the client did otherwise, so far; records may still be to come until the end."""
+        return self._report.findings
+
+    def finish(self, settle: bool = True) -> list[Finding]:
+        """End it; with `settle`, wait a moment for what a client is still about to send."""
+        until = time.monotonic() + (_SETTLE_SECONDS if settle and self.how.unplayed_fails else 0)
+        while time.monotonic() < until and self._hosts[0].call(self._is_waited_for):
+            time.sleep(_POLL_SECONDS)
+        self._stop()
+        found = self._report.findings
+        if not self.how.unplayed_fails:
+            found = [each for each in found if each.kind != "not produced"]
+        return found
+
+    def end(self, fine: bool) -> None:
+        """End it.
+
+        Raises:
+            Mismatch: all was fine, but the client did something else than was recorded.
+        """
+        found = self.finish(settle=fine)
+        if fine and found:
+            raise Mismatch(mismatch_text(found, self.how.paths[0], _ADVICE))
+
+    def _is_waited_for(self) -> bool:
+        check = self._machine.state.check
+        return (
+            not self._report.count
+            and self.how.visible is Visible.CAUSAL
+            and any(
+                not expected.produced
+                for topic in check.topics
+                for expected in check.expected(topic)
+            )
+        )
+
+
+_ADVICE = "if that is meant, record again: with kproxy.testing.record(BROKERS, PATH)"
+
+
+def mismatch_text(found: Sequence[Finding], path: Path, advice: str) -> str:
+    """What a client did otherwise than a recording has it, for whoever reads a failed test."""
+    lines = [f"the client does not do what {path} holds:"]
+    lines += [f"  {each.kind}: {each.text}" for each in found[:_FINDINGS_SHOWN]]
+    if len(found) > _FINDINGS_SHOWN:
+        lines.append(f"  … and {len(found) - _FINDINGS_SHOWN} more")
+    return "\n".join([*lines, advice])
+
+
+def _paced(exchange: Exchange, pace: Pace) -> Exchange:
+    pace.add(exchange)
+    return exchange
+
+
+async def _serving(
+    serve_it: Serve, log: list[str], started: Callable[[str], None], stop: trio.Event
+) -> None:
+    await serve_it(started, log.append, stop=stop)
+
+
+# ---- real brokers, recorded
+
+
+@attrs.define(eq=False)
+class Recording:
+    """kproxy before real brokers; with a path it records."""
+
+    bootstrap: str
+    path: Path | None
+    mode: str = "record"
+    ignore: Sequence[str] = ()
+    """What may differ the next time (`replay.ignored`): the recording says it."""
+    broker: Broker = attrs.field(init=False)
+    log: list[str] = attrs.Factory(list)
+    _host: Host[str] = attrs.field(init=False)
+
+    def begin(self) -> Broker:
+        """Listen, and begin the recording.
+
+        Raises:
+            ValueError: `bootstrap` is no address.
+            Unusable: none of the addresses resolves.
+            OSError: the recording cannot be created; FileExistsError where the path is taken.
+        """
+        try:
+            settings = Settings(broker_addresses(self.bootstrap))
+        except ArgumentTypeError as error:
+            raise ValueError(f"the address of a broker: {error}") from None
+        watcher, rules = Watcher(), fault_rules()
+        if self.ignore:
+            watcher.first_notes.append(notes.ignored(time.time_ns(), self.ignore))
+        options = _options(settings, watcher, rules, self.path)
+        self._host = Host(partial(_serving, partial(serve.serve, options), self.log), "kproxy")
+        address = self._host.start()
+        self.broker = Broker(address, self.mode, self.path, self._host, watcher, rules)
+        return self.broker
+
+    def end(self, fine: bool) -> None:
+        """End it: the recording is complete.
+
+        Raises:
+            RecordingFailed: the disk did not take all of it.
+        """
+        self._host.stop()
+
+
+def _options(
+    settings: Settings, watcher: Watcher, rules: Rules, path: Path | None
+) -> serve.Options:
+    return serve.Options(
+        settings,
+        HOST,
+        path,
+        rotate_bytes=None,
+        rotate_seconds=None,
+        lossless=True,
+        discover=False,
+        rules=rules,
+        observer=watcher,
+        compression="none",
+        drain_seconds=_DRAIN_SECONDS,
+    )

@@ -1,0 +1,330 @@
+"""What a recording means, as text that is the same for the same behaviour: for `git diff`.
+
+::
+
+    Exchange … ─▶ Meaning ─┬─ topics: who produces which records, who consumes
+                           ├─ groups: what they subscribe to, how far they commit
+                           ├─ transactions, and how they end
+                           ├─ requests of admins, and their responses
+                           └─ errors, faults                              ─▶ lines
+
+What changes from run to run is not in it: times, ports, ids, epochs, offsets as numbers, versions,
+batches, polls, retries that succeed, the order between partitions, the partition of a record
+without a key. Nor is what the recording itself says to ignore.
+
+Invariant: two runs in which clients do the same on topics that are alike give the same lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import attrs
+
+from kproxy import recording
+from kproxy.exchange import delivered
+from kproxy.exchange.entries import EVENTS, SASL_TOKEN, Note
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.topic_records import TopicRecord
+from kproxy.exchange.words.wording import count
+from kproxy.printable import printable
+from kproxy.replay.ignored import Ignored, parse
+from kproxy.view import meaning_text
+
+QUIET = frozenset(
+    {
+        SASL_TOKEN,
+        "ApiVersions",
+        "SaslHandshake",
+        "SaslAuthenticate",
+        "Metadata",
+        "DescribeCluster",
+        "FindCoordinator",
+        "ListOffsets",
+        "OffsetForLeaderEpoch",
+        "OffsetFetch",
+        "SyncGroup",
+        "Heartbeat",
+        "LeaveGroup",
+        "InitProducerId",
+        "AddPartitionsToTxn",
+        "AddOffsetsToTxn",
+        "GetTelemetrySubscriptions",
+        "PushTelemetry",
+    }
+)
+"""How clients come to what they want: only what they want counts."""
+
+PASSING = frozenset(
+    {
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+        "CONCURRENT_TRANSACTIONS",
+        "MEMBER_ID_REQUIRED",
+        "REBALANCE_IN_PROGRESS",
+        "ILLEGAL_GENERATION",
+        "UNKNOWN_MEMBER_ID",
+        "FETCH_SESSION_ID_NOT_FOUND",
+        "INVALID_FETCH_SESSION_EPOCH",
+        "FETCH_SESSION_TOPIC_ID_ERROR",
+        "LEADER_NOT_AVAILABLE",
+        "UNKNOWN_LEADER_EPOCH",
+    }
+)
+"""Errors that come and go with the time that things take."""
+_PASSING_IN = frozenset(
+    {("Metadata", "UNKNOWN_TOPIC_OR_PARTITION"), ("ApiVersions", "UNSUPPORTED_VERSION")}
+)
+
+_CHANCE = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{12,}")
+_COUNTED = re.compile(r"(?<=[-_#])\d+$|\d+(\.\d+)+|\d{4,}")
+"""How many clients a process had before, the version of a client, the number of a process."""
+
+Place = tuple[int, int]
+"""Partition and offset."""
+
+
+@attrs.define(eq=False)
+class _Topic:
+    partitions: int = 0
+    """How many it has, if that was seen."""
+    produced: dict[str, list[TopicRecord]] = attrs.Factory(dict[str, list[TopicRecord]])
+    """By client."""
+    fetched: dict[Place, TopicRecord] = attrs.Factory(dict[Place, TopicRecord])
+    consumers: set[str] = attrs.Factory(set[str])
+    used: bool = False
+
+    def places(self) -> dict[Place, TopicRecord]:
+        """The records whose offsets are known."""
+        found = dict(self.fetched)
+        for records in self.produced.values():
+            found.update({(r.partition, r.offset): r for r in records if r.offset is not None})
+        return found
+
+
+@attrs.define(eq=False)
+class _Group:
+    kind: str = "classic"
+    clients: set[str] = attrs.Factory(set[str])
+    topics: set[str] = attrs.Factory(set[str])
+    committed: dict[tuple[str, int], int] = attrs.Factory(dict[tuple[str, int], int])
+
+
+@attrs.define(eq=False)
+class Meaning:
+    """Collects what exchanges mean; `lines` says it."""
+
+    ignored: Ignored = attrs.Factory(Ignored)
+    _topics: dict[str, _Topic] = attrs.field(factory=dict[str, _Topic], init=False)
+    _groups: dict[str, _Group] = attrs.field(factory=dict[str, _Group], init=False)
+    _transactions: dict[str, list[str]] = attrs.field(factory=dict[str, list[str]], init=False)
+    _requests: dict[str, set[str]] = attrs.field(factory=dict[str, set[str]], init=False)
+    _errors: dict[str, set[str]] = attrs.field(factory=dict[str, set[str]], init=False)
+    _faults: set[str] = attrs.field(factory=set[str], init=False)
+    _seen: set[tuple[str, int, int]] = attrs.field(factory=set[tuple[str, int, int]], init=False)
+    """Topic, partition and offset of what was produced."""
+
+    # ---- collecting
+
+    def add(self, exchange: Exchange) -> None:
+        """Take the next exchange."""
+        client = client_text(exchange.client_id)
+        self._faults.update(exchange.faults)
+        for error in exchange.errors:
+            if error not in PASSING and (exchange.api, error) not in _PASSING_IN:
+                self._errors.setdefault(client, set()).add(f"{exchange.api}: {error}")
+        match exchange.api:
+            case "Produce":
+                self._produce(exchange, client)
+            case "Fetch":
+                self._fetch(exchange, client)
+            case "Metadata" | "DescribeTopicPartitions":
+                self._partitions(exchange)
+            case "JoinGroup" | "ConsumerGroupHeartbeat":
+                self._join(exchange, client)
+            case "OffsetCommit" | "TxnOffsetCommit":
+                self._commit(exchange)
+            case "EndTxn":
+                self._end(exchange)
+            case api:
+                if api not in QUIET:
+                    self._requests.setdefault(client, set()).add(meaning_text.request(exchange))
+
+    def _topic(self, name: str) -> _Topic:
+        return self._topics.setdefault(name, _Topic())
+
+    def _produce(self, exchange: Exchange, client: str) -> None:
+        for record in delivered.produced_by(exchange):
+            if record.offset is not None:
+                place = record.topic, record.partition, record.offset
+                if place in self._seen:
+                    continue
+                self._seen.add(place)
+            self._topic(record.topic).produced.setdefault(client, []).append(record)
+
+    def _fetch(self, exchange: Exchange, client: str) -> None:
+        for record in delivered.consumed_by(exchange):
+            topic = self._topic(record.topic)
+            topic.consumers.add(client)
+            topic.fetched[record.partition, record.offset or 0] = record
+
+    def _partitions(self, exchange: Exchange) -> None:
+        for each in getattr(exchange.response, "topics", None) or ():
+            if each.name and not each.error_code:
+                self._topic(each.name).partitions = len(each.partitions)
+
+    def _join(self, exchange: Exchange, client: str) -> None:
+        for name in exchange.groups:
+            group = self._groups.setdefault(name, _Group())
+            group.clients.add(client)
+            group.topics.update(exchange.topics)
+            if exchange.api == "ConsumerGroupHeartbeat":
+                group.kind = "consumer"
+
+    def _commit(self, exchange: Exchange) -> None:
+        request, response = exchange.request, exchange.response
+        if request is None or response is None:
+            return
+        refused = {
+            (each.name or exchange.topic_names.text(each.topic_id), one.partition_index)
+            for each in response.topics
+            for one in each.partitions
+            if one.error_code
+        }
+        group = self._groups.setdefault(request.group_id, _Group())
+        for each in request.topics:
+            name = each.name or exchange.topic_names.text(each.topic_id)
+            for one in each.partitions:
+                key = name, one.partition_index
+                if key not in refused:
+                    group.committed[key] = one.committed_offset
+
+    def _end(self, exchange: Exchange) -> None:
+        request, response = exchange.request, exchange.response
+        if request is not None and response is not None and not response.error_code:
+            ended = self._transactions.setdefault(request.transactional_id, [])
+            ended.append("commit" if request.committed else "abort")
+
+    # ---- saying it
+
+    def lines(self) -> Iterator[str]:
+        """What it means, line by line."""
+        for name, topic in sorted(self._topics.items()):
+            yield from self._topic_lines(name, topic)
+        for name, group in sorted(self._groups.items()):
+            yield from self._group_lines(name, group)
+        for name, ended in sorted(self._transactions.items()):
+            yield f"transactions of {_chance(name)}: {', '.join(ended)}"
+        for client, requests in sorted(self._requests.items()):
+            yield f"{client} requests"
+            yield from (f"  {text}" for text in sorted(requests))
+        for client, errors in sorted(self._errors.items()):
+            yield f"{client} gets errors"
+            yield from (f"  {text}" for text in sorted(errors))
+        yield from (f"fault {name}" for name in sorted(self._faults))
+
+    def _topic_lines(self, name: str, topic: _Topic) -> Iterator[str]:
+        committed = any(
+            name == one for group in self._groups.values() for one, _ in group.committed
+        )
+        subscribed = any(name in group.topics for group in self._groups.values())
+        if not (topic.produced or topic.fetched or committed or subscribed):
+            return  # of it only Metadata tells, and that is of the whole cluster
+        many = f", {count(topic.partitions, 'partition')}" if topic.partitions else ""
+        yield f"topic {name}{many}"
+        for client, records in sorted(topic.produced.items()):
+            yield f"  {client} produces"
+            yield from self._record_lines(topic, records)
+        there = [
+            record
+            for (partition, offset), record in topic.fetched.items()
+            if (name, partition, offset) not in self._seen
+        ]
+        if there:
+            yield "  there before"
+            yield from self._record_lines(topic, there)
+        for client in sorted(topic.consumers):
+            yield f"  {client} consumes"
+
+    def _by_chance(self, topic: _Topic, record: TopicRecord) -> bool:
+        """Whether it may be in another partition the next time."""
+        return topic.partitions != 1 and (record.key is None or self.ignored.partition)
+
+    def _record_lines(self, topic: _Topic, records: Iterable[TopicRecord]) -> Iterator[str]:
+        """Each partition's records in order; those that can be in any, sorted by what they are."""
+        placed: list[tuple[int, int, str]] = []
+        anywhere: list[str] = []
+        for number, record in enumerate(records):
+            text = meaning_text.record(record, self.ignored)
+            if self._by_chance(topic, record):
+                anywhere.append(text)
+            else:
+                order = number if record.offset is None else record.offset
+                placed.append((record.partition, order, text))
+        yield from (f"    [{partition}] {text}" for partition, _, text in sorted(placed))
+        yield from (f"    [any] {text}" for text in sorted(anywhere))
+
+    def _group_lines(self, name: str, group: _Group) -> Iterator[str]:
+        members = f" of {', '.join(sorted(group.clients))}" if group.clients else ""
+        yield f"group {_chance(name)}, {group.kind}{members}"
+        if group.topics:
+            yield f"  subscribes to {', '.join(sorted(group.topics))}"
+        by_topic: dict[str, dict[int, int]] = {}
+        for (topic, partition), offset in group.committed.items():
+            by_topic.setdefault(topic, {})[partition] = offset
+        for topic, offsets in sorted(by_topic.items()):
+            yield from self._commit_lines(topic, offsets)
+
+    def _commit_lines(self, name: str, offsets: dict[int, int]) -> Iterator[str]:
+        """How many of a topic's records are before what was committed last.
+
+        Offsets themselves depend on what was in the topic before, and on markers.
+        """
+        topic = self._topic(name)
+        places = topic.places()
+        before: dict[int, int] = dict.fromkeys(offsets, 0)
+        for partition, offset in places:
+            if offset < offsets.get(partition, 0):
+                before[partition] += 1
+        if any(self._by_chance(topic, record) for record in places.values()):
+            yield f"  commits {name} after {count(sum(before.values()), 'record')}"
+            return
+        for partition, number in sorted(before.items()):
+            if number:
+                yield f"  commits {name}[{partition}] after {count(number, 'record')}"
+
+
+def lines(paths: Sequence[Path], ignored: Ignored | None = None) -> Iterator[str]:
+    """What recordings mean, line by line; what is `ignored` they say themselves, if nobody does.
+
+    Raises:
+        RecordingError: a path is not there, no recording, or damaged.
+    """
+    meaning = Meaning(Ignored() if ignored is None else ignored)
+    incomplete: list[str] = []
+
+    def told(note: Note) -> None:
+        event = note.body.get("event")
+        if note.channel != EVENTS:
+            return
+        if event == "ignored" and ignored is None:
+            meaning.ignored = parse(str(word) for word in note.body.get("ignore", ()))
+        elif event in ("torn", "lost"):
+            incomplete.append(f"incomplete: {note.body.get('what') or note.body.get('reason')}")
+
+    for exchange in recording.read(paths, told=told):
+        meaning.add(exchange)
+    for line in (*meaning.lines(), *incomplete):
+        yield printable(line)
+
+
+def client_text(client_id: str | None) -> str:
+    """A client id without what differs from process to process."""
+    return _COUNTED.sub("*", _chance(client_id or "")) or "a client"
+
+
+def _chance(name: str) -> str:
+    return _CHANCE.sub("*", name)

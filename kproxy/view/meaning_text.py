@@ -1,0 +1,111 @@
+"""Records and requests as text that is the same when they mean the same (`meaning`)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, cast
+
+from kproxy import protocol
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.topic_records import TopicRecord
+from kproxy.protocol.record_batch import Record
+from kproxy.replay.ignored import Ignored
+
+_SHOWN_CHARACTERS = 2000
+_BYTES_SHOWN = 32
+
+_VOLATILE = frozenset(
+    {
+        "host",
+        "port",
+        "rack",
+        "brokers",
+        "nodes",
+        "replica_nodes",
+        "isr_nodes",
+        "offline_replicas",
+        "client_host",
+        "topic_id",
+        "member_id",
+        "node_id",
+        "broker_id",
+        "leader_id",
+        "controller_id",
+        "cluster_id",
+        "producer_id",
+        "correlation_id",
+        "unknown_tags",
+        "error_message",
+        "synonyms",
+        "documentation",
+        "include_synonyms",
+        "include_documentation",
+    }
+)
+"""Fields that say where and when, and not what."""
+_VOLATILE_ENDINGS = ("_ms", "_epoch", "_timestamp", "_bytes", "_size")
+_DEFAULTS = frozenset({4, 5})
+"""Of a config: it has been set in a broker's file, or by nobody."""
+
+
+def record(one: TopicRecord, ignored: Ignored) -> str:
+    """A record in one line: key → value, headers."""
+    plain = Record(one.offset or 0, one.timestamp, one.key, one.value, one.headers)
+    key, value, headers = ignored.content(plain)
+    given = [f"{name}={_text(data)}" for name, data in headers]
+    text = f"{_text(key)} → {_text(value)}" if key is not None else _text(value)
+    return f"{text}  ({', '.join(given)})" if given else text
+
+
+def _text(data: bytes | None) -> str:
+    """Bytes: as they are where that is text, all of it or what tells it from others."""
+    if data is None:
+        return "null"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data[:_BYTES_SHOWN].hex(" ", 4)
+        if len(data) <= _BYTES_SHOWN:
+            return text
+        return f"{text} … {len(data)} bytes, {_digest(data)}"
+    if len(text) > _SHOWN_CHARACTERS:
+        return f"{text[:_SHOWN_CHARACTERS]} … {len(data)} bytes, {_digest(data)}"
+    return text
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256 {hashlib.sha256(data).hexdigest()[:16]}"
+
+
+def request(exchange: Exchange) -> str:
+    """A request and its response as JSON, without what says where and when."""
+    sent = _json(exchange.request_message)
+    received = _json(exchange.response_message)
+    errors = f"{', '.join(exchange.errors)} " if exchange.errors else ""
+    return f"{exchange.api or 'unknown API'} {sent} → {errors}{received}"
+
+
+def _json(message: Any) -> str:
+    if message is None:
+        return "–"
+    return json.dumps(_plain(protocol.to_json(message)), sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        found = [_plain(each) for each in cast("list[Any]", value) if not _is_default(each)]
+        return sorted(found, key=repr)
+    if not isinstance(value, dict):
+        return value
+    fields = cast("dict[str, Any]", value)
+    return {
+        name: _plain(each)
+        for name, each in fields.items()
+        if name not in _VOLATILE and not name.endswith(_VOLATILE_ENDINGS)
+    }
+
+
+def _is_default(value: Any) -> bool:
+    """Whether it is a config of a DescribeConfigs response that nobody has set."""
+    return isinstance(value, dict) and cast("Any", value).get("config_source") in _DEFAULTS

@@ -1,0 +1,447 @@
+"""The pytest plugin, as its user sees it: what is typed, what is printed, which files there are."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kproxy import demo, recording
+from kproxy.testing import runs
+from tests.bed import needs
+
+pytest_plugins = ["pytester"]
+
+DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
+APP = """
+    import confluent_kafka
+    import pytest
+
+    QUIET = {"log_level": 0}
+
+    def produce(bootstrap, value, topic="orders", key="k"):
+        producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **QUIET})
+        producer.produce(topic, key=key, value=value)
+        assert producer.flush(10) == 0
+"""
+
+
+@pytest.fixture(autouse=True)
+def outside_of_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests are those of somebody at a desk."""
+    for name in ("CI", "BUILD_NUMBER", "TF_BUILD", "KPROXY_BROKER"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A project with a test of a producer, which takes its value from the environment."""
+    pytester.makepyfile(
+        test_app=APP
+        + """
+    import os
+
+    def test_produces(kproxy):
+        produce(kproxy.bootstrap, os.environ.get("VALUE", "one"))
+        if "FAIL" in os.environ:
+            assert kproxy.produced("orders") == []
+        assert kproxy.produced("orders")[0].value == os.environ.get("VALUE", "one").encode()
+    """
+    )
+    return pytester
+
+
+LOADED = demo, runs
+"""Imported here once: what a run in this process imports is forgotten with it."""
+RECORDED = Path("recordings/test_app/test_produces.mcap")
+
+
+def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    """Run pytest, in this process: that is ten times as fast as in one of its own."""
+    return pytester.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
+
+
+def record(pytester: pytest.Pytester, brokers: str, mode: str = "once") -> pytest.RunResult:
+    """Run it in a mode that needs brokers."""
+    return run(pytester, f"--kproxy-mode={mode}", "--kproxy-broker", brokers)
+
+
+def test_a_test_is_recorded_once_and_replayed_from_then_on(
+    project: pytest.Pytester, mock_brokers: str
+) -> None:
+    first = run(project)
+    first.assert_outcomes(errors=1)
+    first.stdout.fnmatch_lines(
+        [
+            "kproxy: replay, recordings in recordings",
+            f"there is no recording {RECORDED}; make it: pytest --kproxy-mode=once *_produces",
+        ]
+    )
+    assert not (project.path / "recordings").exists()
+    record(project, mock_brokers).assert_outcomes(passed=1)
+    made = project.path / RECORDED
+    recording.verify(made)
+    assert b"one" in made.read_bytes(), "it is not compressed, for git"
+    run(project).assert_outcomes(passed=1)
+    stamp = made.stat().st_mtime_ns
+    run(project, "--kproxy-mode=once").assert_outcomes(passed=1)
+    assert made.stat().st_mtime_ns == stamp
+    assert sorted(each.name for each in made.parent.iterdir()) == [made.name]
+
+
+def test_what_the_client_swallowed_fails_the_test_with_the_closest_record(
+    project: pytest.Pytester, mock_brokers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(project, mock_brokers).assert_outcomes(passed=1)
+    monkeypatch.setenv("VALUE", "two")
+    found = run(project)
+    found.assert_outcomes(failed=1)
+    found.stdout.fnmatch_lines(
+        [
+            f"the client does not do what {RECORDED} holds:",
+            "  not recorded: orders*; the closest one, orders* value 'two' (recorded: 'one')",
+            "  not produced: orders*: the record at offset * was never produced: * value 'one'",
+            "if that is meant, record again: pytest --kproxy-mode=rewrite *::test_produces",
+            "*Captured kproxy call*",
+            "*Produce v* orders* 1 record,*",
+        ]
+    )
+    assert "object at 0x" not in found.stdout.str()
+
+
+def test_a_failed_test_leaves_its_recording_beside_the_good_one(
+    project: pytest.Pytester, mock_brokers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(project, mock_brokers).assert_outcomes(passed=1)
+    good = (project.path / RECORDED).read_bytes()
+    monkeypatch.setenv("FAIL", "1")
+    record(project, mock_brokers, "rewrite").assert_outcomes(failed=1)
+    failed = project.path / RECORDED.with_name("test_produces.failed.mcap")
+    assert (project.path / RECORDED).read_bytes() == good
+    assert len(list(recording.read(failed, "api:Produce"))) == 1
+    monkeypatch.delenv("FAIL")
+    record(project, mock_brokers, "rewrite").assert_outcomes(passed=1)
+    assert (project.path / RECORDED).read_bytes() != good
+    assert not failed.exists(), "it is about what is no more"
+
+
+def test_verify_compares_and_writes_nothing(
+    project: pytest.Pytester, mock_brokers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(project, mock_brokers).assert_outcomes(passed=1)
+    good = (project.path / RECORDED).read_bytes()
+    record(project, mock_brokers, "verify").assert_outcomes(passed=1)
+    monkeypatch.setenv("VALUE", "two")
+    found = record(project, mock_brokers, "verify")
+    found.assert_outcomes(failed=1)
+    found.stdout.fnmatch_lines(["-*k → one", "+*k → two"])
+    assert (project.path / RECORDED).read_bytes() == good
+    assert [each.name for each in (project.path / RECORDED).parent.iterdir()] == [RECORDED.name]
+
+
+def test_live_writes_nothing(project: pytest.Pytester, mock_brokers: str) -> None:
+    record(project, mock_brokers, "live").assert_outcomes(passed=1)
+    assert not (project.path / "recordings").exists()
+
+
+def test_recording_needs_a_broker_and_says_how_to_give_one(project: pytest.Pytester) -> None:
+    found = run(project, "--kproxy-mode=once")
+    found.assert_outcomes(errors=1)
+    found.stdout.fnmatch_lines(["a real broker is needed: give --kproxy-broker HOST:PORT, *"])
+
+
+def test_recording_is_refused_in_ci(
+    project: pytest.Pytester, mock_brokers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    found = record(project, mock_brokers)
+    found.assert_outcomes(errors=1)
+    found.stdout.fnmatch_lines(["there is no recording *--kproxy-record-in-ci allows it"])
+    assert record(project, mock_brokers, "rewrite").ret == pytest.ExitCode.USAGE_ERROR
+    allowed = run(
+        project, "--kproxy-mode=rewrite", "--kproxy-record-in-ci", "--kproxy-broker", mock_brokers
+    )
+    allowed.assert_outcomes(passed=1)
+    run(project).assert_outcomes(passed=1)
+
+
+def test_a_fixture_names_the_broker_only_where_one_is_needed(
+    pytester: pytest.Pytester, mock_brokers: str
+) -> None:
+    pytester.makeconftest(
+        f"""
+    import pathlib, pytest
+
+    class Container:
+        def get_bootstrap_server(self):
+            return "{mock_brokers}"
+
+    @pytest.fixture(scope="session")
+    def kproxy_broker():
+        pathlib.Path("started").touch()
+        return Container()
+    """
+    )
+    pytester.makepyfile(
+        APP
+        + """
+    @pytest.mark.parametrize("value", ["a b", "a/b"])
+    @pytest.mark.kproxy(timing="recorded")
+    class TestOrders:
+        def test_one(self, kproxy, value):
+            produce(kproxy.bootstrap, value, f"orders-{ord(value[1])}")
+    """
+    )
+    run(pytester, "--kproxy-mode=once").assert_outcomes(passed=2)
+    (pytester.path / "started").unlink()
+    names = sorted(str(path.relative_to(pytester.path)) for path in pytester.path.rglob("*.mcap"))
+    assert len(names) == 2 and len(set(names)) == 2
+    assert all("/TestOrders.test_one-a-b-" in name for name in names)
+    run(pytester).assert_outcomes(passed=2)
+    assert not (pytester.path / "started").exists()
+
+
+def test_recordings_have_the_folder_that_the_settings_name(
+    project: pytest.Pytester, mock_brokers: str
+) -> None:
+    project.makeini("[pytest]\nkproxy_recordings = tapes")
+    found = record(project, mock_brokers)
+    found.stdout.fnmatch_lines(["kproxy: once, recordings in tapes"])
+    assert (project.path / "tapes" / "test_app" / "test_produces.mcap").exists()
+
+
+def demo_project(pytester: pytest.Pytester, source: str) -> pytest.Pytester:
+    """A project with the recording of the demo."""
+    (pytester.path / "recordings").mkdir()
+    shutil.copy(DEMO, pytester.path / "recordings")
+    pytester.makepyfile(f"    import pytest\n    from kproxy import demo\n{source}")
+    return pytester
+
+
+def test_tests_run_side_by_side(pytester: pytest.Pytester) -> None:
+    demo_project(
+        pytester,
+        """
+    @pytest.mark.parametrize("number", range(6))
+    @pytest.mark.kproxy(recording="demo")
+    def test_many(kproxy, number):
+        assert demo.produce(kproxy.bootstrap) == 12
+        assert len(demo.consume(kproxy.bootstrap)) == 12
+        assert len(kproxy.consumed("orders")) == 12
+    """,
+    )
+    pytester.runpytest_subprocess("-n", "2").assert_outcomes(passed=6)
+
+
+def test_a_client_that_does_nothing_fails_unless_that_is_allowed(
+    pytester: pytest.Pytester,
+) -> None:
+    demo_project(
+        pytester,
+        """
+    @pytest.mark.kproxy(recording="demo")
+    def test_dead(kproxy):
+        pass
+
+    @pytest.mark.kproxy(recording="demo", unplayed="allow")
+    def test_allowed(kproxy):
+        pass
+
+    @pytest.mark.kproxy(recording="demo", visible="all", unplayed="allow")
+    def test_only_consumes(kproxy):
+        assert len(demo.consume(kproxy.bootstrap)) == 12
+
+    @pytest.mark.kproxy(recording="demo")
+    def test_skips(kproxy):
+        pytest.skip("not today")
+    """,
+    )
+    found = run(pytester)
+    found.assert_outcomes(failed=1, passed=2, skipped=1)
+    assert found.stdout.str().count("  not produced: orders[") == 12
+    found.stdout.fnmatch_lines(["no exchange passed through kproxy"])
+
+
+def test_what_a_fixture_produces_when_it_ends_counts(pytester: pytest.Pytester) -> None:
+    demo_project(
+        pytester,
+        """
+    @pytest.fixture
+    def app(kproxy):
+        yield
+        demo.produce(kproxy.bootstrap)
+
+    @pytest.mark.kproxy(recording="demo")
+    def test_late(app):
+        pass
+
+    @pytest.fixture
+    def dead_app(kproxy):
+        yield
+
+    @pytest.mark.kproxy(recording="demo")
+    def test_never(dead_app):
+        pass
+    """,
+    )
+    found = run(pytester)
+    found.assert_outcomes(passed=2, errors=1)
+    found.stdout.fnmatch_lines(["*ERROR at teardown of test_never*"])
+
+
+def test_faults_compose(pytester: pytest.Pytester) -> None:
+    demo_project(
+        pytester,
+        """
+    @pytest.mark.kproxy(recording="demo")
+    def test_survives(kproxy):
+        error = "NOT_LEADER_OR_FOLLOWER"
+        with kproxy.fault(api="Produce", topic="orders", error=error, times=1) as fault:
+            assert demo.produce(kproxy.bootstrap) == 12
+        assert fault.fired == 1
+        assert kproxy.exchanges("is:injected")[0].errors == [error]
+        assert len(kproxy.produced("orders")) == 12
+    """,
+    )
+    run(pytester).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("marker", "words"),
+    [
+        ("speed=1", "the marker kproxy takes recording=, *, not speed="),
+        ("timing='slow'", "the marker kproxy: timing is 'fast', 'recorded' or a factor*"),
+        ("ignore=['key']", "the marker kproxy: 'key' cannot be ignored: give *"),
+        ("'demo'", "the marker kproxy takes recording=, *"),
+        ("recording='none'", "there is no recording */recordings/none.mcap; *"),
+        ("recording='../conftest.py'", "there is no recording *"),
+    ],
+)
+def test_a_mistake_in_a_marker_is_one_line(
+    pytester: pytest.Pytester, marker: str, words: str
+) -> None:
+    pytester.makepyfile(
+        f"""
+    import pytest
+
+    @pytest.mark.kproxy({marker})
+    def test_one(kproxy):
+        pass
+    """
+    )
+    found = run(pytester)
+    found.assert_outcomes(errors=1)
+    found.stdout.fnmatch_lines([words])
+    assert "Traceback" not in found.stdout.str()
+
+
+def test_a_damaged_recording_is_told(pytester: pytest.Pytester) -> None:
+    demo_project(pytester, "\n    def test_one(kproxy):\n        pass\n")
+    (pytester.path / "recordings" / "test_a_damaged_recording_is_told").mkdir()
+    place = "recordings/test_a_damaged_recording_is_told/test_one.mcap"
+    (pytester.path / place).write_bytes(b"no recording")
+    found = run(pytester)
+    found.assert_outcomes(errors=1)
+    found.stdout.fnmatch_lines([f"*{place}: *"])
+
+
+def test_two_tests_do_not_record_the_same_file(
+    pytester: pytest.Pytester, mock_brokers: str
+) -> None:
+    pytester.makepyfile(
+        APP
+        + """
+    @pytest.mark.kproxy(recording="same")
+    def test_one(kproxy):
+        produce(kproxy.bootstrap, "1")
+
+    @pytest.mark.kproxy(recording="same")
+    def test_two(kproxy):
+        produce(kproxy.bootstrap, "2")
+    """
+    )
+    found = record(pytester, mock_brokers, "rewrite")
+    found.assert_outcomes(passed=1, errors=1)
+    found.stdout.fnmatch_lines(["*test_one has just recorded *same.mcap: two tests cannot *"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-p", "no:trio", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:tmpdir"],
+        ["-p", "no:logging", "-p", "no:capture", "-p", "no:threadexception"],
+        ["-o", "trio_mode=true", "-W", "error"],
+        ["-p", "no:terminal"],
+    ],
+)
+def test_it_needs_no_other_plugin(pytester: pytest.Pytester, arguments: list[str]) -> None:
+    demo_project(
+        pytester,
+        """
+    @pytest.mark.kproxy(recording="demo")
+    def test_one(kproxy):
+        assert demo.produce(kproxy.bootstrap) == 12
+    """,
+    )
+    assert pytester.runpytest_subprocess(*arguments).ret == 0
+
+
+def test_it_starts_without_trio(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_one():\n    pass")
+    pytester.makeconftest(
+        """
+    import sys
+
+    def pytest_sessionfinish(session):
+        heavy = {"trio", "kproxy.net", "kproxy.protocol", "testcontainers"} & set(sys.modules)
+        assert not heavy, heavy
+    """
+    )
+    pytester.runpytest_subprocess("-p", "no:trio").assert_outcomes(passed=1)
+
+
+def test_it_can_be_turned_off(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_one(kproxy):\n    pass")
+    found = run(pytester, "-p", "no:kproxy")
+    found.assert_outcomes(errors=1)
+    found.stdout.fnmatch_lines(["*fixture 'kproxy' not found"])
+
+
+def test_trio_tests_use_the_fixture(pytester: pytest.Pytester) -> None:
+    demo_project(
+        pytester,
+        """
+    import trio
+
+    @pytest.mark.kproxy(recording="demo")
+    async def test_one(kproxy):
+        await trio.to_thread.run_sync(demo.produce, kproxy.bootstrap)
+        assert len(kproxy.produced("orders")) == 12
+    """,
+    )
+    run(pytester, "-o", "trio_mode=true").assert_outcomes(passed=1)
+
+
+def test_the_three_pastes_of_the_readme(
+    pytester: pytest.Pytester, mock_brokers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme = (needs.REPOSITORY / "README.md").read_text()
+    section = readme.partition("## Test without Kafka\n")[2].partition("\n## ")[0]
+    program, record_it, replay_it = re.findall(
+        r"^```(?:python|sh)\n(.*?)^```", section, re.MULTILINE | re.DOTALL
+    )
+    path = pytester.path / "test_orders.py"
+    path.write_text(program)
+    recording_command = shlex.split(record_it.replace("localhost:9092", mock_brokers))
+    pytester.runpytest_inprocess(*recording_command[1:]).assert_outcomes(passed=1)
+    assert shlex.split(replay_it) == ["pytest"]
+    run(pytester).assert_outcomes(passed=1)
+    path.write_text(program.replace('{"state": "new"}', '{"state": "old"}'))
+    found = run(pytester)
+    found.assert_outcomes(failed=1)
+    (shown,) = re.findall(r"^  not recorded: .*$", section, re.MULTILINE)
+    pattern = re.sub(r"(\\\[|offset\\ )\d+", r"\1\\d+", re.escape(shown))
+    assert re.search(f"^{pattern}$", found.stdout.str(), re.MULTILINE)

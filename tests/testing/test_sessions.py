@@ -1,0 +1,180 @@
+"""`kproxy.testing` without pytest: for blocking, asyncio and trio code, and in trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import trio
+from confluent_kafka import Producer
+
+from kproxy import demo
+from kproxy.proxy.faults import RuleError
+from kproxy.recording import RecordingError, read
+from kproxy.testing import record, replay
+from kproxy.testing.sessions import Mismatch
+from tests.bed import needs
+
+DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
+
+
+def is_refused(bootstrap: str) -> bool:
+    """Whether nobody listens there."""
+    host, _, port = bootstrap.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), 5).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def threads() -> set[str]:
+    """The names of kproxy's threads that run."""
+    return {each.name for each in threading.enumerate() if each.name.startswith("kproxy")}
+
+
+def test_a_recording_serves_blocking_code() -> None:
+    with replay(DEMO) as broker:
+        assert demo.produce(broker.bootstrap) == demo.RECORDS
+        consumed = demo.consume(broker.bootstrap)
+        seen = broker.consumed("orders")
+        assert sorted((r.partition, r.offset, r.key, r.value) for r in seen) == consumed
+        assert {each.value for each in broker.produced("orders")} == {each[3] for each in consumed}
+        assert broker.produced("others") == []
+        (commit,) = broker.exchanges("api:OffsetCommit")
+        assert "billing: orders[" in repr(commit) and " object at " not in repr(commit)
+    assert is_refused(broker.bootstrap) and threads() == set()
+    assert broker.produced("orders"), "it can be looked at afterwards"
+
+
+async def aiokafka_reads(bootstrap: str) -> list[bytes]:
+    """The demo's records with an asyncio client."""
+    from aiokafka import AIOKafkaConsumer
+
+    consumer = AIOKafkaConsumer(
+        "orders", bootstrap_servers=bootstrap, group_id="billing", auto_offset_reset="earliest"
+    )
+    await consumer.start()
+    try:
+        found = [await asyncio.wait_for(consumer.getone(), 10) for _ in range(demo.RECORDS)]
+    finally:
+        await consumer.stop()
+    return [each.value for each in found]
+
+
+def test_a_recording_serves_asyncio_code() -> None:
+    async def main() -> list[bytes]:
+        async with replay(DEMO, visible="all", unplayed="allow") as broker:
+            found = await aiokafka_reads(broker.bootstrap)
+            with broker.fault(api="Heartbeat", latency="1ms"):
+                pass
+            assert len(broker.consumed("orders")) == demo.RECORDS
+            return found
+
+    assert len(set(asyncio.run(main()))) == demo.RECORDS
+    with replay(DEMO, visible="all", unplayed="allow") as broker:
+        assert len(set(asyncio.run(aiokafka_reads(broker.bootstrap)))) == demo.RECORDS
+
+
+async def test_a_recording_serves_trio_code() -> None:
+    async with replay(DEMO) as broker:
+        assert await trio.to_thread.run_sync(demo.produce, broker.bootstrap) == demo.RECORDS
+        assert len(broker.produced()) == demo.RECORDS
+    with replay(DEMO, unplayed="allow"):
+        await trio.lowlevel.checkpoint()
+
+
+async def test_a_cancelled_task_leaves_nothing_open() -> None:
+    with trio.move_on_after(0.2):
+        async with replay(DEMO) as broker:
+            await trio.sleep_forever()
+    assert is_refused(broker.bootstrap) and threads() == set()
+
+
+def test_leaving_tells_what_the_client_did_otherwise() -> None:
+    with pytest.raises(Mismatch, match=r"orders\[\d\]: the recording does not hold") as raised:
+        with replay(DEMO) as broker:
+            producer = Producer({"bootstrap.servers": broker.bootstrap})
+            producer.produce("orders", key="customer-0", value="nothing of the kind")
+            assert producer.flush(10) == 0, "the client itself sees no error"
+    text = str(raised.value)
+    assert "value 'nothing of the kind' (recorded: '{" in text
+    assert text.count("not produced: ") == 12
+
+
+def test_what_is_wrong_in_the_block_is_what_comes_out_of_it() -> None:
+    with pytest.raises(ZeroDivisionError):
+        with replay(DEMO) as broker:
+            print(1 // 0)
+    assert is_refused(broker.bootstrap) and threads() == set()
+
+
+def test_parts_of_records_can_be_ignored(mock_brokers: str, prefix: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+
+    def produce(bootstrap: str, number: int, partition: int) -> None:
+        producer = Producer({"bootstrap.servers": bootstrap})
+        value = f'{{"id": {number}, "state": "new"}}'
+        headers = {"trace": str(number)}
+        producer.produce(prefix, key="k", value=value, headers=headers, partition=partition)
+        assert producer.flush(10) == 0
+
+    with record(mock_brokers, path) as broker:
+        produce(broker.bootstrap, 1, 0)
+    with pytest.raises(Mismatch), replay(path) as broker:
+        produce(broker.bootstrap, 2, 0)
+    with replay(path, ignore=["json:id", "header:trace"]) as broker:
+        produce(broker.bootstrap, 2, 0)
+    with pytest.raises(Mismatch), replay(path, ignore=["json:id", "header:trace"]) as broker:
+        produce(broker.bootstrap, 2, 1)
+    with replay(path, ignore=["json:id", "header:trace", "partition"]) as broker:
+        produce(broker.bootstrap, 2, 1)
+
+
+def test_a_recording_is_made_where_real_brokers_are(
+    mock_brokers: str, prefix: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "made.mcap"
+    with record(mock_brokers, path) as broker:
+        with broker.fault(name="late", api="Produce", latency="1ms") as fault:
+            producer = Producer({"bootstrap.servers": broker.bootstrap})
+            producer.produce(prefix, "one")
+            assert producer.flush(10) == 0
+        assert fault.fired == 1
+        assert [each.value for each in broker.produced(prefix)] == [b"one"]
+    (written,) = read(path, "api:Produce")
+    assert written.faults == ["late"]
+    with record(mock_brokers) as broker:
+        pass
+    with pytest.raises(FileExistsError), record(mock_brokers, path):
+        pass
+    assert threads() == set()
+
+
+def test_what_cannot_be_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="does not exist"), replay(tmp_path / "none.mcap"):
+        pass
+    with pytest.raises(ValueError, match="visible is 'causal' or 'all', not 'none'"):
+        replay(DEMO, visible="none")
+    with pytest.raises(ValueError, match="cannot be ignored"):
+        record("localhost:9092", ignore=["value"])
+    with pytest.raises(ValueError, match="the port is missing"), record("localhost:"):
+        pass
+    with replay(DEMO, unplayed="allow") as broker, pytest.raises(RuleError, match="topics"):
+        with broker.fault(topics="orders", drop=True):
+            pass
+    assert threads() == set()
+
+
+def test_a_started_broker_is_there_in_a_moment() -> None:
+    """The first start imports; the best of five is what a test has."""
+    took: list[float] = []
+    for _ in range(5):
+        started = time.perf_counter()
+        with replay(DEMO, unplayed="allow"):
+            took.append(time.perf_counter() - started)
+    assert min(took) < 0.05
