@@ -53,11 +53,14 @@ def open_recording(path: Path) -> BinaryIO:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder for recordings, for its owner only, if it is not there.
+    """Create a folder for recordings, for its owner only, and those above it, if they are not
+    there.
 
     Raises: OSError.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in reversed((folder, *folder.parents)):  # of `parents=True`, the mode is the umask's
+        if not each.exists():
+            each.mkdir(mode=0o700, exist_ok=True)
 
 
 def being_written(file: BinaryIO) -> bool:

@@ -127,10 +127,11 @@ def test_requests_may_lie_in_an_earlier_file_than_their_row(tmp_path: Path) -> N
 
 
 def test_a_recording_is_its_owners(tmp_path: Path) -> None:
-    folder = tmp_path / "captures"
+    folder = tmp_path / "recordings" / "captures"
     run = Recording(folder / "run.mcap", **SETTINGS)
     run.close()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(run.paths[0].stat().st_mode) == 0o600
 
 
