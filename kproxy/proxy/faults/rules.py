@@ -19,6 +19,7 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange import notes
 from kproxy.protocol import codec
 from kproxy.proxy.faults import sessions
 from kproxy.proxy.faults.active import Active
@@ -41,7 +42,7 @@ class _Candidates:
 
 
 class Rules:
-    """All fault rules, and the one who asks them: `verdicts.Rules`."""
+    """All fault rules, and the one who asks them: `verdicts.Decider`."""
 
     def __init__(
         self,
@@ -80,10 +81,10 @@ class Rules:
         unsure = self._unsure.setdefault(context.connection, [])
         decision = Decision(view, self.seed, unsure, opened)
         meaning = [rule for rule in candidates.rules if rule.means(view)]
-        if followed.unknown and any(rule.follows(view.api_key) for rule in meaning):
+        following = [rule for rule in meaning if rule.follows(view.api_key)]
+        if followed.unknown and following:
             # Before any of them decides: what one had decided would be counted, and not be done.
-            answer = ResponseVerdict(frame=sessions.not_found(view))
-            return RequestVerdict(frames=(), own_response=answer)
+            return _begin_anew(view, following[0])
         for rule in meaning:
             decision.consider(rule)
         return decision.verdict()
@@ -205,3 +206,13 @@ class Rules:
         for api_key in sessions.FETCHES:
             if not any(rule.enabled and rule.follows(api_key) for rule in self._active):
                 self._sessions.forget(api_key)
+
+
+def _begin_anew(view: RequestView, rule: Active) -> RequestVerdict:
+    """A rule must know what a fetch session has, and it began before the rule: have the client
+    begin a new one. The rule has not fired, but the recording says for whose sake that was."""
+    context, ids = view.context, (rule.fault_id,)
+    about = rule.name, rule.fault_id, context.number, context.connection
+    note = notes.fault(view.now, *about, action="new_session", phase="before")
+    ours = ResponseVerdict(frame=sessions.not_found(view), fault_ids=ids)
+    return RequestVerdict(frames=(), own_response=ours, fault_ids=ids, notes=(note,))
