@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from kproxy.proxy.faults import Rules
     from kproxy.replay.json_paths import Path as JsonPath
     from kproxy.replay.loaded import Loaded
-    from kproxy.replay.pace import Pace
     from kproxy.replay.report import Report
     from kproxy.replay.settings import Settings
 
@@ -127,6 +127,13 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         " %(default)s)",
     )
     group.add_argument(
+        "--recorded-faults",
+        action="store_true",
+        help="let go wrong again what went wrong when it was recorded: errors of the cluster,"
+        " throttling, lost connections, and what fault rules did, each at the same request of its"
+        " kind (by default only what the cluster's state makes of itself goes wrong)",
+    )
+    group.add_argument(
         "--ignore-header",
         metavar="NAME",
         action="append",
@@ -194,8 +201,8 @@ def run(options: argparse.Namespace) -> int:
 
         report = Report(tell)
         try:
-            announce_faults(rules, console.log)
             machine = _machine(options, settings, report, rules, console.log)
+            announce_faults(rules, console.log)
             place = (*options.listen, options.advertise)
             control = _control(options, machine, rules)
             serve = partial(replay, machine, *place, console.ready, console.log, control=control)
@@ -231,7 +238,8 @@ def _settings(options: argparse.Namespace) -> Settings:
     if len(node_ports) < len(options.node_port) or len(set(taken)) < len(taken):
         raise UsageError("--node-port: the same node or port twice")
     if options.mode == "strict":
-        if options.faults or options.fault or options.control or options.timing:
+        others = options.fault, options.recorded_faults, options.control, options.timing
+        if options.faults or any(others):
             raise UsageError("strict mode responds at once and as recorded: no faults, no --timing")
     return Settings(
         mode=Mode(options.mode),
@@ -257,23 +265,33 @@ def _machine(
     from kproxy.replay.broker import Broker
     from kproxy.replay.load import load
     from kproxy.replay.pace import Pace
+    from kproxy.replay.recorded_faults import RecordedFaults
     from kproxy.replay.serving import modelled
     from kproxy.replay.settings import Mode
     from kproxy.replay.strict import StrictBroker
 
-    exchanges = _progressing(recording.read(options.files), log)
+    served = modelled(settings.mode)
+    faults = RecordedFaults(served) if options.recorded_faults else None
+    told = None if faults is None else faults.note
+    exchanges = _progressing(recording.read(options.files, told=told), log)
     if settings.mode is Mode.STRICT:
         return StrictBroker(exchanges, settings, report)
     pace = Pace(options.timing) if options.timing else None
-    loaded = load(_paced(exchanges, pace) if pace else exchanges, modelled(settings.mode))
+    takers = [each.add for each in (pace, faults) if each is not None]
+    loaded = load(_seen(exchanges, takers), served)
+    for words in faults.rules(loaded.cluster.names, loaded.cluster.topics) if faults else ():
+        rules.add(words, time.time_ns())
     for text in _what_there_is(loaded):
         log(text)
     return Broker(loaded, settings, report, rules, pace)
 
 
-def _paced(exchanges: Iterator[Exchange], pace: Pace) -> Iterator[Exchange]:
+def _seen(
+    exchanges: Iterator[Exchange], takers: list[Callable[[Exchange], None]]
+) -> Iterator[Exchange]:
     for exchange in exchanges:
-        pace.add(exchange)
+        for take in takers:
+            take(exchange)
         yield exchange
 
 
