@@ -22,9 +22,9 @@ from kproxy.commands.faults import (
     report_faults,
 )
 from kproxy.commands.options import UsageError
+from kproxy.units import format_bytes
 
 if TYPE_CHECKING:
-    from kproxy.exchange.exchange import Exchange
     from kproxy.net.replaying import Control, StartingMachine
     from kproxy.proxy.faults import Rules
     from kproxy.replay.json_paths import Path as JsonPath
@@ -38,7 +38,8 @@ _PARTITIONS = ("keyed", "always", "never")
 _TIMINGS = {"fast": 0.0, "recorded": 1.0}
 _FACTOR_MAX = 1000
 _LACKING_SHOWN = 10
-_PROGRESS_EXCHANGES = 20_000
+_PROGRESS_BYTES_MIN = 32 << 20
+"""Less is read before one can read that."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -263,46 +264,43 @@ def _machine(
 ) -> StartingMachine:
     from kproxy import recording
     from kproxy.replay.broker import Broker
-    from kproxy.replay.load import load
-    from kproxy.replay.pace import Pace
-    from kproxy.replay.recorded_faults import RecordedFaults
-    from kproxy.replay.serving import modelled
+    from kproxy.replay.opening import Wanted, open_recorded
     from kproxy.replay.settings import Mode
     from kproxy.replay.strict import StrictBroker
 
-    served = modelled(settings.mode)
-    faults = RecordedFaults(served) if options.recorded_faults else None
-    told = None if faults is None else faults.note
-    exchanges = _progressing(recording.read(options.files, told=told), log)
     if settings.mode is Mode.STRICT:
-        return StrictBroker(exchanges, settings, report)
-    pace = Pace(options.timing) if options.timing else None
-    takers = [each.add for each in (pace, faults) if each is not None]
-    loaded = load(_seen(exchanges, takers), served)
-    for words in faults.rules(loaded.cluster.names, loaded.cluster.topics) if faults else ():
+        return StrictBroker(recording.read(options.files), settings, report)
+    wanted = Wanted(settings.mode, options.timing, options.recorded_faults)
+    with _Progress() as progress:
+        recorded = open_recorded(options.files, wanted, progress.tell, log)
+    for words in recorded.faults:
         rules.add(words, time.time_ns())
-    for text in _what_there_is(loaded):
+    for text in _what_there_is(recorded.loaded):
         log(text)
-    return Broker(loaded, settings, report, rules, pace)
+    return Broker(recorded.loaded, settings, report, rules, recorded.pace)
 
 
-def _seen(
-    exchanges: Iterator[Exchange], takers: list[Callable[[Exchange], None]]
-) -> Iterator[Exchange]:
-    for exchange in exchanges:
-        for take in takers:
-            take(exchange)
-        yield exchange
+class _Progress:
+    """Says on a terminal how far a large recording is read, and goes away again."""
 
+    def __init__(self) -> None:
+        self._shown = False
 
-def _progressing(exchanges: Iterator[Exchange], log: Callable[[str], None]) -> Iterator[Exchange]:
-    """Say from time to time how far a large recording is read."""
-    size = 0
-    for count, exchange in enumerate(exchanges, 1):
-        size += (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
-        if count % _PROGRESS_EXCHANGES == 0:
-            log(f"reading: {count} exchanges, {size >> 20} MiB")
-        yield exchange
+    def __enter__(self) -> _Progress:
+        return self
+
+    def tell(self, done: int, total: int) -> None:
+        """Say how many bytes of how many were read."""
+        if total >= _PROGRESS_BYTES_MIN and sys.stderr.isatty():
+            self._shown = True
+            share = done / total
+            sys.stderr.write(f"\rreading {format_bytes(total)}: {share:.0%}\x1b[K")
+            sys.stderr.flush()
+
+    def __exit__(self, *about: object) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 def _what_there_is(loaded: Loaded) -> Iterator[str]:

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
@@ -35,6 +35,9 @@ from kproxy.recording.stored import (
     wrong,
 )
 from kproxy.recording.tables import ExchangeTable, FrameTable
+
+if TYPE_CHECKING:
+    from kproxy.recording.opened import Locations
 
 _CHUNKS_KEPT = 4
 _TABLES_KEPT = 4
@@ -66,6 +69,8 @@ class RecordingFile:
         self._pass = BatchScan(self._scan, self._keep, not whole)
         self._batches: list[StoredBatch] = []
         self._by_number: dict[int, StoredBatch] = {}
+        self.locations: Locations | None = None
+        """Where frames lie, when that is known without a pass."""
         self._kept: OrderedDict[int, list[Message]] = OrderedDict()
         self._tables: OrderedDict[int, FrameTable] = OrderedDict()
         self._scan.read_head()
@@ -217,7 +222,7 @@ class RecordingFile:
         pieces: list[Frame] = []
         at: Position | None = position
         while at is not None:
-            batch = self._by_number.get(at.batch)
+            batch = self._stored(at.batch)
             table = None if batch is None else self.frames(batch)
             if batch is None or table is None:
                 break
@@ -233,6 +238,18 @@ class RecordingFile:
         cut = frame.flags & MORE or sum(map(len, data)) != frame.frame_bytes
         flags = frame.flags & ~(FRAGMENT | MORE) | (TRUNCATED if cut else 0)
         return attrs.evolve(frame, pieces=data, flags=flags)
+
+    def forget(self) -> None:
+        """Let go of what a pass has left, but for `locations`."""
+        self._batches, self._by_number = [], {}
+        self._kept.clear()
+        self._tables.clear()
+
+    def _stored(self, number: int) -> StoredBatch | None:
+        found = self._by_number.get(number)
+        if found is None and self.locations is not None:
+            return self.locations.batch(number)
+        return found
 
     def _at(self, batch: StoredBatch, table: FrameTable, position: Position) -> Frame:
         try:

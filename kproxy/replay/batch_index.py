@@ -7,7 +7,8 @@
     places   which frame          8         see `store`
     starts   where in the frame   4
     sizes    bytes, and flags     4
-    newest   of every 16 batches the youngest timestamp: half a byte each
+    newest   of every 16 batches the youngest timestamp: half a byte each; of a partition with
+             timestamps that the broker set, of every batch: 8 bytes more
 
 While a recording is read there is a timestamp for every batch, for batches come in any order then.
 """
@@ -22,7 +23,9 @@ PRODUCED = 1 << 31
 """It was seen being produced."""
 STAMPED = 1 << 30
 """Its bytes are those of a client: offset and leader epoch are still to be set."""
-_SIZE = STAMPED - 1
+TIMED = 1 << 29
+"""So is its timestamp, which is the one in the index (LogAppendTime)."""
+_SIZE = TIMED - 1
 _GROUP = 16
 
 COLUMNS = {"bases": "q", "deltas": "i", "places": "q", "starts": "I", "sizes": "I", "newest": "q"}
@@ -38,6 +41,8 @@ class BatchIndex:
         self.starts = array("I")
         self.sizes = array("I")
         self.newest = array("q")
+        self._group = 1
+        """How many batches have a timestamp together."""
         self._finished = False
 
     def __len__(self) -> int:
@@ -78,7 +83,7 @@ class BatchIndex:
         self.sizes.insert(index, size | flags)
         if not self._finished:
             self.newest.insert(index, time)
-        elif index % _GROUP == 0:
+        elif index % self._group == 0:
             self.newest.append(time)
         else:
             self.newest[-1] = max(self.newest[-1], time)
@@ -91,16 +96,23 @@ class BatchIndex:
     def finish(self) -> None:
         """From now on batches only come at the end."""
         times = self.newest
-        newest = (max(times[at : at + _GROUP]) for at in range(0, len(times), _GROUP))
-        self.newest = array("q", newest)
+        if not any(size & TIMED for size in self.sizes):
+            self._group = _GROUP
+            newest = (max(times[at : at + _GROUP]) for at in range(0, len(times), _GROUP))
+            self.newest = array("q", newest)
         for name, code in COLUMNS.items():  # arrays that have grown have room that is not used
             setattr(self, name, array(code, getattr(self, name)))
         self._finished = True
 
     def groups(self) -> Iterator[tuple[int, range]]:
         """Yield the youngest timestamp of successive batches, and these."""
+        size = self._group
         for number, time in enumerate(self.newest):
-            yield time, range(number * _GROUP, min(len(self), (number + 1) * _GROUP))
+            yield time, range(number * size, min(len(self), (number + 1) * size))
+
+    def timestamp(self, index: int) -> int:
+        """The timestamp of a batch that is TIMED."""
+        return self.newest[index // self._group]
 
     # ---- as it is kept in a file
 
@@ -114,5 +126,6 @@ class BatchIndex:
         found = cls()
         for name, column in zip(COLUMNS, columns, strict=True):
             setattr(found, name, column)
+        found._group = 1 if len(found.newest) == len(found.bases) else _GROUP
         found._finished = True
         return found

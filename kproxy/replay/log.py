@@ -25,16 +25,18 @@ from kproxy.protocol import records
 from kproxy.protocol.record_batch import (
     BATCH_HEADER,
     CONTROL,
+    LOG_APPEND_TIME,
     TRANSACTIONAL,
     Batch,
     entries,
     read_header,
 )
-from kproxy.replay.batch_index import PRODUCED, STAMPED, BatchIndex
+from kproxy.replay.batch_index import PRODUCED, STAMPED, TIMED, BatchIndex
 from kproxy.replay.store import Store
 
-_STAMP, _EPOCH, _EPOCH_AT = Struct(">q"), Struct(">i"), 12
+_OFFSET, _EPOCH, _EPOCH_AT = Struct(">q"), Struct(">i"), 12
 _EPOCH_MAX = 1 << 31
+_ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 21, 35
 _JOINED_BYTES_MAX = 64 << 10
 """A run of batches that is longer leaves as one view; shorter ones are joined, which copies."""
 
@@ -152,14 +154,21 @@ class PartitionLog:
     # ---- filling it from a recording
 
     def add(
-        self, data: bytes, *, produced: bool, place: int | None = None, start: int = 0
+        self,
+        data: bytes,
+        *,
+        produced: bool,
+        place: int | None = None,
+        start: int = 0,
+        timed: bool = False,
     ) -> None:
         """Take whole batches with the offsets that they bear; one that is cut off is left out.
 
         Batches come as they were `produced`, or fetched. What is fetched takes the place of what
         it overlaps; what is produced is left out where there is something already. `place` and
         `start` say where in the recording these bytes lie; of what is produced, those of the
-        client, in which its offset and leader epoch are not yet set.
+        client, in which its offset and leader epoch are not yet set, nor, if they are `timed`, the
+        broker's timestamp.
 
         Raises:
             ProtocolError: `data` is not record batches.
@@ -171,7 +180,7 @@ class PartitionLog:
         if place is None:
             place, start = self._store.append(data), 0
         elif produced:
-            flags |= STAMPED
+            flags |= STAMPED | (TIMED if timed else 0)
             epoch = int.from_bytes(data[12:16], "big", signed=True)
             if not self.epochs or self.epochs[-1][1] != epoch:
                 self.epochs.append((int.from_bytes(data[:8], "big", signed=True), epoch))
@@ -206,9 +215,16 @@ class PartitionLog:
         self.start_offset = min(known) if known else self.end_offset
         writes, self._writes = self._writes, _Writes()
         kinds = zip(writes.producer_ids, writes.kinds, strict=True)
-        for base, (producer_id, kind) in sorted(dict(zip(writes.bases, kinds, strict=True)).items()):
+        for base, (producer_id, kind) in sorted(
+            dict(zip(writes.bases, kinds, strict=True)).items()
+        ):
             if self.holds(base):
                 self._note(base, producer_id, kind)
+
+    def restore(self, index: BatchIndex, transactions: list[Transaction]) -> None:
+        """Be as after `finish`, from what that had led to."""
+        self.index, self.transactions = index, transactions
+        self._open = {each.producer_id: each for each in transactions if each.last_offset is None}
 
     # ---- what clients produce
 
@@ -334,8 +350,10 @@ class PartitionLog:
             return found
         base, stamped = batches.bases[index], bytearray(found)
         epoch = self.epochs[max(0, bisect_right(self.epochs, (base, _EPOCH_MAX)) - 1)][1]
-        _STAMP.pack_into(stamped, 0, base)
+        _OFFSET.pack_into(stamped, 0, base)
         _EPOCH.pack_into(stamped, _EPOCH_AT, epoch)
+        if batches.has(index, TIMED):
+            stamp(stamped, batches.timestamp(index))
         return stamped
 
     def _batch(self, index: int) -> Batch:
@@ -428,6 +446,16 @@ class PartitionLog:
         if transaction is not None:
             transaction.last_offset = self.index.last_offset(self.index.find(base))
             transaction.aborted = kind == _ABORT
+
+
+def stamp(batch: bytearray, timestamp: int) -> None:
+    """Give a batch the broker's timestamp, and a checksum that fits, as brokers do."""
+    from crc32c import crc32c
+
+    batch[_ATTRIBUTES_AT + 1] |= LOG_APPEND_TIME
+    _OFFSET.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp)
+    crc = crc32c(memoryview(batch)[_ATTRIBUTES_AT:])
+    batch[_ATTRIBUTES_AT - 4 : _ATTRIBUTES_AT] = crc.to_bytes(4, "big")
 
 
 def _kind(batch: Batch) -> int:
