@@ -92,6 +92,14 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
         help="a user for SCRAM, which cannot be replayed without the password; PLAIN and"
         " OAUTHBEARER take anybody; may be repeated",
     )
+    group.add_argument(
+        "--held-bytes-max",
+        metavar="SIZE",
+        type=kinds.size,
+        default="256MiB",
+        help="memory for requests that are incomplete or wait, over all connections; what is over"
+        " it ends its connection (default %(default)s)",
+    )
 
 
 def _add_way(parser: argparse.ArgumentParser) -> None:
@@ -252,6 +260,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         headers_ignored=frozenset(options.ignore_header),
         json_ignored=tuple(options.ignore_json),
         users=dict(options.user),
+        held_bytes_max=options.held_bytes_max,
     )
 
 

@@ -21,6 +21,7 @@ from struct import Struct
 
 import attrs
 
+from kproxy.exchange.entries import Buffer
 from kproxy.protocol import records
 from kproxy.protocol.record_batch import (
     BATCH_HEADER,
@@ -262,14 +263,14 @@ class PartitionLog:
 
     # ---- reading
 
-    def read(self, offset: int, end: int, bytes_max: int, at_least_one: bool) -> memoryview | bytes:
+    def read(self, offset: int, end: int, bytes_max: int, at_least_one: bool) -> Buffer:
         """Return the batches from `offset` up to `end`, as many as `bytes_max` allows.
 
         With `at_least_one` the first comes however large it is (KIP-74).
         """
         batches = self.index
         index = batches.find(offset)
-        pieces: list[memoryview | bytes] = []
+        pieces: list[Buffer] = []
         total = 0
         while index < len(batches) and batches.bases[index] < end:
             first = at_least_one and not total
@@ -341,7 +342,7 @@ class PartitionLog:
 
     # ---- the index
 
-    def _bytes(self, index: int, size: int) -> memoryview | bytearray:
+    def _bytes(self, index: int, size: int) -> Buffer:
         """The bytes of a batch, and of what lies behind it, as readers get them."""
         batches = self.index
         start = batches.starts[index]
@@ -354,7 +355,7 @@ class PartitionLog:
         _EPOCH.pack_into(stamped, _EPOCH_AT, epoch)
         if batches.has(index, TIMED):
             stamp(stamped, batches.timestamp(index))
-        return stamped
+        return memoryview(stamped)
 
     def _batch(self, index: int) -> Batch:
         data = bytes(self._bytes(index, self.index.size(index)))

@@ -26,6 +26,7 @@ from kproxy.protocol import (
 )
 from kproxy.proxy import rewrite
 from kproxy.proxy.faults import errors, items
+from kproxy.recording import RecordingError
 from kproxy.replay import (
     classic_group,
     consumer_group,
@@ -128,7 +129,11 @@ class Serving:
         if call.body is None:
             return versions.refusal(self.state.ranges)
         handler = self._handlers.get(call.api_key)
-        body = handler(self.state, call) if handler else None
+        try:
+            body = handler(self.state, call) if handler else None
+        except RecordingError as error:
+            self.state.report.add("not served", str(error))
+            raise Unanswerable(str(error)) from None
         if body is None:
             body = self.state.semantic.respond(call) or _refusal(call)
         if body is None:

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from kproxy.protocol import messages
-from kproxy.recording import RecordingError
+from kproxy.protocol.errors import CODES
 from kproxy.replay import index_file, opening
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.opening import Wanted, open_recorded
 from kproxy.replay.settings import Mode
 from tests.bed import needs
 from tests.recording import making
-from tests.replay.making import Recorded, batch, produce
+from tests.replay.making import Playing, Recorded, batch, produce
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 
@@ -165,9 +165,10 @@ def test_a_recording_that_is_replaced_while_it_is_served_is_noticed(tmp_path: Pa
     data[at : at + 8] = bytes(8)
     with path.open("r+b") as file:
         file.write(data)
-    log = opened.loaded.cluster.topics["orders"].partitions[0].log
-    with pytest.raises(RecordingError, match="damaged"):
-        log.read(0, log.end_offset, 1 << 20, True)
+    playing = Playing(opened.loaded)
+    assert playing.connect().fetch(0).error_code == CODES["KAFKA_STORAGE_ERROR"]
+    (finding,) = playing.report.findings
+    assert "damaged" in finding.text and str(path) in finding.text
 
 
 def test_the_cache_is_where_the_user_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
