@@ -69,6 +69,8 @@ class RecordingFile:
         self._pass = BatchScan(self._scan, self._keep, not whole)
         self._batches: list[StoredBatch] = []
         self._by_number: dict[int, StoredBatch] = {}
+        self.tables_kept = _TABLES_KEPT
+        """How many batches' frames are remembered: 256 KiB or more for each."""
         self.locations: Locations | None = None
         """Where frames lie, when that is known without a pass."""
         self._kept: OrderedDict[int, list[Message]] = OrderedDict()
@@ -129,7 +131,7 @@ class RecordingFile:
             table = self._table(batch.frames, FrameTable)
             if table is not None:
                 self._tables[batch.number] = table
-                if len(self._tables) > _TABLES_KEPT:
+                if len(self._tables) > self.tables_kept:
                     self._tables.popitem(last=False)
         return table
 
@@ -238,6 +240,18 @@ class RecordingFile:
         cut = frame.flags & MORE or sum(map(len, data)) != frame.frame_bytes
         flags = frame.flags & ~(FRAGMENT | MORE) | (TRUNCATED if cut else 0)
         return attrs.evolve(frame, pieces=data, flags=flags)
+
+    def frame_bytes(self, position: Position) -> bytes | None:
+        """Return the bytes of the frame at a position; None if this file does not have it."""
+        table = self._tables.get(position.batch)
+        if table is None:
+            batch = self._stored(position.batch)
+            table = None if batch is None else self.frames(batch)
+        found = None if table is None else table.bytes_at(position.run, position.nth)
+        if found is None and table is not None:
+            frame = self.frame(position)
+            return None if frame is None else frame.data
+        return found
 
     def forget(self) -> None:
         """Let go of what a pass has left, but for `locations`."""

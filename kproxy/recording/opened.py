@@ -30,6 +30,8 @@ from kproxy.recording.stored import Place, StoredBatch
 
 _POSITION_BITS = 58
 """Enough for 67 million batches: 77 days of ten a second."""
+_TABLES_KEPT = 16
+"""Partitions are read side by side."""
 _RECORDINGS_MAX = 1 << 63 - _POSITION_BITS
 
 
@@ -154,12 +156,13 @@ class Opened:
         files = self._files[place >> _POSITION_BITS]
         position = Position.of(place & (1 << _POSITION_BITS) - 1)
         for file in reversed(files):
-            frame = None if position is None else file.frame(position)
-            if frame is not None:
-                return frame.data
+            found = None if position is None else file.frame_bytes(position)
+            if found is not None:
+                return found
         raise RecordingError(files[-1].path, None, "has lost a frame that it had")
 
     def _join(self, file: RecordingFile) -> RecordingFile:
+        file.tables_kept = _TABLES_KEPT
         if self._files and file.info.continues(self._files[-1][-1].info):
             self._files[-1].append(file)
         else:

@@ -16,7 +16,7 @@ import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from kproxy.exchange.entries import ExchangeRow, Frame, Position, Side
+from kproxy.exchange.entries import FRAGMENT, ExchangeRow, Frame, Position, Side
 from kproxy.recording.arrow import CODES, Buffer, Code
 from kproxy.recording.batch import (
     EXCHANGE,
@@ -118,6 +118,21 @@ class FrameTable:
             if len(self._runs) > _RUNS_KEPT:
                 self._runs.pop(next(iter(self._runs)))
         return frames
+
+    def bytes_at(self, row: int, nth: int) -> bytes | None:
+        """Return the bytes of a frame without more ado; None for one that is in pieces."""
+        if not 0 <= row < len(self) or self.column("flags")[row] & FRAGMENT:
+            return None
+        start, end = self.column("data[]")[row : row + 2]
+        sizes = self._list("sizes", row).tolist()
+        if sizes:
+            if nth >= len(sizes) or min(sizes) < 0 or sum(sizes) != end - start:
+                return None
+            start += sum(sizes[:nth])
+            end = start + sizes[nth]
+        elif nth:
+            return None
+        return bytes(self.column("data")[start:end])
 
     def _run(self, row: int) -> list[Frame]:
         if not 0 <= row < len(self):
