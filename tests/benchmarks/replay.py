@@ -1,6 +1,7 @@
 """What replay costs: its start, a consumer's test, records per second; beside a real broker.
 
-    python -m tests.benchmarks.replay [--rounds 3] [--records 1000000] [--only start|test|rate|large]
+    python -m tests.benchmarks.replay [--rounds 3] [--records 1000000] [--mebibytes 2048]
+                                      [--only start|test|rate|large]
 
 * start: from the call in Python to a listening port, imports apart, each time in a new process,
   for `recordings/demo.mcap`; beside it Kafka 4.3.1 from Maven artifacts, from its command to its
