@@ -29,8 +29,10 @@ from kproxy.proxy.faults import errors, items
 from kproxy.recording import RecordingError
 from kproxy.replay import (
     classic_group,
+    configs,
     consumer_group,
     creating,
+    deleting,
     fetch,
     groups,
     metadata,
@@ -48,6 +50,8 @@ _BY_NAME: dict[str, Handler] = {
     **versions.HANDLERS,
     **metadata.HANDLERS,
     **creating.HANDLERS,
+    **deleting.HANDLERS,
+    **configs.HANDLERS,
     **fetch.HANDLERS,
     **produce.HANDLERS,
     **producers.HANDLERS,
@@ -56,7 +60,9 @@ _BY_NAME: dict[str, Handler] = {
     **consumer_group.HANDLERS,
     **sasl.HANDLERS,
 }
-_AS_RECORDED = frozenset({"DescribeTransactions", "CreateTopics", "CreatePartitions"})
+_AS_RECORDED = frozenset(
+    {"CreatePartitions", "CreateTopics", "DescribeConfigs", "DescribeTransactions"}
+)
 """What the state answers with the help of what was recorded."""
 _ALWAYS_STATE = frozenset(
     {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Fetch", "ListOffsets", "Produce"}
