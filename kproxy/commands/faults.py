@@ -105,7 +105,7 @@ def fault_rules(options: argparse.Namespace) -> Rules:
         found = Rules(rules, seed=seed, read_delays=read_delays, now=time.time_ns())
     except RuleError as error:
         raise UsageError(str(error)) from None
-    if options.expect_faults and not rules:
+    if options.expect_faults and not (rules or getattr(options, "recorded_faults", False)):
         raise UsageError("--expect-faults: there is no rule; give --faults or --fault")
     return found
 

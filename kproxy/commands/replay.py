@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,14 +22,13 @@ from kproxy.commands.faults import (
     report_faults,
 )
 from kproxy.commands.options import UsageError
+from kproxy.units import format_bytes
 
 if TYPE_CHECKING:
-    from kproxy.exchange.exchange import Exchange
     from kproxy.net.replaying import Control, StartingMachine
     from kproxy.proxy.faults import Rules
     from kproxy.replay.json_paths import Path as JsonPath
     from kproxy.replay.loaded import Loaded
-    from kproxy.replay.pace import Pace
     from kproxy.replay.report import Report
     from kproxy.replay.settings import Settings
 
@@ -38,7 +38,8 @@ _PARTITIONS = ("keyed", "always", "never")
 _TIMINGS = {"fast": 0.0, "recorded": 1.0}
 _FACTOR_MAX = 1000
 _LACKING_SHOWN = 10
-_PROGRESS_EXCHANGES = 20_000
+_PROGRESS_BYTES_MIN = 32 << 20
+"""Less is read before one can read that."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -91,6 +92,14 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
         help="a user for SCRAM, which cannot be replayed without the password; PLAIN and"
         " OAUTHBEARER take anybody; may be repeated",
     )
+    group.add_argument(
+        "--held-bytes-max",
+        metavar="SIZE",
+        type=kinds.size,
+        default="256MiB",
+        help="memory for requests that are incomplete or wait, over all connections; what is over"
+        " it ends its connection (default %(default)s)",
+    )
 
 
 def _add_way(parser: argparse.ArgumentParser) -> None:
@@ -125,6 +134,13 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         help="how long responses take: nothing, as long as the recorded brokers took, or so many"
         " times that (0.5, 10); waiting for records or members is not part of it (default"
         " %(default)s)",
+    )
+    group.add_argument(
+        "--recorded-faults",
+        action="store_true",
+        help="let go wrong again what went wrong when it was recorded: errors of the cluster,"
+        " throttling, lost connections, and what fault rules did, each at the same request of its"
+        " kind (by default only what the cluster's state makes of itself goes wrong)",
     )
     group.add_argument(
         "--ignore-header",
@@ -194,8 +210,8 @@ def run(options: argparse.Namespace) -> int:
 
         report = Report(tell)
         try:
-            announce_faults(rules, console.log)
             machine = _machine(options, settings, report, rules, console.log)
+            announce_faults(rules, console.log)
             place = (*options.listen, options.advertise)
             control = _control(options, machine, rules)
             serve = partial(replay, machine, *place, console.ready, console.log, control=control)
@@ -231,7 +247,8 @@ def _settings(options: argparse.Namespace) -> Settings:
     if len(node_ports) < len(options.node_port) or len(set(taken)) < len(taken):
         raise UsageError("--node-port: the same node or port twice")
     if options.mode == "strict":
-        if options.faults or options.fault or options.control or options.timing:
+        others = options.fault, options.recorded_faults, options.control, options.timing
+        if options.faults or any(others):
             raise UsageError("strict mode responds at once and as recorded: no faults, no --timing")
     return Settings(
         mode=Mode(options.mode),
@@ -243,6 +260,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         headers_ignored=frozenset(options.ignore_header),
         json_ignored=tuple(options.ignore_json),
         users=dict(options.user),
+        held_bytes_max=options.held_bytes_max,
     )
 
 
@@ -255,36 +273,43 @@ def _machine(
 ) -> StartingMachine:
     from kproxy import recording
     from kproxy.replay.broker import Broker
-    from kproxy.replay.load import load
-    from kproxy.replay.pace import Pace
-    from kproxy.replay.serving import modelled
+    from kproxy.replay.opening import Wanted, open_recorded
     from kproxy.replay.settings import Mode
     from kproxy.replay.strict import StrictBroker
 
-    exchanges = _progressing(recording.read(options.files), log)
     if settings.mode is Mode.STRICT:
-        return StrictBroker(exchanges, settings, report)
-    pace = Pace(options.timing) if options.timing else None
-    loaded = load(_paced(exchanges, pace) if pace else exchanges, modelled(settings.mode))
-    for text in _what_there_is(loaded):
+        return StrictBroker(recording.read(options.files), settings, report)
+    wanted = Wanted(settings.mode, options.timing, options.recorded_faults)
+    with _Progress() as progress:
+        recorded = open_recorded(options.files, wanted, progress.tell, log)
+    for words in recorded.faults:
+        rules.add(words, time.time_ns())
+    for text in _what_there_is(recorded.loaded):
         log(text)
-    return Broker(loaded, settings, report, rules, pace)
+    return Broker(recorded.loaded, settings, report, rules, recorded.pace)
 
 
-def _paced(exchanges: Iterator[Exchange], pace: Pace) -> Iterator[Exchange]:
-    for exchange in exchanges:
-        pace.add(exchange)
-        yield exchange
+class _Progress:
+    """Says on a terminal how far a large recording is read, and goes away again."""
 
+    def __init__(self) -> None:
+        self._shown = False
 
-def _progressing(exchanges: Iterator[Exchange], log: Callable[[str], None]) -> Iterator[Exchange]:
-    """Say from time to time how far a large recording is read."""
-    size = 0
-    for count, exchange in enumerate(exchanges, 1):
-        size += (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
-        if count % _PROGRESS_EXCHANGES == 0:
-            log(f"reading: {count} exchanges, {size >> 20} MiB")
-        yield exchange
+    def __enter__(self) -> _Progress:
+        return self
+
+    def tell(self, done: int, total: int) -> None:
+        """Say how many bytes of how many were read."""
+        if total >= _PROGRESS_BYTES_MIN and sys.stderr.isatty():
+            self._shown = True
+            share = done / total
+            sys.stderr.write(f"\rreading {format_bytes(total)}: {share:.0%}\x1b[K")
+            sys.stderr.flush()
+
+    def __exit__(self, *about: object) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 def _what_there_is(loaded: Loaded) -> Iterator[str]:

@@ -16,7 +16,7 @@ import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from kproxy.exchange.entries import ExchangeRow, Frame, Position, Side
+from kproxy.exchange.entries import FRAGMENT, ExchangeRow, Frame, Position, Side
 from kproxy.recording.arrow import CODES, Buffer, Code
 from kproxy.recording.batch import (
     EXCHANGE,
@@ -118,6 +118,28 @@ class FrameTable:
             if len(self._runs) > _RUNS_KEPT:
                 self._runs.pop(next(iter(self._runs)))
         return frames
+
+    def bytes_at(self, row: int, nth: int) -> memoryview | None:
+        """Return the bytes of a frame, or of a piece, without more ado; None where it is wrong."""
+        if not 0 <= row < len(self):
+            return None
+        start, end = self.column("data[]")[row : row + 2]
+        sizes = self._list("sizes", row).tolist()
+        if sizes:
+            if nth >= len(sizes) or min(sizes) < 0 or sum(sizes) != end - start:
+                return None
+            start += sum(sizes[:nth])
+            end = start + sizes[nth]
+        elif nth:
+            return None
+        return self.column("data")[start:end]
+
+    def whole_bytes(self, row: int) -> int | None:
+        """Return how many bytes the frame has that ends in a row; None if it is not in pieces."""
+        if not 0 <= row < len(self) or not self.column("flags")[row] & FRAGMENT:
+            return None
+        heads = self._list("heads", row)
+        return heads[4] if len(heads) == FRAME_VALUES else -1
 
     def _run(self, row: int) -> list[Frame]:
         if not 0 <= row < len(self):

@@ -28,6 +28,7 @@ from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import Buffer, Side
 from kproxy.protocol.plain import uuid_text
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Resume, Send
+from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.connection import OpenConnection
 from kproxy.proxy.verdicts import Decider, Ending, RequestContext, RequestVerdict, ResponseVerdict
 from kproxy.replay.call import CLOSE, LATER, NONE, Call
@@ -64,6 +65,7 @@ class Broker:
         self._rules = rules
         self._pace = pace
         self._connections: dict[int, Connection] = {}
+        self._budget = Budget(settings.held_bytes_max)
         self._requests = 0
         self._names = TopicNames()
         self._names_known = 0
@@ -104,8 +106,9 @@ class Broker:
     ) -> list[Action]:
         """A client connected."""
         host = client_address.rpartition(":")[0]
+        share = Share(self._budget)
         self._connections[number] = Connection(
-            number, node_id, client_address, f"/{host}", local_address, now, now
+            number, node_id, client_address, f"/{host}", local_address, now, now, share
         )
         return self.start(now)
 
@@ -225,7 +228,7 @@ class Broker:
         while waiting and not connection.busy and not self._unopened:
             if connection.number not in self._connections:
                 return
-            frame = waiting.popleft()
+            frame = connection.next_request()
             if connection.raw_tokens:
                 self._token(connection, frame, actions)
             else:
@@ -416,7 +419,7 @@ class Broker:
 
         A black hole stays open, and busy for ever.
         """
-        connection.waiting.clear()
+        connection.forget_requests()
         connection.deaf = True
         if ending is not Ending.BLACKHOLE:
 
@@ -442,6 +445,7 @@ class Broker:
     def _end(self, connection: Connection, reason: str, abrupt: bool = False) -> list[Action]:
         if self._connections.pop(connection.number, None) is None:
             return []
+        connection.share.release()
         if self._rules is not None:
             self._rules.closed(connection.number)
         log: list[Action] = (

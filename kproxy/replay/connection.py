@@ -14,6 +14,7 @@ import attrs
 from kproxy.exchange.entries import Buffer
 from kproxy.protocol import codec, schema
 from kproxy.proxy.actions import Address
+from kproxy.proxy.budget import Share
 from kproxy.replay.sasl import Authentication
 
 _LARGE_BYTES = 16 << 10
@@ -37,6 +38,8 @@ class Connection:
     opened_ns: int
     last_ns: int
     """When something last arrived."""
+    share: Share
+    """What it may hold of requests, of what all connections may."""
     client_id: str | None = None
     waiting: deque[bytes] = attrs.Factory(deque)
     """Whole requests that are not handled yet."""
@@ -53,16 +56,18 @@ class Connection:
     _partial: bytearray = attrs.Factory(bytearray)
     _partial_bytes: int = 0
     """The size of the frame that has begun, as far as that is known."""
+    _waiting_bytes: int = 0
 
     def receive(self, data: bytes, request_bytes_max: int) -> None:
         """Take bytes; the requests that they complete are put in `waiting`.
 
         Raises:
-            Violation: no request starts there.
+            Violation: no request starts there, or all connections together hold too much.
         """
         if self._partial:
             self._partial += data
             if len(self._partial) < self._partial_bytes:
+                self._hold()
                 return  # to copy it all for each piece that comes would take for ever
             data = bytes(self._partial)
         position, end = 0, len(data)
@@ -75,8 +80,28 @@ class Connection:
                 self._partial_bytes = 4 + size
                 break
             self.waiting.append(data[position : position + 4 + size])
+            self._waiting_bytes += 4 + size
             position += 4 + size
         self._partial = bytearray(data[position:])
+        self._hold()
+
+    def next_request(self) -> bytes:
+        """Take the first of the requests that wait."""
+        frame = self.waiting.popleft()
+        self._waiting_bytes -= len(frame)
+        self._hold()
+        return frame
+
+    def forget_requests(self) -> None:
+        """Handle none of the requests that wait."""
+        self.waiting.clear()
+        self._waiting_bytes = 0
+        self._hold()
+
+    def _hold(self) -> None:
+        held = self._waiting_bytes + len(self._partial)
+        if not self.share.hold(held):
+            raise Violation(self.share.refusal(held))
 
 
 def encode(api_key: int, version: int, correlation_id: int, body: Any) -> list[Buffer]:

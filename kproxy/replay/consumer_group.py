@@ -74,6 +74,8 @@ class ConsumerGroup:
     cluster: ClusterState
     epoch: int = 0
     members: dict[str, Member] = attrs.Factory(dict)
+    _assigned: dict[str, int] = attrs.Factory(dict)
+    """How many partitions the topics had that were assigned last."""
 
     @property
     def group_type(self) -> str:
@@ -197,8 +199,14 @@ class ConsumerGroup:
         if body.subscribed_topic_regex is not None:
             re.compile(body.subscribed_topic_regex)
             member.regex = body.subscribed_topic_regex or None
-        if before != (member.topics, member.regex) or member.epoch == 0:
+        changed = before != (member.topics, member.regex) or member.epoch == 0
+        if changed or self._assigned != self._partitions():
             self._assign()
+
+    def _partitions(self) -> dict[str, int]:
+        """How many partitions each topic has that is subscribed to: clients create and delete."""
+        names = set().union(*map(self._topics, self.members.values()))
+        return {name: len(self.cluster.topics[name].partitions) for name in names}
 
     def _topics(self, member: Member) -> set[str]:
         topics = {each for each in member.topics if each in self.cluster.topics}
@@ -210,6 +218,7 @@ class ConsumerGroup:
     def _assign(self) -> None:
         """Give every partition to one of its subscribers, evenly, moving as few as possible."""
         self.epoch += 1
+        self._assigned = self._partitions()
         topics = {each.member_id: self._topics(each) for each in self.members.values()}
         left: list[Key] = []
         loads: dict[str, int] = dict.fromkeys(self.members, 0)
@@ -283,7 +292,8 @@ def by_topic(cluster: ClusterState, keys: Iterable[Key]) -> list[tuple[Any, list
     found: dict[str, list[int]] = {}
     for name, index in sorted(keys):
         found.setdefault(name, []).append(index)
-    return [(cluster.topics[name], indexes) for name, indexes in found.items()]
+    there = cluster.topics
+    return [(there[name], indexes) for name, indexes in found.items() if name in there]
 
 
 def _refusal(error: int, text: str) -> Any:

@@ -15,6 +15,7 @@ from kproxy.protocol import messages
 from kproxy.protocol.errors import CODES
 from kproxy.protocol.record_batch import entries
 from kproxy.protocol.schema import NO_UUID
+from kproxy.recording import RecordingError
 from kproxy.replay.call import LATER, Call
 from kproxy.replay.timers import Timer
 from kproxy.replay.topics import Partition
@@ -33,6 +34,8 @@ _UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
 _UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
 _UNSUPPORTED_COMPRESSION_TYPE = CODES["UNSUPPORTED_COMPRESSION_TYPE"]
 _FETCH_SESSION_ID_NOT_FOUND = CODES["FETCH_SESSION_ID_NOT_FOUND"]
+_STORAGE_ERROR = CODES["KAFKA_STORAGE_ERROR"]
+_DAMAGED = "it has changed since it was opened: start again"
 _UNSUPPORTED_FOR_MESSAGE_FORMAT = CODES["UNSUPPORTED_FOR_MESSAGE_FORMAT"]
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -105,7 +108,11 @@ def _collect(state: State, call: Call) -> tuple[Any, int, bool]:
                 known = bool(each.topic) or each.topic_id in state.cluster.names
                 data = _refusal(one, _UNKNOWN_TOPIC if known else _UNKNOWN_TOPIC_ID)
             else:
-                data = _read(call, partition, one, left, at_least_one=not size)
+                try:
+                    data = _read(call, partition, one, left, at_least_one=not size)
+                except RecordingError as error:
+                    state.report.add("not served", str(error), _DAMAGED)
+                    data = _refusal(one, _STORAGE_ERROR)
             failed = failed or data.error_code != 0
             size += len(data.records)
             left -= len(data.records)

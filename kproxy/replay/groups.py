@@ -19,6 +19,7 @@ from kproxy.replay.timers import Timers
 if TYPE_CHECKING:
     from kproxy.replay.state import State
 
+_GROUP = 0
 _MEMBER_IDS = uuid.UUID("b0a1a3a0-5c58-4a7b-8a35-2b0c0a1f7e55")
 _INVALID_GROUP_ID = CODES["INVALID_GROUP_ID"]
 _INCONSISTENT_GROUP_PROTOCOL = CODES["INCONSISTENT_GROUP_PROTOCOL"]
@@ -37,12 +38,15 @@ class Groups:
     respond: Any
     by_id: dict[str, ClassicGroup | ConsumerGroup] = attrs.Factory(dict)
     committed: dict[str, dict[PartitionKey, Committed]] = attrs.field(init=False)
+    recorded: dict[str, str] = attrs.field(init=False)
+    """The kinds of those that the recording has, and that were not deleted."""
     undecided: dict[str, dict[int, dict[PartitionKey, Committed]]] = attrs.Factory(dict)
     """By group and producer id: what open transactions would commit."""
     _members: int = 0
 
     def __attrs_post_init__(self) -> None:
         known = self.loaded.committed
+        self.recorded = dict(self.loaded.groups)
         self.committed = {group: dict(offsets) for group, offsets in known.items()}
 
     def new_member_id(self, client_id: str) -> str:
@@ -88,8 +92,12 @@ class Groups:
     def listed(self) -> dict[str, tuple[str, str, str]]:
         """Every group: its protocol type, state and kind; those of the recording are empty."""
         found = {
-            group_id: ("consumer", "Empty", kind) for group_id, kind in self.loaded.groups.items()
+            group_id: ("", "Empty", "classic")  # of a consumer that only commits
+            for group_id, offsets in self.committed.items()
+            if offsets
         }
+        for group_id, kind in self.recorded.items():
+            found[group_id] = ("consumer", "Empty", kind)
         for group_id, group in self.by_id.items():
             if not group.empty or self.committed.get(group_id) or group_id in found:
                 found[group_id] = (
@@ -234,9 +242,17 @@ def list_groups(state: State, call: Call) -> Any:
             group_id=group_id, protocol_type=protocol, group_state=group_state, group_type=kind
         )
         for group_id, (protocol, group_state, kind) in sorted(state.groups.listed().items())
-        if (not states or group_state.lower() in states) and (not kinds or kind in kinds)
+        if _is_here(state, call, group_id)
+        and (not states or group_state.lower() in states)
+        and (not kinds or kind in kinds)
     ]
     return response(groups=groups)
+
+
+def _is_here(state: State, call: Call, group_id: str) -> bool:
+    """Whether the broker that a client asks coordinates a group: clients ask all of them."""
+    node_id = call.connection.node_id
+    return node_id in (None, state.cluster.coordinator(_GROUP, group_id))
 
 
 def describe_groups(state: State, call: Call) -> Any:

@@ -20,11 +20,14 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange.entries import Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.protocol import ProtocolError, is_known, records
 from kproxy.protocol.records import encode_batch, end_transaction_marker
 from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.loaded import Committed, Loaded, Other, PartitionKey
+from kproxy.replay.log import stamp
+from kproxy.replay.placed import PlacedFrame, PlaceOf, nowhere
 from kproxy.replay.topics import Partition
 
 
@@ -40,11 +43,14 @@ class _Seen:
 class Loader:
     """Takes exchanges one by one; `finish` gives the result."""
 
-    def __init__(self, served: frozenset[int]) -> None:
+    def __init__(self, served: frozenset[int], place: PlaceOf = nowhere) -> None:
         self.loaded = Loaded()
         self._served = served
+        self._place_of = place
         self._seen: dict[PartitionKey, _Seen] = {}
-        self._waiting: list[Exchange] = []
+        self._waiting: list[tuple[Exchange, PlacedFrame, PlacedFrame]] = []
+        self._request = self._response = PlacedFrame(None, b"")
+        """Where the frames of the exchange lie that is being taken."""
         self._writing: dict[int, dict[PartitionKey, int]] = {}
         """By producer id: where its open transaction wrote last, in each partition."""
         self._ended: list[tuple[int, int, bool, dict[PartitionKey, int]]] = []
@@ -62,8 +68,13 @@ class Loader:
         # Decoding a message for the first time costs milliseconds: only where it is needed.
         if take is None or (api not in _RESPONSE_TELLS_ALL and exchange.request is None):
             return
+        self._request = self._response = PlacedFrame(None, b"")
+        if api in _RECORDS:
+            request, response = exchange.request_frame or b"", exchange.response_frame or b""
+            self._request = PlacedFrame(self._place_of(exchange, Side.CLIENT), request)
+            self._response = PlacedFrame(self._place_of(exchange, Side.BROKER), response)
         if not take(self, exchange):
-            self._waiting.append(exchange)
+            self._waiting.append((exchange, self._request, self._response))
 
     def _keep(self, exchange: Exchange) -> None:
         """Keep an exchange that is answered as it was recorded."""
@@ -79,7 +90,8 @@ class Loader:
         """The recording has ended."""
         loaded = self.loaded
         unnamed = 0
-        for exchange in self._waiting:
+        for exchange, request, response in self._waiting:
+            self._request, self._response = request, response
             unnamed += not _TAKERS[exchange.api or ""](self, exchange)
         if unnamed:
             loaded.lacking.append(f"{unnamed} exchanges name topics by ids without names")
@@ -211,12 +223,28 @@ class Loader:
                 if offset is not None:
                     self._read_at((topic.name, one.partition_index), offset)
                 if one.records:
-                    self._add(partition, one.records, produced=False)
+                    self._add(partition, one.records, self._response, one.records, produced=False)
         return True
 
-    def _add(self, partition: Partition, data: bytes, produced: bool) -> None:
+    def _add(
+        self,
+        partition: Partition,
+        data: bytes,
+        frame: PlacedFrame,
+        raw: bytes,
+        produced: bool,
+        timed: bool = False,
+    ) -> None:
+        """Add batches that lie in a frame as they are in `raw`."""
+        store = self.loaded.cluster.store
+        start = frame.find(raw)
         try:
-            partition.log.add(data, produced=produced)
+            if start < 0 or frame.place is None:
+                partition.log.add(data, produced=produced)
+            else:
+                store.offer(frame.place, frame.data)
+                place = frame.place
+                partition.log.add(data, produced=produced, place=place, start=start, timed=timed)
         except ProtocolError as error:
             self.loaded.lacking.append(f"records that cannot be read are left out: {error}")
 
@@ -268,16 +296,20 @@ class Loader:
 
     def _place(self, topic: str, partition: Partition, data: bytes, answer: Any) -> None:
         """Put a produced batch where the broker put it."""
-        base = answer.base_offset
+        base, raw, frame = answer.base_offset, data, self._request
         try:
             batches = records.batches(data)
-            if answer.log_append_time_ms >= 0 or any(each.magic < 2 for each in batches):
-                data = _stamped(batches, answer.log_append_time_ms)
+            if any(each.magic < 2 for each in batches):
+                data = b"".join(map(_converted, batches))
+                frame = PlacedFrame(None, b"")
+            if answer.log_append_time_ms >= 0:
+                data = b"".join(_stamped(each, answer.log_append_time_ms) for each in batches)
             data = records.rebase(data, base, partition_leader_epoch=partition.leader_epoch)
         except (ProtocolError, ValueError) as error:
             self.loaded.lacking.append(f"records that cannot be read are left out: {error}")
             return
-        self._add(partition, data, produced=True)
+        timed = answer.log_append_time_ms >= 0
+        self._add(partition, data, frame, raw, produced=True, timed=timed)
         key = topic, partition.index
         self.loaded.produced.add(key)
         for batch in records.batches(data):
@@ -395,6 +427,7 @@ _TAKERS: dict[str, Callable[[Loader, Exchange], bool]] = {
     "InitProducerId": Loader._init_producer_id,
 }
 """Each returns whether it could name all topics."""
+_RECORDS = frozenset({"Fetch", "Produce"})
 _RESPONSE_TELLS_ALL = frozenset(
     {
         "Metadata",
@@ -425,26 +458,24 @@ def _node(response: Any) -> dict[str, int]:
     return {"node_id": response.node_id, "error_code": response.error_code}
 
 
-def _stamped(batches: Iterable[records.Batch], log_append_time: int) -> bytes:
-    """The batches as a broker stores them that stamps them, or that converts an old format."""
-    return b"".join(
-        encode_batch(
-            batch.records,
-            base_offset=batch.base_offset,
-            compression=batch.compression,
-            log_append_time=log_append_time if log_append_time >= 0 else None,
-            producer_id=batch.producer_id,
-            producer_epoch=batch.producer_epoch,
-            base_sequence=batch.base_sequence,
-            transactional=batch.transactional,
-        )
-        for batch in batches
-    )
+def _converted(batch: records.Batch) -> bytes:
+    """A message set of an old format as the batch that a broker stores."""
+    return encode_batch(batch.records, base_offset=batch.base_offset, compression=batch.compression)
 
 
-def load(exchanges: Iterable[Exchange], served: frozenset[int]) -> Loaded:
-    """Read a recording; `served` are the api keys that `state` models."""
-    loader = Loader(served)
+def _stamped(batch: records.Batch, log_append_time: int) -> bytes:
+    """A batch as a broker stores it that stamps it."""
+    data = bytearray(batch.raw if batch.magic == 2 else _converted(batch))
+    stamp(data, log_append_time)
+    return bytes(data)
+
+
+def load(exchanges: Iterable[Exchange], served: frozenset[int], place: PlaceOf = nowhere) -> Loaded:
+    """Read a recording; `served` are the api keys that `state` models.
+
+    Of batches whose frames have a `place`, the bytes are not kept.
+    """
+    loader = Loader(served, place)
     for exchange in exchanges:
         loader.add(exchange)
     return loader.finish()

@@ -2,10 +2,9 @@
 
 ::
 
-    Fetch responses ────┐                       ┌─▶ read(offset) ─▶ the same bytes
-    Produce, re-based ──┼─▶ add ─▶ index ───────┼─▶ offset by time
-    live Produce ───────┘          32 bytes     └─▶ last stable offset, aborted transactions
-                                   per batch
+    Fetch responses ────┐                          ┌─▶ read(offset) ─▶ the same bytes
+    Produce, re-based ──┼─▶ add ─▶ BatchIndex ─────┼─▶ offset by time
+    live Produce ───────┘          where they lie  └─▶ last stable offset, aborted transactions
 
 Invariants: batches are in the order of their offsets and do not overlap; between them there may be
 holes (compaction, what was not recorded), and a read inside a hole gives the next batch, as
@@ -18,20 +17,27 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from struct import Struct
 
 import attrs
 
+from kproxy.exchange.entries import Buffer
 from kproxy.protocol import records
 from kproxy.protocol.record_batch import (
     BATCH_HEADER,
     CONTROL,
+    LOG_APPEND_TIME,
     TRANSACTIONAL,
     Batch,
     entries,
     read_header,
 )
+from kproxy.replay.batch_index import PRODUCED, STAMPED, TIMED, BatchIndex
 from kproxy.replay.store import Store
 
+_OFFSET, _EPOCH, _EPOCH_AT = Struct(">q"), Struct(">i"), 12
+_EPOCH_MAX = 1 << 31
+_ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 21, 35
 _JOINED_BYTES_MAX = 64 << 10
 """A run of batches that is longer leaves as one view; shorter ones are joined, which copies."""
 
@@ -47,19 +53,26 @@ class Transaction:
     aborted: bool = False
 
 
+@attrs.define(eq=False)
+class _Writes:
+    """What is to be known of the batches of transactions when all have come; in no order."""
+
+    bases: array[int] = attrs.Factory(lambda: array("q"))
+    producer_ids: array[int] = attrs.Factory(lambda: array("q"))
+    kinds: array[int] = attrs.Factory(lambda: array("b"))
+    """_WRITE, or the kind of a marker."""
+
+
+_WRITE, _ABORT, _COMMIT = 0, 1, 2
+
+
 class PartitionLog:
     """The batches of one partition."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._bases = array("q")
-        self._deltas = array("i")
-        self._times = array("q")
-        self._positions = array("q")
-        self._sizes = array("i")
-        """Negative where the batch was seen being produced: 32 bytes have to do for a batch."""
-        self._transactional = array("q")
-        """Base offsets of batches that belong to transactions, in no order, until `finish`."""
+        self.index = BatchIndex()
+        self._writes = _Writes()
         self._open: dict[int, Transaction] = {}
         self.transactions: list[Transaction] = []
         """In the order of their first offsets."""
@@ -68,6 +81,8 @@ class PartitionLog:
         self.start_offset = 0
         self.end_offset = 0
         """One more than the last offset."""
+        self.epochs: list[tuple[int, int]] = []
+        """From which offset on which leader epoch is set where that is still to be done."""
         self._hidden = array("q")
         """Offsets of what is still to be produced, ascending."""
         self._dropped = array("q")
@@ -76,7 +91,7 @@ class PartitionLog:
     # ---- what it holds
 
     def __len__(self) -> int:
-        return len(self._bases)
+        return len(self.index)
 
     @property
     def visible_end(self) -> int:
@@ -104,8 +119,8 @@ class PartitionLog:
 
     def holds(self, offset: int) -> bool:
         """Whether a batch takes up this offset."""
-        index = self._index(offset)
-        return index < len(self._bases) and self._bases[index] <= offset
+        index = self.index.find(offset)
+        return index < len(self.index) and self.index.bases[index] <= offset
 
     def is_open(self, producer_id: int) -> bool:
         """Whether a producer has written here in a transaction that has not ended."""
@@ -123,27 +138,38 @@ class PartitionLog:
 
     def batches(self, offset: int = 0) -> Iterator[Batch]:
         """Yield the batches from the one that holds `offset`, or comes next, on."""
-        for index in range(self._index(offset), len(self._bases)):
+        for index in range(self.index.find(offset), len(self.index)):
             yield self._batch(index)
 
     def produced(self) -> Iterator[Batch]:
         """Yield the batches that were seen being produced."""
-        for index, size in enumerate(self._sizes):
-            if size < 0:
+        for index in range(len(self.index)):
+            if self.index.has(index, PRODUCED):
                 yield self._batch(index)
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """Yield first and last offset of each batch."""
-        for base, delta in zip(self._bases, self._deltas, strict=True):
+        for base, delta in zip(self.index.bases, self.index.deltas, strict=True):
             yield base, base + delta
 
     # ---- filling it from a recording
 
-    def add(self, data: bytes, *, produced: bool) -> None:
+    def add(
+        self,
+        data: bytes,
+        *,
+        produced: bool,
+        place: int | None = None,
+        start: int = 0,
+        timed: bool = False,
+    ) -> None:
         """Take whole batches with the offsets that they bear; one that is cut off is left out.
 
         Batches come as they were `produced`, or fetched. What is fetched takes the place of what
-        it overlaps; what is produced is left out where there is something already.
+        it overlaps; what is produced is left out where there is something already. `place` and
+        `start` say where in the recording these bytes lie; of what is produced, those of the
+        client, in which its offset and leader epoch are not yet set, nor, if they are `timed`, the
+        broker's timestamp.
 
         Raises:
             ProtocolError: `data` is not record batches.
@@ -151,20 +177,27 @@ class PartitionLog:
         found = list(entries(data))
         if not found:
             return
-        position = self._store.append(data)
-        for start, end, magic in found:
-            attributes, delta, time, base = _header(data, start, end, magic)
-            there = self._index(base)
-            known = there < len(self._bases) and self._bases[there] <= base + delta
+        flags = PRODUCED if produced else 0
+        if place is None:
+            place, start = self._store.append(data), 0
+        elif produced:
+            flags |= STAMPED | (TIMED if timed else 0)
+            epoch = int.from_bytes(data[12:16], "big", signed=True)
+            if not self.epochs or self.epochs[-1][1] != epoch:
+                self.epochs.append((int.from_bytes(data[:8], "big", signed=True), epoch))
+        index = self.index
+        for first, end, magic in found:
+            attributes, delta, time, base = _header(data, first, end, magic)
+            there = index.find(base)
+            known = there < len(index) and index.bases[there] <= base + delta
             if known and produced:
-                self._sizes[there] = -abs(self._sizes[there])
+                index.mark(there, PRODUCED)
                 continue
             was_produced = known and self._remove(base, base + delta)
-            size = end - start
-            size = -size if produced or was_produced else size
-            self._insert(base, delta, time, position + start, size)
+            both = flags | (PRODUCED if was_produced else 0)
+            self._insert(base, delta, time, place, start + first, end - first, both)
             if attributes & (TRANSACTIONAL | CONTROL):
-                self._transactional.append(base)
+                self._take_write(read_header(data, first, end, magic))
 
     def widen(self, start_offset: int | None, end_offset: int) -> None:
         """Take part of the log's range from what was seen of it, beside the batches."""
@@ -177,13 +210,22 @@ class PartitionLog:
 
         `start_offset` is the lowest offset at which the log was seen to be read, if any.
         """
-        first = self._bases[0] if self._bases else None
+        self.index.finish()
+        first = self.index.bases[0] if len(self.index) else None
         known = [offset for offset in (first, start_offset) if offset is not None]
         self.start_offset = min(known) if known else self.end_offset
-        for offset in sorted(set(self._transactional)):
-            if self.holds(offset):
-                self._note(self._batch(self._index(offset)))
-        self._transactional = array("q")
+        writes, self._writes = self._writes, _Writes()
+        kinds = zip(writes.producer_ids, writes.kinds, strict=True)
+        for base, (producer_id, kind) in sorted(
+            dict(zip(writes.bases, kinds, strict=True)).items()
+        ):
+            if self.holds(base):
+                self._note(base, producer_id, kind)
+
+    def restore(self, index: BatchIndex, transactions: list[Transaction]) -> None:
+        """Be as after `finish`, from what that had led to."""
+        self.index, self.transactions = index, transactions
+        self._open = {each.producer_id: each for each in transactions if each.last_offset is None}
 
     # ---- what clients produce
 
@@ -195,12 +237,13 @@ class PartitionLog:
         """
         base_offset = self.end_offset
         data = records.rebase(data, base_offset, partition_leader_epoch=leader_epoch)
-        position = self._store.append(data)
+        place = self._store.append(data)
         for start, end, magic in entries(data):
             attributes, delta, time, base = _header(data, start, end, magic)
-            self._insert(base, delta, time, position + start, end - start)
+            self._insert(base, delta, time, place, start, end - start, 0)
             if attributes & (TRANSACTIONAL | CONTROL):
-                self._note(read_header(data, start, end, magic))
+                batch = read_header(data, start, end, magic)
+                self._note(base, batch.producer_id, _kind(batch))
         return base_offset
 
     def hide(self, offsets: list[int]) -> None:
@@ -220,21 +263,22 @@ class PartitionLog:
 
     # ---- reading
 
-    def read(self, offset: int, end: int, bytes_max: int, at_least_one: bool) -> memoryview | bytes:
+    def read(self, offset: int, end: int, bytes_max: int, at_least_one: bool) -> Buffer:
         """Return the batches from `offset` up to `end`, as many as `bytes_max` allows.
 
         With `at_least_one` the first comes however large it is (KIP-74).
         """
-        index = self._index(offset)
-        pieces: list[memoryview | bytes] = []
+        batches = self.index
+        index = batches.find(offset)
+        pieces: list[Buffer] = []
         total = 0
-        while index < len(self._bases) and self._bases[index] < end:
+        while index < len(batches) and batches.bases[index] < end:
             first = at_least_one and not total
             if self._is_whole(index, end):
                 run, size = self._run(index, end, bytes_max - total, first)
-                pieces.append(self._store.read(self._positions[index], size))
+                pieces.append(self._bytes(index, size) if size else b"")
             else:
-                run, size = index + 1, abs(self._sizes[index])
+                run, size = index + 1, batches.size(index)
                 if total + size > bytes_max and not first:
                     break
                 pieces.append(self._what_is_left(index, end))
@@ -260,59 +304,76 @@ class PartitionLog:
 
     def offset_by_time(self, timestamp: int, end: int) -> tuple[int, int] | None:
         """Return offset and timestamp of the first record that is not older, below `end`."""
-        for index, time in enumerate(self._times):
-            if self._bases[index] >= end:
+        for newest, group in self.index.groups():
+            if self.index.bases[group.start] >= end:
                 break
-            if time >= timestamp:
-                for record in self._batch(index).records:
+            for index in group if newest >= timestamp else ():
+                batch = self._batch(index)
+                if batch.max_timestamp < timestamp:
+                    continue
+                for record in batch.records:
                     if record.timestamp >= timestamp and record.offset < end:
                         return record.offset, record.timestamp
         return None
 
     def newest(self, end: int) -> tuple[int, int] | None:
         """Return offset and timestamp of the youngest record below `end` (KIP-734)."""
-        if not len(self._bases) or self._bases[0] >= end:
-            return None
-        below = bisect_left(self._bases, end)
-        return self.offset_by_time(max(self._times[:below]), end)
+        bases, youngest = self.index.bases, None
+        for newest, group in self.index.groups():
+            below = range(group.start, bisect_left(bases, end, group.start, group.stop))
+            if len(below) < len(group):
+                newest = max((self._batch(index).max_timestamp for index in below), default=None)
+            if newest is not None and (youngest is None or newest > youngest):
+                youngest = newest
+        return None if youngest is None else self.offset_by_time(youngest, end)
 
     def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return the newest leader epoch up to `leader_epoch`, and where it ends."""
-        low, high = 0, len(self._bases)
+        low, high = 0, len(self.index)
         while low < high:
             middle = (low + high) // 2
             if self._batch(middle).partition_leader_epoch > leader_epoch:
                 high = middle
             else:
                 low = middle + 1
-        end = self._bases[low] if low < len(self._bases) else self.visible_end
+        end = self.index.bases[low] if low < len(self.index) else self.visible_end
         found = self._batch(low - 1).partition_leader_epoch if low else leader_epoch
         return max(found, 0) if low else leader_epoch, min(end, self.visible_end)
 
     # ---- the index
 
-    def _index(self, offset: int) -> int:
-        """The batch that holds `offset`, or else the next."""
-        index = bisect_right(self._bases, offset) - 1
-        if index >= 0 and self._bases[index] + self._deltas[index] >= offset:
-            return index
-        return index + 1
+    def _bytes(self, index: int, size: int) -> Buffer:
+        """The bytes of a batch, and of what lies behind it, as readers get them."""
+        batches = self.index
+        start = batches.starts[index]
+        found = memoryview(self._store.frame(batches.places[index]))[start : start + size]
+        if not batches.has(index, STAMPED):
+            return found
+        base, stamped = batches.bases[index], bytearray(found)
+        epoch = self.epochs[max(0, bisect_right(self.epochs, (base, _EPOCH_MAX)) - 1)][1]
+        _OFFSET.pack_into(stamped, 0, base)
+        _EPOCH.pack_into(stamped, _EPOCH_AT, epoch)
+        if batches.has(index, TIMED):
+            stamp(stamped, batches.timestamp(index))
+        return memoryview(stamped)
 
     def _batch(self, index: int) -> Batch:
-        data = bytes(self._store.read(self._positions[index], abs(self._sizes[index])))
+        data = bytes(self._bytes(index, self.index.size(index)))
         return read_header(data, 0, len(data), data[16])
 
     def _run(self, index: int, end: int, bytes_max: int, first: bool) -> tuple[int, int]:
         """How far the batches from `index` on lie side by side: where that ends, their bytes."""
-        position = self._positions[index]
+        batches = self.index
+        place, start = batches.places[index], batches.starts[index]
+        alone = batches.has(index, STAMPED)
         total = 0
-        while index < len(self._bases) and self._is_whole(index, end):
-            size = abs(self._sizes[index])
-            if self._positions[index] != position + total:
+        while index < len(batches) and self._is_whole(index, end):
+            size = batches.size(index)
+            if (batches.places[index], batches.starts[index]) != (place, start + total):
                 break
             if total + size > bytes_max and not (first and not total):
                 break
-            if not self._store.together(position, position + total + size):
+            if total and (alone or batches.has(index, STAMPED)):
                 break
             total += size
             index += 1
@@ -320,8 +381,8 @@ class PartitionLog:
 
     def _is_whole(self, index: int, end: int) -> bool:
         """Whether readers up to `end` see all of a batch."""
-        base = self._bases[index]
-        last = base + self._deltas[index]
+        base = self.index.bases[index]
+        last = self.index.last_offset(index)
         if last >= end:
             return False
         dropped = bisect_left(self._dropped, base)
@@ -355,36 +416,53 @@ class PartitionLog:
 
     def _remove(self, first: int, last: int) -> bool:
         """Remove what overlaps these offsets; return whether some of it was produced."""
-        index = self._index(first)
+        index, batches = self.index.find(first), self.index
         produced = False
-        while index < len(self._bases) and self._bases[index] <= last:
-            produced = produced or self._sizes[index] < 0
-            columns = (self._bases, self._deltas, self._times, self._positions, self._sizes)
-            for column in columns:
-                del column[index]
+        while index < len(batches) and batches.bases[index] <= last:
+            produced = produced or batches.has(index, PRODUCED)
+            batches.remove(index)
         return produced
 
-    def _insert(self, base: int, delta: int, time: int, position: int, size: int) -> None:
-        index = bisect_left(self._bases, base)
-        self._bases.insert(index, base)
-        self._deltas.insert(index, delta)
-        self._times.insert(index, time)
-        self._positions.insert(index, position)
-        self._sizes.insert(index, size)
+    def _insert(
+        self, base: int, delta: int, time: int, place: int, start: int, size: int, flags: int
+    ) -> None:
+        self.index.insert(base, delta, time, place, start, size, flags)
         self.end_offset = max(self.end_offset, base + delta + 1)
 
-    def _note(self, batch: Batch) -> None:
+    def _take_write(self, batch: Batch) -> None:
+        writes = self._writes
+        writes.bases.append(batch.offset)
+        writes.producer_ids.append(batch.producer_id)
+        writes.kinds.append(_kind(batch))
+
+    def _note(self, base: int, producer_id: int, kind: int) -> None:
         """Take a batch's part in a transaction (batches come in the order of their offsets)."""
-        if not batch.control:
-            if batch.producer_id not in self._open:
-                transaction = Transaction(batch.producer_id, batch.offset)
-                self._open[batch.producer_id] = transaction
+        if kind == _WRITE:
+            if producer_id not in self._open:
+                transaction = Transaction(producer_id, base)
+                self._open[producer_id] = transaction
                 self.transactions.append(transaction)
             return
-        transaction = self._open.pop(batch.producer_id, None)
+        transaction = self._open.pop(producer_id, None)
         if transaction is not None:
-            transaction.last_offset = batch.last_offset
-            transaction.aborted = batch.records[0].control_type == "ABORT"
+            transaction.last_offset = self.index.last_offset(self.index.find(base))
+            transaction.aborted = kind == _ABORT
+
+
+def stamp(batch: bytearray, timestamp: int) -> None:
+    """Give a batch the broker's timestamp, and a checksum that fits, as brokers do."""
+    from crc32c import crc32c
+
+    batch[_ATTRIBUTES_AT + 1] |= LOG_APPEND_TIME
+    _OFFSET.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp)
+    crc = crc32c(memoryview(batch)[_ATTRIBUTES_AT:])
+    batch[_ATTRIBUTES_AT - 4 : _ATTRIBUTES_AT] = crc.to_bytes(4, "big")
+
+
+def _kind(batch: Batch) -> int:
+    if not batch.control:
+        return _WRITE
+    return _ABORT if batch.records[0].control_type == "ABORT" else _COMMIT
 
 
 def _header(data: bytes, start: int, end: int, magic: int) -> tuple[int, int, int, int]:

@@ -27,19 +27,20 @@ class Pace:
     """The recorded times of brokers; `factor` 2 is twice as slow."""
 
     factor: float = 1.0
-    _times: dict[int, array[int]] = attrs.field(factory=dict, init=False)
+    times: dict[int, array[int]] = attrs.Factory(dict)
+    """As they were recorded, by API key."""
     _next: dict[int, cycle[int]] = attrs.field(factory=dict, init=False)
 
     def add(self, exchange: Exchange) -> None:
         """Take how long a recorded exchange took."""
         service_ms = exchange.service_ms
         if service_ms is not None and exchange.api_key is not None:
-            times = self._times.setdefault(exchange.api_key, array("q"))
+            times = self.times.setdefault(exchange.api_key, array("q"))
             if len(times) < _KEPT_MAX:
-                times.append(int(service_ms * self.factor * 1e6))
+                times.append(int(service_ms * 1e6))
 
     def delay_ns(self, api_key: int) -> int:
         """How long the next response of an API takes; one that was not recorded leaves at once."""
         if api_key not in self._next:
-            self._next[api_key] = cycle(self._times.get(api_key) or (0,))
-        return next(self._next[api_key])
+            self._next[api_key] = cycle(self.times.get(api_key) or (0,))
+        return int(next(self._next[api_key]) * self.factor)

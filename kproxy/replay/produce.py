@@ -18,6 +18,7 @@ from kproxy.protocol import ProtocolError, messages, records
 from kproxy.protocol.errors import CODES
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import Batch, encode_batch
+from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.call import NONE, Call
 from kproxy.replay.log import PartitionLog
 from kproxy.replay.produced import Expected, Partitions
@@ -146,7 +147,7 @@ def _log_of(state: State, expected: Expected) -> PartitionLog:
 
 def _more(state: State, expected: Expected) -> None:
     """More may be visible in a partition that the producer did not name."""
-    partition = state.cluster.topics[expected.topic].partitions.get(expected.partition)
+    partition = state.cluster.partition(expected.topic, NO_UUID, expected.partition)
     if partition is not None:
         state.fetches.more(state, partition)
 

@@ -9,6 +9,7 @@ import attrs
 from kproxy.protocol import messages
 from kproxy.protocol.errors import CODES
 from kproxy.protocol.records import encode_batch, end_transaction_marker
+from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.call import Call
 from kproxy.replay.groups import commit_response
 from kproxy.replay.loaded import PartitionKey
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _MS = 1_000_000
 _EPOCH_MAX = 32_766
+_TRANSACTION = 1
 _INVALID_PRODUCER_EPOCH = CODES["INVALID_PRODUCER_EPOCH"]
 _PRODUCER_FENCED = CODES["PRODUCER_FENCED"]
 _INVALID_TXN_STATE = CODES["INVALID_TXN_STATE"]
@@ -201,7 +203,7 @@ def end(state: State, producer: Producer, committed: bool, now: int) -> None:
         return
     producer.state = "CompleteCommit" if committed else "CompleteAbort"
     for (name, index), rewritten in producer.partitions.items():
-        partition = state.cluster.topics[name].partitions.get(index)
+        partition = state.cluster.partition(name, NO_UUID, index)
         if partition is None:
             continue
         log = partition.log
@@ -228,7 +230,7 @@ def end(state: State, producer: Producer, committed: bool, now: int) -> None:
 
 def _show_marker(state: State, key: PartitionKey, offset: int, committed: bool) -> None:
     """Show the recorded marker of the transaction that wrote at `offset`."""
-    log = state.cluster.topics[key[0]].partitions[key[1]].log
+    log = state.cluster.log(*key)
     transaction = log.transaction_at(offset)
     if transaction is None or transaction.last_offset is None:
         return
@@ -249,7 +251,9 @@ def list_transactions(state: State, call: Call) -> Any:
             transaction_state=each.state,
         )
         for each in state.producers.by_name.values()
-        if (not body.state_filters or each.state in body.state_filters)
+        if call.connection.node_id
+        in (None, state.cluster.coordinator(_TRANSACTION, each.transactional_id))
+        and (not body.state_filters or each.state in body.state_filters)
         and (not body.producer_id_filters or each.producer_id in body.producer_id_filters)
     ]
     return response(transaction_states=states)

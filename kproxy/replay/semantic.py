@@ -80,13 +80,20 @@ class Semantic:
     _by_meaning: dict[int, dict[Any, list[Any]]] = attrs.field(factory=dict, init=False)
 
     def respond(self, call: Call) -> Any | None:
-        """The body of the next response to requests that mean the same; None if there is none."""
-        bodies = self._of(call.api_key).get(meaning(_without_secrets(call)))
-        if not bodies:
+        """The body of the next response to requests that mean the same; None if there is none,
+        and the report says so."""
+        body = self.recorded(call)
+        if body is None:
             name = api_name(call.api_key) or f"API {call.api_key}"
             why = "with another meaning" if self.exchanges.get(call.api_key) else "not at all"
             what = f"{name} v{call.version} cannot be answered: it was recorded {why}"
             self.report.add("not served", what, ADVICE)
+        return body
+
+    def recorded(self, call: Call) -> Any | None:
+        """The same, and nothing is said of it."""
+        bodies = self._of(call.api_key).get(meaning(_without_secrets(call)))
+        if not bodies:
             return None
         return bodies.pop(0) if len(bodies) > 1 else bodies[0]
 

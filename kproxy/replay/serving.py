@@ -26,10 +26,13 @@ from kproxy.protocol import (
 )
 from kproxy.proxy import rewrite
 from kproxy.proxy.faults import errors, items
+from kproxy.recording import RecordingError
 from kproxy.replay import (
     classic_group,
+    configs,
     consumer_group,
     creating,
+    deleting,
     fetch,
     groups,
     metadata,
@@ -47,6 +50,8 @@ _BY_NAME: dict[str, Handler] = {
     **versions.HANDLERS,
     **metadata.HANDLERS,
     **creating.HANDLERS,
+    **deleting.HANDLERS,
+    **configs.HANDLERS,
     **fetch.HANDLERS,
     **produce.HANDLERS,
     **producers.HANDLERS,
@@ -55,7 +60,9 @@ _BY_NAME: dict[str, Handler] = {
     **consumer_group.HANDLERS,
     **sasl.HANDLERS,
 }
-_AS_RECORDED = frozenset({"DescribeTransactions", "CreateTopics", "CreatePartitions"})
+_AS_RECORDED = frozenset(
+    {"CreatePartitions", "CreateTopics", "DescribeConfigs", "DescribeTransactions"}
+)
 """What the state answers with the help of what was recorded."""
 _ALWAYS_STATE = frozenset(
     {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Fetch", "ListOffsets", "Produce"}
@@ -128,7 +135,11 @@ class Serving:
         if call.body is None:
             return versions.refusal(self.state.ranges)
         handler = self._handlers.get(call.api_key)
-        body = handler(self.state, call) if handler else None
+        try:
+            body = handler(self.state, call) if handler else None
+        except RecordingError as error:
+            self.state.report.add("not served", str(error))
+            raise Unanswerable(str(error)) from None
         if body is None:
             body = self.state.semantic.respond(call) or _refusal(call)
         if body is None:

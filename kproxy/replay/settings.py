@@ -53,3 +53,5 @@ class Settings:
     """Passwords for SCRAM, by user name."""
     request_bytes_max: int = 100 << 20
     """The largest request; Kafka's socket.request.max.bytes."""
+    held_bytes_max: int = 256 << 20
+    """What all connections together may hold of requests that are not complete, or wait."""

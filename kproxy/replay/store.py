@@ -1,38 +1,70 @@
-"""Where the bytes of record batches lie: appended once, read by position, never changed.
+"""Where the bytes of record batches lie: in memory, or in the frames of a recording.
 
-A position counts bytes over all that was appended, so that one integer of eight bytes says where
-a batch is, and batches that were appended together can be read together, as one view.
+::
+
+    place ≥ 0   a frame of the recording, read when it is wanted   ─┐
+    place < 0   bytes that were made, or that clients produced     ─┴─▶ frame(place)
+
+Frames that were read last are kept, up to a limit: a recording of any size is served from memory
+that does not grow with it.
 """
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable
+
+KEPT_BYTES_MAX = 64 << 20
+"""So many bytes of frames are kept; a small recording is all in memory then."""
+_OVERHEAD_BYTES = 256
+"""What a kept frame costs beside its bytes."""
+
+
+def _unreadable(place: int) -> bytes:
+    raise ValueError(f"no recording has a frame at {place}")
 
 
 class Store:
-    """Bytes in memory."""
+    """Bytes by their place; they never change."""
 
-    def __init__(self) -> None:
-        self._segments: list[bytes] = []
-        self._starts = array("q")
-        self._end = 0
+    def __init__(self, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
+        self.read_frame: Callable[[int], bytes] = _unreadable
+        """Reads a frame of the recording."""
+        self._kept_bytes_max = kept_bytes_max
+        self._made: list[bytes] = []
+        self._kept: OrderedDict[int, bytes] = OrderedDict()
+        self._kept_bytes = 0
 
     def append(self, data: bytes) -> int:
-        """Keep these bytes; return their position."""
-        position = self._end
-        self._segments.append(data)
-        self._starts.append(position)
-        self._end += len(data)
-        return position
+        """Keep these bytes for good; return their place."""
+        self._made.append(data)
+        return -len(self._made)
 
-    def read(self, position: int, size: int) -> memoryview:
-        """Return bytes that were appended together, without a copy."""
-        index = bisect_right(self._starts, position) - 1
-        start = position - self._starts[index]
-        return memoryview(self._segments[index])[start : start + size]
+    def offer(self, place: int, frame: bytes) -> None:
+        """Keep a frame of the recording that has just been read, if there is room."""
+        if place not in self._kept and self._kept_bytes + len(frame) < self._kept_bytes_max:
+            self._keep(place, frame)
 
-    def together(self, position: int, end: int) -> bool:
-        """Whether all bytes from `position` to `end` can be read as one view."""
-        index = bisect_right(self._starts, position) - 1
-        return end <= self._starts[index] + len(self._segments[index])
+    def frame(self, place: int) -> bytes:
+        """Return what lies at a place."""
+        if place < 0:
+            return self._made[-place - 1]
+        found = self._kept.get(place)
+        if found is not None:
+            self._kept.move_to_end(place)
+            return found
+        found = self.read_frame(place)
+        self._keep(place, found)
+        while self._kept_bytes > self._kept_bytes_max and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            self._kept_bytes -= len(oldest) + _OVERHEAD_BYTES
+        return found
+
+    @property
+    def made(self) -> list[bytes]:
+        """All that was appended, in its order."""
+        return self._made
+
+    def _keep(self, place: int, frame: bytes) -> None:
+        self._kept[place] = frame
+        self._kept_bytes += len(frame) + _OVERHEAD_BYTES

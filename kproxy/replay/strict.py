@@ -24,6 +24,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.protocol import ProtocolError, decode_request, is_known, to_json
 from kproxy.proxy import redact, rewrite
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Send
+from kproxy.proxy.budget import Budget, Share
 from kproxy.replay.connection import Connection, Violation
 from kproxy.replay.report import Report
 from kproxy.replay.settings import Settings
@@ -70,6 +71,7 @@ class StrictBroker:
         self._unopened = sorted(nodes)
         self._listening: dict[int, Address] = {}
         self._live: dict[int, _Live] = {}
+        self._budget = Budget(settings.held_bytes_max)
         self._started = False
 
     @property
@@ -99,7 +101,8 @@ class StrictBroker:
     ) -> list[Action]:
         """A client connected."""
         host = client_address
-        connection = Connection(number, node_id, host, host, local_address, now, now)
+        share = Share(self._budget)
+        connection = Connection(number, node_id, host, host, local_address, now, now, share)
         candidates = [
             track
             for track in self._tracks
@@ -127,7 +130,7 @@ class StrictBroker:
             return self._end(live, str(error))
         actions: list[Action] = []
         while live.connection.waiting and number in self._live:
-            actions += self._follow(live, live.connection.waiting.popleft())
+            actions += self._follow(live, live.connection.next_request())
         return actions
 
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
@@ -209,6 +212,7 @@ class StrictBroker:
         number = live.connection.number
         if self._live.pop(number, None) is None:
             return []
+        live.connection.share.release()
         if live.position and live.candidates:
             live.candidates[0].owner = number
         log: list[Action] = [Log(f"connection {number} ended: {reason}")] if reason else []

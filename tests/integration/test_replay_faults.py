@@ -11,7 +11,7 @@ import pytest
 
 from kproxy import demo
 from kproxy.control import Control
-from tests.bed import needs, replays
+from tests.bed import needs, proxies, replays
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 MOVED = "api=Produce topic=orders error=NOT_LEADER_OR_FOLLOWER"
@@ -23,6 +23,21 @@ def test_a_producer_survives_a_fault_of_the_recording(tmp_path: Path) -> None:
         assert demo.produce(replay.bootstrap) == demo.RECORDS
         assert len(demo.consume(replay.bootstrap)) == demo.RECORDS
     (line,) = re.findall(r"^ *1 +\d+ +(\d+) +api=Produce", replay.log, re.MULTILINE)
+    assert line == "1", "it fired once"
+
+
+@pytest.mark.parametrize("fault", [MOVED, "api=Produce phase=after disconnect=true"])
+def test_what_went_wrong_when_it_was_recorded_goes_wrong_again(fault: str, tmp_path: Path) -> None:
+    with (
+        replays.running(DEMO, tmp_path / "broker", "--visible", "causal") as broker,
+        proxies.running(broker.bootstrap, tmp_path, "--fault", f"{fault} times=1") as proxy,
+    ):
+        demo.produce(proxy.bootstrap)
+        broker.code = 1 if "after" in fault else 0  # it got some records twice
+    options = ("--visible", "causal", "--recorded-faults", "--expect-faults")
+    with replays.running(proxy.recording, tmp_path, *options) as replay:
+        assert demo.produce(replay.bootstrap) == demo.RECORDS
+    (line,) = re.findall(r"^ *1 +\d+ +(\d+) +recorded-1$", replay.log, re.MULTILINE)
     assert line == "1", "it fired once"
 
 
@@ -45,7 +60,10 @@ def test_faults_and_connections_of_a_replay_are_controlled(tmp_path: Path) -> No
         assert control.connections() == []
 
 
-@pytest.mark.parametrize("option", [["--fault", MOVED], ["--timing", "2"], ["--control", "h:1"]])
+@pytest.mark.parametrize(
+    "option",
+    [["--fault", MOVED], ["--recorded-faults"], ["--timing", "2"], ["--control", "h:1"]],
+)
 def test_strict_mode_only_follows_the_recording(option: list[str]) -> None:
     command = [sys.executable, "-m", "kproxy", "replay", str(DEMO), "--mode", "strict", *option]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)

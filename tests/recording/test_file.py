@@ -141,3 +141,20 @@ def test_entries_and_pieces_keep_their_order(tmp_path: Path) -> None:
 
     expected = [plain(entry) for batch in conversation() for entry in batch]
     assert [plain(entry) for entry in entries(path)] == expected
+
+
+def test_the_bytes_of_a_frame_are_those_that_the_frame_has(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.mcap", conversation())
+    file = RecordingFile(path)
+    positions = [
+        Position(batch.number, run, nth)
+        for batch in file.batches()
+        if (table := file.frames(batch)) is not None
+        for run in range(len(table))
+        for nth in range(len(table.run(run)))
+    ]
+    assert len(positions) > 5
+    for position in positions:
+        frame = file.frame(position)
+        assert frame is not None and file.frame_bytes(position) == frame.data
+    assert file.frame_bytes(Position(99, 0, 0)) is None

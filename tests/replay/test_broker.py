@@ -158,3 +158,17 @@ def test_a_client_waits_until_all_brokers_listen() -> None:
 
 def test_the_names_of_served_apis_are_apis() -> None:
     assert all(name in schema.api_names().values() for name in SERVED)
+
+
+def test_all_connections_together_hold_so_much_and_no_more() -> None:
+    playing = Playing(Recorded().metadata().loaded, Settings(held_bytes_max=2000))
+    first, second = playing.connect(), playing.connect()
+    unfinished = (1900).to_bytes(4, "big") + bytes(1500)
+    first.bytes(unfinished)
+    second.bytes(unfinished)
+    assert list(playing.closed) == [second.number]
+    assert any("--held-bytes-max" in text for text in playing.logs)
+    playing.perform(playing.broker.closed(first.number, Side.CLIENT, "eof", "", playing.now))
+    third = playing.connect()
+    third.bytes(unfinished)  # what the first has held is free again
+    assert third.number not in playing.closed

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.protocol import error_name, messages
+from kproxy.replay.settings import Settings, Visible
 from tests.replay.making import ORDERS_ID, Client, Playing, Recorded
 
 PARTITIONS = 4
@@ -169,3 +170,25 @@ def test_no_partition_ever_has_two_owners_and_all_get_one_in_the_end(steps) -> N
         shares = [len(member.owned) for member in left]
         assert sum(shares) == PARTITIONS
         assert max(shares) - min(shares) <= 1
+
+
+def test_members_follow_topics_that_are_created_and_deleted() -> None:
+    request, response = messages.CreateTopicsRequest, messages.CreateTopicsResponse
+    topic = request.CreatableTopic(name="orders", num_partitions=PARTITIONS)
+    made = response.CreatableTopicResult(
+        name="orders", topic_id=ORDERS_ID, num_partitions=PARTITIONS
+    )
+    created = request(topics=[topic])
+    recorded = Recorded().metadata("other").add(7, created, response(topics=[made]))
+    broker = Playing(recorded.loaded, Settings(visible=Visible.CAUSAL))
+    member, admin = Member(broker.connect(), "a"), broker.connect()
+    deleted = messages.DeleteTopicsRequest(topic_names=["orders"])
+    settle(member)
+    assert member.owned == set()
+    for _ in range(2):
+        admin.ask(7, created)
+        settle(member)
+        assert member.owned == set(range(PARTITIONS))
+        assert admin.ask(5, deleted).responses[0].error_code == 0
+        settle(member)
+        assert member.owned == set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.protocol import messages
+from kproxy.protocol import error_name, messages
 from tests.replay.making import Playing, Recorded
 
 
@@ -23,7 +23,7 @@ def described(name: str, value: str):
 
 def recorded() -> Recorded:
     was = Recorded().metadata().add(1, describe("orders"), described("orders", "1"))
-    was.add(1, describe("other"), described("other", "x"))
+    was.metadata("other").add(1, describe("other"), described("other", "x"))
     return was.add(1, describe("orders"), described("orders", "2"))
 
 
@@ -44,14 +44,36 @@ def test_any_version_and_what_does_not_matter_may_differ() -> None:
 
 
 def test_what_was_not_recorded_is_refused_and_reported() -> None:
-    broker = Playing(recorded().loaded)
-    client = broker.connect()
-    (result,) = client.ask(1, describe("unknown")).results
-    assert (result.resource_name, result.error_code) == ("unknown", -1)
-    assert "has no answer" in result.error_message
+    def electing(topic: str):
+        request = messages.ElectLeadersRequest
+        wanted = request.TopicPartitions(topic=topic, partitions=[0])
+        return request(election_type=0, topic_partitions=[wanted])
+
+    elected = messages.ElectLeadersResponse()
+    broker = Playing(Recorded().metadata().add(2, electing("a"), elected).loaded)
+    answer = broker.connect().ask(2, electing("b"))
+    assert answer.error_code == -1
     (finding,) = broker.report.findings
     assert finding.kind == "not served"
-    assert "DescribeConfigs v1" in finding.text and "another meaning" in finding.text
+    assert "ElectLeaders v2" in finding.text and "another meaning" in finding.text
+
+
+def test_configs_are_told_resource_by_resource_and_never_made_up() -> None:
+    broker = Playing(recorded().metadata("silent").loaded)
+    client = broker.connect()
+    request = messages.DescribeConfigsRequest
+    wanted = [
+        request.DescribeConfigsResource(resource_type=2, resource_name=name)
+        for name in ("orders", "other", "silent", "none")
+    ]
+    wanted[0].configuration_keys = ["retention.ms"]
+    wanted[1].configuration_keys = ["another"]
+    found = client.ask(4, request(resources=wanted)).results
+    codes = [error_name(each.error_code) for each in found]
+    assert codes == ["NONE", "NONE", "INVALID_CONFIG", "UNKNOWN_TOPIC_OR_PARTITION"]
+    assert [[each.value for each in one.configs] for one in found] == [["2"], [], [], []]
+    (finding,) = broker.report.findings
+    assert "the configs of 'silent'" in finding.text
 
 
 def test_secrets_are_compared_as_they_were_recorded() -> None:

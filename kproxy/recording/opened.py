@@ -1,0 +1,170 @@
+"""Recordings that stay open: their exchanges once, and their frames at any time after.
+
+::
+
+    paths ─▶ Opened ─┬─▶ exchanges ─▶ place(exchange, side): one integer
+                     └─▶ frame(place) ─▶ the bytes
+
+A place is a `Position`, and which of the recordings it is in. Where the batches of a file lie is
+known after a pass over it, 28 bytes for each; `locations` can be kept, and given to another
+`Opened`, which needs no pass then.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import attrs
+
+from kproxy.exchange.entries import Note, Position, Side
+from kproxy.exchange.exchange import Exchange
+from kproxy.recording.exchanges import Reader
+from kproxy.recording.file import RecordingFile
+from kproxy.recording.files import RecordingError
+from kproxy.recording.info import Chunk
+from kproxy.recording.reader import Paths, recordings
+from kproxy.recording.stored import Place, StoredBatch
+
+_POSITION_BITS = 58
+"""Enough for 67 million batches: 77 days of ten a second."""
+_TABLES_KEPT = 16
+"""Partitions are read side by side."""
+_RECORDINGS_MAX = 1 << 63 - _POSITION_BITS
+
+
+@attrs.define(eq=False)
+class Locations:
+    """Where the frames of a file's batches lie."""
+
+    numbers: array[int] = attrs.Factory(lambda: array("q"))
+    """Of the batches, ascending."""
+    offsets: array[int] = attrs.Factory(lambda: array("q"))
+    """Of their chunks in the file."""
+    ends: array[int] = attrs.Factory(lambda: array("q"))
+    nths: array[int] = attrs.Factory(lambda: array("i"))
+    """Which message of its chunk it is."""
+
+    def add(self, batch: StoredBatch) -> None:
+        """Take a batch; they come in the order of their numbers."""
+        place = batch.frames
+        if place is None or batch.number <= 0:
+            return
+        if len(self.numbers) and self.numbers[-1] >= batch.number:
+            return
+        self.numbers.append(batch.number)
+        self.offsets.append(place.chunk.offset)
+        self.ends.append(place.chunk.end)
+        self.nths.append(place.nth)
+
+    def batch(self, number: int) -> StoredBatch | None:
+        """The batch of this number, as far as its frames go."""
+        index = bisect_left(self.numbers, number)
+        if index == len(self.numbers) or self.numbers[index] != number:
+            return None
+        chunk = Chunk(self.offsets[index], self.ends[index], 0, 0, "", 0, 0, None)
+        return StoredBatch(number, Place(chunk, self.nths[index]))
+
+
+@attrs.define(eq=False)
+class Opened:
+    """Recordings that stay open.
+
+    Resource handling: holds a file open for each, until nobody refers to it.
+
+    Raises: RecordingError, when one of them is none; so do its methods where one is damaged.
+    """
+
+    paths: list[Path]
+    locations: list[Locations] = attrs.Factory(list)
+    """By file, after a pass."""
+    whole: bool = True
+    """After a pass: whether every file has an end, as kproxy wrote it."""
+    _files: list[list[RecordingFile]] = attrs.field(factory=list, init=False)
+    """By recording."""
+    _passed: int = attrs.field(default=0, init=False)
+
+    @classmethod
+    def of(cls, paths: Paths) -> Opened:
+        """Those that paths stand for, in the order of their times."""
+        return cls(recordings(paths))
+
+    @classmethod
+    def again(cls, paths: list[Path], locations: list[Locations]) -> Opened:
+        """Those whose locations are known: they need no pass.
+
+        Raises: RecordingError, also when the locations are of other files.
+        """
+        found = cls(paths)
+        if len(paths) != len(locations):
+            raise RecordingError(paths[0], None, "is another one than before")
+        for path, known in zip(paths, locations, strict=True):
+            found._join(RecordingFile(path)).locations = known
+        found.locations = locations
+        return found
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files."""
+        return sum(path.stat().st_size for path in self.paths)
+
+    @property
+    def bytes_passed(self) -> int:
+        """How far a pass has come."""
+        last = self._files[-1][-1].scan.offset if self._files else 0
+        return self._passed + last
+
+    def exchanges(self, told: Callable[[Note], None] = lambda note: None) -> Iterator[Exchange]:
+        """Yield the exchanges, as `recording.read` does; that is the pass."""
+        reader = Reader(told)
+        for path in self.paths:
+            if self._files:
+                self._passed += self._files[-1][-1].scan.offset
+            file = RecordingFile(path)
+            yield from reader.begin(file)
+            self._join(file)
+            yield from reader.more()
+            if file.torn is not None:
+                told(file.torn)
+                self.whole = False
+            self.whole = self.whole and file.info.native
+        yield from reader.finish()
+        self.locations = []
+        for file in (file for files in self._files for file in files):
+            file.locations = Locations()
+            for batch in file.batches():
+                file.locations.add(batch)
+            self.locations.append(file.locations)
+            file.forget()
+            file.close()
+
+    def place(self, exchange: Exchange, side: Side) -> int | None:
+        """Where a frame of an exchange lies that was yielded last; None if nowhere in reach."""
+        row, recording = exchange.row, len(self._files) - 1
+        position = row.request_position if side is Side.CLIENT else row.response_position
+        if position <= 0 or position >> _POSITION_BITS or recording >= _RECORDINGS_MAX:
+            return None
+        return recording << _POSITION_BITS | position
+
+    def frame(self, place: int) -> bytes:
+        """The frame at a place.
+
+        Raises: RecordingError, also when it is not there any more.
+        """
+        files = self._files[place >> _POSITION_BITS]
+        position = Position.of(place & (1 << _POSITION_BITS) - 1)
+        for file in reversed(files):
+            found = None if position is None else file.frame_bytes(position)
+            if found is not None:
+                return found
+        raise RecordingError(files[-1].path, None, "has lost a frame that it had")
+
+    def _join(self, file: RecordingFile) -> RecordingFile:
+        file.tables_kept = _TABLES_KEPT
+        if self._files and file.info.continues(self._files[-1][-1].info):
+            self._files[-1].append(file)
+        else:
+            self._files.append([file])
+        return file

@@ -1,0 +1,122 @@
+"""Deleting what the cluster has: topics, records, groups, and the offsets of groups.
+
+What is deleted is not there for later requests. A topic that is deleted may be created again, and
+has then what the recording has of it: for the recording does not say which of its records were
+there before and which came after.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kproxy.protocol import messages
+from kproxy.protocol.errors import CODES
+from kproxy.protocol.schema import NO_UUID
+from kproxy.replay.call import Call
+
+if TYPE_CHECKING:
+    from kproxy.replay.state import State
+
+_UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
+_UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
+_OFFSET_OUT_OF_RANGE = CODES["OFFSET_OUT_OF_RANGE"]
+_GROUP_ID_NOT_FOUND = CODES["GROUP_ID_NOT_FOUND"]
+_NON_EMPTY_GROUP = CODES["NON_EMPTY_GROUP"]
+_ALL_RECORDS = -1
+
+
+def delete_topics(state: State, call: Call) -> Any:
+    """DeleteTopics, by name, or from version 6 on by id."""
+    kind, cluster = messages.DeleteTopicsResponse, state.cluster
+    named = [(name, NO_UUID) for name in call.body.topic_names]
+    results = []
+    for name, topic_id in named or [(each.name, each.topic_id) for each in call.body.topics]:
+        topic = cluster.topic(name, topic_id)
+        if topic is None:
+            error = _UNKNOWN_TOPIC if name else _UNKNOWN_TOPIC_ID
+            result = kind.DeletableTopicResult(name=name, topic_id=topic_id, error_code=error)
+            result.error_message = "This server does not host this topic-partition."
+        else:
+            cluster.later[topic.name] = cluster.topics.pop(topic.name)
+            state.created.discard(topic.name)
+            for offsets in state.groups.committed.values():
+                for key in [key for key in offsets if key[0] == topic.name]:
+                    del offsets[key]
+            for partition in topic.partitions.values():
+                state.fetches.more(state, partition)
+            result = kind.DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
+        results.append(result)
+    return kind(responses=results)
+
+
+def delete_records(state: State, call: Call) -> Any:
+    """DeleteRecords: the log begins later."""
+    kind = messages.DeleteRecordsResponse
+    topics = []
+    for each in call.body.topics:
+        partitions = []
+        for one in each.partitions:
+            found = kind.DeleteRecordsPartitionResult(
+                partition_index=one.partition_index, low_watermark=-1
+            )
+            partition = state.cluster.partition(each.name, NO_UUID, one.partition_index)
+            if partition is None:
+                found.error_code = _UNKNOWN_TOPIC
+            else:
+                log = partition.log
+                offset = log.visible_end if one.offset == _ALL_RECORDS else one.offset
+                if 0 <= offset <= log.visible_end:
+                    log.start_offset = max(log.start_offset, offset)
+                    found.low_watermark = log.start_offset
+                else:
+                    found.error_code = _OFFSET_OUT_OF_RANGE
+            partitions.append(found)
+        topics.append(kind.DeleteRecordsTopicResult(name=each.name, partitions=partitions))
+    return kind(topics=topics)
+
+
+def delete_groups(state: State, call: Call) -> Any:
+    """DeleteGroups: those without members."""
+    kind, groups = messages.DeleteGroupsResponse, state.groups
+    results = []
+    for group_id in call.body.groups_names:
+        error = 0
+        group = groups.by_id.get(group_id)
+        if group is not None and not group.empty:
+            error = _NON_EMPTY_GROUP
+        elif group_id not in groups.listed():
+            error = _GROUP_ID_NOT_FOUND
+        else:
+            groups.by_id.pop(group_id, None)
+            groups.committed.pop(group_id, None)
+            groups.recorded.pop(group_id, None)
+        results.append(kind.DeletableGroupResult(group_id=group_id, error_code=error))
+    return kind(results=results)
+
+
+def offset_delete(state: State, call: Call) -> Any:
+    """OffsetDelete."""
+    body, kind = call.body, messages.OffsetDeleteResponse
+    if body.group_id not in state.groups.listed():
+        return kind(error_code=_GROUP_ID_NOT_FOUND)
+    offsets = state.groups.committed.get(body.group_id, {})
+    topics = []
+    for each in body.topics:
+        partitions = []
+        for one in each.partitions:
+            index = one.partition_index
+            offsets.pop((each.name, index), None)
+            known = state.cluster.partition(each.name, NO_UUID, index) is not None
+            error = 0 if known else _UNKNOWN_TOPIC
+            result = kind.OffsetDeleteResponsePartition
+            partitions.append(result(partition_index=index, error_code=error))
+        topics.append(kind.OffsetDeleteResponseTopic(name=each.name, partitions=partitions))
+    return kind(topics=topics)
+
+
+HANDLERS = {
+    "DeleteTopics": delete_topics,
+    "DeleteRecords": delete_records,
+    "DeleteGroups": delete_groups,
+    "OffsetDelete": offset_delete,
+}

@@ -1,0 +1,275 @@
+"""What was loaded of a large recording, kept in the user's cache: the next start need not read it.
+
+::
+
+    magic │ u32 size of the text │ JSON text │ columns and bytes … │ u32 CRC-32 of all before
+
+The text has the sizes of what follows, and the key: which files it is of (path, size, time of the
+last change, a checksum of both ends, the last of which has checksums of all the rest), in which
+way they were loaded, and by which version. An index with another key, or one that is damaged in
+any way, is as good as none. It is written whole, and then given its name.
+
+Like the recording it holds customers' names, so it is for its owner only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import uuid
+from array import array
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+from zlib_ng.zlib_ng import crc32
+
+from kproxy.recording.layout import FORMAT_VERSION
+from kproxy.recording.opened import Locations
+from kproxy.replay.batch_index import COLUMNS, BatchIndex
+from kproxy.replay.loaded import Committed, Loaded, Other
+from kproxy.replay.log import PartitionLog, Transaction
+from kproxy.replay.topics import Partition, Topic
+
+INDEX_VERSION = 1
+"""Counts what it says and how, and what is made of recordings: with another one it is made anew."""
+_MAGIC = b"KPROXYIX"
+_END_BYTES = 4096
+_LOCATION_CODES = {"numbers": "q", "offsets": "q", "ends": "q", "nths": "i"}
+
+
+@attrs.define(eq=False)
+class Indexed:
+    """What an index holds."""
+
+    loaded: Loaded
+    locations: list[Locations]
+    times: dict[int, array]
+    """Of `pace`, by API key."""
+    faults: list[dict[str, Any]]
+    """The words of rules, of `recorded_faults`."""
+
+
+# ---- which index
+
+
+def cache_folder() -> Path:
+    """Where the user's programs keep what can be made again."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    return base / "kproxy" / "replay"
+
+
+def key_of(paths: Sequence[Path], way: Sequence[Any]) -> dict[str, Any]:
+    """What an index of these files, loaded in this way, must say of itself.
+
+    Raises: OSError.
+    """
+    files = []
+    for path in paths:
+        with path.open("rb") as file:
+            about = os.fstat(file.fileno())
+            start = file.read(_END_BYTES)
+            file.seek(max(0, about.st_size - _END_BYTES))
+            ends = crc32(file.read(_END_BYTES), crc32(start))
+        files.append([str(path.resolve()), about.st_size, about.st_mtime_ns, ends])
+    versions = [INDEX_VERSION, FORMAT_VERSION, sys.byteorder]
+    return {"files": files, "way": list(way), "versions": versions}
+
+
+def path_of(folder: Path, key: dict[str, Any]) -> Path:
+    """The index of a key; one that is out of date has the same path."""
+    names = [each[0] for each in key["files"]]
+    text = json.dumps([names, key["way"]])
+    return folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.index"
+
+
+# ---- reading and writing
+
+
+def read(path: Path, key: dict[str, Any]) -> Indexed | None:
+    """Read an index; None if there is none that fits."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    size = int.from_bytes(data[8:12], "little")
+    if data[:8] != _MAGIC or len(data) < 16 + size:
+        return None
+    if crc32(memoryview(data)[:-4]) != int.from_bytes(data[-4:], "little"):
+        return None
+    try:
+        text = json.loads(data[12 : 12 + size])
+        if text["key"] != key:
+            return None
+        return _decoded(text, _Blobs.of(text["sizes"], memoryview(data)[12 + size : -4]))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+        return None
+
+
+def write(path: Path, key: dict[str, Any], indexed: Indexed) -> None:
+    """Write an index.
+
+    Raises: OSError.
+    """
+    blobs = _Blobs()
+    text = {"key": key, **_encoded(indexed, blobs)}
+    text["sizes"] = [memoryview(each).nbytes for each in blobs.all]
+    head = json.dumps(text, separators=(",", ":")).encode()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=".index-")  # for its owner only
+    try:
+        with os.fdopen(number, "wb") as file:
+            crc = 0
+            for piece in (_MAGIC, len(head).to_bytes(4, "little"), head, *blobs.all):
+                file.write(piece)
+                crc = crc32(piece, crc)
+            file.write(crc.to_bytes(4, "little"))
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+@attrs.define(eq=False)
+class _Blobs:
+    """Columns and bytes; the text has their numbers."""
+
+    all: list[Any] = attrs.Factory(list)
+
+    def add(self, data: Any) -> int:
+        """Take one; return its number."""
+        self.all.append(data)
+        return len(self.all) - 1
+
+    def bytes(self, number: int) -> bytes:
+        """One that is bytes."""
+        return bytes(self.all[number])
+
+    def column(self, code: str, number: int) -> array:
+        """One that is a column."""
+        found = array(code)
+        found.frombytes(self.all[number])
+        return found
+
+    @classmethod
+    def of(cls, sizes: list[int], data: memoryview) -> _Blobs:
+        """Cut them apart again."""
+        found, at = cls(), 0
+        for size in sizes:
+            found.add(data[at : at + size])
+            at += size
+        if at != len(data):
+            raise ValueError("its parts are larger or smaller than it says")
+        return found
+
+
+# ---- what it says
+
+
+def _encoded(indexed: Indexed, blobs: _Blobs) -> dict[str, Any]:
+    loaded, cluster = indexed.loaded, indexed.loaded.cluster
+    return {
+        "cluster_id": cluster.cluster_id,
+        "controller_id": cluster.controller_id,
+        "racks": list(cluster.racks.items()),
+        "names": [[topic_id.hex, name] for topic_id, name in cluster.names.items()],
+        "coordinators": [[*key, node] for key, node in cluster.coordinators.items()],
+        "topics": [_encoded_topic(each, blobs) for each in cluster.topics.values()],
+        "made": [blobs.add(each) for each in cluster.store.made],
+        "committed": [
+            [group, [[*key, *attrs.astuple(each)] for key, each in offsets.items()]]
+            for group, offsets in loaded.committed.items()
+        ],
+        "groups": loaded.groups,
+        "produced": sorted(loaded.produced),
+        "unplaced": [[*names, blobs.add(data)] for *names, data in loaded.unplaced],
+        "others": [
+            [o.api_key, o.api_version, blobs.add(o.request_frame), blobs.add(o.response_frame)]
+            for others in loaded.others.values()
+            for o in others
+        ],
+        "producer_id_max": loaded.producer_id_max,
+        "exchanges": loaded.exchanges,
+        "lacking": loaded.lacking,
+        "locations": [
+            [blobs.add(getattr(each, name)) for name in _LOCATION_CODES]
+            for each in indexed.locations
+        ],
+        "times": [[api_key, blobs.add(times)] for api_key, times in indexed.times.items()],
+        "faults": indexed.faults,
+    }
+
+
+def _encoded_topic(topic: Topic, blobs: _Blobs) -> list[Any]:
+    partitions = [
+        [
+            [each.index, each.leader_id, each.leader_epoch, each.replicas, each.in_sync],
+            [each.log.start_offset, each.log.end_offset, each.log.epochs],
+            [attrs.astuple(transaction) for transaction in each.log.transactions],
+            [blobs.add(column) for column in each.log.index.columns()],
+        ]
+        for each in topic.partitions.values()
+    ]
+    about = [topic.name, topic.topic_id.hex, topic.internal, topic.created, topic.partitions_first]
+    return [about, partitions]
+
+
+def _decoded(text: dict[str, Any], blobs: _Blobs) -> Indexed:
+    loaded = Loaded()
+    cluster = loaded.cluster
+    cluster.cluster_id, cluster.controller_id = text["cluster_id"], text["controller_id"]
+    cluster.racks = dict(text["racks"])
+    cluster.names = {uuid.UUID(topic_id): name for topic_id, name in text["names"]}
+    cluster.coordinators = {(kind, key): node for kind, key, node in text["coordinators"]}
+    for number in text["made"]:
+        cluster.store.append(blobs.bytes(number))
+    for topic in (_decoded_topic(each, loaded, blobs) for each in text["topics"]):
+        cluster.topics[topic.name] = topic
+    loaded.committed = {
+        group: {(name, index): Committed(*rest) for name, index, *rest in offsets}
+        for group, offsets in text["committed"]
+    }
+    loaded.groups = text["groups"]
+    loaded.produced = {(name, index) for name, index in text["produced"]}
+    loaded.unplaced = [(name, index, blobs.bytes(data)) for name, index, data in text["unplaced"]]
+    for key, version, request, response in text["others"]:
+        other = Other(key, version, blobs.bytes(request), blobs.bytes(response))
+        loaded.others.setdefault(key, []).append(other)
+    loaded.producer_id_max, loaded.exchanges = text["producer_id_max"], text["exchanges"]
+    loaded.lacking = text["lacking"]
+    codes = _LOCATION_CODES.values()
+    locations = [
+        Locations(*(blobs.column(code, each) for code, each in zip(codes, numbers, strict=True)))
+        for numbers in text["locations"]
+    ]
+    times = {api_key: blobs.column("q", number) for api_key, number in text["times"]}
+    return Indexed(loaded, locations, times, text["faults"])
+
+
+def _decoded_topic(text: list[Any], loaded: Loaded, blobs: _Blobs) -> Topic:
+    (name, topic_id, internal, created, first), partitions = text
+    topic = Topic(name, uuid.UUID(topic_id), internal, created=created, partitions_first=first)
+    for about, offsets, transactions, columns in partitions:
+        index, leader_id, leader_epoch, replicas, in_sync = about
+        log = PartitionLog(loaded.cluster.store)
+        log.start_offset, log.end_offset, epochs = offsets
+        log.epochs = [(offset, epoch) for offset, epoch in epochs]
+        log.restore(_index(columns, blobs), [Transaction(*each) for each in transactions])
+        partition = Partition(index, log, leader_id, leader_epoch, replicas, in_sync)
+        topic.partitions[index] = partition
+    return topic
+
+
+def _index(numbers: Iterable[int], blobs: _Blobs) -> BatchIndex:
+    codes = COLUMNS.values()
+    columns = [blobs.column(code, each) for code, each in zip(codes, numbers, strict=True)]
+    if len({len(column) for column in columns[:-1]}) != 1:
+        raise ValueError("its columns are not of one length")
+    return BatchIndex.of(columns)

@@ -1,0 +1,120 @@
+"""Open recordings to be replayed: read them once, or know from an index what there is in them.
+
+::
+
+    files ─┬─ index that fits ─────────────────────────────┐
+           └─ read, exchange by exchange ─▶ index, if large ─┴─▶ Recorded ─▶ Broker
+
+Small recordings are read each time: that takes no longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from kproxy.recording import RecordingError
+from kproxy.recording.opened import Opened
+from kproxy.replay import index_file
+from kproxy.replay.index_file import Indexed
+from kproxy.replay.load import Loader
+from kproxy.replay.loaded import Loaded
+from kproxy.replay.pace import Pace
+from kproxy.replay.recorded_faults import RecordedFaults
+from kproxy.replay.serving import modelled
+from kproxy.replay.settings import Mode
+
+INDEXED_BYTES_MIN = 32 << 20
+"""Recordings of less are read anew each time."""
+_TOLD_EVERY_BYTES = 4 << 20
+
+Progress = Callable[[int, int], None]
+"""Told how many bytes were read, and of how many."""
+
+
+@attrs.define(eq=False)
+class Recorded:
+    """What a replaying broker is made of."""
+
+    loaded: Loaded
+    pace: Pace | None
+    faults: list[dict[str, Any]]
+    """The words of rules that make go wrong what went wrong."""
+
+
+@attrs.frozen
+class Wanted:
+    """What of a recording is wanted."""
+
+    mode: Mode = Mode.STATE
+    timing: float = 0.0
+    """By what recorded times are multiplied; 0 for none."""
+    faults: bool = False
+    """Whether what went wrong is."""
+
+
+def open_recorded(
+    files: Iterable[Path | str],
+    wanted: Wanted,
+    progress: Progress = lambda done, total: None,
+    log: Callable[[str], None] = lambda text: None,
+    folder: Path | None = None,
+) -> Recorded:
+    """Open recordings; `folder` is where indexes are kept, by default in the user's cache.
+
+    Raises: RecordingError.
+    """
+    opened = Opened.of(list(files))
+    if opened.bytes < INDEXED_BYTES_MIN:
+        return _recorded(_read(opened, wanted, progress), opened, wanted)
+    folder = folder or index_file.cache_folder()
+    way = [wanted.mode.value, bool(wanted.timing), wanted.faults]
+    key = index_file.key_of(opened.paths, way)
+    path = index_file.path_of(folder, key)
+    indexed = index_file.read(path, key)
+    if indexed is not None:
+        try:
+            return _recorded(indexed, Opened.again(opened.paths, indexed.locations), wanted)
+        except RecordingError:
+            pass  # the index says nothing about what is wrong: reading it does
+    indexed = _read(opened, wanted, progress)
+    if opened.whole:
+        try:
+            index_file.write(path, key, indexed)
+        except OSError as error:
+            log(f"the next start reads all of it again: {path.parent}: {error.strerror}")
+    return _recorded(indexed, opened, wanted)
+
+
+def _read(opened: Opened, wanted: Wanted, progress: Progress) -> Indexed:
+    served = modelled(wanted.mode)
+    loader = Loader(served, opened.place)
+    loader.loaded.cluster.store.read_frame = opened.frame
+    pace = Pace() if wanted.timing else None
+    faults = RecordedFaults(served) if wanted.faults else None
+    total, told = opened.bytes, 0
+    exchanges = opened.exchanges() if faults is None else opened.exchanges(faults.note)
+    for exchange in exchanges:
+        loader.add(exchange)
+        if pace is not None:
+            pace.add(exchange)
+        if faults is not None:
+            faults.add(exchange)
+        if (done := opened.bytes_passed) >= told:
+            progress(done, total)
+            told = done + _TOLD_EVERY_BYTES
+    loaded = loader.finish()
+    progress(total, total)
+    names, topics = loaded.cluster.names, loaded.cluster.topics
+    rules = [] if faults is None else list(faults.rules(names, topics))
+    return Indexed(loaded, opened.locations, {} if pace is None else pace.times, rules)
+
+
+def _recorded(indexed: Indexed, opened: Opened, wanted: Wanted) -> Recorded:
+    indexed.loaded.cluster.store.read_frame = partial(Opened.frame, opened)
+    pace = Pace(wanted.timing, indexed.times) if wanted.timing else None
+    return Recorded(indexed.loaded, pace, indexed.faults)

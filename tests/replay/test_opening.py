@@ -1,0 +1,202 @@
+"""Recordings are opened once, and known again from an index that is never trusted."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy.protocol import messages
+from kproxy.protocol.errors import CODES
+from kproxy.replay import index_file, opening
+from kproxy.replay.loaded import Loaded
+from kproxy.replay.opening import Wanted, open_recorded
+from kproxy.replay.settings import Mode
+from tests.bed import needs
+from tests.recording import making
+from tests.replay.making import Playing, Recorded, batch, produce
+
+DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
+
+
+@pytest.fixture(autouse=True)
+def indexed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every recording is large."""
+    monkeypatch.setattr(opening, "INDEXED_BYTES_MIN", 0)
+
+
+def plain(loaded: Loaded) -> Any:
+    """All that was loaded, as a value that compares."""
+    cluster = loaded.cluster
+    topics = {
+        topic.name: (
+            topic.topic_id,
+            topic.internal,
+            topic.created,
+            [
+                (
+                    each.index,
+                    each.leader_id,
+                    each.leader_epoch,
+                    each.log.start_offset,
+                    each.log.end_offset,
+                    [batch.raw for batch in each.log.batches()],
+                    [batch.raw for batch in each.log.produced()],
+                    [(one.first_offset, one.last_offset) for one in each.log.transactions],
+                )
+                for each in topic.partitions.values()
+            ],
+        )
+        for topic in cluster.topics.values()
+    }
+    others = {key: [attr.request for attr in each] for key, each in loaded.others.items()}
+    return (
+        topics,
+        others,
+        cluster.racks,
+        cluster.names,
+        cluster.coordinators,
+        loaded.committed,
+        loaded.groups,
+        loaded.produced,
+        loaded.unplaced,
+        loaded.lacking,
+        loaded.producer_id_max,
+    )
+
+
+def everything() -> Recorded:
+    """A recording with all that an index must hold."""
+    admin = messages.DescribeAclsRequest(), messages.DescribeAclsResponse(resources=[])
+    recorded = Recorded().metadata(partitions=2, nodes=2).stood("g", 1)
+    recorded.fetched(batch("a", "b") + batch("c", base_offset=2))
+    recorded.produced(batch("x"), base_offset=3).produced(batch("y"), 0, partition=1)
+    recorded.produced(batch("t"), 1, partition=1, log_append_time_ms=77)
+    recorded.produced(batch("w", transactional=True, producer_id=5, producer_epoch=0), 4)
+    return recorded.add(9, produce(batch("lost"), acks=0)).add(3, *admin)
+
+
+def written(folder: Path, recorded: Recorded) -> Path:
+    """The recording as a file."""
+    return making.write(folder / "recording.mcap", [recorded.entries])
+
+
+def test_what_is_read_of_a_file_is_what_exchanges_give(tmp_path: Path) -> None:
+    recorded = everything()
+    opened = open_recorded([written(tmp_path, recorded)], Wanted(), folder=tmp_path)
+    assert plain(opened.loaded) == plain(recorded.loaded)
+
+
+def test_an_index_says_all_that_the_recording_says(tmp_path: Path) -> None:
+    path = written(tmp_path, everything())
+    first, second = (open_recorded([path], Wanted(), folder=tmp_path / "i") for _ in range(2))
+    assert plain(second.loaded) == plain(first.loaded)
+    (index,) = (tmp_path / "i").iterdir()
+    assert index.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("mode", [Mode.STATE, Mode.SEMANTIC])
+def test_the_second_start_reads_no_exchange(mode: Mode, tmp_path: Path) -> None:
+    wanted = Wanted(mode, timing=2.0, faults=True)
+    steps: list[int] = []
+    told = [
+        open_recorded([DEMO], wanted, lambda done, total: steps.append(done), folder=tmp_path)
+        for _ in range(2)
+    ]
+    assert steps[-1] == DEMO.stat().st_size and steps.count(steps[-1]) == 1
+    assert plain(told[1].loaded) == plain(told[0].loaded)
+    assert told[1].faults == told[0].faults
+    first, second = told[0].pace, told[1].pace
+    assert first and second and [first.delay_ns(1) for _ in "abc"] != [0, 0, 0]
+    assert second.times == first.times
+
+
+def test_a_damaged_index_is_made_anew(tmp_path: Path) -> None:
+    path = written(tmp_path, everything())
+    expected = plain(open_recorded([path], Wanted(), folder=tmp_path / "i").loaded)
+    (index,) = (tmp_path / "i").iterdir()
+    good = index.read_bytes()
+    flipped = [good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :] for at in range(0, len(good), 61)]
+    for bad in [*flipped, good[:-1], good[: len(good) // 2], b""]:
+        index.write_bytes(bad)
+        assert plain(open_recorded([path], Wanted(), folder=tmp_path / "i").loaded) == expected
+        assert index.read_bytes() == good
+
+
+def test_an_index_of_what_the_file_was_before_is_made_anew(tmp_path: Path) -> None:
+    path = written(tmp_path, everything())
+    open_recorded([path], Wanted(), folder=tmp_path / "i")
+    (index,) = (tmp_path / "i").iterdir()
+    before, times = index.read_bytes(), os.stat(path)
+    path.unlink()
+    other = Recorded().metadata().fetched(batch("other"))
+    written(tmp_path, other)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    opened = open_recorded([path], Wanted(), folder=tmp_path / "i")
+    assert plain(opened.loaded) == plain(other.loaded)
+    assert index.read_bytes() != before
+
+
+def test_a_cache_that_cannot_be_written_is_said_and_done_without(tmp_path: Path) -> None:
+    path = written(tmp_path, everything())
+    folder, said = tmp_path / "file", []
+    folder.write_text("this is no folder")
+    opened = open_recorded([path], Wanted(), log=said.append, folder=folder / "i")
+    assert len(opened.loaded.cluster.topics) == 1
+    assert len(said) == 1 and "the next start reads all of it again" in said[0]
+
+
+def test_a_torn_recording_has_no_index(tmp_path: Path) -> None:
+    path = written(tmp_path, everything())
+    path.write_bytes(path.read_bytes()[:-10])
+    open_recorded([path], Wanted(), folder=tmp_path / "i")
+    assert not (tmp_path / "i").exists()
+
+
+def test_a_recording_that_is_replaced_while_it_is_served_is_noticed(tmp_path: Path) -> None:
+    path = written(tmp_path, everything())
+    open_recorded([path], Wanted(), folder=tmp_path / "i")
+    opened = open_recorded([path], Wanted(), folder=tmp_path / "i")
+    data = bytearray(path.read_bytes())
+    at = len(data) // 2
+    data[at : at + 8] = bytes(8)
+    with path.open("r+b") as file:
+        file.write(data)
+    playing = Playing(opened.loaded)
+    assert playing.connect().fetch(0).error_code == CODES["KAFKA_STORAGE_ERROR"]
+    (finding,) = playing.report.findings
+    assert "damaged" in finding.text and str(path) in finding.text
+
+
+def test_the_cache_is_where_the_user_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert index_file.cache_folder() == Path("/somewhere/kproxy/replay")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # the standard says: to be ignored
+    monkeypatch.setenv("HOME", "/home/me")
+    assert index_file.cache_folder() == Path("/home/me/.cache/kproxy/replay")
+
+
+def test_a_batch_takes_32_bytes_of_memory_at_most(tmp_path: Path) -> None:
+    count = 20_000
+    recorded = Recorded().metadata()
+    for index in range(200):
+        each = count // 200
+        data = b"".join(batch("v", base_offset=index * each + nth) for nth in range(each))
+        recorded.fetched(data, offset=index * each)
+    path = written(tmp_path, recorded)
+    del recorded
+    open_recorded([path], Wanted(), folder=tmp_path / "i")
+    tracemalloc.start()
+    try:
+        few = open_recorded([DEMO], Wanted(), folder=tmp_path / "i")
+        before = tracemalloc.get_traced_memory()[0]
+        opened = open_recorded([path], Wanted(), folder=tmp_path / "i")
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(opened.loaded.cluster.topics["orders"].partitions[0].log) == count
+    assert grown <= 32 * count, f"{grown / count:.1f} bytes per batch"
+    assert few

@@ -1,0 +1,136 @@
+"""What went wrong when it was recorded goes wrong again, at the same request of its kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproxy.exchange.entries import CONNECTIONS, Note
+from kproxy.exchange.pairing import pair
+from kproxy.protocol import messages
+from kproxy.protocol.errors import CODES
+from kproxy.proxy.faults import Rules
+from kproxy.replay.recorded_faults import RecordedFaults
+from kproxy.replay.serving import modelled
+from kproxy.replay.settings import Mode
+from tests.exchange import making
+from tests.replay.making import ORDERS_ID, Playing, Recorded, batch, fetch, produce
+
+NOT_LEADER = CODES["NOT_LEADER_OR_FOLLOWER"]
+MOVED = CODES["NOT_COORDINATOR"]
+
+
+def rules(recorded: Recorded) -> list[dict[str, Any]]:
+    """The rules that a recording gives, names left out."""
+    faults = RecordedFaults(modelled(Mode.STATE))
+    for exchange in recorded.exchanges:
+        faults.add(exchange)
+    found = list(faults.rules({ORDERS_ID: "orders"}, ["orders"]))
+    for words in found:
+        del words["name"]
+    Rules(found)  # each of them can be a rule
+    return found
+
+
+def refused(recorded: Recorded, code: int) -> Recorded:
+    """A Produce that is refused."""
+    kind = messages.ProduceResponse
+    one = kind.PartitionProduceResponse(index=0, error_code=code, base_offset=-1)
+    topic = kind.TopicProduceResponse(name="orders", partition_responses=[one])
+    return recorded.add(9, produce(batch("a")), kind(responses=[topic]))
+
+
+def heartbeat(recorded: Recorded, code: int, **more: Any) -> Recorded:
+    request = messages.HeartbeatRequest(group_id="g", member_id="m", generation_id=1)
+    return recorded.add(4, request, messages.HeartbeatResponse(error_code=code, **more))
+
+
+def test_nothing_went_wrong() -> None:
+    assert rules(Recorded().metadata().produced(batch("a")).fetched(batch("a"))) == []
+
+
+def test_an_error_comes_at_the_same_produce_of_its_partition() -> None:
+    recorded = Recorded().metadata().produced(batch("a")).produced(batch("x"), partition=1)
+    refused(refused(recorded, NOT_LEADER), NOT_LEADER).produced(batch("b"), base_offset=1)
+    assert rules(recorded) == [
+        {
+            "api": "Produce",
+            "topic": "orders",
+            "partition": 0,
+            "skip": 1,
+            "times": 2,
+            "error": "NOT_LEADER_OR_FOLLOWER",
+        }
+    ]
+
+
+def test_an_error_of_a_group_names_it() -> None:
+    recorded = heartbeat(heartbeat(Recorded(), 0), MOVED)
+    assert rules(recorded) == [
+        {"api": "Heartbeat", "group": "g", "skip": 1, "times": 1, "error": "NOT_COORDINATOR"}
+    ]
+
+
+@pytest.mark.parametrize("name", ["REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID"])
+def test_what_the_state_does_by_itself_is_left_out(name: str) -> None:
+    assert rules(heartbeat(Recorded(), CODES[name])) == []
+
+
+def test_fetches_that_found_nothing_do_not_count() -> None:
+    recorded = Recorded().metadata()
+    for _ in range(5):
+        recorded.fetched(b"")
+    recorded.fetched(batch("a"))
+    kind = messages.FetchResponse
+    one = kind.PartitionData(
+        partition_index=0, error_code=NOT_LEADER, high_watermark=-1, aborted_transactions=None
+    )
+    one.records = b""
+    topic = kind.FetchableTopicResponse(topic="orders", partitions=[one])
+    recorded.add(11, fetch({0: 1}), kind(responses=[topic]))
+    (rule,) = rules(recorded)
+    assert (rule["skip"], rule["times"], rule["partition"]) == (1, 1, 0)
+
+
+def test_throttling_comes_again() -> None:
+    recorded = heartbeat(heartbeat(Recorded(), 0), 0, throttle_time_ms=250)
+    assert rules(recorded) == [
+        {"api": "Heartbeat", "group": "g", "skip": 1, "times": 1, "throttle": "250ms"}
+    ]
+
+
+@pytest.mark.parametrize(("side", "count"), [("broker", 1), ("client", 0), ("proxy", 0)])
+def test_a_broker_that_hangs_up_does_so_again(side: str, count: int) -> None:
+    asked = making.request("Produce", 9, produce(batch("a")))
+    ended = {"event": "closed", "connection": 1, "ends": [{"side": side, "how": "eof"}]}
+    note = Note(CONNECTIONS, making.START_NS, ended)
+    faults = RecordedFaults(modelled(Mode.STATE))
+    for exchange in pair([asked, making.unanswered(asked)]):
+        faults.add(exchange)
+    faults.note(note)
+    found = list(faults.rules({}, ["orders"]))
+    assert len(found) == count
+    for words in found:
+        assert words["disconnect"] is True and words["topic"] == "orders"
+        assert words["times"] == 1 and "skip" not in words
+
+
+def test_they_are_rules_of_the_replay() -> None:
+    recorded = Recorded().metadata().produced(batch("a"))
+    refused(recorded, NOT_LEADER).produced(batch("b"), base_offset=1)
+    playing = Playing(recorded.loaded, rules=Rules(rules(recorded)))
+    client = playing.connect()
+    assert [client.produce(batch(each)).error_code for each in "abb"] == [0, NOT_LEADER, 0]
+
+
+def test_a_topic_that_is_not_there_needs_no_rule() -> None:
+    kind = messages.MetadataResponse
+    unknown = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
+    topics = [
+        kind.MetadataResponseTopic(error_code=unknown, name=name) for name in ("orders", "other")
+    ]
+    asked = messages.MetadataRequest.MetadataRequestTopic
+    request = messages.MetadataRequest(topics=[asked(name="orders"), asked(name="other")])
+    recorded = Recorded().add(9, request, kind(topics=topics))
+    assert [words["topic"] for words in rules(recorded)] == ["orders"]
