@@ -188,6 +188,11 @@ class TopicNames:
                 return
             self._noted = True
 
+    @property
+    def wants_any(self) -> bool:
+        """Whether responses may tell what no note does."""
+        return not self._noted
+
     def wants(self, api_key: int, api_version: int) -> bool:
         """Whether a response may tell what no note does."""
         return not self._noted and tells_topic_ids(api_key, api_version)

@@ -246,3 +246,9 @@ class ExchangeTable:
         if fault_ids:
             lists = (fault_ids[start:end] for start, end in itertools.pairwise(ends))
         return map(ExchangeRow._make, zip(*integers, lists, strict=False))
+
+    def row(self, index: int) -> ExchangeRow:
+        """Return one row."""
+        *integers, ends, fault_ids = self._columns.values()
+        faults = fault_ids[ends[index] : ends[index + 1]].tolist()
+        return ExchangeRow._make([*(column[index] for column in integers), faults])

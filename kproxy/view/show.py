@@ -116,13 +116,13 @@ def show_connection(
             if one.body.get("connection") == number:
                 begun.append(one)
 
-    stream = Stream(paths, heard=note)
+    of_it = parse(f"connection:{number}" + (f" ({wanted})" if wanted is not None else ""))
+    stream = Stream(paths, of_it, note, ends=True)
     folding = Folding(wants_colour(out), None, folds=False)
     found: list[tuple[datetime, int, str]] = []
     for each in stream.shown():
         if each.connection == number:
-            if isinstance(each, ConnectionEnd) or wanted is None or wanted.matches(each):
-                found += _timed(each, folding)
+            found += _timed(each, folding)
     texts = [*map(_begun, begun), *(text for *_, text in sorted(found))]
     write(texts, stream, out, "show")
     return bool(texts)

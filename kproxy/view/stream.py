@@ -37,6 +37,8 @@ class Stream:
     wanted: Filter | None = None
     heard: Callable[[Note], None] | None = None
     """Is told of every note."""
+    ends: bool | None = None
+    """Whether ends of connections are shown; by default where there is no filter."""
     notices: list[str] = attrs.field(factory=list[str], init=False)
     """What a reader must know of the state of the recordings, as far as they have been read."""
 
@@ -49,7 +51,7 @@ class Stream:
         return (each for each in self.shown() if isinstance(each, Exchange))
 
     def shown(self) -> Iterator[Exchange | ConnectionEnd]:
-        """Yield what becomes a line; of what is wanted, exchanges only.
+        """Yield what becomes a line.
 
         Raises:
             RecordingError: a path is not there, not a recording, or damaged.
@@ -57,7 +59,7 @@ class Stream:
         ends: list[ConnectionEnd] = []
 
         def told(note: Note) -> None:
-            if self.wanted is None:
+            if self.wanted is None if self.ends is None else self.ends:
                 ends.extend(connection_ends(note))
             self.note(note)
 

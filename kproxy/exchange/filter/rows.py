@@ -29,7 +29,7 @@ COLUMNS = {
     "number": "of the exchange",
     "connection": "its number",
     "client_address": "text, or None",
-    "client_id": "text, or None",
+    "client_id": "text, None, or UNKNOWN",
     "node_id": "−1 on a bootstrap address",
     "api_key": "−1 where there is none",
     "api_version": "−1 where there is none",
@@ -43,6 +43,9 @@ COLUMNS = {
 }
 """What `rows` looks at, and how a column says "none". Of a column that is missing, it asks nothing:
 the verdict is then MAYBE."""
+
+UNKNOWN = "\0unknown"
+"""In a column of texts: only the exchange itself tells."""
 
 _MARGIN_NS = 1000
 """An exchange rounds its times to microseconds; so near a bound a row does not decide."""
@@ -152,8 +155,8 @@ def _by_value(column: Sequence[Any], verdict: Callable[[Any], int]) -> bytes:
 
 
 def _any(values: Sequence[Value], text: str | None) -> int:
-    if text is None:
-        return NO
+    if text is None or text is UNKNOWN:
+        return NO if text is None else MAYBE
     return YES if any(isinstance(v, Glob) and v.matches(text) for v in values) else NO
 
 
