@@ -232,6 +232,11 @@ class Exchange:
         return None if self._response is None else self._response.data
 
     @property
+    def frames(self) -> tuple[Frame | None, Frame | None]:
+        """The request and the response as they stand in the recording."""
+        return self._request, self._response
+
+    @property
     def request_sent(self) -> bytes | None:
         """The request as it was sent on; None if that is not known."""
         return facts.sent(self._request)

@@ -160,8 +160,8 @@ def errors(body: Any, api_key: int | None, frame: bytes | None) -> list[str]:
 def error_messages(body: Any) -> list[str]:
     """Return what a broker says of the errors in a response's body, each once, in order."""
     said = dict.fromkeys(select(schema.named(type(body).__name__), is_error_message).values(body))
-    said.pop("", None)
-    return list(said)
+    # Brokers that have nothing to say in FindCoordinator call it so.
+    return [each for each in said if each not in ("", "NONE")]
 
 
 def errors_of_opaque(api_key: int, frame: bytes) -> list[str]:

@@ -87,11 +87,19 @@ class Pending:
 class Reader:
     """Gives the exchanges of files, one after the other; `told` is given their notes."""
 
-    def __init__(self, told: Callable[[Note], None], wanted: Filter | None = None) -> None:
+    def __init__(
+        self,
+        told: Callable[[Note], None],
+        wanted: Filter | None = None,
+        passed: Callable[[int], None] = lambda done: None,
+    ) -> None:
         """With a filter, give those that it means; its terms that need no body are answered by the
-        columns of the tables, and what they rule out is not even made."""
+        columns of the tables, and what they rule out is not even made. `passed` is told how many
+        bytes of all files were read, after every batch."""
         self._told = told
         self._wanted = wanted
+        self._passed = passed
+        self._passed_bytes = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -113,6 +121,7 @@ class Reader:
         file = RecordingFile(path)
         yield from self.begin(file)
         yield from self.more()
+        self._passed_bytes += file.scan.offset
         if file.torn is not None:
             self._told(file.torn)
 
@@ -144,6 +153,7 @@ class Reader:
         for batch in file.batches(self._batches_read):
             self._batches_read += 1
             yield from self.batch(file, batch, torn)
+            self._passed(self._passed_bytes + file.scan.offset)
 
     def finish(self) -> Iterator[Exchange]:
         """Yield the exchanges without a row; what follows is another recording.

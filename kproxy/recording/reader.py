@@ -64,12 +64,14 @@ def read(
     paths: Paths,
     wanted: Filter | str | None = None,
     told: Callable[[Note], None] | None = None,
+    passed: Callable[[int], None] = lambda done: None,
 ) -> Iterator[Exchange]:
     """Yield the exchanges of recordings, with a filter those that it means. Their frames are opened
     when somebody asks for them.
 
     `told` is given the notes of the recordings, and those that say where a file is torn; the note
-    that a connection was closed comes after its exchanges.
+    that a connection was closed comes after its exchanges. `passed` is told now and then how many
+    bytes of the files have been read.
 
     Raises: RecordingError; FilterError, when `wanted` is a text that is no filter.
     """
@@ -79,7 +81,7 @@ def read(
         wanted = parse(wanted)
     if wanted is not None:
         wanted = starting(wanted, paths)
-    return _exchanges(paths, told or (lambda note: None), wanted)
+    return _exchanges(paths, told or (lambda note: None), wanted, passed)
 
 
 def starting(wanted: Filter, paths: Paths) -> Filter:
@@ -91,11 +93,14 @@ def starting(wanted: Filter, paths: Paths) -> Filter:
 
 
 def _exchanges(
-    paths: Paths, told: Callable[[Note], None], wanted: Filter | None
+    paths: Paths,
+    told: Callable[[Note], None],
+    wanted: Filter | None,
+    passed: Callable[[int], None],
 ) -> Iterator[Exchange]:
     from kproxy.recording.exchanges import Reader
 
-    reader = Reader(told, wanted)
+    reader = Reader(told, wanted, passed)
     for path in recordings(paths):
         yield from reader.file(path)
     yield from reader.finish()

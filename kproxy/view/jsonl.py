@@ -40,8 +40,8 @@ def pieces(shown: Exchange | ConnectionEnd) -> Iterator[str]:
     if isinstance(shown, ConnectionEnd):
         yield _dumps(end_json(shown))
         return
-    allowance = records.json_allowance((shown.request_bytes or 0) + (shown.response_bytes or 0))
-    yield _dumps(_about(shown))[:-1]
+    allowance = _allowance(shown)
+    yield _dumps(about(shown))[:-1]
     for direction in (schema.REQUEST, schema.RESPONSE):
         yield f', "{direction}": '
         yield from _body(shown, direction, allowance)
@@ -80,7 +80,7 @@ def end_json(end: ConnectionEnd) -> dict[str, Any]:
     }
 
 
-def _about(exchange: Exchange) -> dict[str, Any]:
+def about(exchange: Exchange) -> dict[str, Any]:
     """All of an exchange but its bodies."""
     waited = exchange.unanswered
     return {
@@ -114,6 +114,29 @@ def _about(exchange: Exchange) -> dict[str, Any]:
         "faults": exchange.faults,
         "unanswered": None if waited is None else attrs.asdict(waited),
     }
+
+
+KEYS = (
+    *("number", "time", "connection", "client_address", "client_id", "node_id"),
+    *("api", "api_key", "api_version", "correlation_id", "request_bytes", "response_bytes"),
+    *("broker_ms", "queued_ms", "waiting_ms", "service_ms", "proxy_ms"),
+    *("topics", "partitions", "groups", "transactional_ids", "errors", "error_messages"),
+    *("opaque", "redacted", "injected", "truncated", "faults", "unanswered"),
+    *("request", "response"),
+)
+"""The keys of an exchange."""
+
+
+def body_text(exchange: Exchange, direction: str) -> str | None:
+    """The body of a request or a response as JSON; None if there is none."""
+    allowance = _allowance(exchange)
+    text = "".join(_body(exchange, direction, allowance))
+    return None if text == "null" else text
+
+
+def _allowance(exchange: Exchange) -> Allowance:
+    size = (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
+    return records.json_allowance(size)
 
 
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"

@@ -39,6 +39,8 @@ class Stream:
     """Is told of every note."""
     ends: bool | None = None
     """Whether ends of connections are shown; by default where there is no filter."""
+    passed: Callable[[int], None] = lambda done: None
+    """Is told how many bytes of the recordings were read."""
     notices: list[str] = attrs.field(factory=list[str], init=False)
     """What a reader must know of the state of the recordings, as far as they have been read."""
 
@@ -64,7 +66,7 @@ class Stream:
             self.note(note)
 
         try:
-            for exchange in read(self.paths, self.wanted, told):
+            for exchange in read(self.paths, self.wanted, told, self.passed):
                 yield from ends
                 ends.clear()
                 yield exchange
