@@ -28,7 +28,7 @@ from kproxy.exchange.entries import Frame
 from kproxy.protocol import ProtocolError, schema
 from kproxy.protocol.plain import parse_uuid, uuid_text
 from kproxy.protocol.schema import Field
-from kproxy.protocol.select import Found, Selection, select
+from kproxy.protocol.select import Found, Selection, select, select_of
 
 TOPIC = "topicName"
 GROUP = "groupId"
@@ -325,7 +325,7 @@ def _kinds(message: str) -> dict[int, str]:
 
 
 def _selection(body: Any, predicate: Any) -> Selection:
-    return select(schema.named(type(body).__name__), predicate)
+    return select_of(type(body), predicate)
 
 
 @functools.cache

@@ -85,7 +85,7 @@ def about(exchange: Exchange) -> dict[str, Any]:
     waited = exchange.unanswered
     return {
         "number": exchange.number,
-        "time": exchange.time.strftime(_TIME),
+        "time": f"{exchange.time.isoformat('T', 'microseconds')[:-6]}Z",
         "connection": exchange.connection,
         "client_address": exchange.client_address,
         "client_id": exchange.client_id,
@@ -147,8 +147,7 @@ def _iso8601(time_ns: int) -> str:
     return time.strftime(_TIME)
 
 
-def _dumps(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
+_dumps = json.JSONEncoder(allow_nan=False).encode
 
 
 def _body(exchange: Exchange, direction: str, allowance: Allowance) -> Iterator[str]:
@@ -191,13 +190,19 @@ def _struct(
     if not fields.keys() & plain.keys():
         yield _dumps(plain)
         return
-    opening = "{"
+    yield "{"
+    before: dict[str, Any] = {}
+    separator = ""
     for name, value in plain.items():
-        yield f"{opening}{_dumps(name)}: "
-        opening = ", "
         if name not in fields or value is None:
-            yield _dumps(value)
-        elif fields[name] is None:
+            before[name] = value
+            continue
+        if before:
+            yield f"{separator}{_dumps(before)[1:-1]}"
+            before, separator = {}, ", "
+        yield f"{separator}{_dumps(name)}: "
+        separator = ", "
+        if fields[name] is None:
             yield from _batches(getattr(body, name), value, allowance)
         elif isinstance(value, list):
             yield from _array(
@@ -205,6 +210,8 @@ def _struct(
             )
         else:
             yield from _struct(getattr(body, name), value, fields[name], allowance)
+    if before:
+        yield f"{separator}{_dumps(before)[1:-1]}"
     yield "}"
 
 

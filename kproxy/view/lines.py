@@ -72,6 +72,8 @@ def exchange_line(
     `text` are its words, if they are known already.
     """
     text = text or text_of(exchange)
+    if not colour and width is None:
+        return printable(line.plain(exchange, text))
     head = list(line.head(exchange, line.layout(width)))
     request, response = printable(text.request), list(line.response(exchange, text))
     if width is not None:

@@ -9,6 +9,7 @@ in a line, and what `lines` makes of it on a terminal, stands there.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -75,7 +76,7 @@ def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = 
     from kproxy.view.jsonl import pieces
 
     stream = Stream(paths, wanted)
-    texts = (text for each in stream.shown() for text in (*pieces(each), "\n"))
+    texts = (text for each in stream.shown() for text in itertools.chain(pieces(each), "\n"))
     write(texts, stream, out, "show")
 
 
