@@ -54,11 +54,14 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.exchange.words.wording import count
     from kproxy.recording import RecordingError
     from kproxy.view.export import ExportError, export
+    from kproxy.view.progress import reading
     from kproxy.view.stream import Stream
 
     stream = Stream(files, wanted)
     try:
-        exported = export(stream, options.to)
+        with reading("export", files) as progress:
+            stream.passed = progress.passed
+            exported = export(stream, options.to)
     except (ExportError, RecordingError) as error:
         return fail(f"kproxy export: {error}")
     except OSError as error:

@@ -18,7 +18,7 @@ import attrs
 
 from kproxy.exchange import entities
 from kproxy.exchange.entities import TopicNames, TopicPartition
-from kproxy.protocol import ProtocolError, records, schema
+from kproxy.protocol import ProtocolError, records
 from kproxy.protocol.compression import DECOMPRESSED_BYTES_MAX, RECORDS_MAX, Allowance
 from kproxy.protocol.record_batch import Batch, Record, read_records
 from kproxy.protocol.schema import Field

@@ -51,6 +51,10 @@ class RowColumns(Mapping[str, Sequence[Any]]):
             found = self._made[name] = _MAKERS[name](self)
         return found
 
+    def column(self, name: str) -> Sequence[Any]:
+        """Return a column of `filter.COLUMNS`, or another one of the table."""
+        return self[name] if name in COLUMNS else self._column(name)
+
     def _column(self, name: str) -> memoryview:
         return self._table.column(name)
 

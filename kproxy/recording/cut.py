@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -61,8 +61,8 @@ def cut(
     passed: Callable[[int], None] = lambda done: None,
 ) -> int:
     """Write a recording of what a filter means to a path that is free; return how many exchanges
-    are in it. `told` is given the notes, as by `read`; `passed` is told how many bytes of the
-    recording were read, in each of the two passes.
+    are in it. `told` is given the notes, as by `read`; `passed` is told how much of the
+    work is done, in bytes of the recording.
 
     Raises:
         RecordingError: a path is no recording, is damaged, or of another recording than the rest.
@@ -70,11 +70,16 @@ def cut(
     """
     files = recordings(paths)
     head = info(files[0])
+    half = sum(path.stat().st_size for path in files) // 2
     for before, path in itertools.pairwise(files):
         if not info(path).continues(info(before)):
             what = f"is not of the same recording as {before}: export them one by one"
             raise RecordingError(path, None, what)
-    meant = None if wanted is None else _meant(files, starting(wanted, files), passed)
+    meant = (
+        None
+        if wanted is None
+        else _meant(files, starting(wanted, files), lambda done: passed(done // 2))
+    )
     writer = Writer(
         to,
         start_ns=head.start_ns,
@@ -85,7 +90,9 @@ def cut(
     try:
         copy = _Copy(writer)
         both = functools.partial(_both, told, copy.note)
-        for exchange in _exchanges(files, None if meant is None else meant.narrow, both, passed):
+        narrow = None if meant is None else meant.narrow
+        reader = Reader(both, narrow, lambda done: passed(half + done // 2 if narrow else done))
+        for exchange in reader.files(files):
             if meant is None or meant.has(exchange):
                 copy.exchange(exchange)
         copy.flush()
@@ -132,7 +139,7 @@ def _meant(files: list[Path], wanted: Filter, passed: Callable[[int], None]) -> 
     meant = _Meant(wanted)
     sessions: dict[tuple[int | None, int], int] = {}
     """By broker and id: the exchange that began it."""
-    for exchange in _exchanges(files, _or(wanted, "api:Fetch"), lambda note: None, passed):
+    for exchange in Reader(lambda note: None, _or(wanted, "api:Fetch"), passed).files(files):
         fetch = exchange.request if exchange.api == "Fetch" else None
         if fetch is not None and getattr(fetch, "session_epoch", -1) == 0:
             began = getattr(exchange.response, "session_id", 0)
@@ -152,18 +159,6 @@ def _or(wanted: Filter, text: str) -> Filter:
 def _both(one: Callable[[Note], None], other: Callable[[Note], None], note: Note) -> None:
     one(note)
     other(note)
-
-
-def _exchanges(
-    files: Iterable[Path],
-    wanted: Filter | None,
-    told: Callable[[Note], None],
-    passed: Callable[[int], None],
-) -> Iterator[Exchange]:
-    reader = Reader(told, wanted, passed)
-    for path in files:
-        yield from reader.file(path)
-    yield from reader.finish()
 
 
 # ---------------------------------------------------------------- writing what stays

@@ -10,7 +10,7 @@ none. So its frames are read too, and those that no row names are paired at the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import attrs
@@ -92,12 +92,15 @@ class Reader:
         told: Callable[[Note], None],
         wanted: Filter | None = None,
         passed: Callable[[int], None] = lambda done: None,
+        counted: Callable[[RowColumns, bytes], bytes] | None = None,
     ) -> None:
         """With a filter, give those that it means; its terms that need no body are answered by the
         columns of the tables, and what they rule out is not even made. `passed` is told how many
-        bytes of all files were read, after every batch."""
+        bytes of all files were read, after every batch. `counted` takes rows by columns: it
+        returns the verdicts on those that are to be given as exchanges all the same."""
         self._told = told
         self._wanted = wanted
+        self._counted = counted
         self._passed = passed
         self._passed_bytes = 0
         self._begin()
@@ -112,6 +115,15 @@ class Reader:
         self._stuck: set[int] = set()
         """Connections on which a request was not answered."""
         self._pending = Pending()
+
+    def files(self, paths: Iterable[Path]) -> Iterator[Exchange]:
+        """Yield all exchanges of files, in their order.
+
+        Raises: RecordingError.
+        """
+        for path in paths:
+            yield from self.file(path)
+        yield from self.finish()
 
     def file(self, path: Path) -> Iterator[Exchange]:
         """Yield the exchanges that a file has rows for.
@@ -222,10 +234,15 @@ class Reader:
         if self._pending.requests or self._pending.responses:
             for number in table.column("number"):
                 self._pending.remove(number)
-        if self._wanted is None:
+        if self._wanted is None and self._counted is None:
             yield from ((index, row, YES) for index, row in enumerate(table.rows()))
             return
-        verdicts = self._wanted.rows(RowColumns(table, self._about))
+        columns = RowColumns(table, self._about)
+        verdicts = bytes([YES]) * len(table)
+        if self._wanted is not None:
+            verdicts = self._wanted.rows(columns)
+        if self._counted is not None:
+            verdicts = self._counted(columns, verdicts)
         ended = any(map(UNANSWERED.__and__, set(table.column("response_flags"))))
         if ended or self._stuck:  # what a request waited for is told by those before it
             yield from zip(range(len(verdicts)), table.rows(), verdicts, strict=True)

@@ -64,14 +64,12 @@ def read(
     paths: Paths,
     wanted: Filter | str | None = None,
     told: Callable[[Note], None] | None = None,
-    passed: Callable[[int], None] = lambda done: None,
 ) -> Iterator[Exchange]:
     """Yield the exchanges of recordings, with a filter those that it means. Their frames are opened
     when somebody asks for them.
 
     `told` is given the notes of the recordings, and those that say where a file is torn; the note
-    that a connection was closed comes after its exchanges. `passed` is told now and then how many
-    bytes of the files have been read.
+    that a connection was closed comes after its exchanges.
 
     Raises: RecordingError; FilterError, when `wanted` is a text that is no filter.
     """
@@ -81,7 +79,7 @@ def read(
         wanted = parse(wanted)
     if wanted is not None:
         wanted = starting(wanted, paths)
-    return _exchanges(paths, told or (lambda note: None), wanted, passed)
+    return _exchanges(paths, told or (lambda note: None), wanted)
 
 
 def starting(wanted: Filter, paths: Paths) -> Filter:
@@ -93,17 +91,11 @@ def starting(wanted: Filter, paths: Paths) -> Filter:
 
 
 def _exchanges(
-    paths: Paths,
-    told: Callable[[Note], None],
-    wanted: Filter | None,
-    passed: Callable[[int], None],
+    paths: Paths, told: Callable[[Note], None], wanted: Filter | None
 ) -> Iterator[Exchange]:
     from kproxy.recording.exchanges import Reader
 
-    reader = Reader(told, wanted, passed)
-    for path in recordings(paths):
-        yield from reader.file(path)
-    yield from reader.finish()
+    yield from Reader(told, wanted).files(recordings(paths))
 
 
 def verify(path: Path | str) -> None:

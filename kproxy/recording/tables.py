@@ -148,7 +148,8 @@ class FrameTable:
         first, last = ends["heads"][row : row + 2]
         heads = self.column("heads")[first:last].tolist()
         if len(heads) == FRAME_VALUES and len(sizes) == 1:
-            found: Iterable[_Head] = [tuple(heads[:5])]
+            number, api_key, api_version, correlation_id, frame_bytes, _ = heads
+            found: Iterable[_Head] = [(number, api_key, api_version, correlation_id, frame_bytes)]
         elif side == Side.CLIENT and not heads:
             found = self._request_heads(row, data, sizes)
         elif side == Side.BROKER and len(heads) == RESPONSE_VALUES * len(sizes):

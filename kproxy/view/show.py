@@ -25,6 +25,7 @@ from kproxy.exchange.filter.terms import terms_of
 from kproxy.exchange.words.line import WHOLE, clock
 from kproxy.printable import printable
 from kproxy.view.lines import Folding, terminal_width, wants_colour
+from kproxy.view.progress import is_file, reading
 from kproxy.view.stream import Stream
 
 _NAMES_ONE = frozenset({"api", "api_key", "number", "correlation_id"})
@@ -172,6 +173,9 @@ def write(texts: Iterable[str], stream: Stream, out: TextIO, command: str) -> No
     if reconfigure := getattr(out, "reconfigure", None):
         # Not every terminal has arrows; none is a reason to stop.
         reconfigure(errors="backslashreplace")
+    progress = reading(command, stream.paths)
+    if is_file(out):
+        stream.passed = progress.passed
     try:
         out.writelines(texts)
     except BrokenPipeError:
@@ -181,6 +185,7 @@ def write(texts: Iterable[str], stream: Stream, out: TextIO, command: str) -> No
         return
     finally:
         # Also when an error is raised, which then comes last.
+        progress.finish()
         _flush(out)
         for notice in stream.notices:
             print(printable(f"kproxy {command}: {notice}"), file=sys.stderr)

@@ -17,7 +17,10 @@ from kproxy.exchange.entries import CONNECTIONS, EVENTS, Frame, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.pairing import Pairing
-from kproxy.recording import RecordingError, read
+from kproxy.recording import RecordingError, recordings
+from kproxy.recording.columns import RowColumns
+from kproxy.recording.exchanges import Reader
+from kproxy.recording.reader import starting
 
 _CLOSED = (CONNECTIONS, "closed")
 
@@ -41,6 +44,8 @@ class Stream:
     """Whether ends of connections are shown; by default where there is no filter."""
     passed: Callable[[int], None] = lambda done: None
     """Is told how many bytes of the recordings were read."""
+    counted: Callable[[RowColumns, bytes], bytes] | None = None
+    """Takes rows by columns, which are not given as exchanges then: see `Reader`."""
     notices: list[str] = attrs.field(factory=list[str], init=False)
     """What a reader must know of the state of the recordings, as far as they have been read."""
 
@@ -66,7 +71,9 @@ class Stream:
             self.note(note)
 
         try:
-            for exchange in read(self.paths, self.wanted, told, self.passed):
+            wanted = None if self.wanted is None else starting(self.wanted, self.paths)
+            reader = Reader(told, wanted, self.passed, self.counted)
+            for exchange in reader.files(recordings(self.paths)):
                 yield from ends
                 ends.clear()
                 yield exchange

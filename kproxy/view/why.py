@@ -28,6 +28,7 @@ from kproxy.exchange.timing import JOINS
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.printable import printable
 from kproxy.protocol import error_code, is_retriable
+from kproxy.view.progress import reading
 from kproxy.view.show import write
 from kproxy.view.stats import Histogram
 from kproxy.view.stream import Stream
@@ -61,7 +62,9 @@ def show_why(paths: Sequence[Path | str], key: str, value: str, out: TextIO) -> 
         "connection": lambda: _connection_story(stream, int(value), opened),
         "group": lambda: group_story(stream, value),
     }
-    sentences = list(stories[key]())
+    with reading("why", paths) as progress:
+        stream.passed = progress.passed
+        sentences = list(stories[key]())
     write((f"{printable(each)}\n" for each in sentences), stream, out, "why")
     return bool(sentences)
 
@@ -131,7 +134,8 @@ def _surroundings(stream: Stream, number: int) -> _Surroundings:
     if found.api is not None:
         near.append(_concerning("api", found.api).node)
     passed = False
-    for each in Stream(stream.paths, Filter(grouped(near, one=True)), ends=True).shown():
+    again = Stream(stream.paths, Filter(grouped(near, one=True)), ends=True, passed=stream.passed)
+    for each in again.shown():
         if isinstance(each, ConnectionEnd):
             if passed and each.connection == found.connection:
                 around.end = around.end or each

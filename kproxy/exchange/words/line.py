@@ -84,7 +84,14 @@ def text(exchange: Exchange) -> str:
 
 def plain(exchange: Exchange, found: ExchangeText) -> str:
     """Return an exchange, whose words are known, as one whole line of plain text."""
-    head_text = "".join([each for _, each in head(exchange, WHOLE)])
+    row, proxy_ms = exchange.row, exchange.proxy_ms
+    proxy = "–" if proxy_ms is None else f"+{milliseconds(proxy_ms)}ms"
+    head_text = (
+        f"{clock(exchange.time, WHOLE)}{f'#{row.number}':<{WHOLE.number_width}} "
+        f"{_connection(row.connection, exchange.node_id):<{WHOLE.connection_width}} "
+        f"{padded(printable(exchange.client_id or ''), WHOLE.client_width)} "
+        f"{_broker(exchange)[1]} {proxy:>7} {_api(exchange):<{WHOLE.api_width}} "
+    )
     behind = "".join([each for _, each in response(exchange, found)])
     request = printable(found.request)
     arrow_text = arrow(request)[1] if behind else ""
@@ -104,8 +111,12 @@ def head(exchange: Exchange, layout: Layout) -> Iterator[Segment]:
     proxy_ms = exchange.proxy_ms
     proxy = "–" if proxy_ms is None else f"+{milliseconds(proxy_ms)}{layout.unit}"
     yield "dim", f" {proxy:>{width}} "
-    version = "" if exchange.api_version is None else f" v{exchange.api_version}"
-    yield "api", padded(f"{exchange.api or 'half a header'}{version}", layout.api_width) + " "
+    yield "api", f"{_api(exchange):<{layout.api_width}} "
+
+
+def _api(exchange: Exchange) -> str:
+    version = exchange.api_version
+    return f"{exchange.api or 'half a header'}{'' if version is None else f' v{version}'}"
 
 
 def clock(time: datetime, layout: Layout) -> str:
@@ -119,13 +130,16 @@ def who(
     connection: int, node_id: int | None, client_id: str | None, layout: Layout
 ) -> Iterator[Segment]:
     """A connection, the broker that it leads to, and its client."""
-    node = "" if node_id is None else f"→n{node_id}"
-    yield "", f"c{connection}{node}".ljust(layout.connection_width) + " "
+    yield "", f"{_connection(connection, node_id):<{layout.connection_width}} "
     if layout.client_width:
         name = printable(client_id or "")
         if layout.client_cut:
             name = cut_middle(name, layout.client_width)
         yield "", padded(name, layout.client_width) + " "
+
+
+def _connection(connection: int, node_id: int | None) -> str:
+    return f"c{connection}" if node_id is None else f"c{connection}→n{node_id}"
 
 
 def _broker(exchange: Exchange) -> Segment:
