@@ -147,7 +147,8 @@ def show_records(
     wanted: Filter | None = None,
     as_json: bool = False,
 ) -> None:
-    """Write a line per record of a topic, or of one of its partitions, each time that it passes.
+    """Write a line per record of a topic, or of one of its partitions, each time that it passes;
+    where a filter asks for a key or a value, per record that has it.
 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
@@ -155,14 +156,15 @@ def show_records(
     from kproxy.view import record_lines
 
     stream = Stream(paths, wanted)
+    choice = record_lines.Choice.of(topic, partition, wanted)
     colour, width = wants_colour(out), terminal_width(out)
 
     def texts() -> Iterator[str]:
         for exchange in stream.exchanges():
             if as_json:
-                lines = record_lines.json_lines(exchange, topic, partition)
+                lines = record_lines.json_lines(exchange, choice)
             else:
-                lines = record_lines.lines(exchange, topic, partition, colour, width)
+                lines = record_lines.lines(exchange, choice, colour, width)
             yield from (f"{line}\n" for line in lines)
 
     write(texts(), stream, out, "show")

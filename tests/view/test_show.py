@@ -11,6 +11,7 @@ import sys
 import attrs
 import pytest
 
+from kproxy.cli import main
 from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import (
@@ -28,6 +29,7 @@ from kproxy.protocol import messages
 from kproxy.recording import Recording, RecordingError
 from kproxy.view.lines import exchange_line as line
 from kproxy.view.show import show_json, show_lines
+from tests.bed import needs
 from tests.exchange.batches import batch
 from tests.exchange.bodies import fetch_request, fetch_response, produce_request, produce_response
 from tests.exchange.making import MS, START_NS, answer, fragments, opened, request, response
@@ -350,3 +352,11 @@ def test_a_terminal_without_arrows(recorded):
     out = io.TextIOWrapper(raw, encoding="ascii")
     show_lines([recorded], out)
     assert rb"\u2192 offset 41" in raw.getvalue()
+
+
+def test_records_with_a_key_or_a_value_are_only_those(capsys):
+    demo = str(needs.REPOSITORY / "recordings" / "demo.mcap")
+    main(["show", "--records", "orders", demo, "value:*9* key:customer-1"])
+    found = capsys.readouterr().out.splitlines()
+    assert len(found) == 2 and all('"order": 9' in line for line in found)
+    assert "produced by shop" in found[0] and "consumed by billing" in found[1]

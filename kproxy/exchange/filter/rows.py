@@ -120,6 +120,19 @@ def _duration_verdicts(column: Sequence[int], low: int, high: int) -> bytes:
     return bytes([YES if v in surely else MAYBE if v in perhaps else NO for v in column])
 
 
+def parts(name: str) -> Look:
+    """Rule out what took less than a part of it may have taken."""
+
+    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+        column = columns.get(name)
+        if column is None:
+            return None
+        least = max(0, min(low for low, _ in map(_bounds, values)) - _MARGIN_NS)
+        return bytes([MAYBE if v >= least else NO for v in column])
+
+    return look
+
+
 def times(columns: Columns, values: Sequence[Value]) -> bytes | None:
     """Decide by when the request arrived."""
     column = columns.get("time_ns")
