@@ -82,7 +82,7 @@ def exchange_line(
     tail: list[Segment] = [("", request)] if request else []
     if response:
         tail += [line.arrow(request), *response]
-    return rendered([*head, *tail], colour)
+    return rendered(_within([*head, *tail], width), colour)
 
 
 def end_line(
@@ -96,7 +96,7 @@ def end_line(
     tail = list(line.ended(end))
     if width is not None:
         tail = list(_cut_to(tail, max(width - _columns(head), _WORDS_WIDTH_MIN)))
-    return rendered([*head, *tail], colour)
+    return rendered(_within([*head, *tail], width), colour)
 
 
 def _cut(request: str, response: list[Segment], space: int) -> tuple[str, list[Segment]]:
@@ -115,6 +115,14 @@ def _cut_to(segments: Iterable[Segment], left: int) -> Iterator[Segment]:
             return
         yield style, cut(text, left)
         left -= columns(text)
+
+
+def _within(segments: list[Segment], width: int | None) -> list[Segment]:
+    """Cut a whole line: where its fixed part is long and the terminal narrow, words had their least
+    width all the same."""
+    if width is None or _columns(segments) <= width:
+        return segments
+    return list(_cut_to(segments, width))
 
 
 def _columns(segments: Iterable[Segment]) -> int:
@@ -211,7 +219,7 @@ class Folding:
         ]
         if self.width is not None:
             words = list(_cut_to(words, max(self.width - _columns(head), _WORDS_WIDTH_MIN)))
-        return [rendered([*head, *words], self.colour)]
+        return [rendered(_within([*head, *words], self.width), self.colour)]
 
     def _line(self, exchange: Exchange, text: ExchangeText) -> str:
         return exchange_line(exchange, self.colour, self.width, text)
