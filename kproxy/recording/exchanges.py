@@ -93,14 +93,20 @@ class Reader:
         wanted: Filter | None = None,
         passed: Callable[[int], None] = lambda done: None,
         counted: Callable[[RowColumns, bytes], bytes] | None = None,
+        share: tuple[int, int] = (0, 1),
     ) -> None:
         """With a filter, give those that it means; its terms that need no body are answered by the
         columns of the tables, and what they rule out is not even made. `passed` is told how many
         bytes of all files were read, after every batch. `counted` takes rows by columns: it
-        returns the verdicts on those that are to be given as exchanges all the same."""
+        returns the verdicts on those that are to be given as exchanges all the same. A `share`
+        (i, n) has only each n-th batch from the i-th on, and what is told of these."""
         self._told = told
         self._wanted = wanted
         self._counted = counted
+        self._share = share
+        self._batches = 0
+        self._mine = share[0] == 0
+        """Whether what comes now is of the share; what is not of a batch is of the first one."""
         self._passed = passed
         self._passed_bytes = 0
         self._begin()
@@ -135,7 +141,7 @@ class Reader:
         yield from self.more()
         self._passed_bytes += file.scan.offset
         if file.torn is not None:
-            self._told(file.torn)
+            self._tell(file.torn)
 
     def begin(self, file: RecordingFile) -> Iterator[Exchange]:
         """Go on with another file; yield what the recording before has left, if that is another.
@@ -145,7 +151,7 @@ class Reader:
         if self._files and not file.info.continues(self._files[-1].info):
             yield from self.finish()
             about = {"event": "recording", "path": str(file.path)}
-            self._told(Note(EVENTS, file.info.start_ns, about))
+            self._tell(Note(EVENTS, file.info.start_ns, about))
         self._files.append(file)
         self._batches_read = 0
         for earlier in self._files[:-_OPEN_FILES_MAX]:
@@ -164,8 +170,13 @@ class Reader:
         file, torn = self.last, not self.last.complete
         for batch in file.batches(self._batches_read):
             self._batches_read += 1
+            index, count = self._share
+            mine = self._mine = self._batches % count == index
+            self._batches += 1
             yield from self.batch(file, batch, torn)
-            self._passed(self._passed_bytes + file.scan.offset)
+            self._mine = index == 0
+            if mine:
+                self._passed(self._passed_bytes + file.scan.offset)
 
     def finish(self) -> Iterator[Exchange]:
         """Yield the exchanges without a row; what follows is another recording.
@@ -212,18 +223,22 @@ class Reader:
             self._offer_names(table)
             for index, row, verdict in self._rows(table):
                 for note in ends.before(index, row):
-                    self._told(note)
+                    self._tell(note)
                 exchange = self._exchange(row)
                 if verdict == YES or (verdict and self._matches(exchange)):
                     yield exchange
             closing = ends.left
         for note in closing:
-            self._told(note)
+            self._tell(note)
         for note in batch.notes:
             if note.channel == CONNECTIONS and note.body.get("event") == "closed":
                 number = endings.connection(note.body)
                 self._peers.pop(number, None)
                 self._stuck.discard(number)
+
+    def _tell(self, note: Note) -> None:
+        if self._mine:
+            self._told(note)
 
     def _matches(self, exchange: Exchange) -> bool:
         return self._wanted is None or self._wanted.matches(exchange)
@@ -234,12 +249,14 @@ class Reader:
         if self._pending.requests or self._pending.responses:
             for number in table.column("number"):
                 self._pending.remove(number)
-        if self._wanted is None and self._counted is None:
+        if self._mine and self._wanted is None and self._counted is None:
             yield from ((index, row, YES) for index, row in enumerate(table.rows()))
             return
         columns = RowColumns(table, self._about)
         verdicts = bytes([YES]) * len(table)
-        if self._wanted is not None:
+        if not self._mine:
+            verdicts = bytes(len(table))
+        elif self._wanted is not None:
             verdicts = self._wanted.rows(columns)
         if self._counted is not None:
             verdicts = self._counted(columns, verdicts)
@@ -279,7 +296,7 @@ class Reader:
         return self._peers.setdefault(number, Peer(self._names))
 
     def _note(self, note: Note) -> None:
-        self._told(note)
+        self._tell(note)
         body = note.body
         if note.channel == CONNECTIONS:
             for name, value in endings.about(body):

@@ -26,6 +26,7 @@ from kproxy.exchange.words.line import WHOLE, clock
 from kproxy.printable import printable
 from kproxy.view.lines import Folding, terminal_width, wants_colour
 from kproxy.view.progress import is_file, reading
+from kproxy.view.spread import spread
 from kproxy.view.stream import Stream
 
 _NAMES_ONE = frozenset({"api", "api_key", "number", "correlation_id"})
@@ -77,7 +78,7 @@ def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = 
     from kproxy.view.jsonl import pieces
 
     stream = Stream(paths, wanted)
-    texts = (text for each in stream.shown() for text in itertools.chain(pieces(each), "\n"))
+    texts = spread(stream, lambda shown: itertools.chain(pieces(shown), "\n"))
     write(texts, stream, out, "show")
 
 
@@ -194,8 +195,8 @@ def write(texts: Iterable[str], stream: Stream, out: TextIO, command: str) -> No
 
 
 def _lines(stream: Stream, folding: Folding) -> Iterator[str]:
-    for each in stream.shown():
-        for line in folding.take(each):
+    for each in spread(stream, lambda shown: (folding.lined(shown),)):
+        for line in folding.fold(each):
             yield f"{line}\n"
     for line in folding.flush():
         yield f"{line}\n"

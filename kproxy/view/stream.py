@@ -46,8 +46,15 @@ class Stream:
     """Is told how many bytes of the recordings were read."""
     counted: Callable[[RowColumns, bytes], bytes] | None = None
     """Takes rows by columns, which are not given as exchanges then: see `Reader`."""
+    share: tuple[int, int] = (0, 1)
+    """Of which batches: see `Reader`."""
     notices: list[str] = attrs.field(factory=list[str], init=False)
     """What a reader must know of the state of the recordings, as far as they have been read."""
+
+    @property
+    def shows_ends(self) -> bool:
+        """Whether ends of connections are shown."""
+        return self.wanted is None if self.ends is None else self.ends
 
     def exchanges(self) -> Iterator[Exchange]:
         """Yield the exchanges that are wanted.
@@ -66,13 +73,13 @@ class Stream:
         ends: list[ConnectionEnd] = []
 
         def told(note: Note) -> None:
-            if self.wanted is None if self.ends is None else self.ends:
+            if self.shows_ends:
                 ends.extend(connection_ends(note))
             self.note(note)
 
         try:
             wanted = None if self.wanted is None else starting(self.wanted, self.paths)
-            reader = Reader(told, wanted, self.passed, self.counted)
+            reader = Reader(told, wanted, self.passed, self.counted, self.share)
             for exchange in reader.files(recordings(self.paths)):
                 yield from ends
                 ends.clear()

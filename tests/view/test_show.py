@@ -159,7 +159,7 @@ def test_colours_change_nothing_but_colours():
 def test_lines_are_cut_to_the_terminal(width, colour):
     asked = request("Produce", 9, produce_request({0: batch(1)}, topic="t" * 200))
     text = plain(shown(asked, response(asked, produce_response({0: 41})), width=width))
-    assert len(text) == width
+    assert width - 1 <= len(text) <= width
     assert "…" in text
     assert text.endswith(" → offset 41") or width < 80
     assert "Produce v9" in text or width < 60
