@@ -26,6 +26,7 @@ COMMANDS = {
     "stats": "count what is in a recording: times, errors, rebalances",
     "tail": "follow a recording that is still written",
     "why": "tell why a group rebalanced, a connection ended, a request was slow",
+    "export": "write Parquet or JSON lines for other tools, or cut out a smaller recording",
     "scan": "look for secrets in recordings before they are shared",
     "recover": "complete a recording that was cut off",
     "git-setup": "let git diff show what changed in a recording",

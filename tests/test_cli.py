@@ -116,8 +116,13 @@ def test_a_mistake_in_what_was_typed_is_one_line_and_exit_code_2(
 def test_a_wrong_option_points_to_the_help_of_its_command(
     capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    by_command = {"run": ["--bootstrap", "a:1"], "demo": [], "git-setup": [], "fault": ["list"]}
-    needed = by_command.get(command, ["x"])
+    needed = {
+        "run": ["--bootstrap", "a:1"],
+        "demo": [],
+        "git-setup": [],
+        "fault": ["list"],
+        "export": ["x", "--to", "x.mcap"],
+    }.get(command, ["x"])
     code, _, err = said(capsys, command, *needed, "--wat")
     assert code == 2
     assert err == f"kproxy {command}: unrecognized arguments: --wat (see kproxy {command} --help)\n"

@@ -25,7 +25,7 @@ def shell_lines() -> list[str]:
 
 
 def test_it_can_be_read_in_one_sitting() -> None:
-    assert len(README.splitlines()) <= 343
+    assert len(README.splitlines()) <= 380
 
 
 def test_two_commands_do_all_the_set_up() -> None:
@@ -42,20 +42,32 @@ def test_ci_runs_the_test_command_character_for_character() -> None:
 
 
 @pytest.mark.parametrize("line", [line for line in shell_lines() if "recordings/demo" in line])
-def test_what_it_shows_of_the_recording_works(line: str) -> None:
+def test_what_it_shows_of_the_recording_works(line: str, tmp_path: Path) -> None:
+    (tmp_path / "recordings").symlink_to(needs.REPOSITORY / "recordings")
     words = shlex.split(line.partition("|")[0])
     assert words[0] == "kproxy"
     done = subprocess.run(
-        [sys.executable, "-m", *words],
-        cwd=needs.REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=60,
+        [sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0 and not done.stderr
+    assert done.stdout
     if "--json" in words:
         keys = list(json.loads(done.stdout.splitlines()[0]))
         assert ", ".join(keys) in re.sub(r"\s+", " ", README)
+
+
+def test_its_recipes_show_what_it_says(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.chdir(needs.REPOSITORY)
+    found = re.search(r"one line each:\n\n```sh\n(.*?)```\n\n```\n(.*?)```", README, re.DOTALL)
+    assert found is not None
+    commands, shown = (block.splitlines() for block in found.groups())
+    for command in commands:
+        main(shlex.split(command.partition("  #")[0])[1:])
+        lines = capsys.readouterr().out.splitlines()
+        assert shown[0] == lines[0]
+        while shown and shown[0] in lines:
+            del shown[0]
+    assert shown == []
 
 
 @pytest.mark.parametrize("line", [line for line in shell_lines() if "demo --fault" in line])

@@ -19,9 +19,12 @@ def run(options: argparse.Namespace) -> int:
     """Complete it."""
     from kproxy.recording import RecordingError
     from kproxy.recording.recover import recover
+    from kproxy.view.progress import reading
 
     try:
-        print(printable(str(recover(options.file))))
+        with reading("recover", [options.file]) as progress:
+            recovery = recover(options.file, progress.passed)
+        print(printable(str(recovery)))
     except RecordingError as error:
         return fail(f"kproxy recover: {error}")
     except OSError as error:

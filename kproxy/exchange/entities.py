@@ -28,7 +28,7 @@ from kproxy.exchange.entries import Frame
 from kproxy.protocol import ProtocolError, schema
 from kproxy.protocol.plain import parse_uuid, uuid_text
 from kproxy.protocol.schema import Field
-from kproxy.protocol.select import Found, Selection, select
+from kproxy.protocol.select import Found, Selection, select, select_of
 
 TOPIC = "topicName"
 GROUP = "groupId"
@@ -188,6 +188,11 @@ class TopicNames:
                 return
             self._noted = True
 
+    @property
+    def wants_any(self) -> bool:
+        """Whether responses may tell what no note does."""
+        return not self._noted
+
     def wants(self, api_key: int, api_version: int) -> bool:
         """Whether a response may tell what no note does."""
         return not self._noted and tells_topic_ids(api_key, api_version)
@@ -320,7 +325,7 @@ def _kinds(message: str) -> dict[int, str]:
 
 
 def _selection(body: Any, predicate: Any) -> Selection:
-    return select(schema.named(type(body).__name__), predicate)
+    return select_of(type(body), predicate)
 
 
 @functools.cache

@@ -12,7 +12,6 @@ exchanges of a stream of frames; `recording` reads them from tables.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -36,13 +35,14 @@ from kproxy.exchange.entries import (
     Frame,
     Side,
 )
+from kproxy.exchange.lazily import Lazily
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.protocol import codec
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Exchange:
     """A request and what became of it.
 
@@ -87,7 +87,7 @@ class Exchange:
         """The broker that the connection leads to; None on a bootstrap address."""
         return None if self.row.node_id == NO_NODE else self.row.node_id
 
-    @property
+    @Lazily
     def api(self) -> str | None:
         """The API's name in Kafka; None if not even the request's header arrived."""
         if self._has(RAW_SASL):
@@ -113,7 +113,7 @@ class Exchange:
     def _named(self) -> bool:
         return self.row.api_key != NO_API and not self._has(RAW_SASL)
 
-    @functools.cached_property
+    @Lazily
     def client_id(self) -> str | None:
         """As the first request of its connection says, or where that is not known its own."""
         if self._connection_client_id is None and not self._has(RAW_SASL):
@@ -133,13 +133,13 @@ class Exchange:
 
     # ---- when
 
-    @property
+    @Lazily
     def time(self) -> datetime:
         """When the request arrived, UTC."""
         received_ns = self.row.request_received_ns or self.row.response_received_ns
         return _EPOCH + timedelta(microseconds=received_ns // 1000)
 
-    @property
+    @Lazily
     def broker_ms(self) -> float | None:
         """From sending the request's last byte on to the arrival of the response's."""
         row = self.row
@@ -152,7 +152,7 @@ class Exchange:
         """How long a Fetch lets the broker wait for records; None for other requests."""
         return self.row.max_wait_ms if self.row.api_key == codec.FETCH else None
 
-    @property
+    @Lazily
     def proxy_ms(self) -> float | None:
         """How long the proxy kept the request and the response; None if it still has one."""
         row = self.row
@@ -173,8 +173,12 @@ class Exchange:
         return self.row.queued_ns
 
     queued_ms = property(timing.queued_ms)
-    waiting_ms = property(timing.waiting_ms)
     service_ms = property(timing.service_ms)
+
+    @Lazily
+    def waiting_ms(self) -> float | None:
+        """How much of `broker_ms` may be a wait that the request asked for."""
+        return timing.waiting_ms(self)
 
     # ---- what happened to it on the way
 
@@ -206,30 +210,41 @@ class Exchange:
     @property
     def faults(self) -> list[str]:
         """The names of the fault rules that touched it."""
+        if not self.row.fault_ids:
+            return []
         return [self.topic_names.rule(fault_id) for fault_id in self.row.fault_ids]
 
     def _has(self, flag: int) -> bool:
-        return bool((self.row.request_flags | self.row.response_flags) & flag)
+        return bool(self._flags & flag)
+
+    @Lazily
+    def _flags(self) -> int:
+        return self.row.request_flags | self.row.response_flags
 
     # ---- the bytes
 
-    @functools.cached_property
+    @Lazily
     def _request(self) -> Frame | None:
         return self._open(Side.CLIENT)
 
-    @functools.cached_property
+    @Lazily
     def _response(self) -> Frame | None:
         return self._open(Side.BROKER)
 
-    @functools.cached_property
+    @Lazily
     def request_frame(self) -> bytes | None:
         """The request as its client sent it, size prefix included."""
         return None if self._request is None else self._request.data
 
-    @functools.cached_property
+    @Lazily
     def response_frame(self) -> bytes | None:
         """The response as its broker sent it (before addresses were rewritten)."""
         return None if self._response is None else self._response.data
+
+    @property
+    def frames(self) -> tuple[Frame | None, Frame | None]:
+        """The request and the response as they stand in the recording."""
+        return self._request, self._response
 
     @property
     def request_sent(self) -> bytes | None:
@@ -260,37 +275,37 @@ class Exchange:
             self.response_message is None and facts.has_body(self._response)
         )
 
-    @functools.cached_property
+    @Lazily
     def errors(self) -> list[str]:
         """Kafka's names of the errors in the response, each once, in order of appearance."""
         return facts.errors(self.response, self.api_key, self.response_frame)
 
-    @functools.cached_property
+    @Lazily
     def error_messages(self) -> list[str]:
         """What the broker says of its errors, each once, in order of appearance."""
         return [] if self.response is None else facts.error_messages(self.response)
 
-    @functools.cached_property
+    @Lazily
     def topics(self) -> list[str]:
         """The topics that it names, each once; an id whose name nothing tells comes as text."""
         return entities.topics(self._bodies(), self.topic_names)
 
-    @functools.cached_property
+    @Lazily
     def partitions(self) -> list[TopicPartition]:
         """The partitions that it names, each once."""
         return entities.partitions(self._bodies(), self.topic_names)
 
-    @functools.cached_property
+    @Lazily
     def groups(self) -> list[str]:
         """The ids of the groups that it names, each once."""
         return entities.names_of(self._bodies(), entities.GROUP)
 
-    @functools.cached_property
+    @Lazily
     def transactional_ids(self) -> list[str]:
         """The transactional ids that it names, each once."""
         return entities.names_of(self._bodies(), entities.TRANSACTIONAL_ID)
 
-    @functools.cached_property
+    @Lazily
     def records(self) -> list[TopicRecord]:
         """The records that it produces or fetches, decompressed, in order."""
         return topic_records.read(self.request, self.response, self.topic_names)
@@ -298,12 +313,12 @@ class Exchange:
     def _bodies(self) -> list[Any]:
         return [body for body in (self.request, self.response) if body is not None]
 
-    @functools.cached_property
+    @Lazily
     def request_message(self) -> protocol.Request | None:
         """The request, header and body; None if there is none or it is opaque."""
         return facts.decoded_request(self._request, self.request_frame)
 
-    @functools.cached_property
+    @Lazily
     def response_message(self) -> protocol.Response | None:
         """The response, header and body; None if there is none or it is opaque."""
         return facts.decoded_response(

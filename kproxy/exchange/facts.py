@@ -21,7 +21,7 @@ from kproxy.exchange.entries import (
 )
 from kproxy.protocol import ProtocolError, codec, error_name, schema
 from kproxy.protocol.schema import Field
-from kproxy.protocol.select import select
+from kproxy.protocol.select import select_of
 
 _UNSUPPORTED_VERSION = codec.UNSUPPORTED_VERSION.to_bytes(2, "big")
 _CLIENT_ID_END_MAX = 14 + 32767
@@ -152,16 +152,16 @@ def errors(body: Any, api_key: int | None, frame: bytes | None) -> list[str]:
     """
     if body is None:
         return [] if api_key is None or frame is None else errors_of_opaque(api_key, frame)
-    codes = dict.fromkeys(select(schema.named(type(body).__name__), is_error_code).values(body))
+    codes = dict.fromkeys(select_of(type(body), is_error_code).values(body))
     codes.pop(0, None)
     return [error_name(code) for code in codes]
 
 
 def error_messages(body: Any) -> list[str]:
     """Return what a broker says of the errors in a response's body, each once, in order."""
-    said = dict.fromkeys(select(schema.named(type(body).__name__), is_error_message).values(body))
-    said.pop("", None)
-    return list(said)
+    said = dict.fromkeys(select_of(type(body), is_error_message).values(body))
+    # Brokers that have nothing to say in FindCoordinator call it so.
+    return [each for each in said if each not in ("", "NONE")]
 
 
 def errors_of_opaque(api_key: int, frame: bytes) -> list[str]:

@@ -18,11 +18,11 @@ import attrs
 
 from kproxy.exchange import entities
 from kproxy.exchange.entities import TopicNames, TopicPartition
-from kproxy.protocol import ProtocolError, records, schema
+from kproxy.protocol import ProtocolError, records
 from kproxy.protocol.compression import DECOMPRESSED_BYTES_MAX, RECORDS_MAX, Allowance
 from kproxy.protocol.record_batch import Batch, Record, read_records
 from kproxy.protocol.schema import Field
-from kproxy.protocol.select import Found, select
+from kproxy.protocol.select import Found, select_of
 
 _RATIO = 64
 """What a whole exchange may decompress to is so many times its size, if that is more."""
@@ -99,7 +99,7 @@ def heads(request: Any, response: Any, names: TopicNames) -> Iterator[TopicRecor
 def _fields(body: Any) -> list[Found]:
     if body is None:
         return []
-    found = select(schema.named(type(body).__name__), is_records).found(body)
+    found = select_of(type(body), is_records).found(body)
     return [each for each in found if each.value]
 
 
@@ -112,7 +112,7 @@ def _base_offsets(response: Any, names: TopicNames) -> dict[TopicPartition, int]
     """The offsets that a Produce response says its batches got."""
     if response is None:
         return {}
-    found = select(schema.named(type(response).__name__), _is_base_offset).found(response)
+    found = select_of(type(response), _is_base_offset).found(response)
     return {_where(each, names): each.value for each in found if each.value >= 0}
 
 

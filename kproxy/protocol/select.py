@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
+from kproxy.protocol import schema
 from kproxy.protocol.schema import Field, Message
 from kproxy.protocol.source import Source
 
@@ -85,6 +86,12 @@ class Selection:
 def select(message: Message, predicate: Predicate) -> Selection:
     """Choose the fields of a message; `predicate` is a function of a module, not one made anew."""
     return Selection(message, tuple(_places(message.fields, predicate, ())))
+
+
+@functools.lru_cache(maxsize=4096)
+def select_of(body: type, predicate: Predicate) -> Selection:
+    """The same for the class of a body: quicker, where it is done for every body that comes."""
+    return select(schema.named(body.__name__), predicate)
 
 
 def _places(

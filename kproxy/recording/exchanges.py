@@ -10,7 +10,7 @@ none. So its frames are read too, and those that no row names are paired at the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import attrs
@@ -30,10 +30,12 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import YES, Filter
 from kproxy.exchange.pairing import Peer
+from kproxy.recording.columns import RowColumns
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.tables import FrameTable
+from kproxy.recording.tables import ExchangeTable, FrameTable
 
 _OPEN_FILES_MAX = 3
 
@@ -52,10 +54,10 @@ class Pending:
             for index, number in enumerate(numbers):
                 positions[number] = Position(batch, run, index)
 
-    def remove(self, row: ExchangeRow) -> None:
-        """Take a row."""
-        self.requests.pop(row.number, None)
-        self.responses.pop(row.number, None)
+    def remove(self, number: int) -> None:
+        """An exchange has a row."""
+        self.requests.pop(number, None)
+        self.responses.pop(number, None)
 
     def halves(
         self, open_frame: Callable[[Position], Frame | None]
@@ -85,8 +87,28 @@ class Pending:
 class Reader:
     """Gives the exchanges of files, one after the other; `told` is given their notes."""
 
-    def __init__(self, told: Callable[[Note], None]) -> None:
+    def __init__(
+        self,
+        told: Callable[[Note], None],
+        wanted: Filter | None = None,
+        passed: Callable[[int], None] = lambda done: None,
+        counted: Callable[[RowColumns, bytes], bytes] | None = None,
+        share: tuple[int, int] = (0, 1),
+    ) -> None:
+        """With a filter, give those that it means; its terms that need no body are answered by the
+        columns of the tables, and what they rule out is not even made. `passed` is told how many
+        bytes of all files were read, after every batch. `counted` takes rows by columns: it
+        returns the verdicts on those that are to be given as exchanges all the same. A `share`
+        (i, n) has only each n-th batch from the i-th on, and what is told of these."""
         self._told = told
+        self._wanted = wanted
+        self._counted = counted
+        self._share = share
+        self._batches = 0
+        self._mine = share[0] == 0
+        """Whether what comes now is of the share; what is not of a batch is of the first one."""
+        self._passed = passed
+        self._passed_bytes = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -96,7 +118,18 @@ class Reader:
         """Of the last of them."""
         self._names = TopicNames()
         self._peers: dict[int, Peer] = {}
+        self._stuck: set[int] = set()
+        """Connections on which a request was not answered."""
         self._pending = Pending()
+
+    def files(self, paths: Iterable[Path]) -> Iterator[Exchange]:
+        """Yield all exchanges of files, in their order.
+
+        Raises: RecordingError.
+        """
+        for path in paths:
+            yield from self.file(path)
+        yield from self.finish()
 
     def file(self, path: Path) -> Iterator[Exchange]:
         """Yield the exchanges that a file has rows for.
@@ -106,8 +139,9 @@ class Reader:
         file = RecordingFile(path)
         yield from self.begin(file)
         yield from self.more()
+        self._passed_bytes += file.scan.offset
         if file.torn is not None:
-            self._told(file.torn)
+            self._tell(file.torn)
 
     def begin(self, file: RecordingFile) -> Iterator[Exchange]:
         """Go on with another file; yield what the recording before has left, if that is another.
@@ -117,7 +151,7 @@ class Reader:
         if self._files and not file.info.continues(self._files[-1].info):
             yield from self.finish()
             about = {"event": "recording", "path": str(file.path)}
-            self._told(Note(EVENTS, file.info.start_ns, about))
+            self._tell(Note(EVENTS, file.info.start_ns, about))
         self._files.append(file)
         self._batches_read = 0
         for earlier in self._files[:-_OPEN_FILES_MAX]:
@@ -136,7 +170,13 @@ class Reader:
         file, torn = self.last, not self.last.complete
         for batch in file.batches(self._batches_read):
             self._batches_read += 1
+            index, count = self._share
+            mine = self._mine = self._batches % count == index
+            self._batches += 1
             yield from self.batch(file, batch, torn)
+            self._mine = index == 0
+            if mine:
+                self._passed(self._passed_bytes + file.scan.offset)
 
     def finish(self) -> Iterator[Exchange]:
         """Yield the exchanges without a row; what follows is another recording.
@@ -158,7 +198,9 @@ class Reader:
                 if response is None
                 else _integer(self._pending.responses.get(exchange.number)),
             )
-            yield attrs.evolve(exchange, row=row)
+            exchange = attrs.evolve(exchange, row=row)
+            if self._matches(exchange):
+                yield exchange
         self._begin()
 
     def batch(self, file: RecordingFile, batch: StoredBatch, torn: bool) -> Iterator[Exchange]:
@@ -176,25 +218,77 @@ class Reader:
         if frames is not None:
             self._pending.add(batch.number, frames)
         table = file.exchanges(batch)
-        tracked = bool(self._pending.requests or self._pending.responses)
-        for row in table.rows() if table is not None else ():
-            if tracked:
-                self._pending.remove(row)
-            yield self._exchange(row)
+        if table is not None:
+            ends = _Endings(closing, table)
+            self._offer_names(table)
+            for index, row, verdict in self._rows(table):
+                for note in ends.before(index, row):
+                    self._tell(note)
+                exchange = self._exchange(row)
+                if verdict == YES or (verdict and self._matches(exchange)):
+                    yield exchange
+            closing = ends.left
         for note in closing:
+            self._tell(note)
+        for note in batch.notes:
+            if note.channel == CONNECTIONS and note.body.get("event") == "closed":
+                number = endings.connection(note.body)
+                self._peers.pop(number, None)
+                self._stuck.discard(number)
+
+    def _tell(self, note: Note) -> None:
+        if self._mine:
             self._told(note)
-            self._peers.pop(endings.connection(note.body), None)
+
+    def _matches(self, exchange: Exchange) -> bool:
+        return self._wanted is None or self._wanted.matches(exchange)
+
+    def _rows(self, table: ExchangeTable) -> Iterator[tuple[int, ExchangeRow, int]]:
+        """Yield rows with their places and verdicts; those that are not wanted only if they tell
+        something about others."""
+        if self._pending.requests or self._pending.responses:
+            for number in table.column("number"):
+                self._pending.remove(number)
+        if self._mine and self._wanted is None and self._counted is None:
+            yield from ((index, row, YES) for index, row in enumerate(table.rows()))
+            return
+        columns = RowColumns(table, self._about)
+        verdicts = bytes([YES]) * len(table)
+        if not self._mine:
+            verdicts = bytes(len(table))
+        elif self._wanted is not None:
+            verdicts = self._wanted.rows(columns)
+        if self._counted is not None:
+            verdicts = self._counted(columns, verdicts)
+        ended = any(map(UNANSWERED.__and__, set(table.column("response_flags"))))
+        if ended or self._stuck:  # what a request waited for is told by those before it
+            yield from zip(range(len(verdicts)), table.rows(), verdicts, strict=True)
+        elif any(verdicts):
+            chosen = (index for index, verdict in enumerate(verdicts) if verdict)
+            yield from ((index, table.row(index), verdicts[index]) for index in chosen)
+
+    def _about(self, connection: int) -> tuple[str | None, str | None]:
+        peer = self._peer(connection)
+        return peer.client_address, peer.client_id
+
+    def _offer_names(self, table: ExchangeTable) -> None:
+        """Keep what may tell the names of topic ids."""
+        pairs = zip(table.column("api_key"), table.column("api_version"), strict=True)
+        if self._names.wants_any and any(self._names.wants(*pair) for pair in set(pairs)):
+            for row in table.rows():
+                if self._names.wants(row.api_key, row.api_version) and row.response_position:
+                    opener = functools.partial(_open, self._files, row)
+                    self._names.offer_unopened(functools.partial(_decodable, opener))
 
     def _exchange(self, row: ExchangeRow) -> Exchange:
         peer = self._peers.get(row.connection) or self._peer(row.connection)
         opener = functools.partial(_open, self._files, row)
-        if self._names.wants(row.api_key, row.api_version) and row.response_position:
-            self._names.offer_unopened(functools.partial(_decodable, opener))
         exchange = Exchange(row, peer.client_address, peer.client_id, opener, self._names)
         if row.response_bytes:
             peer.stuck = None
         elif row.response_flags & UNANSWERED:
             waited = peer.waited(exchange, row.response_received_ns or None)
+            self._stuck.add(row.connection)
             return attrs.evolve(exchange, unanswered=waited)
         return exchange
 
@@ -202,13 +296,36 @@ class Reader:
         return self._peers.setdefault(number, Peer(self._names))
 
     def _note(self, note: Note) -> None:
-        self._told(note)
+        self._tell(note)
         body = note.body
         if note.channel == CONNECTIONS:
             for name, value in endings.about(body):
                 setattr(self._peer(endings.connection(body)), name, value)
         elif body.get("event") in NAMING:
             self._names.note(body)
+
+
+class _Endings:
+    """The ends of connections in a batch, each before what was complete after it, and behind all
+    that is of its own connection."""
+
+    def __init__(self, closing: list[Note], table: ExchangeTable) -> None:
+        self.left = sorted(closing, key=lambda note: note.time_ns)
+        """In order; those that have not been given yet."""
+        self._last: dict[int, int] = {}
+        """Where the last row of a connection stands."""
+        if closing:
+            self._last = {each: index for index, each in enumerate(table.column("connection"))}
+
+    def before(self, index: int, row: ExchangeRow) -> Iterator[Note]:
+        """Yield those that come before a row."""
+        if not self.left:
+            return
+        completed_ns = max(row.response_sent_ns, row.response_received_ns, row.request_sent_ns)
+        while self.left and self.left[0].time_ns < completed_ns:
+            if self._last.get(endings.connection(self.left[0].body), -1) >= index:
+                return
+            yield self.left.pop(0)
 
 
 def _integer(position: Position | None) -> int:

@@ -228,14 +228,15 @@ class RecordingFile:
             table = None if batch is None else self.frames(batch)
             if batch is None or table is None:
                 break
-            pieces.append(self._at(batch, table, at))
+            piece = self._at(batch, table, at)
+            if not pieces and not piece.flags & FRAGMENT:
+                return piece
+            pieces.append(piece)
             before = table.previous_piece(at.run)
             at = before if before is not None and before < at else None
         if not pieces:
             return None
         frame = pieces[0]
-        if not frame.flags & FRAGMENT:
-            return frame
         data = [data for piece in reversed(pieces) for data in piece.pieces]
         cut = frame.flags & MORE or sum(map(len, data)) != frame.frame_bytes
         flags = frame.flags & ~(FRAGMENT | MORE) | (TRUNCATED if cut else 0)

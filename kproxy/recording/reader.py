@@ -73,14 +73,13 @@ def read(
 
     Raises: RecordingError; FilterError, when `wanted` is a text that is no filter.
     """
-    found = _exchanges(paths, told or (lambda note: None))
-    if wanted is None:
-        return found
     if isinstance(wanted, str):
         from kproxy.exchange.filter import parse
 
         wanted = parse(wanted)
-    return filter(starting(wanted, paths).matches, found)
+    if wanted is not None:
+        wanted = starting(wanted, paths)
+    return _exchanges(paths, told or (lambda note: None), wanted)
 
 
 def starting(wanted: Filter, paths: Paths) -> Filter:
@@ -91,13 +90,12 @@ def starting(wanted: Filter, paths: Paths) -> Filter:
     return wanted.starting(info(recordings(paths)[0]).start_ns) if wanted.relative else wanted
 
 
-def _exchanges(paths: Paths, told: Callable[[Note], None]) -> Iterator[Exchange]:
+def _exchanges(
+    paths: Paths, told: Callable[[Note], None], wanted: Filter | None
+) -> Iterator[Exchange]:
     from kproxy.recording.exchanges import Reader
 
-    reader = Reader(told)
-    for path in recordings(paths):
-        yield from reader.file(path)
-    yield from reader.finish()
+    yield from Reader(told, wanted).files(recordings(paths))
 
 
 def verify(path: Path | str) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -52,8 +53,9 @@ class Recovery:
         )
 
 
-def recover(path: Path | str) -> Recovery:
-    """Complete a torn file in place; leave a complete one alone.
+def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes: None) -> Recovery:
+    """Complete a torn file in place; leave a complete one alone. `passed` is told how many of its
+    bytes were read.
 
     Raises: RecordingError, when it is still being written, damaged, not a recording, without even a
     head, or not writable; OSError, when the disk is full: the file is then as good as before.
@@ -72,6 +74,7 @@ def recover(path: Path | str) -> Recovery:
             number = max(number, batch.number)
             half = batch if batch.exchanges is None else None
             deque(reader.batch(file, batch, torn=True), 0)
+            passed(file.scan.offset)
         scan = file.scan
         if scan.torn is None:
             return Recovery(path, True, count - _is_recovered(last), 0)

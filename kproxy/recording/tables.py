@@ -11,12 +11,21 @@ millisecond, between which the proxy gets its turn.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from kproxy.exchange.entries import FRAGMENT, ExchangeRow, Frame, Position, Side
+from kproxy.exchange.entries import (
+    ERROR_NOT_LOOKED,
+    FRAGMENT,
+    ExchangeRow,
+    Frame,
+    Position,
+    Side,
+    Splice,
+)
 from kproxy.recording.arrow import CODES, Buffer, Code
 from kproxy.recording.batch import (
     EXCHANGE,
@@ -37,7 +46,7 @@ _SLICE_VALUES = 16 << 10
 """After so many values the proxy gets its turn …"""
 _PAUSE_SECONDS = 50e-6
 """… and so long it takes until it has it."""
-_RUNS_KEPT = 4
+_RUNS_KEPT = 64
 _ZERO = bytes(4)
 _SIDES = (Side.CLIENT, Side.BROKER)
 _REQUEST_START = struct.Struct(">ihhi")
@@ -141,18 +150,26 @@ class FrameTable:
         heads = self._list("heads", row)
         return heads[4] if len(heads) == FRAME_VALUES else -1
 
+    @functools.cached_property
+    def _ends(self) -> dict[str, list[int]]:
+        """Where the lists of a row begin and end, of all rows."""
+        return {name: self.column(f"{name}[]").tolist() for name in RUN_LISTS}
+
     def _run(self, row: int) -> list[Frame]:
         if not 0 <= row < len(self):
             raise ValueError(f"it has no run {row}")
+        ends = self._ends
         side = self.column("side")[row]
         if side not in (0, 1):
             raise ValueError("it has a frame of neither client nor broker")
-        start, end = self.column("data[]")[row : row + 2]
-        sizes = self._list("sizes", row).tolist() or [end - start]
+        start, end = ends["data"][row : row + 2]
+        first, last = ends["sizes"][row : row + 2]
+        sizes = self.column("sizes")[first:last].tolist() if last > first else [end - start]
         if min(sizes) < 0 or sum(sizes) != end - start:
             raise ValueError("it has a run whose sizes are not those of its data")
         data = bytes(self.column("data")[start:end])
-        heads = self._list("heads", row).tolist()
+        first, last = ends["heads"][row : row + 2]
+        heads = self.column("heads")[first:last].tolist()
         if len(heads) == FRAME_VALUES and len(sizes) == 1:
             number, api_key, api_version, correlation_id, frame_bytes, _ = heads
             found: Iterable[_Head] = [(number, api_key, api_version, correlation_id, frame_bytes)]
@@ -167,30 +184,24 @@ class FrameTable:
     def _frames(
         self, row: int, side: Side, data: bytes, sizes: list[int], heads: Iterable[_Head]
     ) -> list[Frame]:
-        received_ns, sent_ns, _, connection, flags, _, _ = (
+        received_ns, sent_ns, _, connection, flags, _, _ = [
             column[row] for column in self._integers
-        )
-        splices = tuple(unpacked_splices(bytes(self._list("splices", row))))
+        ]
+        start, end = self._ends["splices"][row : row + 2]
+        splices: tuple[Splice, ...] = ()
+        if end > start:
+            splices = tuple(unpacked_splices(bytes(self.column("splices")[start:end])))
         frames: list[Frame] = []
         at = 0
         for size, head in zip(sizes, heads, strict=True):
             number, api_key, api_version, correlation_id, frame_bytes = head
             frames.append(
                 Frame(
-                    side,
-                    connection,
-                    number,
-                    api_key,
-                    api_version,
-                    correlation_id,
-                    received_ns,
-                    [data[at : at + size]] if size else [],
-                    frame_bytes,
-                    flags,
-                    sent_ns,
-                    splices=splices,
+                    side, connection, number, api_key, api_version, correlation_id, received_ns,
+                    [data[at : at + size]] if size else [], frame_bytes, flags, sent_ns, 0, 0, 0,
+                    ERROR_NOT_LOOKED, (), splices,
                 )
-            )
+            )  # fmt: skip
             at += size
         return frames
 
@@ -268,3 +279,9 @@ class ExchangeTable:
         if fault_ids:
             lists = (fault_ids[start:end] for start, end in itertools.pairwise(ends))
         return map(ExchangeRow._make, zip(*integers, lists, strict=False))
+
+    def row(self, index: int) -> ExchangeRow:
+        """Return one row."""
+        *integers, ends, fault_ids = self._columns.values()
+        faults = fault_ids[ends[index] : ends[index + 1]].tolist()
+        return ExchangeRow._make([*(column[index] for column in integers), faults])

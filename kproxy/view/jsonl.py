@@ -40,8 +40,8 @@ def pieces(shown: Exchange | ConnectionEnd) -> Iterator[str]:
     if isinstance(shown, ConnectionEnd):
         yield _dumps(end_json(shown))
         return
-    allowance = records.json_allowance((shown.request_bytes or 0) + (shown.response_bytes or 0))
-    yield _dumps(_about(shown))[:-1]
+    allowance = _allowance(shown)
+    yield _dumps(about(shown))[:-1]
     for direction in (schema.REQUEST, schema.RESPONSE):
         yield f', "{direction}": '
         yield from _body(shown, direction, allowance)
@@ -80,12 +80,12 @@ def end_json(end: ConnectionEnd) -> dict[str, Any]:
     }
 
 
-def _about(exchange: Exchange) -> dict[str, Any]:
+def about(exchange: Exchange) -> dict[str, Any]:
     """All of an exchange but its bodies."""
     waited = exchange.unanswered
     return {
         "number": exchange.number,
-        "time": exchange.time.strftime(_TIME),
+        "time": f"{exchange.time.isoformat('T', 'microseconds')[:-6]}Z",
         "connection": exchange.connection,
         "client_address": exchange.client_address,
         "client_id": exchange.client_id,
@@ -116,6 +116,29 @@ def _about(exchange: Exchange) -> dict[str, Any]:
     }
 
 
+KEYS = (
+    *("number", "time", "connection", "client_address", "client_id", "node_id"),
+    *("api", "api_key", "api_version", "correlation_id", "request_bytes", "response_bytes"),
+    *("broker_ms", "queued_ms", "waiting_ms", "service_ms", "proxy_ms"),
+    *("topics", "partitions", "groups", "transactional_ids", "errors", "error_messages"),
+    *("opaque", "redacted", "injected", "truncated", "faults", "unanswered"),
+    *("request", "response"),
+)
+"""The keys of an exchange."""
+
+
+def body_text(exchange: Exchange, direction: str) -> str | None:
+    """The body of a request or a response as JSON; None if there is none."""
+    allowance = _allowance(exchange)
+    text = "".join(_body(exchange, direction, allowance))
+    return None if text == "null" else text
+
+
+def _allowance(exchange: Exchange) -> Allowance:
+    size = (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
+    return records.json_allowance(size)
+
+
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
@@ -124,8 +147,7 @@ def _iso8601(time_ns: int) -> str:
     return time.strftime(_TIME)
 
 
-def _dumps(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
+_dumps = json.JSONEncoder(allow_nan=False).encode
 
 
 def _body(exchange: Exchange, direction: str, allowance: Allowance) -> Iterator[str]:
@@ -168,13 +190,19 @@ def _struct(
     if not fields.keys() & plain.keys():
         yield _dumps(plain)
         return
-    opening = "{"
+    yield "{"
+    before: dict[str, Any] = {}
+    separator = ""
     for name, value in plain.items():
-        yield f"{opening}{_dumps(name)}: "
-        opening = ", "
         if name not in fields or value is None:
-            yield _dumps(value)
-        elif fields[name] is None:
+            before[name] = value
+            continue
+        if before:
+            yield f"{separator}{_dumps(before)[1:-1]}"
+            before, separator = {}, ", "
+        yield f"{separator}{_dumps(name)}: "
+        separator = ", "
+        if fields[name] is None:
             yield from _batches(getattr(body, name), value, allowance)
         elif isinstance(value, list):
             yield from _array(
@@ -182,6 +210,8 @@ def _struct(
             )
         else:
             yield from _struct(getattr(body, name), value, fields[name], allowance)
+    if before:
+        yield f"{separator}{_dumps(before)[1:-1]}"
     yield "}"
 
 

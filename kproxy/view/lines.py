@@ -72,6 +72,8 @@ def exchange_line(
     `text` are its words, if they are known already.
     """
     text = text or text_of(exchange)
+    if not colour and width is None:
+        return printable(line.plain(exchange, text))
     head = list(line.head(exchange, line.layout(width)))
     request, response = printable(text.request), list(line.response(exchange, text))
     if width is not None:
@@ -80,7 +82,7 @@ def exchange_line(
     tail: list[Segment] = [("", request)] if request else []
     if response:
         tail += [line.arrow(request), *response]
-    return rendered([*head, *tail], colour)
+    return rendered(_within([*head, *tail], width), colour)
 
 
 def end_line(
@@ -94,7 +96,7 @@ def end_line(
     tail = list(line.ended(end))
     if width is not None:
         tail = list(_cut_to(tail, max(width - _columns(head), _WORDS_WIDTH_MIN)))
-    return rendered([*head, *tail], colour)
+    return rendered(_within([*head, *tail], width), colour)
 
 
 def _cut(request: str, response: list[Segment], space: int) -> tuple[str, list[Segment]]:
@@ -115,6 +117,14 @@ def _cut_to(segments: Iterable[Segment], left: int) -> Iterator[Segment]:
         left -= columns(text)
 
 
+def _within(segments: list[Segment], width: int | None) -> list[Segment]:
+    """Cut a whole line: where its fixed part is long and the terminal narrow, words had their least
+    width all the same."""
+    if width is None or _columns(segments) <= width:
+        return segments
+    return list(_cut_to(segments, width))
+
+
 def _columns(segments: Iterable[Segment]) -> int:
     return sum(columns(text) for _, text in segments)
 
@@ -122,14 +132,27 @@ def _columns(segments: Iterable[Segment]) -> int:
 # ---- folding
 
 
+@attrs.frozen
+class Lined:
+    """An exchange as a line, with what must be known of it to fold it."""
+
+    connection: int
+    node_id: int | None
+    client_id: str | None
+    time: datetime
+    took_ms: float
+    what: str | None
+    """What many like it are called, `Fetch ×%d empty`; None: something happened."""
+    line: str
+
+
 @attrs.define(eq=False)
 class _Quiet:
     """The noise of one connection since something last happened on it."""
 
-    since: Exchange
+    since: Lined
     """The first that is not shown yet; its own line if it is the only one."""
-    text: ExchangeText
-    last: Exchange
+    last: Lined
     counts: dict[str, int] = attrs.field(factory=dict[str, int])
 
 
@@ -154,29 +177,50 @@ class Folding:
 
     def take(self, shown: Exchange | ConnectionEnd) -> list[str]:
         """Take what comes next and return the lines that are due."""
-        return self.end(shown) if isinstance(shown, ConnectionEnd) else self.feed(shown)
+        return self.fold(self.lined(shown, shown.connection in self._quiet))
 
-    def feed(self, exchange: Exchange) -> list[str]:
-        """Take the next exchange and return the lines that are due."""
-        text = text_of(exchange)
-        number = exchange.connection
-        self._clients[number] = exchange.client_id
-        if text.noise is None or not self.folds:
+    def lined(
+        self, shown: Exchange | ConnectionEnd, counted: bool = False
+    ) -> Lined | ConnectionEnd:
+        """Put it in words: most of the work, and any process may do it. Noise gets no line where it
+        is only `counted`."""
+        if isinstance(shown, ConnectionEnd):
+            return shown
+        text = text_of(shown)
+        what = None
+        if text.noise is not None and self.folds:
+            what = f"{shown.api} ×%d {text.noise}".rstrip()
+        return Lined(
+            shown.connection,
+            shown.node_id,
+            shown.client_id,
+            shown.time,
+            shown.broker_ms or 0,
+            what,
+            "" if what and counted else exchange_line(shown, self.colour, self.width, text),
+        )
+
+    def fold(self, shown: Lined | ConnectionEnd) -> list[str]:
+        """Take what comes next, in words, and return the lines that are due."""
+        if isinstance(shown, ConnectionEnd):
+            return self.end(shown)
+        number = shown.connection
+        self._clients[number] = shown.client_id
+        if shown.what is None:
             lines = self._unfold(number)
             self._shown.pop(number, None)
-            return [*lines, self._line(exchange, text)]
+            return [*lines, shown.line]
         if number not in self._shown:
-            self._shown[number] = exchange.time
-            return [self._line(exchange, text)]
+            self._shown[number] = shown.time
+            return [shown.line]
         quiet = self._quiet.get(number)
         if quiet is None:
-            quiet = self._quiet[number] = _Quiet(exchange, text, exchange)
-        what = f"{exchange.api} ×%d {text.noise}".rstrip()
-        quiet.counts[what] = quiet.counts.get(what, 0) + 1
-        quiet.last = exchange
-        if self.folded_for is None or exchange.time - self._shown[number] < self.folded_for:
+            quiet = self._quiet[number] = _Quiet(shown, shown)
+        quiet.counts[shown.what] = quiet.counts.get(shown.what, 0) + 1
+        quiet.last = shown
+        if self.folded_for is None or shown.time - self._shown[number] < self.folded_for:
             return []
-        self._shown[number] = exchange.time
+        self._shown[number] = shown.time
         return self._unfold(number)
 
     def end(self, end: ConnectionEnd) -> list[str]:
@@ -195,7 +239,7 @@ class Folding:
         if quiet is None:
             return []
         if sum(quiet.counts.values()) == 1:
-            return [self._line(quiet.since, quiet.text)]
+            return [quiet.since.line]
         last, layout = quiet.last, line.layout(self.width)
         took_ms = (last.time - quiet.since.time) / timedelta(milliseconds=1)
         counted = joined(*(what % found for what, found in quiet.counts.items()))
@@ -204,12 +248,7 @@ class Folding:
             *line.who(number, last.node_id, last.client_id, layout),
         ]
         indent = " " * (13 + len(layout.unit))
-        words: list[Segment] = [
-            ("dim", f"{indent}{counted}, {age(took_ms + (last.broker_ms or 0))}")
-        ]
+        words: list[Segment] = [("dim", f"{indent}{counted}, {age(took_ms + last.took_ms)}")]
         if self.width is not None:
             words = list(_cut_to(words, max(self.width - _columns(head), _WORDS_WIDTH_MIN)))
-        return [rendered([*head, *words], self.colour)]
-
-    def _line(self, exchange: Exchange, text: ExchangeText) -> str:
-        return exchange_line(exchange, self.colour, self.width, text)
+        return [rendered(_within([*head, *words], self.width), self.colour)]

@@ -10,7 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+import attrs
+
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import Filter
+from kproxy.exchange.filter.terms import Group, Term
+from kproxy.exchange.filter.values import Glob
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.columns import cut
 from kproxy.exchange.words.line import Segment
@@ -20,24 +25,58 @@ from kproxy.view.frame import value_text, when
 from kproxy.view.lines import rendered
 
 
+@attrs.frozen
+class Choice:
+    """Which records are shown."""
+
+    topic: str
+    partition: int | None = None
+    terms: tuple[Term, ...] = ()
+    """Those of a filter that all hold and ask for keys or values: of an exchange with many records
+    only these are meant."""
+
+    @classmethod
+    def of(cls, topic: str, partition: int | None, wanted: Filter | None) -> Choice:
+        """What a filter means of a topic."""
+        node = None if wanted is None else wanted.node
+        parts = node.parts if isinstance(node, Group) and not node.one else (node,)
+        terms = (each for each in parts if isinstance(each, Term) and each.name in _TEXTS)
+        return cls(topic, partition, tuple(terms))
+
+    def records(self, exchange: Exchange) -> Iterator[TopicRecord]:
+        """Those that an exchange carries."""
+        if self.topic in exchange.topics:
+            for record in exchange.records:
+                if record.topic == self.topic and self.partition in (None, record.partition):
+                    if all(_meant(term, record) for term in self.terms):
+                        yield record
+
+
+_TEXTS = frozenset({"key", "value"})
+
+
+def _meant(term: Term, record: TopicRecord) -> bool:
+    data = record.key if term.name == "key" else record.value
+    text = None if data is None else data.decode("utf-8", "surrogateescape")
+    if text is None:
+        return False
+    return any(isinstance(value, Glob) and value.matches(text) for value in term.values)
+
+
 def lines(
-    exchange: Exchange,
-    topic: str,
-    partition: int | None = None,
-    colour: bool = False,
-    width: int | None = None,
+    exchange: Exchange, choice: Choice, colour: bool = False, width: int | None = None
 ) -> Iterator[str]:
-    """Yield a line per record of a topic that an exchange carries."""
-    for record in _chosen(exchange, topic, partition):
+    """Yield a line per record that an exchange carries."""
+    for record in choice.records(exchange):
         segments = list(_segments(exchange, record))
         if width is not None:
             segments = list(_cut(segments, width))
         yield rendered(segments, colour)
 
 
-def json_lines(exchange: Exchange, topic: str, partition: int | None = None) -> Iterator[str]:
-    """Yield a JSON object per record of a topic that an exchange carries."""
-    for record in _chosen(exchange, topic, partition):
+def json_lines(exchange: Exchange, choice: Choice) -> Iterator[str]:
+    """Yield a JSON object per record that an exchange carries."""
+    for record in choice.records(exchange):
         yield json.dumps(
             {
                 "topic": record.topic,
@@ -56,13 +95,6 @@ def json_lines(exchange: Exchange, topic: str, partition: int | None = None) -> 
             },
             allow_nan=False,
         )
-
-
-def _chosen(exchange: Exchange, topic: str, partition: int | None) -> Iterator[TopicRecord]:
-    if topic in exchange.topics:
-        for record in exchange.records:
-            if record.topic == topic and partition in (None, record.partition):
-                yield record
 
 
 def _segments(exchange: Exchange, record: TopicRecord) -> Iterator[Segment]:

@@ -9,6 +9,7 @@ in a line, and what `lines` makes of it on a terminal, stands there.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +25,8 @@ from kproxy.exchange.filter.terms import terms_of
 from kproxy.exchange.words.line import WHOLE, clock
 from kproxy.printable import printable
 from kproxy.view.lines import Folding, terminal_width, wants_colour
+from kproxy.view.progress import is_file, reading
+from kproxy.view.spread import spread
 from kproxy.view.stream import Stream
 
 _NAMES_ONE = frozenset({"api", "api_key", "number", "correlation_id"})
@@ -75,7 +78,7 @@ def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = 
     from kproxy.view.jsonl import pieces
 
     stream = Stream(paths, wanted)
-    texts = (text for each in stream.shown() for text in (*pieces(each), "\n"))
+    texts = spread(stream, lambda shown: itertools.chain(pieces(shown), "\n"))
     write(texts, stream, out, "show")
 
 
@@ -116,13 +119,13 @@ def show_connection(
             if one.body.get("connection") == number:
                 begun.append(one)
 
-    stream = Stream(paths, heard=note)
+    of_it = parse(f"connection:{number}" + (f" ({wanted})" if wanted is not None else ""))
+    stream = Stream(paths, of_it, note, ends=True)
     folding = Folding(wants_colour(out), None, folds=False)
     found: list[tuple[datetime, int, str]] = []
     for each in stream.shown():
         if each.connection == number:
-            if isinstance(each, ConnectionEnd) or wanted is None or wanted.matches(each):
-                found += _timed(each, folding)
+            found += _timed(each, folding)
     texts = [*map(_begun, begun), *(text for *_, text in sorted(found))]
     write(texts, stream, out, "show")
     return bool(texts)
@@ -145,7 +148,8 @@ def show_records(
     wanted: Filter | None = None,
     as_json: bool = False,
 ) -> None:
-    """Write a line per record of a topic, or of one of its partitions, each time that it passes.
+    """Write a line per record of a topic, or of one of its partitions, each time that it passes;
+    where a filter asks for a key or a value, per record that has it.
 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
@@ -153,14 +157,15 @@ def show_records(
     from kproxy.view import record_lines
 
     stream = Stream(paths, wanted)
+    choice = record_lines.Choice.of(topic, partition, wanted)
     colour, width = wants_colour(out), terminal_width(out)
 
     def texts() -> Iterator[str]:
         for exchange in stream.exchanges():
             if as_json:
-                lines = record_lines.json_lines(exchange, topic, partition)
+                lines = record_lines.json_lines(exchange, choice)
             else:
-                lines = record_lines.lines(exchange, topic, partition, colour, width)
+                lines = record_lines.lines(exchange, choice, colour, width)
             yield from (f"{line}\n" for line in lines)
 
     write(texts(), stream, out, "show")
@@ -171,6 +176,9 @@ def write(texts: Iterable[str], stream: Stream, out: TextIO, command: str) -> No
     if reconfigure := getattr(out, "reconfigure", None):
         # Not every terminal has arrows; none is a reason to stop.
         reconfigure(errors="backslashreplace")
+    progress = reading(command, stream.paths)
+    if is_file(out):
+        stream.passed = progress.passed
     try:
         out.writelines(texts)
     except BrokenPipeError:
@@ -180,14 +188,15 @@ def write(texts: Iterable[str], stream: Stream, out: TextIO, command: str) -> No
         return
     finally:
         # Also when an error is raised, which then comes last.
+        progress.finish()
         _flush(out)
         for notice in stream.notices:
             print(printable(f"kproxy {command}: {notice}"), file=sys.stderr)
 
 
 def _lines(stream: Stream, folding: Folding) -> Iterator[str]:
-    for each in stream.shown():
-        for line in folding.take(each):
+    for each in spread(stream, lambda shown: (folding.lined(shown),)):
+        for line in folding.fold(each):
             yield f"{line}\n"
     for line in folding.flush():
         yield f"{line}\n"

@@ -45,6 +45,15 @@ class Histogram:
         self.count += 1
         self.max_ms = max(self.max_ms, duration_ms)
 
+    def add_microseconds(self, counts: dict[int, int]) -> None:
+        """Count many."""
+        for microseconds, count in counts.items():
+            dropped = max(0, microseconds.bit_length() - _SIGNIFICANT_BITS)
+            kept = microseconds >> dropped << dropped
+            self._counts[kept] = self._counts.get(kept, 0) + count
+            self.count += count
+        self.max_ms = max(self.max_ms, max(counts, default=0) / 1000)
+
     def percentile(self, part: float) -> float | None:
         """The duration in milliseconds that this part of all does not exceed; None of none."""
         if not self.count:
@@ -124,25 +133,32 @@ class Stats:
         if isinstance(shown, ConnectionEnd):
             self._end(shown)
             return
-        self._connect(shown)
-        self.first = self.first or shown.time
-        self.last = max(self.last or shown.time, shown.time)
-        client = shown.client_id or "(no client id)"
-        tallies = [
-            self.total,
-            self.by_api.setdefault(shown.api or "(half a header)", Tally()),
-            self.by_client.setdefault(client, Tally()),
-        ]
+        self.connect(shown.connection, shown.client_id, shown.node_id)
+        self.span(shown.time, shown.time)
+        tallies = self.tallies(shown.api, shown.client_id)
         errors = bool(self._read_bodies(shown, tallies)) if self.reads_bodies else False
         for tally in tallies:
             tally.bytes += (shown.request_bytes or 0) + (shown.response_bytes or 0)
             _count(tally, shown, errors)
 
-    def _connect(self, exchange: Exchange) -> None:
-        number = exchange.connection
+    def span(self, first: datetime, last: datetime) -> None:
+        """Something happened between these times."""
+        self.first = self.first or first
+        self.last = max(self.last or last, last)
+
+    def tallies(self, api: str | None, client_id: str | None) -> list[Tally]:
+        """All that counts what such a client asks of such an API."""
+        return [
+            self.total,
+            self.by_api.setdefault(api or "(half a header)", Tally()),
+            self.by_client.setdefault(client_id or "(no client id)", Tally()),
+        ]
+
+    def connect(self, number: int, client_id: str | None, node_id: int | None) -> None:
+        """Something happened on a connection."""
         if number not in self.connections:
             self.connections.add(number)
-            pair = self._clients[number] = (exchange.client_id, exchange.node_id)
+            pair = self._clients[number] = (client_id, node_id)
             self.reconnects += pair in self._ended
 
     def _end(self, end: ConnectionEnd) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
@@ -13,8 +14,10 @@ from kproxy.exchange.words.wording import age, count, joined, listed, millisecon
 from kproxy.printable import printable
 from kproxy.units import format_bytes
 from kproxy.view.lines import rendered, terminal_width, wants_colour
+from kproxy.view.progress import reading
 from kproxy.view.show import write
 from kproxy.view.stats import ErrorTally, Stats, Tally
+from kproxy.view.stats_headers import count_rows
 from kproxy.view.stream import Stream
 
 ROWS_MAX = 12
@@ -43,10 +46,13 @@ def show_stats(
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
     """
-    stream = Stream(paths, wanted)
     stats = Stats(reads_bodies)
-    for each in stream.shown():
-        stats.add(each)
+    counted = None if reads_bodies else functools.partial(count_rows, stats)
+    stream = Stream(paths, wanted, counted=counted)
+    with reading("stats", paths) as progress:
+        stream.passed = progress.passed
+        for each in stream.shown():
+            stats.add(each)
     found = lines(stats, wants_colour(out), terminal_width(out), rows_max)
     texts = (f"{line}\n" for line in found)
     write(texts, stream, out, "stats")

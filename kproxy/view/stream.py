@@ -17,7 +17,10 @@ from kproxy.exchange.entries import CONNECTIONS, EVENTS, Frame, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.pairing import Pairing
-from kproxy.recording import RecordingError, read
+from kproxy.recording import RecordingError, recordings
+from kproxy.recording.columns import RowColumns
+from kproxy.recording.exchanges import Reader
+from kproxy.recording.reader import starting
 
 _CLOSED = (CONNECTIONS, "closed")
 
@@ -37,8 +40,21 @@ class Stream:
     wanted: Filter | None = None
     heard: Callable[[Note], None] | None = None
     """Is told of every note."""
+    ends: bool | None = None
+    """Whether ends of connections are shown; by default where there is no filter."""
+    passed: Callable[[int], None] = lambda done: None
+    """Is told how many bytes of the recordings were read."""
+    counted: Callable[[RowColumns, bytes], bytes] | None = None
+    """Takes rows by columns, which are not given as exchanges then: see `Reader`."""
+    share: tuple[int, int] = (0, 1)
+    """Of which batches: see `Reader`."""
     notices: list[str] = attrs.field(factory=list[str], init=False)
     """What a reader must know of the state of the recordings, as far as they have been read."""
+
+    @property
+    def shows_ends(self) -> bool:
+        """Whether ends of connections are shown."""
+        return self.wanted is None if self.ends is None else self.ends
 
     def exchanges(self) -> Iterator[Exchange]:
         """Yield the exchanges that are wanted.
@@ -49,7 +65,7 @@ class Stream:
         return (each for each in self.shown() if isinstance(each, Exchange))
 
     def shown(self) -> Iterator[Exchange | ConnectionEnd]:
-        """Yield what becomes a line; of what is wanted, exchanges only.
+        """Yield what becomes a line.
 
         Raises:
             RecordingError: a path is not there, not a recording, or damaged.
@@ -57,12 +73,14 @@ class Stream:
         ends: list[ConnectionEnd] = []
 
         def told(note: Note) -> None:
-            if self.wanted is None:
+            if self.shows_ends:
                 ends.extend(connection_ends(note))
             self.note(note)
 
         try:
-            for exchange in read(self.paths, self.wanted, told):
+            wanted = None if self.wanted is None else starting(self.wanted, self.paths)
+            reader = Reader(told, wanted, self.passed, self.counted, self.share)
+            for exchange in reader.files(recordings(self.paths)):
                 yield from ends
                 ends.clear()
                 yield exchange

@@ -51,7 +51,7 @@ def show_tail(
     stream = Stream([path])
     folds = not names_one(wanted)
     folding = Folding(wants_colour(out), terminal_width(out), folds, folded_for=_FOLDED_FOR)
-    lines = _lines(_Follower(path, stream), folding, wanted, lines_before, out)
+    lines = _lines(_Follower(path, stream, wanted), folding, wanted, lines_before, out)
     write((f"{line}\n" for line in lines), stream, out, "tail")
 
 
@@ -63,14 +63,12 @@ def _lines(
     out: TextIO,
 ) -> Iterator[str]:
     before: deque[str] | None = deque(maxlen=lines_before)
-    if wanted is not None:
-        wanted = starting(wanted, follower.path)
     for each in follower.shown():
         if each is None:  # all that there is has been read
             yield from before or ()
             before = None
             out.flush()
-        elif wanted is None or (isinstance(each, Exchange) and wanted.matches(each)):
+        elif wanted is None or isinstance(each, Exchange):
             lines = folding.take(each)
             if before is None:
                 yield from lines
@@ -86,11 +84,13 @@ class _Follower:
     path: Path
     stream: Stream
     """Is told what must be known of the recording."""
+    wanted: Filter | None = None
     _ends: list[ConnectionEnd] = attrs.field(factory=list[ConnectionEnd], init=False)
 
     def shown(self) -> Iterator[Exchange | ConnectionEnd | None]:
         """Yield what is written, as it is; None wherever there is no more for now."""
-        reader = Reader(self._told)
+        wanted = None if self.wanted is None else starting(self.wanted, self.path)
+        reader = Reader(self._told, wanted)
         size = self._size()
         yield from self._with_ends(reader.file(self.path))
         while True:

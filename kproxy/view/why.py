@@ -21,10 +21,14 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import Filter
+from kproxy.exchange.filter.keys import BY_NAME
+from kproxy.exchange.filter.terms import Term, grouped
 from kproxy.exchange.timing import JOINS
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.printable import printable
 from kproxy.protocol import error_code, is_retriable
+from kproxy.view.progress import reading
 from kproxy.view.show import write
 from kproxy.view.stats import Histogram
 from kproxy.view.stream import Stream
@@ -52,15 +56,22 @@ def show_why(paths: Sequence[Path | str], key: str, value: str, out: TextIO) -> 
             if isinstance(number, int):
                 opened.setdefault(number, note)
 
-    stream = Stream(paths, heard=heard)
+    stream = Stream(paths, _concerning(key, value), heard, ends=True)
     stories: dict[str, Callable[[], Iterator[str]]] = {
         "number": lambda: _exchange_story(stream, int(value)),
         "connection": lambda: _connection_story(stream, int(value), opened),
         "group": lambda: group_story(stream, value),
     }
-    sentences = list(stories[key]())
+    with reading("why", paths) as progress:
+        stream.passed = progress.passed
+        sentences = list(stories[key]())
     write((f"{printable(each)}\n" for each in sentences), stream, out, "why")
     return bool(sentences)
+
+
+def _concerning(key: str, *values: str) -> Filter:
+    """What has one of these values, as they are."""
+    return Filter(Term(key, tuple(BY_NAME[key].value((value,)) for value in values)))
 
 
 def at(exchange: Exchange) -> str:
@@ -114,22 +125,24 @@ def _exchange_story(stream: Stream, number: int) -> Iterator[str]:
 
 
 def _surroundings(stream: Stream, number: int) -> _Surroundings:
-    """Find an exchange and what is around it; twice, for what is before it is known only then."""
-    around = _Surroundings()
-    before: dict[int, Exchange] = {}
-    for each in stream.shown():
+    """Find an exchange, then what is around it: on its connection, and of its API."""
+    around = _Surroundings(next(stream.exchanges(), None))
+    found = around.found
+    if found is None:
+        return around
+    near = [_concerning("connection", str(found.connection)).node]
+    if found.api is not None:
+        near.append(_concerning("api", found.api).node)
+    passed = False
+    again = Stream(stream.paths, Filter(grouped(near, one=True)), ends=True, passed=stream.passed)
+    for each in again.shown():
         if isinstance(each, ConnectionEnd):
-            if around.found is not None and each.connection == around.found.connection:
+            if passed and each.connection == found.connection:
                 around.end = around.end or each
-        elif each.number == number and around.found is None:
-            around.found, around.ahead = each, before.get(each.connection)
-            before.clear()
-        elif around.found is None:
-            before[each.connection] = each
-        elif around.again is None and _is_like(each, around.found):
-            around.again = each
-    if around.found is not None:
-        _look_again(Stream(stream.paths), around, around.found)
+        elif each.number == number:
+            passed = True
+        else:
+            _look(each, around, found, passed)
     return around
 
 
@@ -142,16 +155,20 @@ def _is_like(other: Exchange, exchange: Exchange) -> bool:
     )
 
 
-def _look_again(stream: Stream, around: _Surroundings, found: Exchange) -> None:
+def _look(each: Exchange, around: _Surroundings, found: Exchange, passed: bool) -> None:
+    """Take another exchange, which was answered before (or, `passed`, after) it."""
+    if each.connection == found.connection and not passed:
+        around.ahead = each
+    if each.api_key != found.api_key:
+        return
+    if passed and around.again is None and _is_like(each, found):
+        around.again = each
+    if each.service_ms is not None:
+        around.times.add(each.service_ms)
     finished = found.time + timedelta(milliseconds=found.broker_ms or 0)
-    for each in stream.exchanges():
-        if each.api_key != found.api_key or each.number == found.number:
-            continue
-        if each.service_ms is not None:
-            around.times.add(each.service_ms)
-        if found.api in JOINS and each.groups == found.groups and each.time <= finished:
-            if around.last_to_join is None or each.time > around.last_to_join.time:
-                around.last_to_join = each
+    if found.api in JOINS and each.groups == found.groups and each.time <= finished:
+        if around.last_to_join is None or each.time > around.last_to_join.time:
+            around.last_to_join = each
 
 
 def _times(found: Exchange, around: _Surroundings) -> Iterator[str]:

@@ -50,7 +50,7 @@ def folded(*exchanges) -> list[str]:
     lines = []
     for entries in exchanges:
         (exchange,) = pair(entries)
-        lines += folding.feed(exchange)
+        lines += folding.take(exchange)
     return [line[54:].strip() for line in [*lines, *folding.flush()]]
 
 
@@ -86,7 +86,7 @@ def test_a_long_silence_shows_that_it_lives():
     counts = []
     for number in range(1, 31):
         (exchange,) = pair(beat(number * 1000))
-        counts.append(len(folding.feed(exchange)))
+        counts.append(len(folding.take(exchange)))
     assert counts == [1, *[0] * 9, 1, *[0] * 9, 1, *[0] * 9]
 
 
@@ -169,14 +169,14 @@ def test_nothing_is_decoded_by_who_calls(monkeypatch):
         seen.append(threading.current_thread())
         return []
 
-    monkeypatch.setattr(Folding, "feed", noticed)
+    monkeypatch.setattr(Folding, "take", noticed)
     live(fetch(1), fetch(2))
     assert len(seen) == 2 and threading.current_thread() not in seen
 
 
 def test_frames_that_wait_for_the_thread_are_bounded(monkeypatch):
     stuck = threading.Event()
-    monkeypatch.setattr(Folding, "feed", lambda self, exchange: [str(stuck.wait())])
+    monkeypatch.setattr(Folding, "take", lambda self, exchange: [str(stuck.wait())])
     out = io.StringIO()
     output = Output(out)
     view = Live(output)
@@ -206,7 +206,7 @@ def test_the_thread_takes_no_more_than_its_share():
 
 
 def test_a_defect_ends_the_display_and_is_told(monkeypatch):
-    monkeypatch.setattr(Folding, "feed", lambda self, exchange: 1 / 0)
+    monkeypatch.setattr(Folding, "take", lambda self, exchange: 1 / 0)
     view = Live(Output(io.StringIO()))
     view.watch(fetch(1))
     view._thread.join(5)

@@ -11,6 +11,7 @@ import sys
 import attrs
 import pytest
 
+from kproxy.cli import main
 from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import (
@@ -24,10 +25,12 @@ from kproxy.exchange.entries import (
     Note,
 )
 from kproxy.exchange.pairing import Pairing, pair
+from kproxy.exchange.words.columns import columns
 from kproxy.protocol import messages
 from kproxy.recording import Recording, RecordingError
 from kproxy.view.lines import exchange_line as line
 from kproxy.view.show import show_json, show_lines
+from tests.bed import needs
 from tests.exchange.batches import batch
 from tests.exchange.bodies import fetch_request, fetch_response, produce_request, produce_response
 from tests.exchange.making import MS, START_NS, answer, fragments, opened, request, response
@@ -156,11 +159,10 @@ def test_colours_change_nothing_but_colours():
 def test_lines_are_cut_to_the_terminal(width, colour):
     asked = request("Produce", 9, produce_request({0: batch(1)}, topic="t" * 200))
     text = plain(shown(asked, response(asked, produce_response({0: 41})), width=width))
-    assert len(text) == max(width, 67)
-    assert " → offset" in text
+    assert width - 1 <= len(text) <= width
     assert "…" in text
     assert text.endswith(" → offset 41") or width < 80
-    assert "Produce v9" in text
+    assert "Produce v9" in text or width < 60
 
 
 def test_a_long_answer_leaves_room_for_the_question():
@@ -350,3 +352,24 @@ def test_a_terminal_without_arrows(recorded):
     out = io.TextIOWrapper(raw, encoding="ascii")
     show_lines([recorded], out)
     assert rb"\u2192 offset 41" in raw.getvalue()
+
+
+def test_records_with_a_key_or_a_value_are_only_those(capsys):
+    demo = str(needs.REPOSITORY / "recordings" / "demo.mcap")
+    main(["show", "--records", "orders", demo, "value:*9* key:customer-1"])
+    found = capsys.readouterr().out.splitlines()
+    assert len(found) == 2 and all('"order": 9' in line for line in found)
+    assert "produced by shop" in found[0] and "consumed by billing" in found[1]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
+def test_no_line_is_wider_than_the_terminal(width):
+    asked = messages.AlterPartitionReassignmentsRequest(
+        topics=[
+            messages.AlterPartitionReassignmentsRequest.ReassignableTopic(name="a-long-topic-name")
+        ]
+    )
+    frame = request("AlterPartitionReassignments", 1, asked, number=123456, connection=1234)
+    done = response(frame, messages.AlterPartitionReassignmentsResponse())
+    (exchange,) = pair([opened(1234, node_id=12), frame, done])
+    assert columns(line(exchange, width=width)) <= width

@@ -11,12 +11,15 @@ from hypothesis import strategies as st
 
 from kproxy.cli import main
 from kproxy.exchange.endings import connection_end
+from kproxy.exchange.filter import parse
 from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages, records
 from kproxy.protocol.record_batch import Record
 from kproxy.recording import Recording
 from kproxy.view.stats import Histogram, Stats
 from kproxy.view.stats_lines import lines, show_stats
+from kproxy.view.stream import Stream
+from tests.bed import needs
 from tests.exchange.batches import batch
 from tests.exchange.bodies import (
     exchange,
@@ -25,6 +28,7 @@ from tests.exchange.bodies import (
     produce_request,
     produce_response,
 )
+from tests.exchange.filters import DEMO as MOCK
 from tests.exchange.making import MS, START_NS, answer, closed, opened, request, response
 
 M = messages
@@ -180,3 +184,15 @@ def test_a_filter_and_nothing(recorded, capsys):
     assert capsys.readouterr().out == "no exchanges\n"
     assert main(["stats", "nowhere.mcap"]) == 1
     assert capsys.readouterr().err == "kproxy stats: nowhere.mcap: does not exist\n"
+
+
+@pytest.mark.parametrize("wanted", [None, "api:Fetch", "broker_ms:5..", "topic:orders", "is:error"])
+def test_columns_are_counted_as_exchanges_are(recorded, wanted, monkeypatch):
+    demo = needs.REPOSITORY / "recordings" / "demo.mcap"
+    for path in (recorded, demo, MOCK):
+        out = io.StringIO()
+        show_stats([path], out, parse(wanted) if wanted else None, reads_bodies=False)
+        one_by_one = Stats(reads_bodies=False)
+        for each in Stream([path], parse(wanted) if wanted else None).shown():
+            one_by_one.add(each)
+        assert out.getvalue().splitlines() == list(lines(one_by_one))

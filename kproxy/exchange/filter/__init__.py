@@ -22,12 +22,13 @@ one that does not.
 
 from kproxy.exchange.filter.keys import Need
 from kproxy.exchange.filter.parse import Filter, FilterError, help_text, parse
-from kproxy.exchange.filter.rows import COLUMNS, MAYBE, NO, YES, Columns
+from kproxy.exchange.filter.rows import COLUMNS, MAYBE, NO, UNKNOWN, YES, Columns
 
 __all__ = [
     "COLUMNS",
     "MAYBE",
     "NO",
+    "UNKNOWN",
     "YES",
     "Columns",
     "Filter",

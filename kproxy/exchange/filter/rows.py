@@ -29,7 +29,7 @@ COLUMNS = {
     "number": "of the exchange",
     "connection": "its number",
     "client_address": "text, or None",
-    "client_id": "text, or None",
+    "client_id": "text, None, or UNKNOWN",
     "node_id": "−1 on a bootstrap address",
     "api_key": "−1 where there is none",
     "api_version": "−1 where there is none",
@@ -43,6 +43,9 @@ COLUMNS = {
 }
 """What `rows` looks at, and how a column says "none". Of a column that is missing, it asks nothing:
 the verdict is then MAYBE."""
+
+UNKNOWN = "\0unknown"
+"""In a column of texts: only the exchange itself tells."""
 
 _MARGIN_NS = 1000
 """An exchange rounds its times to microseconds; so near a bound a row does not decide."""
@@ -117,6 +120,19 @@ def _duration_verdicts(column: Sequence[int], low: int, high: int) -> bytes:
     return bytes([YES if v in surely else MAYBE if v in perhaps else NO for v in column])
 
 
+def parts(name: str) -> Look:
+    """Rule out what took less than a part of it may have taken."""
+
+    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+        column = columns.get(name)
+        if column is None:
+            return None
+        least = max(0, min(low for low, _ in map(_bounds, values)) - _MARGIN_NS)
+        return bytes([MAYBE if v >= least else NO for v in column])
+
+    return look
+
+
 def times(columns: Columns, values: Sequence[Value]) -> bytes | None:
     """Decide by when the request arrived."""
     column = columns.get("time_ns")
@@ -152,8 +168,8 @@ def _by_value(column: Sequence[Any], verdict: Callable[[Any], int]) -> bytes:
 
 
 def _any(values: Sequence[Value], text: str | None) -> int:
-    if text is None:
-        return NO
+    if text is None or text is UNKNOWN:
+        return NO if text is None else MAYBE
     return YES if any(isinstance(v, Glob) and v.matches(text) for v in values) else NO
 
 

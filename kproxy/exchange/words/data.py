@@ -24,6 +24,8 @@ from kproxy.protocol import ProtocolError, records
 from kproxy.units import format_bytes
 
 _MARKER_BYTES_MAX = 1024
+_HIGH_WATERMARK = -1
+"""Up to there: all of a partition."""
 
 # ---- records
 
@@ -253,9 +255,11 @@ def _leader_epoch_response(response: Any, context: Context) -> str:
 
 
 def _delete_records_request(request: Any, context: Context) -> str:
-    return by_topic(
-        request.topics, context, "partitions", lambda p: at(p.partition_index, p.offset)
-    )
+    def entry(partition: Any) -> str:
+        offset = "latest" if partition.offset == _HIGH_WATERMARK else partition.offset
+        return at(partition.partition_index, offset)
+
+    return by_topic(request.topics, context, "partitions", entry)
 
 
 WORDS: Words = {

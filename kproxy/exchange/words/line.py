@@ -79,11 +79,23 @@ def layout(width: int | None) -> Layout:
 
 def text(exchange: Exchange) -> str:
     """Return an exchange as one whole line of plain text."""
-    found = text_of(exchange)
-    segments = [*head(exchange, WHOLE), ("", printable(found.request))]
-    if behind := list(response(exchange, found)):
-        segments += [arrow(found.request), *behind]
-    return "".join(each for _, each in segments).rstrip()
+    return plain(exchange, text_of(exchange))
+
+
+def plain(exchange: Exchange, found: ExchangeText) -> str:
+    """Return an exchange, whose words are known, as one whole line of plain text."""
+    row, proxy_ms = exchange.row, exchange.proxy_ms
+    proxy = "–" if proxy_ms is None else f"+{milliseconds(proxy_ms)}ms"
+    head_text = (
+        f"{clock(exchange.time, WHOLE)}{f'#{row.number}':<{WHOLE.number_width}} "
+        f"{_connection(row.connection, exchange.node_id):<{WHOLE.connection_width}} "
+        f"{padded(printable(exchange.client_id or ''), WHOLE.client_width)} "
+        f"{_broker(exchange)[1]} {proxy:>7} {_api(exchange):<{WHOLE.api_width}} "
+    )
+    behind = "".join([each for _, each in response(exchange, found)])
+    request = printable(found.request)
+    arrow_text = arrow(request)[1] if behind else ""
+    return f"{head_text}{request}{arrow_text}{behind}".rstrip()
 
 
 # ---- the fixed part
@@ -99,27 +111,35 @@ def head(exchange: Exchange, layout: Layout) -> Iterator[Segment]:
     proxy_ms = exchange.proxy_ms
     proxy = "–" if proxy_ms is None else f"+{milliseconds(proxy_ms)}{layout.unit}"
     yield "dim", f" {proxy:>{width}} "
-    version = "" if exchange.api_version is None else f" v{exchange.api_version}"
-    yield "api", padded(f"{exchange.api or 'half a header'}{version}", layout.api_width) + " "
+    yield "api", f"{_api(exchange):<{layout.api_width}} "
+
+
+def _api(exchange: Exchange) -> str:
+    version = exchange.api_version
+    return f"{exchange.api or 'half a header'}{'' if version is None else f' v{version}'}"
 
 
 def clock(time: datetime, layout: Layout) -> str:
     """When it was, in UTC."""
+    # Three times as fast as strftime.
     fraction = f".{time.microsecond // 1000:03}" if layout.fraction else ""
-    return f"{time:%H:%M:%S}{fraction} "
+    return f"{time.hour:02}:{time.minute:02}:{time.second:02}{fraction} "
 
 
 def who(
     connection: int, node_id: int | None, client_id: str | None, layout: Layout
 ) -> Iterator[Segment]:
     """A connection, the broker that it leads to, and its client."""
-    node = "" if node_id is None else f"→n{node_id}"
-    yield "", f"c{connection}{node}".ljust(layout.connection_width) + " "
+    yield "", f"{_connection(connection, node_id):<{layout.connection_width}} "
     if layout.client_width:
         name = printable(client_id or "")
         if layout.client_cut:
             name = cut_middle(name, layout.client_width)
         yield "", padded(name, layout.client_width) + " "
+
+
+def _connection(connection: int, node_id: int | None) -> str:
+    return f"c{connection}" if node_id is None else f"c{connection}→n{node_id}"
 
 
 def _broker(exchange: Exchange) -> Segment:
@@ -146,9 +166,9 @@ def arrow(request: str) -> Segment:
     return "dim", " → " if request else "→ "
 
 
-def response(exchange: Exchange, text: ExchangeText) -> Iterator[Segment]:
+def response(exchange: Exchange, text: ExchangeText) -> list[Segment]:
     """What stands behind the arrow, separated by commas."""
-    given = [*_errors(exchange)]
+    given = list(_errors(exchange)) if exchange.errors or exchange.error_messages else []
     if text.response:
         given.append(("", printable(text.response)))
     given += _delays(exchange)
@@ -160,7 +180,7 @@ def response(exchange: Exchange, text: ExchangeText) -> Iterator[Segment]:
         given.append(("", f"{format_bytes(largest)}, not looked into"))
     given += [("mark", mark) for mark in _MARKS if getattr(exchange, mark)]
     given += [("mark", f"fault {fault}") for fault in exchange.faults]
-    yield from separated(given)
+    return list(separated(given)) if len(given) > 1 else given
 
 
 def separated(segments: Iterable[Segment]) -> Iterator[Segment]:

@@ -81,8 +81,9 @@ def count(number: int, noun: str) -> str:
     """Write a number of things: `1 record`, `3 records`."""
     if number == 1:
         return f"1 {noun}"
-    ends_in_ies = noun.endswith("y") and noun[-2:-1] not in "aeiou"
-    return f"{number} {noun[:-1]}ies" if ends_in_ies else f"{number} {noun}s"
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{number} {noun[:-1]}ies"
+    return f"{number} {noun}{'es' if noun.endswith('ch') else 's'}"
 
 
 def listed(items: Iterable[str], listed_max: int = LISTED_MAX) -> str:

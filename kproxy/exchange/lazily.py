@@ -1,0 +1,34 @@
+"""Values that are made when they are asked for, once.
+
+As `functools.cached_property`, but without the lock that this has before Python 3.12, which costs
+more than most of what exchanges keep: a recording has millions of them, and each several values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
+
+Value = TypeVar("Value")
+
+
+class Lazily(Generic[Value]):
+    """A method of one object without arguments, read as an attribute; its value stays with it."""
+
+    def __init__(self, make: Callable[[Any], Value]) -> None:
+        self._make = make
+        self._name = make.__name__
+        self.__doc__ = make.__doc__
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> Lazily[Value]: ...
+
+    @overload
+    def __get__(self, owner: object, kind: type) -> Value: ...
+
+    def __get__(self, owner: object | None, kind: type) -> Lazily[Value] | Value:
+        if owner is None:
+            return self
+        # Found there from now on, before this is asked.
+        value = owner.__dict__[self._name] = self._make(owner)
+        return value

@@ -1,0 +1,254 @@
+"""Cuts a recording: what a filter means, and what a replay of that needs.
+
+::
+
+    recording ─▶ first pass: which connections and clients are meant, which fetch sessions they use
+              ─▶ second pass: exchanges and notes, as they are ─▶ a new recording, complete
+
+What stays beside the exchanges that are meant: of the same clients what they begin with
+(ApiVersions, SASL, Metadata, coordinators, producer ids) and the ends of transactions; the Fetch
+that began a session whose later Fetches are meant, for these name only what has changed; what the
+notes say of the connections that are left, of topic ids, fault rules and losses. Exchanges keep
+their numbers, times, flags and bytes.
+
+Invariants: memory does not grow with the recording beyond its connections and fetch sessions. The
+new file is whole or not there.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+
+from kproxy.exchange import endings
+from kproxy.exchange.entries import (
+    CONNECTIONS,
+    EVENTS,
+    FRAGMENT,
+    MORE,
+    SASL_TOKEN,
+    Frame,
+    Note,
+)
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import Filter, parse
+from kproxy.exchange.filter.terms import grouped
+from kproxy.recording.batch import FRAME_HEAD, RUN, Batch, packed_splices
+from kproxy.recording.exchanges import Reader
+from kproxy.recording.files import RecordingError
+from kproxy.recording.layout import PIECE_BYTES_MAX, STORED_BYTES_MIN
+from kproxy.recording.reader import Paths, info, recordings, starting
+from kproxy.recording.writer import Writer
+
+_BEGINNINGS = (
+    *("ApiVersions", "SaslHandshake", "SaslAuthenticate", SASL_TOKEN),
+    *("Metadata", "FindCoordinator", "InitProducerId", "EndTxn"),
+)
+"""What a replay needs beside the exchanges that are meant, of the same clients."""
+_KEPT_EVENTS = frozenset({"topic_id", "fault_rules", "lost"})
+
+
+def cut(
+    paths: Paths,
+    to: Path,
+    wanted: Filter | None,
+    library_version: str,
+    told: Callable[[Note], None] = lambda note: None,
+    passed: Callable[[int], None] = lambda done: None,
+) -> int:
+    """Write a recording of what a filter means to a path that is free; return how many exchanges
+    are in it. `told` is given the notes, as by `read`; `passed` is told how much of the
+    work is done, in bytes of the recording.
+
+    Raises:
+        RecordingError: a path is no recording, is damaged, or of another recording than the rest.
+        OSError: the new file cannot be written.
+    """
+    files = recordings(paths)
+    head = info(files[0])
+    half = sum(path.stat().st_size for path in files) // 2
+    for before, path in itertools.pairwise(files):
+        if not info(path).continues(info(before)):
+            what = f"is not of the same recording as {before}: export them one by one"
+            raise RecordingError(path, None, what)
+    meant = (
+        None
+        if wanted is None
+        else _meant(files, starting(wanted, files), lambda done: passed(done // 2))
+    )
+    writer = Writer(
+        to,
+        start_ns=head.start_ns,
+        schema_id=head.schema_id,
+        library_version=library_version,
+        metadata={} if wanted is None else {"filter": str(wanted)},
+    )
+    try:
+        copy = _Copy(writer)
+        both = functools.partial(_both, told, copy.note)
+        narrow = None if meant is None else meant.narrow
+        reader = Reader(both, narrow, lambda done: passed(half + done // 2 if narrow else done))
+        for exchange in reader.files(files):
+            if meant is None or meant.has(exchange):
+                copy.exchange(exchange)
+        copy.flush()
+        writer.close()
+    finally:
+        writer.abandon()
+    return copy.exchanges
+
+
+# ---------------------------------------------------------------- what is meant
+
+
+@attrs.define(eq=False)
+class _Meant:
+    """What stays."""
+
+    wanted: Filter
+    connections: set[int] = attrs.field(factory=set)
+    clients: set[str] = attrs.field(factory=set)
+    numbers: set[int] = attrs.field(factory=set)
+    """Exchanges that began a fetch session."""
+
+    def take(self, exchange: Exchange) -> None:
+        """Take an exchange that the filter means."""
+        self.connections.add(exchange.connection)
+        if exchange.client_id is not None:
+            self.clients.add(exchange.client_id)
+
+    @property
+    def narrow(self) -> Filter:
+        """A filter for all that may stay; headers answer what it adds."""
+        numbers = f" or number:{','.join(map(str, self.numbers))}" if self.numbers else ""
+        return _or(self.wanted, f"api:{','.join(_BEGINNINGS)}{numbers}")
+
+    def has(self, exchange: Exchange) -> bool:
+        """Whether an exchange stays."""
+        if exchange.api in _BEGINNINGS:
+            if exchange.connection in self.connections or exchange.client_id in self.clients:
+                return True
+        return exchange.number in self.numbers or self.wanted.matches(exchange)
+
+
+def _meant(files: list[Path], wanted: Filter, passed: Callable[[int], None]) -> _Meant:
+    meant = _Meant(wanted)
+    sessions: dict[tuple[int | None, int], int] = {}
+    """By broker and id: the exchange that began it."""
+    for exchange in Reader(lambda note: None, _or(wanted, "api:Fetch"), passed).files(files):
+        fetch = exchange.request if exchange.api == "Fetch" else None
+        if fetch is not None and getattr(fetch, "session_epoch", -1) == 0:
+            began = getattr(exchange.response, "session_id", 0)
+            sessions[exchange.node_id, began] = exchange.number
+        if wanted.matches(exchange):
+            meant.take(exchange)
+            session_id = getattr(fetch, "session_id", 0)
+            if session_id and (exchange.node_id, session_id) in sessions:
+                meant.numbers.add(sessions[exchange.node_id, session_id])
+    return meant
+
+
+def _or(wanted: Filter, text: str) -> Filter:
+    return Filter(grouped([wanted.node, parse(text).node], one=True))
+
+
+def _both(one: Callable[[Note], None], other: Callable[[Note], None], note: Note) -> None:
+    one(note)
+    other(note)
+
+
+# ---------------------------------------------------------------- writing what stays
+
+
+class _Copy:
+    """Writes exchanges and notes as they are: each exchange with its frames, then its row."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.exchanges = 0
+        self._writer = writer
+        self._batch = Batch(1)
+        self._held: dict[int, list[Note]] = {}
+        """What was said of connections none of whose exchanges has stayed so far."""
+        self._connections: set[int] = set()
+        """The other ones."""
+
+    def note(self, note: Note) -> None:
+        """Take a note; those on a connection stay if something of it does."""
+        event = note.body.get("event")
+        if note.channel == EVENTS:
+            if event in _KEPT_EVENTS:
+                self._batch.note(note)
+        elif note.channel == CONNECTIONS:
+            number = endings.connection(note.body)
+            if number in self._connections:
+                self._batch.note(note)
+            elif event != "closed":
+                self._held.setdefault(number, []).append(note)
+            if event == "closed":
+                self._held.pop(number, None)
+                self._connections.discard(number)
+
+    def exchange(self, exchange: Exchange) -> None:
+        """Write an exchange."""
+        self.exchanges += 1
+        self._connections.add(exchange.connection)
+        for note in self._held.pop(exchange.connection, ()):
+            self._batch.note(note)
+        request, response = exchange.frames
+        row = exchange.row._replace(
+            request_position=0 if request is None else self._frame(request),
+            response_position=0 if response is None else self._frame(response),
+        )
+        self._batch.exchange(row[:-1], row.fault_ids)
+        self._batch.span(row.response_received_ns or row.request_received_ns)
+        if self._batch.full:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has not been written yet."""
+        if self._batch:
+            self._writer.append([self._batch])
+            self._batch = Batch(self._batch.number + 1)
+
+    def _frame(self, frame: Frame) -> int:
+        """Add a frame, in pieces if it is large; return where it lies."""
+        data = memoryview(frame.data)
+        position = 0
+        for start in range(0, len(data) or 1, PIECE_BYTES_MAX):
+            piece = data[start : start + PIECE_BYTES_MAX]
+            flags = frame.flags
+            if len(data) > PIECE_BYTES_MAX:
+                last = start + PIECE_BYTES_MAX >= len(data)
+                flags |= FRAGMENT if last else FRAGMENT | MORE
+            if self._batch.full:
+                self.flush()
+            position = self._piece(frame, piece, flags, position)
+        return position
+
+    def _piece(self, frame: Frame, data: memoryview, flags: int, before: int) -> int:
+        batch, size = self._batch, len(data)
+        position = batch.number << 32 | batch.run_count << 16
+        batch.run_count += 1
+        batch.span(frame.received_ns)
+        batch.pieces.append(data)
+        batch.data_bytes += size
+        batch.load_bytes += size
+        if size >= STORED_BYTES_MIN:
+            batch.stored_bytes += size
+        batch.frames += not flags & MORE
+        if not flags & MORE:
+            batch.splices += packed_splices(frame.splices)
+        batch.heads += FRAME_HEAD.pack(
+            frame.number, frame.api_key, frame.api_version, frame.correlation_id,
+            frame.frame_bytes, before,
+        )  # fmt: skip
+        batch.runs += RUN.pack(
+            frame.received_ns, frame.sent_ns, frame.number, frame.connection, flags,
+            len(batch.notes), frame.side, len(batch.sizes), len(batch.heads) >> 3,
+            len(batch.splices), batch.data_bytes,
+        )  # fmt: skip
+        return position

@@ -1,0 +1,103 @@
+"""How far a command is, on a terminal, from two seconds on.
+
+    kproxy stats: ━━━━━━━━━━━━──────────── 48 %, 12 s left
+
+It stands on stderr, in one line that is written over and taken away at the end; nothing is shown
+where stderr is no terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+from kproxy.exchange.words.wording import age
+from kproxy.recording import RecordingError, recordings
+
+AFTER_SECONDS = 2.0
+_EVERY_SECONDS = 0.1
+_BAR_WIDTH = 24
+_ERASE = "\r\x1b[K"
+
+
+class Progress:
+    """A bar for a command that reads so many bytes.
+
+    Resource handling: a context; its end takes the bar away.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        total_bytes: int,
+        err: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name = name
+        self._total_bytes = total_bytes
+        self._err = sys.stderr if err is None else err
+        self._clock = clock
+        self._began = clock()
+        self._due = self._began + AFTER_SECONDS
+        self._shown = False
+        self._wanted = total_bytes > 0 and self._err.isatty()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.finish()
+
+    def passed(self, done_bytes: int) -> None:
+        """So many bytes have been read."""
+        if not self._wanted or (now := self._clock()) < self._due:
+            return
+        self._due = now + _EVERY_SECONDS
+        part = min(1.0, done_bytes / self._total_bytes)
+        filled = round(part * _BAR_WIDTH)
+        bar = "━" * filled + "─" * (_BAR_WIDTH - filled)
+        left_ms = (now - self._began) * (1 - part) / part * 1000 if part else 0
+        left = f", {age(left_ms)} left" if left_ms >= 1000 else ""
+        self._write(f"{_ERASE}kproxy {self._name}: {bar} {part:.0%}{left}")
+        self._shown = True
+
+    def finish(self) -> None:
+        """Take the bar away."""
+        if self._shown:
+            self._shown = False
+            self._write(_ERASE)
+
+    def _write(self, text: str) -> None:
+        try:
+            self._err.write(text)
+            self._err.flush()
+        except (OSError, UnicodeEncodeError):
+            self._wanted = False
+
+
+def reading(name: str, paths: Sequence[Path | str], times: int = 1) -> Progress:
+    """Return the progress of a command that reads recordings, so many times."""
+    try:
+        total_bytes = sum(path.stat().st_size for path in recordings(paths))
+    except (OSError, RecordingError):
+        total_bytes = 0  # whoever reads them says what is wrong
+    return Progress(name, total_bytes * times)
+
+
+def is_file(out: TextIO) -> bool:
+    """Whether what is written here can be seen only later: a bar disturbs nothing then."""
+    try:
+        return stat.S_ISREG(os.fstat(out.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,216 @@
+"""Work on large recordings with all cores: the batches in turn to processes, what comes in order.
+
+::
+
+    batch 0, 2, 4 … ─▶ process ─▶ exchanges ─▶ work ─▶ pipe ─┐
+    batch 1, 3, 5 … ─▶ process ─▶ exchanges ─▶ work ─▶ pipe ─┴─▶ in the order of the batches
+
+Every process reads all notes and tables, which is little, and so knows connections and topics; it
+makes exchanges, and opens frames, of its own batches only.
+
+Invariants: what comes is the same, in the same order, as without processes. A process is never more
+than what a pipe holds and 64 KiB ahead of its reader. When the reader goes, however that happens,
+they end.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn, TypeVar
+
+import attrs
+
+from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.entries import Note
+from kproxy.exchange.exchange import Exchange
+from kproxy.recording import RecordingError, RecordingFile, recordings
+from kproxy.view.stream import Stream, connection_ends
+
+LARGE_BYTES = 4 << 20
+"""Below that a second process is not worth its start."""
+_ITEMS_MAX = 256
+_TEXT_MAX = 64 << 10
+_PROCESSES_MAX = 16
+
+Made = TypeVar("Made")
+
+Work = Callable[[Exchange | ConnectionEnd], Iterable[Made]]
+
+
+def spread(stream: Stream, work: Work[Made], processes: int | None = None) -> Iterator[Made]:
+    """Yield what `work` makes of all that a stream shows, in its order; in this process, if the
+    recordings are small or cannot be shared out. What is made must be such that it can be pickled.
+
+    Raises: RecordingError, as `Stream.shown`.
+    """
+    count = _processes(stream) if processes is None else processes
+    if count < 2:
+        for shown in stream.shown():
+            yield from work(shown)
+        return
+    workers: list[_Worker] = []
+    try:
+        for index in range(count):
+            workers.append(_start(stream, work, (index, count), workers))
+        turn = 0
+        while not workers[turn % count].done:
+            yield from workers[turn % count].batch(stream)
+            turn += 1
+        for worker in workers:  # what is told behind the last batch
+            while not worker.done:
+                yield from worker.batch(stream)
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+def _processes(stream: Stream) -> int:
+    """How many processes are worth it; recordings that are still written, or were cut off, are read
+    by one, which pairs at the end what has no row."""
+    if not hasattr(os, "fork") or not hasattr(os, "sched_getaffinity"):
+        return 1
+    cores = min(_PROCESSES_MAX, len(os.sched_getaffinity(0)))
+    if cores < 2:
+        return 1
+    try:
+        files = recordings(stream.paths)
+        large = sum(path.stat().st_size for path in files) >= LARGE_BYTES
+        return cores if large and all(map(_is_complete, files)) else 1
+    except (OSError, RecordingError):
+        return 1  # who reads them says what is wrong
+
+
+def _is_complete(path: Path) -> bool:
+    with RecordingFile(path) as file:
+        return file.complete
+
+
+# ---------------------------------------------------------------- here
+
+_MADE, _NOTE, _BATCH, _ERROR, _DONE = "made", "note", "batch", "error", "done"
+"""What a process sends, each with a value: what it made, a note, that a batch of its own ends (with
+the bytes read so far), an error, that there is no more."""
+
+
+@attrs.define(eq=False)
+class _Worker:
+    """A process, seen from here."""
+
+    pid: int
+    pipe: BinaryIO
+    done: bool = False
+
+    def batch(self, stream: Stream) -> Iterator[Any]:
+        """Yield what it made of its next batch.
+
+        Raises: RecordingError.
+        """
+        while True:
+            kind, value = self._message(stream)
+            if kind == _MADE:
+                yield from value
+            elif kind == _NOTE:
+                stream.note(value)
+            elif kind == _ERROR:
+                raise value
+            elif kind == _BATCH:
+                stream.passed(value)
+                return
+            else:
+                self.done = True
+                return
+
+    def _message(self, stream: Stream) -> tuple[str, Any]:
+        try:
+            return pickle.load(self.pipe)
+        except EOFError:
+            paths = ", ".join(map(str, stream.paths))
+            what = "was not read to its end: a process that helped was stopped"
+            raise RecordingError(paths, None, what) from None
+
+    def end(self) -> None:
+        """End it, whether it is done or not."""
+        self.pipe.close()
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def _start(
+    stream: Stream, work: Work[Any], share: tuple[int, int], others: list[_Worker]
+) -> _Worker:
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(reading)
+        for other in others:
+            other.pipe.close()
+        _work(stream, work, share, writing)
+    os.close(writing)
+    return _Worker(pid, os.fdopen(reading, "rb"))
+
+
+# ---------------------------------------------------------------- in the other process
+
+
+def _work(stream: Stream, work: Work[Any], share: tuple[int, int], writing: int) -> NoReturn:
+    """Do the work of one process, and end it: nothing of what called this goes on there."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # who reads from here ends it
+        with os.fdopen(writing, "wb") as pipe:
+            sender = _Sender(pipe)
+
+            def heard(note: Note) -> None:
+                sender.send(_NOTE, note)
+                if stream.shows_ends:
+                    for end in connection_ends(note):
+                        sender.made(work(end))
+
+            def passed(done_bytes: int) -> None:
+                sender.send(_BATCH, done_bytes)
+                pipe.flush()
+
+            own = Stream(stream.paths, stream.wanted, heard, False, passed, share=share)
+            try:
+                for exchange in own.exchanges():
+                    sender.made(work(exchange))
+                sender.send(_DONE, None)
+            except RecordingError as error:
+                sender.send(_ERROR, error)
+    except BrokenPipeError:
+        pass  # nobody reads any more
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+@attrs.define(eq=False)
+class _Sender:
+    """Sends what was made in messages that are not too small."""
+
+    pipe: BinaryIO
+    _items: list[Any] = attrs.field(factory=list[Any], init=False)
+    _size: int = attrs.field(default=0, init=False)
+
+    def made(self, items: Iterable[Any]) -> None:
+        """Send what was made."""
+        for item in items:
+            self._items.append(item)
+            self._size += len(item) if isinstance(item, str) else 0
+            if len(self._items) >= _ITEMS_MAX or self._size >= _TEXT_MAX:
+                self._flush()
+
+    def send(self, kind: str, value: Any) -> None:
+        """Send something else behind that."""
+        self._flush()
+        pickle.dump((kind, value), self.pipe)
+
+    def _flush(self) -> None:
+        if self._items:
+            items, self._items, self._size = self._items, [], 0
+            pickle.dump((_MADE, items), self.pipe)

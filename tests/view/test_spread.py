@@ -1,0 +1,126 @@
+"""What several processes make of a recording is what one makes."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import parse
+from kproxy.protocol import messages
+from kproxy.recording import RecordingError
+from kproxy.view import spread as module
+from kproxy.view.show import show_json, show_lines
+from kproxy.view.spread import spread
+from kproxy.view.stream import Stream
+from tests.exchange.making import MS, START_NS, closed, opened, request, response, unanswered
+from tests.recording.making import event, write
+
+BEAT = messages.HeartbeatRequest(group_id="checkout")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty batches on connections that come and go, one of them with a request unanswered."""
+    batches: list[list] = []
+    for number in range(1, 61):
+        connection = (number - 1) // 6 + 1
+        frame = request("Heartbeat", 4, BEAT, number, connection)
+        done = (
+            unanswered(frame)
+            if number % 7 == 0
+            else response(frame, messages.HeartbeatResponse(error_code=27 * (number % 5 == 0)))
+        )
+        entries: list = [opened(connection, node_id=1)] if number % 6 == 1 else []
+        entries += [frame, done]
+        if number % 6 == 0:
+            entries.append(attrs.evolve(closed(connection), time_ns=START_NS + (number + 2) * MS))
+        batches.append(entries)
+    batches[30].append(event("lost", START_NS + 30 * MS, frames=3, bytes=99, reason="disk full"))
+    return write(tmp_path_factory.mktemp("spread") / "many.mcap", batches)
+
+
+@pytest.mark.parametrize("processes", [2, 3, 7])
+@pytest.mark.parametrize("wanted", [None, "is:error", "connection:3", "is:unanswered"])
+def test_it_is_the_same_with_processes(
+    recorded: Path, processes: int, wanted: str | None, monkeypatch: pytest.MonkeyPatch, capfd
+) -> None:
+    def shown() -> tuple[str, ...]:
+        texts = []
+        for folds, as_json in ((True, False), (False, False), (False, True)):
+            out = io.StringIO()
+            found = parse(wanted) if wanted else None
+            if as_json:
+                show_json([recorded], out, found)
+            else:
+                show_lines([recorded], out, wanted=found, folds=folds)
+            texts.append(out.getvalue())
+        return (*texts, capfd.readouterr().err)
+
+    alone = shown()
+    monkeypatch.setattr(module, "_processes", lambda stream: processes)
+    assert shown() == alone
+    assert alone[0] and "disk full" in alone[3]
+
+
+def test_damage_is_found_where_it_is(recorded: Path, tmp_path: Path) -> None:
+    data = bytearray(recorded.read_bytes())
+    data[len(data) // 2] ^= 1
+    path = tmp_path / "damaged.mcap"
+    path.write_bytes(data)
+    found: list[int] = []
+
+    def take(processes: int) -> int:
+        found.clear()
+        with pytest.raises(RecordingError, match="is damaged"):
+            for number in spread(Stream([path]), numbers, processes):
+                found.append(number)
+        return len(found)
+
+    assert take(1) == take(3) > 0
+
+
+def numbers(shown: object) -> list[int]:
+    return [shown.number] if isinstance(shown, Exchange) else []
+
+
+def test_who_has_seen_enough_leaves_no_process_behind(recorded: Path) -> None:
+    found = spread(Stream([recorded]), numbers, 3)
+    assert next(found) == 1
+    found.close()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_process_that_is_killed_is_an_error_not_an_end(recorded: Path) -> None:
+    parent = os.getpid()
+
+    def die(shown: object) -> list[int]:
+        if isinstance(shown, Exchange) and shown.number == 20 and os.getpid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return numbers(shown)
+
+    with pytest.raises(RecordingError, match="was not read to its end"):
+        list(spread(Stream([recorded]), die, 3))
+
+
+def test_the_command_uses_them_for_what_is_large(recorded: Path, monkeypatch) -> None:
+    stream = Stream([recorded])
+    assert module._processes(stream) == 1
+    monkeypatch.setattr(module, "LARGE_BYTES", 1)
+    if hasattr(os, "sched_getaffinity"):
+        assert module._processes(stream) == min(16, len(os.sched_getaffinity(0)))
+    code = (
+        "import sys; from kproxy.view import spread; spread.LARGE_BYTES = 1;"
+        "from kproxy.cli import main; sys.exit(main())"
+    )
+    command = [sys.executable, "-c", code, "show", "--all", str(recorded)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.count("\n") == 70
