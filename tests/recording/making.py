@@ -6,7 +6,7 @@ import io
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -226,8 +226,16 @@ def oracle_accepts(data: bytes) -> bool:
     return True
 
 
-def rewrite(source: Path, target: Path, *, metadata: bool = True, **options: Any) -> Path:
-    """Copy a recording as other MCAP tools do: other chunks, ids and indexes, same messages."""
+def rewrite(
+    source: Path,
+    target: Path,
+    *,
+    metadata: bool = True,
+    change: Callable[[bytes], bytes] = bytes,
+    **options: Any,
+) -> Path:
+    """Copy a recording as other MCAP tools do: other chunks, ids and indexes, same messages, or
+    what `change` makes of them."""
     with source.open("rb") as file, target.open("wb") as out:
         writer = mcap.writer.Writer(out, **options)
         writer.start(profile="kproxy", library="some tool 1.0; kproxy 0.1.0")
@@ -247,7 +255,7 @@ def rewrite(source: Path, target: Path, *, metadata: bool = True, **options: Any
                 writer.add_message(
                     channels[record.channel_id],
                     record.log_time,
-                    record.data,
+                    change(record.data),
                     record.publish_time,
                     record.sequence,
                 )

@@ -9,18 +9,19 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
-from kproxy.exchange.pairing import Pairing
 from kproxy.printable import printable
 from kproxy.protocol import messages
-from kproxy.view import stream
 from kproxy.view.show import show_json, show_lines
 from tests.exchange.making import MS, START_NS, request, response
+from tests.recording.making import rewrite, write
 
 HOSTILE = "\x1b]0;owned\x07\r\n12:00:00 forged\u202e\x9b2J\udc80"
 METADATA = messages.MetadataResponse
@@ -78,27 +79,40 @@ SOURCES = {
 }
 
 
-def foreign(entries: list):
-    """What `recording.read` makes of a file with these entries."""
+NO_NUMBERS = {math.nan: 1111.5, math.inf: 2222.5, -math.inf: -2222.5}
 
-    def read(paths, wanted, told):
-        pairing = Pairing()
-        for entry in entries:
-            yield from pairing.feed(entry)
-            if type(entry) is Note:
-                told(entry)
-        yield from pairing.finish()
 
-    return read
+def writable(value: Any) -> Any:
+    """A note's body with numbers in place of what is none: our own writer refuses that."""
+    if isinstance(value, dict):
+        return {key: writable(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [writable(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return next(number for each, number in NO_NUMBERS.items() if str(each) == str(value))
+    return value
+
+
+def foreign(message: bytes) -> bytes:
+    """What another program makes of a message."""
+    return message.replace(b"2222.5", b"Infinity").replace(b"1111.5", b"NaN")
+
+
+def written(folder: Path, entries: list) -> Path:
+    """A file with these entries that another program wrote."""
+    own = [
+        attrs.evolve(each, body=writable(each.body)) if isinstance(each, Note) else each
+        for each in entries
+    ]
+    path = write(folder / "own.mcap", [own], compression="none")
+    return rewrite(path, folder / "foreign.mcap", change=foreign)
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_show_prints_no_character_that_a_terminal_obeys(
-    source: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # As a foreign file gives them: our own writer refuses NaN.
-    monkeypatch.setattr(stream, "read", foreign(SOURCES[source]))
-    path = Path("foreign.mcap")
+    path = written(tmp_path, SOURCES[source])
     for colour in (False, True):
         out = io.StringIO()
         show_lines([path], out, colour)
