@@ -107,8 +107,8 @@ class Opened:
 
     @property
     def bytes(self) -> int:
-        """The size of all files."""
-        return sum(path.stat().st_size for path in self.paths)
+        """The size of all files that are there; to read them says which are not."""
+        return sum(path.stat().st_size for path in self.paths if path.exists())
 
     @property
     def bytes_passed(self) -> int:

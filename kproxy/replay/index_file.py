@@ -29,6 +29,7 @@ from typing import Any
 import attrs
 from zlib_ng.zlib_ng import crc32
 
+from kproxy.recording.files import make_folder
 from kproxy.recording.layout import FORMAT_VERSION
 from kproxy.recording.opened import Locations
 from kproxy.replay.batch_index import COLUMNS, BatchIndex
@@ -121,7 +122,7 @@ def write(path: Path, key: dict[str, Any], indexed: Indexed) -> None:
     text = {"key": key, **_encoded(indexed, blobs)}
     text["sizes"] = [memoryview(each).nbytes for each in blobs.all]
     head = json.dumps(text, separators=(",", ":")).encode()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent)
     number, name = tempfile.mkstemp(dir=path.parent, prefix=".index-")  # for its owner only
     try:
         with os.fdopen(number, "wb") as file:

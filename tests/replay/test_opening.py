@@ -11,6 +11,7 @@ import pytest
 
 from kproxy.protocol import messages
 from kproxy.protocol.errors import CODES
+from kproxy.recording import RecordingError
 from kproxy.replay import index_file, opening
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.opening import Wanted, open_recorded
@@ -200,3 +201,8 @@ def test_a_batch_takes_32_bytes_of_memory_at_most(tmp_path: Path) -> None:
     assert len(opened.loaded.cluster.topics["orders"].partitions[0].log) == count
     assert grown <= 32 * count, f"{grown / count:.1f} bytes per batch"
     assert few
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="does not exist"):
+        open_recorded([tmp_path / "none.mcap"], Wanted(), folder=tmp_path / "i")
