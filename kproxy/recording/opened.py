@@ -47,17 +47,18 @@ class Locations:
     nths: array[int] = attrs.Factory(lambda: array("i"))
     """Which message of its chunk it is."""
 
-    def add(self, batch: StoredBatch) -> None:
-        """Take a batch; they come in the order of their numbers."""
+    def add(self, batch: StoredBatch) -> bool:
+        """Take a batch; return False if it is out of order, as only other tools write it."""
         place = batch.frames
         if place is None or batch.number <= 0:
-            return
+            return True
         if len(self.numbers) and self.numbers[-1] >= batch.number:
-            return
+            return False
         self.numbers.append(batch.number)
         self.offsets.append(place.chunk.offset)
         self.ends.append(place.chunk.end)
         self.nths.append(place.nth)
+        return True
 
     def batch(self, number: int) -> StoredBatch | None:
         """The batch of this number, as far as its frames go."""
@@ -107,8 +108,8 @@ class Opened:
 
     @property
     def bytes(self) -> int:
-        """The size of all files."""
-        return sum(path.stat().st_size for path in self.paths)
+        """The size of all files that are there; to read them says which are not."""
+        return sum(path.stat().st_size for path in self.paths if path.exists())
 
     @property
     def bytes_passed(self) -> int:
@@ -133,11 +134,11 @@ class Opened:
         yield from reader.finish()
         self.locations = []
         for file in (file for files in self._files for file in files):
-            file.locations = Locations()
-            for batch in file.batches():
-                file.locations.add(batch)
-            self.locations.append(file.locations)
-            file.forget()
+            found = Locations()
+            if all(found.add(batch) for batch in file.batches()):
+                file.locations = found
+                file.forget()
+            self.locations.append(found)
             file.close()
 
     def place(self, exchange: Exchange, side: Side) -> int | None:

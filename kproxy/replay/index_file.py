@@ -29,6 +29,8 @@ from typing import Any
 import attrs
 from zlib_ng.zlib_ng import crc32
 
+from kproxy import __version__
+from kproxy.recording.files import make_folder
 from kproxy.recording.layout import FORMAT_VERSION
 from kproxy.recording.opened import Locations
 from kproxy.replay.batch_index import COLUMNS, BatchIndex
@@ -37,7 +39,7 @@ from kproxy.replay.log import PartitionLog, Transaction
 from kproxy.replay.topics import Partition, Topic
 
 INDEX_VERSION = 1
-"""Counts what it says and how, and what is made of recordings: with another one it is made anew."""
+"""Counts how it is written; and another kproxy may make something else of a recording."""
 _MAGIC = b"KPROXYIX"
 _END_BYTES = 4096
 _LOCATION_CODES = {"numbers": "q", "offsets": "q", "ends": "q", "nths": "i"}
@@ -78,7 +80,7 @@ def key_of(paths: Sequence[Path], way: Sequence[Any]) -> dict[str, Any]:
             file.seek(max(0, about.st_size - _END_BYTES))
             ends = crc32(file.read(_END_BYTES), crc32(start))
         files.append([str(path.resolve()), about.st_size, about.st_mtime_ns, ends])
-    versions = [INDEX_VERSION, FORMAT_VERSION, sys.byteorder]
+    versions = [__version__, INDEX_VERSION, FORMAT_VERSION, sys.byteorder]
     return {"files": files, "way": list(way), "versions": versions}
 
 
@@ -121,7 +123,7 @@ def write(path: Path, key: dict[str, Any], indexed: Indexed) -> None:
     text = {"key": key, **_encoded(indexed, blobs)}
     text["sizes"] = [memoryview(each).nbytes for each in blobs.all]
     head = json.dumps(text, separators=(",", ":")).encode()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent)
     number, name = tempfile.mkstemp(dir=path.parent, prefix=".index-")  # for its owner only
     try:
         with os.fdopen(number, "wb") as file:

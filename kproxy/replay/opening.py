@@ -10,6 +10,7 @@ Small recordings are read each time: that takes no longer.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -69,18 +70,14 @@ def open_recorded(
     Raises: RecordingError.
     """
     opened = Opened.of(list(files))
-    if opened.bytes < INDEXED_BYTES_MIN:
+    key = _key(opened, wanted)
+    if key is None:
         return _recorded(_read(opened, wanted, progress), opened, wanted)
-    folder = folder or index_file.cache_folder()
-    way = [wanted.mode.value, bool(wanted.timing), wanted.faults]
-    key = index_file.key_of(opened.paths, way)
-    path = index_file.path_of(folder, key)
+    path = index_file.path_of(folder or index_file.cache_folder(), key)
     indexed = index_file.read(path, key)
     if indexed is not None:
-        try:
+        with contextlib.suppress(RecordingError):  # to read it says what is wrong with it
             return _recorded(indexed, Opened.again(opened.paths, indexed.locations), wanted)
-        except RecordingError:
-            pass  # the index says nothing about what is wrong: reading it does
     indexed = _read(opened, wanted, progress)
     if opened.whole:
         try:
@@ -88,6 +85,17 @@ def open_recorded(
         except OSError as error:
             log(f"the next start reads all of it again: {path.parent}: {error.strerror}")
     return _recorded(indexed, opened, wanted)
+
+
+def _key(opened: Opened, wanted: Wanted) -> dict[str, Any] | None:
+    """What an index must say of itself; None where there is to be none."""
+    if opened.bytes < INDEXED_BYTES_MIN:
+        return None
+    try:
+        way = [wanted.mode.value, bool(wanted.timing), wanted.faults]
+        return index_file.key_of(opened.paths, way)
+    except OSError:  # to read it says what is wrong with it
+        return None
 
 
 def _read(opened: Opened, wanted: Wanted, progress: Progress) -> Indexed:

@@ -27,20 +27,16 @@ from typing import TypeVar
 import attrs
 import trio
 
-from kproxy import recording
 from kproxy.commands.options import broker_addresses
 from kproxy.exchange import notes
-from kproxy.exchange.exchange import Exchange
 from kproxy.net import replaying, serve
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.settings import Settings
 from kproxy.replay import ignored as ignoring
 from kproxy.replay.broker import Broker as ReplayingBroker
-from kproxy.replay.load import load
-from kproxy.replay.pace import Pace
+from kproxy.replay.opening import Wanted, open_recorded
 from kproxy.replay.produced import Partitions
 from kproxy.replay.report import Finding, Report
-from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode, Visible
 from kproxy.replay.settings import Settings as ReplaySettings
 from kproxy.testing.broker import Broker, Watcher, fault_rules
@@ -157,11 +153,7 @@ class Replaying:
 
     def _loaded(self) -> ReplayingBroker:
         how = self.how
-        pace = Pace(how.factor) if how.factor else None
-        exchanges = recording.read(how.paths)
-        if pace is not None:
-            exchanges = (_paced(each, pace) for each in exchanges)
-        loaded = load(exchanges, modelled(how.mode))
+        recorded = open_recorded(how.paths, Wanted(how.mode, how.factor))
         settings = ReplaySettings(
             mode=how.mode,
             visible=how.visible,
@@ -170,7 +162,7 @@ class Replaying:
             json_ignored=how.ignored.paths,
             users=how.users,
         )
-        return ReplayingBroker(loaded, settings, self._report, None, pace)
+        return ReplayingBroker(recorded.loaded, settings, self._report, None, recorded.pace)
 
     def _started(self, serve_it: Serve, name: str) -> str:
         host = Host(partial(_serving, serve_it, self.log), name)
@@ -232,11 +224,6 @@ def mismatch_text(found: Sequence[Finding], path: Path, advice: str) -> str:
     if len(found) > _FINDINGS_SHOWN:
         lines.append(f"  … and {len(found) - _FINDINGS_SHOWN} more")
     return "\n".join([*lines, advice])
-
-
-def _paced(exchange: Exchange, pace: Pace) -> Exchange:
-    pace.add(exchange)
-    return exchange
 
 
 async def _serving(

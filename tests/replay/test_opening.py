@@ -11,6 +11,7 @@ import pytest
 
 from kproxy.protocol import messages
 from kproxy.protocol.errors import CODES
+from kproxy.recording import Recording, RecordingError
 from kproxy.replay import index_file, opening
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.opening import Wanted, open_recorded
@@ -200,3 +201,36 @@ def test_a_batch_takes_32_bytes_of_memory_at_most(tmp_path: Path) -> None:
     assert len(opened.loaded.cluster.topics["orders"].partitions[0].log) == count
     assert grown <= 32 * count, f"{grown / count:.1f} bytes per batch"
     assert few
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="does not exist"):
+        open_recorded([tmp_path / "none.mcap"], Wanted(), folder=tmp_path / "i")
+
+
+def test_what_another_tool_has_rewritten_is_served_and_not_indexed(tmp_path: Path) -> None:
+    recorded = everything()
+    path = making.rewrite(written(tmp_path, recorded), tmp_path / "rewritten.mcap")
+    for _ in range(2):
+        opened = open_recorded([path], Wanted(), folder=tmp_path / "i")
+        assert plain(opened.loaded) == plain(recorded.loaded)
+    assert not (tmp_path / "i").exists()
+
+
+def test_the_parts_of_a_recording_and_another_one_are_one_cluster(tmp_path: Path) -> None:
+    recorded, folder = everything(), tmp_path / "r"
+    folder.mkdir()
+    run = Recording(folder / "run.mcap", rotate_bytes=1, **making.SETTINGS)
+    for entry in recorded.entries:
+        run.write([entry])
+    run.close()
+    assert len(run.paths) > 3
+    making.write(folder / "other.mcap", [Recorded().fetched(batch("z"), partition=1).entries])
+    recorded.fetched(batch("z"), partition=1)  # where batches have the same numbers
+    for _ in range(2):
+        opened = open_recorded([*run.paths, folder / "other.mcap"], Wanted(), folder=tmp_path)
+        logs = opened.loaded.cluster.topics["orders"].partitions
+        expected = recorded.loaded.cluster.topics["orders"].partitions
+        for index in expected:
+            found = [each.raw for each in logs[index].log.batches()]
+            assert found == [each.raw for each in expected[index].log.batches()]
