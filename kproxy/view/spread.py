@@ -195,6 +195,8 @@ class _Sender:
 
     pipe: BinaryIO
     _items: list[Any] = attrs.field(factory=list[Any], init=False)
+    _items_max: int = attrs.field(default=1, init=False)
+    """Grows: the first line comes at once."""
     _size: int = attrs.field(default=0, init=False)
 
     def made(self, items: Iterable[Any]) -> None:
@@ -202,7 +204,7 @@ class _Sender:
         for item in items:
             self._items.append(item)
             self._size += len(item) if isinstance(item, str) else 0
-            if len(self._items) >= _ITEMS_MAX or self._size >= _TEXT_MAX:
+            if len(self._items) >= self._items_max or self._size >= _TEXT_MAX:
                 self._flush()
 
     def send(self, kind: str, value: Any) -> None:
@@ -214,3 +216,6 @@ class _Sender:
         if self._items:
             items, self._items, self._size = self._items, [], 0
             pickle.dump((_MADE, items), self.pipe)
+            if self._items_max < _ITEMS_MAX:
+                self._items_max *= 2
+                self.pipe.flush()
