@@ -1,4 +1,4 @@
-"""Work on large recordings with all cores: the batches in turn to processes, what comes in order.
+"""Work on large recordings with all cores that are idle: the batches in turn to processes, what comes in order.
 
 ::
 
@@ -9,12 +9,13 @@ Every process reads all notes and tables, which is little, and so knows connecti
 makes exchanges, and opens frames, of its own batches only.
 
 Invariants: what comes is the same, in the same order, as without processes. A process is never more
-than what a pipe holds and 64 KiB ahead of its reader. When the reader goes, however that happens,
-they end.
+than a pipe holds ahead of its reader, 1 MiB. When the reader goes, however that happens, they end.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import pickle
 import signal
@@ -35,6 +36,8 @@ LARGE_BYTES = 4 << 20
 """Below that a second process is not worth its start."""
 _ITEMS_MAX = 256
 _TEXT_MAX = 64 << 10
+_PIPE_BYTES = 1 << 20
+"""A batch as text fits in: else a process would wait with its batch while another's is read."""
 _PROCESSES_MAX = 16
 
 Made = TypeVar("Made")
@@ -74,13 +77,14 @@ def _processes(stream: Stream) -> int:
     by one, which pairs at the end what has no row."""
     if not hasattr(os, "fork") or not hasattr(os, "sched_getaffinity"):
         return 1
-    cores = min(_PROCESSES_MAX, len(os.sched_getaffinity(0)))
+    # Where others work, processes only wait for each other's turn.
+    cores = len(os.sched_getaffinity(0)) - int(os.getloadavg()[0])
     if cores < 2:
         return 1
     try:
         files = recordings(stream.paths)
         large = sum(path.stat().st_size for path in files) >= LARGE_BYTES
-        return cores if large and all(map(_is_complete, files)) else 1
+        return min(_PROCESSES_MAX, cores) if large and all(map(_is_complete, files)) else 1
     except (OSError, RecordingError):
         return 1  # who reads them says what is wrong
 
@@ -144,6 +148,9 @@ def _start(
     stream: Stream, work: Work[Any], share: tuple[int, int], others: list[_Worker]
 ) -> _Worker:
     reading, writing = os.pipe()
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        with contextlib.suppress(OSError):  # there is a limit for each user
+            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     pid = os.fork()
     if not pid:
         os.close(reading)
@@ -195,6 +202,8 @@ class _Sender:
 
     pipe: BinaryIO
     _items: list[Any] = attrs.field(factory=list[Any], init=False)
+    _items_max: int = attrs.field(default=1, init=False)
+    """Grows: the first line comes at once."""
     _size: int = attrs.field(default=0, init=False)
 
     def made(self, items: Iterable[Any]) -> None:
@@ -202,7 +211,7 @@ class _Sender:
         for item in items:
             self._items.append(item)
             self._size += len(item) if isinstance(item, str) else 0
-            if len(self._items) >= _ITEMS_MAX or self._size >= _TEXT_MAX:
+            if len(self._items) >= self._items_max or self._size >= _TEXT_MAX:
                 self._flush()
 
     def send(self, kind: str, value: Any) -> None:
@@ -214,3 +223,6 @@ class _Sender:
         if self._items:
             items, self._items, self._size = self._items, [], 0
             pickle.dump((_MADE, items), self.pipe)
+            if self._items_max < _ITEMS_MAX:
+                self._items_max *= 2
+                self.pipe.flush()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import pickle
+import re
 import shutil
 import struct
 import subprocess
@@ -128,12 +129,27 @@ def done(way: Way) -> Cost:
         Path(way.command[-1]).unlink(missing_ok=True)
     began = time.monotonic()
     process = subprocess.Popen(way.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
+    resident_mib = 0.0
+    pid = 0
+    while not pid:
+        # Not what `wait4` says: that counts what this process had when it made the other.
+        resident_mib = max(resident_mib, _resident_mib(process.pid))
+        time.sleep(0.01)
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
     process.returncode = status
     if status:
         raise RuntimeError(f"{way.name} ended with {status}")
     cpu = usage.ru_utime + usage.ru_stime
-    return Cost(time.monotonic() - began, cpu, usage.ru_maxrss / 1024)
+    return Cost(time.monotonic() - began, cpu, resident_mib)
+
+
+def _resident_mib(pid: int) -> float:
+    """The most that a process has had in memory so far, without those that help it."""
+    try:
+        found = re.search(r"VmHWM:\s*(\d+)", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0.0
+    return int(found[1]) / 1024 if found else 0.0
 
 
 def main() -> None:

@@ -115,10 +115,15 @@ def test_the_command_uses_them_for_what_is_large(recorded: Path, monkeypatch) ->
     stream = Stream([recorded])
     assert module._processes(stream) == 1
     monkeypatch.setattr(module, "LARGE_BYTES", 1)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.4, 9, 9))
     if hasattr(os, "sched_getaffinity"):
-        assert module._processes(stream) == min(16, len(os.sched_getaffinity(0)))
+        cores = min(16, len(os.sched_getaffinity(0)))
+        assert module._processes(stream) == cores
+    monkeypatch.setattr(os, "getloadavg", lambda: (999.0, 9, 9))
+    assert module._processes(stream) == 1
     code = (
-        "import sys; from kproxy.view import spread; spread.LARGE_BYTES = 1;"
+        "import os, sys; from kproxy.view import spread; spread.LARGE_BYTES = 1;"
+        "os.getloadavg = lambda: (0, 0, 0);"
         "from kproxy.cli import main; sys.exit(main())"
     )
     command = [sys.executable, "-c", code, "show", "--all", str(recorded)]
