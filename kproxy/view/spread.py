@@ -1,4 +1,4 @@
-"""Work on large recordings with all cores that are idle: the batches in turn to processes, what comes in order.
+"""Work on large recordings with all idle cores: batches in turn to processes, results in order.
 
 ::
 
