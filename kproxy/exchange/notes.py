@@ -70,6 +70,13 @@ def fault(
     return Note(EVENTS, time_ns, body | {"connection": connection, **what})
 
 
+def session_refused(time_ns: int, rule: str, fault_id: int, number: int, connection: int) -> Note:
+    """A fault rule needs to know what a fetch session has, which began before the rule: this
+    exchange had the client begin a new one. The rule has not fired by that."""
+    body = {"event": "session_refused", "rule": rule, "fault_id": fault_id, "number": number}
+    return Note(EVENTS, time_ns, body | {"connection": connection})
+
+
 def lost(frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int) -> Note:
     """Frames that passed in a span of time are not in the recording."""
     body = {"event": "lost", "frames": frames, "bytes": frame_bytes, "reason": reason}

@@ -331,5 +331,5 @@ def test_what_another_rule_decides_is_not_counted_where_a_session_begins_anew() 
     assert found.own_response is not None
     assert [rule.fired for rule in rules.rules] == [0, 0]
     (note,) = found.notes  # but the recording says why the client must begin anew
-    assert (note.body["rule"], note.body["action"]) == (rules.rules[1].name, "new_session")
+    assert (note.body["event"], note.body["rule"]) == ("session_refused", rules.rules[1].name)
     assert found.fault_ids == found.own_response.fault_ids == (rules.rules[1].fault_id,)

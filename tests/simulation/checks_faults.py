@@ -55,6 +55,9 @@ def check_faults(world: World) -> None:
             if entry.body["event"] == "fault":
                 by_number[entry.body["number"]].append(entry.body)
                 counted[entry.body["fault_id"]] += 1
+            if entry.body["event"] == "session_refused":
+                what = {"action": "error", "phase": "before"}
+                by_number[entry.body["number"]].append(entry.body | what)
     for rule in world.rules.rules:
         assert rule.fired == counted[rule.fault_id] <= rule.matched, f"{rule.name}: its notes"
     _check_flags(world, by_number)

@@ -213,6 +213,6 @@ def _begin_anew(view: RequestView, rule: Active) -> RequestVerdict:
     begin a new one. The rule has not fired, but the recording says for whose sake that was."""
     context, ids = view.context, (rule.fault_id,)
     about = rule.name, rule.fault_id, context.number, context.connection
-    note = notes.fault(view.now, *about, action="new_session", phase="before")
+    note = notes.session_refused(view.now, *about)
     ours = ResponseVerdict(frame=sessions.not_found(view), fault_ids=ids)
     return RequestVerdict(frames=(), own_response=ours, fault_ids=ids, notes=(note,))
