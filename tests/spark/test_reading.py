@@ -21,7 +21,7 @@ from kproxy.recording import RecordingError, RecordingFile
 from kproxy.spark import plan, reading, table
 from kproxy.spark.columns import EXCHANGES, chosen
 from kproxy.view.jsonl import to_json
-from kproxy.view.record_lines import json_lines
+from kproxy.view.record_lines import Choice, json_lines
 from tests.bed import needs
 
 RECORDINGS = needs.REPOSITORY / "recordings"
@@ -129,7 +129,7 @@ def test_records_equal_what_show_says(broken: Path) -> None:
         json.loads(line)
         for exchange in recording.read(broken)
         for topic in exchange.topics
-        for line in json_lines(exchange, topic)
+        for line in json_lines(exchange, Choice(topic))
     ]
     found = rows([broken], "records", None, 10_000)
     assert len(found) > 500
