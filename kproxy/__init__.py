@@ -14,6 +14,8 @@ Data flows one way, and the rooms show it::
     replay/     a recording as a broker, as a state machine
     net/        sockets, the pump between them and a machine, the recorder's task, the control port
     view/       what people look at
+    spark/      recordings as tables of Spark, read in place and followed
+    analyze/    a job of Spark: Parquet tables, a report, comparisons
     commands/   what people type
     testing/    a recording as the broker of a test; `pytest_plugin` is its fixture
 

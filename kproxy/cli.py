@@ -27,6 +27,7 @@ COMMANDS = {
     "tail": "follow a recording that is still written",
     "why": "tell why a group rebalanced, a connection ended, a request was slow",
     "export": "write Parquet or JSON lines for other tools, or cut out a smaller recording",
+    "analyze": "make tables and a report of recordings, with Spark",
     "scan": "look for secrets in recordings before they are shared",
     "recover": "complete a recording that was cut off",
     "git-setup": "let git diff show what changed in a recording",

@@ -177,7 +177,7 @@ class Connection:
         due = [delays.next_due_ns for delays in self._delays.values()]
         if self._ending_due is not None:
             due.append(self._ending_due[0])
-        if self._requests.turn_is_over and self._requests.stopped:
+        if self._requests.turn_is_over:
             due.append(self.last_ns)  # at once, but others first
         if not self.delayed and self._ended == [Side.CLIENT]:
             due.append(self.last_ns + _HALF_CLOSED_NS)

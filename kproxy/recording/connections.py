@@ -83,7 +83,7 @@ class ConnectionLog:
                 self._standing[_about(note)] = note
             return
         connection = body["connection"]
-        if event == "opened":
+        if event in ("opened", "open"):
             self._open[connection] = {"opened_ns": note.time_ns} | body
         elif event == "closed":
             self._open.pop(connection, None)

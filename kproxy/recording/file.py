@@ -75,6 +75,8 @@ class RecordingFile:
         """Where frames lie, when that is known without a pass."""
         self._kept: OrderedDict[int, list[Message]] = OrderedDict()
         self._tables: OrderedDict[int, FrameTable] = OrderedDict()
+        self._skipped_to = 0
+        """The batches before this offset are not known yet."""
         self._scan.read_head()
         info = self.info
         if not info.native and not (info.start_ns and info.format_version):
@@ -119,6 +121,13 @@ class RecordingFile:
             if batch.number > 0:
                 self._by_number[batch.number] = batch
             yield batch
+
+    def skip_to(self, offset: int) -> None:
+        """Begin the pass at the batch whose first chunk lies at an offset. What lies before it is
+        passed over when a frame is not found; the end of the file is not checked."""
+        if offset > self._scan.offset:
+            self._skipped_to = offset
+            self._scan.skip_to(offset)
 
     def exchanges(self, batch: StoredBatch) -> ExchangeTable | None:
         """Return the table of exchanges of a batch; None if the file ends before it."""
@@ -284,7 +293,19 @@ class RecordingFile:
         found = self._by_number.get(number)
         if found is None and self.locations is not None:
             return self.locations.batch(number)
+        if found is None and self._skipped_to:
+            self._read_beginning()
+            found = self._by_number.get(number)
         return found
+
+    def _read_beginning(self) -> None:
+        stop, self._skipped_to = self._skipped_to, 0
+        with RecordingFile(self.path) as beginning:
+            for batch in beginning.batches():
+                if batch.offset >= stop:
+                    break
+                if batch.number > 0:
+                    self._by_number.setdefault(batch.number, batch)
 
     def _at(self, batch: StoredBatch, table: FrameTable, position: Position) -> Frame:
         try:

@@ -176,6 +176,11 @@ class Scan:
             raise self.damage(chunk.offset, "a chunk was left out")
         return read
 
+    def skip_to(self, offset: int) -> None:
+        """Go on at a record that lies further on; the whole is not checked any more."""
+        self.offset = offset
+        self._crc_known, self.index = False, None
+
     @property
     def _native(self) -> bool:
         return self.info.native

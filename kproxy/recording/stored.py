@@ -52,6 +52,12 @@ class StoredBatch:
     """None: the file ends before it."""
     notes: list[Note] = attrs.field(factory=list)
 
+    @property
+    def offset(self) -> int:
+        """Where its first table lies in the file; -1 if it has none."""
+        first = self.frames or self.exchanges
+        return -1 if first is None else first.chunk.offset
+
     def takes(self, message: Message) -> bool:
         """Whether a message that follows belongs to it."""
         if message.channel is Channel.FRAMES:

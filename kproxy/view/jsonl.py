@@ -62,6 +62,12 @@ def to_json(exchange: Exchange) -> dict[str, Any]:
     return json.loads(to_line(exchange))
 
 
+def body(exchange: Exchange, direction: str) -> str:
+    """Return the JSON of an exchange's "request" or "response"."""
+    size = (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
+    return "".join(_body(exchange, direction, records.json_allowance(size)))
+
+
 def end_json(end: ConnectionEnd) -> dict[str, Any]:
     """Return the end of a connection as plain values."""
     first = end.first

@@ -181,3 +181,12 @@ def test_a_request_that_ends_in_the_middle_is_sent_on_although_a_rule_wants_it()
     end(play, Side.CLIENT)
     assert play.to_broker() == heartbeat(1)[:20]
     assert not [frame for frame in play.frames() if frame.flags & UNANSWERED]
+
+
+def test_a_client_is_read_from_again_after_many_decisions() -> None:
+    play = faulty(Rule(api="Heartbeat", group="nobody's", drop=True))
+    for number in range(1, 1000):
+        assert (1, Side.CLIENT) not in play.performer.paused, f"request {number} is not read"
+        play.client(heartbeat(number))
+        play.broker(heartbeat_answer(number))
+        play.advance(play.tick())

@@ -1,0 +1,7 @@
+"""The pipeline over recordings: a job of Spark that makes Parquet tables and a report of them.
+
+    recordings ─ export, in tasks ─▶ exchanges, records, events ─ tables, SQL ─▶ latency, errors, …
+                                                                      └─ findings, report ─▶ HTML
+
+`job` runs it all, on one machine or a cluster.
+"""

@@ -1,0 +1,185 @@
+"""Plots as SVG in HTML, without a library: lines, bars, a heat map, marks.
+
+A plot fills the width that there is: its SVG is stretched, lines keep their width, and what is
+written beside it is HTML at percentages, so that letters keep their size on a telephone too.
+Colours are those of the page (`var(--c1)` …), light and dark.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import attrs
+
+_WIDTH = 1000
+_HEIGHT = 200
+
+Points = Sequence[tuple[float, float]]
+
+
+@attrs.frozen
+class Axis:
+    """A range of values, and the values that are written beside it."""
+
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...]
+    log: bool = False
+
+    def at(self, value: float) -> float:
+        """Return where a value is, from 0 to 1."""
+        low, high = self.low, self.high
+        if self.log:
+            value, low, high = (math.log(max(each, 1e-9)) for each in (value, low, high))
+        return min(1.0, max(0.0, (value - low) / ((high - low) or 1)))
+
+
+@attrs.frozen
+class Mark:
+    """Something that happened at a time."""
+
+    at: float
+    text: str
+    kind: str = "fault"
+
+
+def linear(high: float, text: Callable[[float], str], count: int = 4) -> Axis:
+    """Return an axis from 0 to at least `high`."""
+    if high <= 0:
+        return Axis(0, 1, ((0, text(0)),))
+    step = 10 ** math.floor(math.log10(high / count))
+    step = next(step * factor for factor in (1, 2, 2.5, 5, 10, 20) if step * factor * count >= high)
+    top = math.ceil(high / step)
+    return Axis(0, top * step, tuple((each * step, text(each * step)) for each in range(top + 1)))
+
+
+def logarithmic(low: float, high: float, text: Callable[[float], str]) -> Axis:
+    """Return an axis of powers of ten around a range."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(max(high, low * 1.01)))
+    ticks = tuple((10.0**each, text(10.0**each)) for each in range(first, last + 1))
+    return Axis(10.0**first, 10.0**last, ticks, log=True)
+
+
+def times(span_ms: float, text: Callable[[float], str], count: int = 5) -> Axis:
+    """Return an axis of time from 0 to the span, in milliseconds."""
+    span_ms = span_ms or 1.0
+    ticks = tuple((span_ms * i / count, text(span_ms * i / count)) for i in range(count + 1))
+    return Axis(0, span_ms, ticks)
+
+
+def lines(
+    series: Mapping[str, Points], x: Axis, y: Axis, marks: Iterable[Mark] = (), label: str = ""
+) -> str:
+    """Draw one line for each series."""
+    body: list[str] = []
+    for number, (name, points) in enumerate(series.items(), 1):
+        places = " ".join(f"{_x(x, at):.1f},{_y(y, value):.1f}" for at, value in points)
+        body.append(
+            f'<polyline points="{places}" style="stroke:var(--c{number})"'
+            f' class="line"><title>{_escape(name)}</title></polyline>'
+        )
+        if len(points) == 1:  # a line of one point is invisible
+            at, value = points[0]
+            body.append(
+                f'<rect x="{_x(x, at) - 3:.1f}" y="{_y(y, value) - 3:.1f}" width="6" height="6"'
+                f' style="fill:var(--c{number})"/>'
+            )
+    return _plot("".join(body), x, y, marks, label) + legend(list(series))
+
+
+def bars(
+    series: Mapping[str, Mapping[float, float]],
+    width: float,
+    x: Axis,
+    y: Axis,
+    marks: Iterable[Mark] = (),
+    label: str = "",
+) -> str:
+    """Draw stacked bars, each `width` wide on the axis of time."""
+    tops: dict[float, float] = {}
+    body: list[str] = []
+    for number, (name, values) in enumerate(series.items(), 1):
+        for at, value in sorted(values.items()):
+            base = tops.get(at, 0.0)
+            tops[at] = base + value
+            left, right = _x(x, at), _x(x, at + width)
+            top, bottom = _y(y, base + value), _y(y, base)
+            body.append(
+                f'<rect x="{left:.1f}" y="{top:.1f}" width="{max(right - left - 0.8, 1.2):.1f}"'
+                f' height="{bottom - top:.1f}" style="fill:var(--c{number})">'
+                f"<title>{_escape(name)}: {value:g}</title></rect>"
+            )
+    return _plot("".join(body), x, y, marks, label) + legend(list(series))
+
+
+def heat(
+    cells: Mapping[tuple[float, float], int],
+    width: float,
+    factor: float,
+    x: Axis,
+    y: Axis,
+    marks: Iterable[Mark] = (),
+    label: str = "",
+) -> str:
+    """Draw cells `(time, lower value) → count`, `width` wide and up to `factor` times that high;
+    the more there are in one, the stronger its colour, by the logarithm."""
+    most = math.log1p(max(cells.values(), default=1))
+    body: list[str] = []
+    for (at, low), count in sorted(cells.items()):
+        left, right = _x(x, at), _x(x, at + width)
+        top, bottom = _y(y, low * factor), _y(y, low)
+        strength = 0.12 + 0.88 * math.log1p(count) / most
+        body.append(
+            f'<rect x="{left:.1f}" y="{top:.1f}" width="{max(right - left, 1.5):.1f}"'
+            f' height="{max(bottom - top, 1):.1f}" fill-opacity="{strength:.2f}" class="cell">'
+            f"<title>{count} between {low:.3g} and {low * factor:.3g} ms</title></rect>"
+        )
+    return _plot("".join(body), x, y, marks, label)
+
+
+def legend(names: Sequence[str]) -> str:
+    """Write which colour is which; of one series there is nothing to say."""
+    if len(names) < 2:
+        return ""
+    items = "".join(
+        f'<span><i style="background:var(--c{number})"></i>{_escape(name)}</span>'
+        for number, name in enumerate(names, 1)
+    )
+    return f'<p class="legend">{items}</p>'
+
+
+def _plot(body: str, x: Axis, y: Axis, marks: Iterable[Mark], label: str) -> str:
+    grid = "".join(
+        f'<line x1="0" x2="{_WIDTH}" y1="{_y(y, at):.1f}" y2="{_y(y, at):.1f}" class="grid"/>'
+        for at, _ in y.ticks
+    )
+    marked = "".join(
+        f'<line x1="{_x(x, mark.at):.1f}" x2="{_x(x, mark.at):.1f}" y1="0" y2="{_HEIGHT}"'
+        f' class="mark {mark.kind}"><title>{_escape(mark.text)}</title></line>'
+        for mark in marks
+    )
+    written = "".join(
+        f'<span class="y" style="bottom:{100 * y.at(at):.1f}%">{_escape(text)}</span>'
+        for at, text in y.ticks
+    ) + "".join(
+        f'<span class="x" style="left:{100 * x.at(at):.1f}%">{_escape(text)}</span>'
+        for at, text in x.ticks
+    )
+    return (
+        f'<div class="plot"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none"'
+        f' role="img" aria-label="{_escape(label)}">{grid}{body}{marked}</svg>{written}</div>'
+    )
+
+
+def _x(axis: Axis, value: float) -> float:
+    return _WIDTH * axis.at(value)
+
+
+def _y(axis: Axis, value: float) -> float:
+    return _HEIGHT * (1 - axis.at(value))
+
+
+def _escape(text: str) -> str:
+    return html.escape(text, quote=True)

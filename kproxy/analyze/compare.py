@@ -1,0 +1,120 @@
+"""Two analyses compared: what became slower, or fails more often, and whether that is chance.
+
+    latency of both ─▶ histograms by api and topic ─▶ percentiles, ratios, significance
+
+A percentile of the baseline is a time that a known share of its exchanges exceeds. If nothing
+changed, the same share of the others exceeds it; how far the share is off, in standard deviations
+of two samples, is the significance. So no distribution is assumed, and few exchanges prove little.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kproxy.analyze.tables import BUCKETS, PERCENTILES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SIGNIFICANT = 3.3
+"""From so many standard deviations on a difference is no chance: one in a thousand, both ways."""
+
+_HISTOGRAMS = """
+SELECT api, topic, bucket, CAST(SUM(n) AS BIGINT) AS n FROM (
+    SELECT api, topic, EXPLODE(broker_histogram) AS (bucket, n) FROM {table}
+) GROUP BY api, topic, bucket
+"""
+_COUNTS = """
+SELECT api, topic, SUM(count) AS count, SUM(errors) AS errors FROM {table} GROUP BY api, topic
+"""
+
+Key = tuple[str | None, str | None]
+Histogram = Mapping[int, int]
+
+
+def differences(spark: SparkSession, folder: Path, baseline: Path) -> list[dict[str, Any]]:
+    """Return how the latencies and errors of two analyses differ, by api and topic (None: all)."""
+    read = [_read(spark, each) for each in (folder, baseline)]
+    (new, new_counts), (old, old_counts) = read
+    found: list[dict[str, Any]] = []
+    for key in sorted(new_counts.keys() & old_counts.keys(), key=str):
+        count, errors = new_counts[key]
+        old_count, old_errors = old_counts[key]
+        row: dict[str, Any] = {"api": key[0], "topic": key[1], "count": count}
+        row |= {"baseline_count": old_count}
+        for name, part in PERCENTILES.items():
+            row |= difference(new[key], old[key], name, part)
+        row |= {"errors": errors / count, "baseline_errors": old_errors / old_count}
+        row["errors_sigma"] = sigmas(errors, count, old_errors, old_count)
+        found.append(row)
+    return found
+
+
+def difference(new: Histogram, old: Histogram, name: str, part: float) -> dict[str, Any]:
+    """Return a percentile of two histograms, their ratio, and its significance."""
+    at, before = percentile(new, part), percentile(old, part)
+    if at is None or before is None:
+        return {name: at, f"baseline_{name}": before, f"{name}_ratio": None, f"{name}_sigma": 0.0}
+    limit = rank(old, part)
+    ratio = 2 ** ((rank(new, part) - limit) / BUCKETS)
+    above = sum(n for bucket, n in new.items() if bucket > limit)
+    above_before = sum(n for bucket, n in old.items() if bucket > limit)
+    sigma = sigmas(above, sum(new.values()), above_before, sum(old.values()))
+    return {
+        name: at, f"baseline_{name}": before, f"{name}_ratio": round(ratio, 3),
+        f"{name}_sigma": sigma,
+    }  # fmt: skip
+
+
+def sigmas(hits: int, count: int, other_hits: int, other_count: int) -> float:
+    """Return by how many standard deviations a share is larger than another."""
+    together = (hits + other_hits) / (count + other_count)
+    spread = math.sqrt(together * (1 - together) * (1 / count + 1 / other_count))
+    return round((hits / count - other_hits / other_count) / spread, 1) if spread else 0.0
+
+
+def rank(histogram: Histogram, part: float) -> int:
+    """Return the bucket of a percentile of a histogram that is not empty."""
+    passed, total = 0, sum(histogram.values())
+    for bucket in sorted(histogram):
+        passed += histogram[bucket]
+        if passed >= part * total:
+            return bucket
+    return max(histogram)
+
+
+def percentile(histogram: Histogram, part: float) -> float | None:
+    """Return a percentile of a histogram in milliseconds; None of an empty one."""
+    if not histogram:
+        return None
+    return round(2 ** ((rank(histogram, part) + 0.5) / BUCKETS) / 1000, 3)
+
+
+def slower(found: list[dict[str, Any]], factor: float) -> list[dict[str, Any]]:
+    """Return the differences that are above a factor and no chance, in p50, p95 or p99."""
+    return [
+        row
+        for row in found
+        if any(
+            (row[f"{name}_ratio"] or 0) > factor and row[f"{name}_sigma"] >= SIGNIFICANT
+            for name in ("p50", "p95", "p99")
+        )
+    ]
+
+
+def _read(
+    spark: SparkSession, folder: Path
+) -> tuple[dict[Key, Counter[int]], dict[Key, tuple[int, int]]]:
+    spark.read.parquet((folder / "latency").absolute().as_uri()).createOrReplaceTempView("compared")
+    histograms: defaultdict[Key, Counter[int]] = defaultdict(Counter)
+    for api, topic, bucket, n in spark.sql(_HISTOGRAMS.format(table="compared")).collect():
+        histograms[api, topic][bucket] += n
+    counts = {
+        (api, topic): (count, errors)
+        for api, topic, count, errors in spark.sql(_COUNTS.format(table="compared")).collect()
+    }
+    return histograms, counts

@@ -1,0 +1,252 @@
+"""What a task writes of its stretches: rows of the tables that come straight from recordings.
+
+::
+
+    Stretch ─▶ Exchange ─┬─▶ exchanges, records              FOLDER/exchanges/part-00003.parquet …
+            └▶ Note ──▶ events
+                         └▶ traffic, log_ends, group_events      steps, from which tables are made
+
+Each exchange is decoded once. Rows are written as Parquet in the task itself: what goes back to the
+driver is how many there were. Nothing groups by connection, so one huge connection does no harm.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kproxy.exchange import entities, topic_records
+from kproxy.exchange.exchange import Exchange
+from kproxy.protocol import error_name
+from kproxy.spark.columns import EVENTS, EXCHANGES, RECORDS, Column, chosen
+from kproxy.spark.plan import Stretch
+from kproxy.spark.reading import cleaned, events, exchanges, file_values, schema_of
+
+_LEFT_OUT = frozenset({"request", "response", "partitions", "file"})
+EXCHANGE_COLUMNS = chosen("exchanges", [c.name for c in EXCHANGES if c.name not in _LEFT_OUT])
+RECORD_COLUMNS = chosen("records", [c.name for c in RECORDS if c.name not in _LEFT_OUT])
+EVENT_COLUMNS = chosen("events", [c.name for c in EVENTS if c.name not in _LEFT_OUT])
+
+
+def _step(*columns: tuple[str, str]) -> tuple[Column, ...]:
+    return tuple(Column(name, kind, "", lambda item: None) for name, kind in columns)
+
+
+TABLES: dict[str, tuple[Column, ...]] = {
+    "exchanges": EXCHANGE_COLUMNS,
+    "records": RECORD_COLUMNS,
+    "events": EVENT_COLUMNS,
+    "traffic": _step(
+        ("topic", "STRING"), ("partition", "INT"), ("second", "BIGINT"), ("produced", "BOOLEAN"),
+        ("records", "BIGINT"), ("bytes", "BIGINT"), ("exchanges", "BIGINT"),
+    ),
+    "log_ends": _step(
+        ("topic", "STRING"), ("partition", "INT"), ("second", "BIGINT"), ("log_end", "BIGINT"),
+    ),
+    "group_events": _step(
+        ("recording", "STRING"), ("time", "TIMESTAMP"), ("group", "STRING"), ("event", "STRING"),
+        ("client_id", "STRING"), ("member_id", "STRING"), ("generation", "INT"),
+        ("topic", "STRING"), ("partition", "INT"), ("committed", "BIGINT"), ("error", "STRING"),
+        ("number", "BIGINT"),
+    ),
+}  # fmt: skip
+"""What tasks write: tables, and steps from which others are made."""
+
+_ROWS = 8192
+_BYTES = 32 << 20
+"""A row group has no more rows, and about no more bytes."""
+
+
+@attrs.define(eq=False)
+class Sink:
+    """One Parquet file, which is there once it has a row."""
+
+    path: Path
+    schema: pa.Schema
+    count: int = 0
+    _rows: list[Sequence[Any]] = attrs.field(factory=list)
+    _bytes: int = 0
+    _writer: pq.ParquetWriter | None = None
+
+    def add(self, row: Sequence[Any], size: int = 0) -> None:
+        """Add a row, of about so many bytes."""
+        self._rows.append(row)
+        self._bytes += size
+        if len(self._rows) >= _ROWS or self._bytes >= _BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._writer is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(self.path, self.schema, compression="zstd")
+        columns: Iterable[Sequence[Any]] = zip(*self._rows, strict=True)
+        arrays = [_array(list(each), f.type) for each, f in zip(columns, self.schema, strict=True)]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+        self.count += len(self._rows)
+        self._rows, self._bytes = [], 0
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._rows:
+            self._flush()
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:
+        return pa.array(list(map(cleaned, values)), kind)
+
+
+def write(
+    task: int, stretches: Sequence[Stretch], folder: str, with_records: bool
+) -> dict[str, int]:
+    """Write the rows of stretches into `folder`; return how many there are, by table.
+
+    Raises: RecordingError; OSError, when the disk is full.
+    """
+    sinks = {
+        name: Sink(Path(folder) / name / f"part-{task:05}.parquet", schema_of(columns))
+        for name, columns in TABLES.items()
+    }
+    try:
+        for stretch in stretches:
+            _stretch(stretch, sinks, with_records)
+    finally:
+        for sink in sinks.values():
+            sink.close()
+    return {name: sink.count for name, sink in sinks.items()}
+
+
+def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> None:
+    traffic: Counter[tuple[Any, ...]] = Counter()
+    log_ends: dict[tuple[str, int, int], int] = {}
+    about = _getters(stretch, EXCHANGE_COLUMNS)
+    of_record = _getters(stretch, RECORD_COLUMNS)
+    for exchange in exchanges(stretch):
+        sinks["exchanges"].add([get(exchange) for get in about])
+        if exchange.request is None and exchange.response is None:
+            continue
+        _traffic(exchange, traffic)
+        for topic, partition, offset in ends_of(exchange):
+            key = (topic, partition, int(exchange.time.timestamp()))
+            log_ends[key] = max(offset, log_ends.get(key, 0))
+        for row in group_events(exchange):
+            sinks["group_events"].add((stretch.recording, exchange.time, *row, exchange.number))
+        for record in exchange.records if with_records else ():
+            size = len(record.key or b"") + len(record.value or b"")
+            sinks["records"].add([get((exchange, record)) for get in of_record], size)
+    of_event = _getters(stretch, EVENT_COLUMNS)
+    for note in events(stretch):
+        sinks["events"].add([get(note) for get in of_event])
+    for key in {key[:-1] for key in traffic}:
+        sinks["traffic"].add((*key, *(traffic[(*key, what)] for what in range(3))))
+    for key, offset in log_ends.items():
+        sinks["log_ends"].add((*key, offset))
+
+
+def _getters(stretch: Stretch, columns: Sequence[Column]) -> list[Callable[[Any], Any]]:
+    constants = file_values(stretch)
+    return [
+        (lambda item, value=constants[column.name]: value)
+        if column.name in constants
+        else column.get
+        for column in columns
+    ]
+
+
+# ---------------------------------------------------------------- what bodies tell
+
+
+def _traffic(exchange: Exchange, traffic: Counter[tuple[Any, ...]]) -> None:
+    produced = exchange.api == "Produce"
+    second = int(exchange.time.timestamp())
+    for each in topic_records.heads(exchange.request, exchange.response, exchange.topic_names):
+        key = (*each.where, second, produced)
+        traffic[(*key, 0)] += each.count
+        traffic[(*key, 1)] += each.bytes
+        traffic[(*key, 2)] += 1
+
+
+def ends_of(exchange: Exchange) -> Iterator[tuple[str, int, int]]:
+    """Yield what an exchange tells of the ends of logs: topic, partition, offset."""
+    response, names = exchange.response, exchange.topic_names
+    if exchange.api == "Fetch" and response is not None:
+        for topic in response.responses:
+            for partition in topic.partitions:
+                if partition.error_code == 0 and partition.high_watermark >= 0:
+                    where = entities.topic_of((topic,), names)
+                    yield where, partition.partition_index, partition.high_watermark
+    elif exchange.api == "ListOffsets" and response is not None and exchange.request is not None:
+        latest = {
+            (topic.name, partition.partition_index)
+            for topic in exchange.request.topics
+            for partition in topic.partitions
+            if partition.timestamp == -1
+        }
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if (topic.name, partition.partition_index) in latest and partition.offset >= 0:
+                    yield topic.name, partition.partition_index, partition.offset
+
+
+_COMMITS = frozenset({"OffsetCommit", "TxnOffsetCommit"})
+_MEMBERS = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"})
+
+
+def group_events(exchange: Exchange) -> Iterator[tuple[Any, ...]]:
+    """Yield what an exchange tells of groups: group, event, client id, member, generation, topic,
+    partition, committed offset, error. Heartbeats that change nothing are left out."""
+    request, response = exchange.request, exchange.response
+    if request is None:
+        return
+    api, client_id = exchange.api, exchange.client_id
+    code = getattr(response, "error_code", 0)
+    error = error_name(code) if code else None
+    if api in _MEMBERS:
+        generation = getattr(response, "generation_id", getattr(request, "generation_id", None))
+        member = getattr(response, "member_id", "") or request.member_id
+        if api != "Heartbeat" or error:
+            yield (
+                request.group_id, api, client_id, member,
+                generation if generation is None or generation >= 0 else None,
+                None, None, None, error,
+            )  # fmt: skip
+    elif api == "ConsumerGroupHeartbeat":
+        changes = error or getattr(response, "assignment", None) is not None
+        if changes or request.member_epoch <= 0:
+            epoch = getattr(response, "member_epoch", None)
+            member = request.member_id or getattr(response, "member_id", None)
+            yield (
+                request.group_id, api, client_id, member,
+                epoch if epoch and epoch > 0 else None, None, None, None, error,
+            )  # fmt: skip
+    elif api in _COMMITS:
+        yield from _commits(exchange)
+
+
+def _commits(exchange: Exchange) -> Iterator[tuple[Any, ...]]:
+    request, names = exchange.request, exchange.topic_names
+    errors = {
+        (entities.topic_of((topic,), names), partition.partition_index): partition.error_code
+        for topic in getattr(exchange.response, "topics", ())
+        for partition in topic.partitions
+    }
+    generation = request.generation_id_or_member_epoch
+    for topic in request.topics:
+        where = entities.topic_of((topic,), names)
+        for partition in topic.partitions:
+            code = errors.get((where, partition.partition_index), 0)
+            yield (
+                request.group_id, exchange.api, exchange.client_id, request.member_id,
+                generation if generation >= 0 else None, where, partition.partition_index,
+                partition.committed_offset, error_name(code) if code else None,
+            )  # fmt: skip

@@ -1,0 +1,177 @@
+"""What stands out in an analysis, in short sentences: the first thing that a report says.
+
+Gathered ─▶ one rule after the other ─▶ sentences, the gravest first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+
+from kproxy.analyze.compare import SIGNIFICANT, percentile
+from kproxy.analyze.gather import Gathered
+
+_SLOW_FACTOR = 20
+_SLOW_MS = 50
+_PROXY_MS = 5
+
+
+@attrs.frozen
+class Finding:
+    """A sentence, and how grave it is."""
+
+    level: str
+    """"bad", "warn", or "info"."""
+    text: str
+
+
+def findings(gathered: Gathered) -> list[Finding]:
+    """Return what stands out."""
+    found = [each for rule in _RULES for each in rule(gathered)]
+    order = {"bad": 0, "warn": 1, "info": 2}
+    return sorted(found, key=lambda each: order[each.level])
+
+
+def number(value: float) -> str:
+    """A number as a person reads it."""
+    return f"{value:,.0f}".replace(",", " ")
+
+
+def duration(value_ms: float | None) -> str:
+    """A duration as a person reads it."""
+    if value_ms is None:
+        return "–"
+    if value_ms >= 60_000:
+        return f"{value_ms / 60_000:.3g} min"
+    if value_ms >= 1000:
+        return f"{value_ms / 1000:.3g} s"
+    if value_ms >= 1 or value_ms == 0:
+        return f"{value_ms:.3g} ms"
+    return f"{value_ms * 1000:.3g} µs"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.2g} %" if whole else "0 %"
+
+
+def _completeness(gathered: Gathered) -> Iterator[Finding]:
+    totals = gathered.totals
+    if totals["lost"]:
+        yield Finding("bad", "Some frames are not in the recording: see events named “lost”.")
+    if totals["torn"]:
+        yield Finding("info", "A recording stops before its end; what is there was read.")
+    if not totals["exchanges"]:
+        yield Finding("warn", "There are no exchanges in these recordings.")
+
+
+def _errors(gathered: Gathered) -> Iterator[Finding]:
+    totals = gathered.totals
+    if not totals["errors"]:
+        if totals["exchanges"]:
+            yield Finding("info", "No response has an error.")
+        return
+    worst = gathered.errors[0]
+    share = _share(totals["errors"], totals["exchanges"])
+    injected = "" if not worst["injected"] else f", {number(worst['injected'])} of them injected"
+    level = "bad" if totals["errors"] * 100 > totals["exchanges"] else "warn"
+    yield Finding(
+        level,
+        f"{number(totals['errors'])} exchanges ({share}) have errors; the most frequent is"
+        f" {worst['error']} of {worst['api']}, {number(worst['count'])} times{injected}"
+        f" (first #{worst['number']}).",
+    )
+
+
+def _unanswered(gathered: Gathered) -> Iterator[Finding]:
+    if lost := gathered.totals["unanswered"]:
+        yield Finding("warn", f"{number(lost)} requests were never answered.")
+
+
+def _slow(gathered: Gathered) -> Iterator[Finding]:
+    for api, histogram in gathered.histograms.items():
+        middle, tail = percentile(histogram, 0.5), percentile(histogram, 0.99)
+        if middle and tail and sum(histogram.values()) >= 100:
+            if tail > _SLOW_MS and tail > _SLOW_FACTOR * middle:
+                yield Finding(
+                    "warn",
+                    f"One {api} in a hundred takes {duration(tail)} or more, half of them less than"
+                    f" {duration(middle)}.",
+                )
+    if gathered.slowest:
+        worst = gathered.slowest[0]
+        topics = f" on {', '.join(worst['topics'][:3])}" if worst["topics"] else ""
+        yield Finding(
+            "info",
+            f"The slowest exchange is #{worst['number']}, {worst['api']}{topics} of"
+            f" {worst['client_id'] or 'an unnamed client'}:"
+            f" the broker took {duration(worst['service_ms'])}.",
+        )
+
+
+def _queues(gathered: Gathered) -> Iterator[Finding]:
+    for row in gathered.apis:
+        if row["queued"] * 5 > row["count"] and (row["queued_ms"] or 0) > 10 * row["queued"]:
+            yield Finding(
+                "warn",
+                f"{_share(row['queued'], row['count'])} of {row['api']} waited behind earlier"
+                f" requests of their connection, {duration(row['queued_ms'] / row['queued'])} on"
+                " average: more connections would help.",
+            )
+
+
+def _proxy(gathered: Gathered) -> Iterator[Finding]:
+    slow = [row for row in gathered.apis if (row["proxy_p99"] or 0) > _PROXY_MS]
+    if slow:
+        worst = max(slow, key=lambda row: row["proxy_p99"])
+        yield Finding(
+            "info",
+            f"kproxy itself held one {worst['api']} in a hundred for"
+            f" {duration(worst['proxy_p99'])} or more.",
+        )
+
+
+def _groups(gathered: Gathered) -> Iterator[Finding]:
+    for row in gathered.groups:
+        if row["rebalances"]:
+            level = "warn" if row["rebalances"] > row["members"] else "info"
+            yield Finding(
+                level,
+                f"Group {row['group']} rebalanced {number(row['rebalances'])} times"
+                f" ({number(row['members'])} members).",
+            )
+        if row["lag"]:
+            yield Finding(
+                "info", f"Group {row['group']} ends {number(row['lag'])} records behind its topics."
+            )
+
+
+def _faults(gathered: Gathered) -> Iterator[Finding]:
+    if not gathered.faults:
+        return
+    back = [row for row in gathered.faults if row["recovered_ms"] is not None]
+    slowest = max((row["recovered_ms"] for row in back), default=None)
+    left = len(gathered.faults) - len(back)
+    text = f"{number(len(gathered.faults))} faults were injected"
+    if back:
+        text += f"; clients were back after {duration(slowest)} at most"
+    if left:
+        text += f"; after {number(left)} of them the same request did not succeed again"
+    yield Finding("warn" if left else "info", f"{text}.")
+
+
+def _differences(gathered: Gathered) -> Iterator[Finding]:
+    for row in gathered.differences:
+        if row["topic"] is None and row["p99_ratio"] and abs(row["p99_sigma"]) >= SIGNIFICANT:
+            if not 0.8 < row["p99_ratio"] < 1.25:
+                slower = row["p99_ratio"] > 1
+                yield Finding(
+                    "bad" if slower else "info",
+                    f"p99 of {row['api']} is {row['p99_ratio']:.2f} times that of the baseline.",
+                )
+
+
+_RULES: tuple[Callable[[Gathered], Iterator[Any]], ...] = (
+    _completeness, _differences, _errors, _unanswered, _slow, _queues, _groups, _faults, _proxy,
+)  # fmt: skip

@@ -1,0 +1,144 @@
+"""What a report shows, out of the tables of an analysis: small, whatever the recordings' size.
+
+Parquet tables ─ SQL ─▶ Findings: counts by slot of time, by api, the first of long lists
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from kproxy.analyze.tables import SERVED, bucket
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SLOTS_MAX = 120
+_WIDTHS_MS = (
+    10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000,
+    600_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000, 43_200_000, 86_400_000,
+)  # fmt: skip
+ROWS_MAX = 15
+_MARKS_MAX = 300
+
+Row = dict[str, Any]
+
+
+@attrs.define
+class Gathered:
+    """What a report shows."""
+
+    start_us: int
+    """When the first request arrived, since 1970."""
+    span_ms: float
+    slot_ms: float
+    totals: Row
+    heat: dict[int, Counter[int]]
+    """How many exchanges there are, by slot and by bucket of what the broker took."""
+    apis: list[Row]
+    histograms: dict[str, Counter[int]]
+    """By API."""
+    traffic: list[Row]
+    """Bytes and records produced and consumed, by slot and topic."""
+    errors_over_time: list[Row]
+    errors: list[Row]
+    slowest: list[Row]
+    rebalances: list[Row]
+    groups: list[Row]
+    faults: list[Row]
+    ended_by: list[Row]
+    differences: list[Row]
+
+
+def gather(spark: SparkSession, differences: list[Row]) -> Gathered:
+    """Read what a report shows from the tables, which the session knows by their names."""
+    totals = _rows(spark, _TOTALS)[0]
+    start, end = totals.pop("start_us") or 0, totals.pop("end_us") or 0
+    span_ms = (end - start) / 1000
+    slot_ms = next((w for w in _WIDTHS_MS if span_ms / w < _SLOTS_MAX), span_ms / _SLOTS_MAX)
+    slot = f"CAST((UNIX_MICROS(time) - {start}) DIV {round(slot_ms * 1000)} AS INT)"
+    heat: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    histograms: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    for row in _rows(spark, _HEAT.format(slot=slot)):
+        heat[row["slot"]][row["bucket"]] += row["n"]
+        histograms[row["api"] or "?"][row["bucket"]] += row["n"]
+    return Gathered(
+        start,
+        span_ms,
+        slot_ms,
+        totals,
+        dict(heat),
+        _rows(spark, _APIS),
+        dict(histograms),
+        _rows(spark, _TRAFFIC.format(slot=slot.replace("time", "second"))),
+        _rows(spark, _ERRORS_OVER_TIME.format(slot=slot)),
+        _rows(spark, _ERRORS),
+        _rows(spark, _SLOWEST),
+        _rows(spark, _REBALANCES),
+        _rows(spark, "SELECT * FROM groups LIMIT 50"),
+        _rows(spark, f"SELECT *, UNIX_MICROS(time) AS us FROM faults LIMIT {_MARKS_MAX}"),
+        _rows(spark, _ENDED_BY),
+        differences,
+    )
+
+
+def _rows(spark: SparkSession, query: str) -> list[Row]:
+    return [row.asDict(recursive=True) for row in spark.sql(query).collect()]
+
+
+_TOTALS = """
+SELECT UNIX_MICROS(MIN(time)) AS start_us, UNIX_MICROS(MAX(time)) AS end_us,
+    COUNT(*) AS exchanges, COUNT(DISTINCT client_id) AS clients,
+    COUNT(DISTINCT recording, connection) AS connections,
+    COUNT_IF(SIZE(errors) > 0) AS errors, COUNT_IF(unanswered IS NOT NULL) AS unanswered,
+    COUNT_IF(injected) AS injected, COUNT_IF(SIZE(faults) > 0) AS faulted,
+    COALESCE(SUM(request_bytes), 0) + COALESCE(SUM(response_bytes), 0) AS bytes,
+    (SELECT COALESCE(SUM(records_produced), 0) FROM throughput) AS produced,
+    (SELECT COALESCE(SUM(records_consumed), 0) FROM throughput) AS consumed,
+    (SELECT COUNT(*) FROM events WHERE event = 'lost') AS lost,
+    (SELECT COUNT(*) FROM events WHERE event = 'torn') AS torn
+FROM exchanges
+"""
+_HEAT = f"""
+SELECT {{slot}} AS slot, api, {bucket("ms")} AS bucket, COUNT(*) AS n
+FROM (SELECT time, api, {SERVED} AS ms FROM exchanges) WHERE ms IS NOT NULL GROUP BY ALL
+"""
+_APIS = """
+SELECT api, COUNT(*) AS count, COUNT_IF(SIZE(errors) > 0) AS errors,
+    COUNT_IF(unanswered IS NOT NULL) AS unanswered, COUNT_IF(waiting_ms > 0) AS waited,
+    COUNT_IF(queued_ms > 0) AS queued, ROUND(SUM(queued_ms), 1) AS queued_ms,
+    ROUND(PERCENTILE_APPROX(proxy_ms, 0.99), 3) AS proxy_p99,
+    COALESCE(SUM(request_bytes), 0) + COALESCE(SUM(response_bytes), 0) AS bytes
+FROM exchanges GROUP BY api ORDER BY count DESC
+"""
+_TRAFFIC = """
+SELECT GREATEST({slot}, 0) AS slot, topic, SUM(bytes_produced) AS produced,
+    SUM(bytes_consumed) AS consumed
+FROM throughput GROUP BY ALL ORDER BY slot
+"""
+_ERRORS_OVER_TIME = """
+SELECT {slot} AS slot, error, COUNT(*) AS n
+FROM (SELECT time, EXPLODE(errors) AS error FROM exchanges) GROUP BY ALL ORDER BY slot
+"""
+_ERRORS = f"""
+SELECT error, api, SUM(count) AS count, SUM(injected) AS injected,
+    MIN_BY(first.number, first_time) AS number, COLLECT_SET(client_id) AS client_ids,
+    FLATTEN(COLLECT_LIST(topics)) AS topics
+FROM errors GROUP BY error, api ORDER BY count DESC LIMIT {ROWS_MAX}
+"""
+_SLOWEST = f"""
+SELECT number, time, api, client_id, node_id, topics, service_ms, waiting_ms, queued_ms, proxy_ms
+FROM exchanges WHERE {SERVED} IS NOT NULL ORDER BY service_ms DESC LIMIT {ROWS_MAX}
+"""
+_REBALANCES = f"""
+SELECT `group`, UNIX_MICROS(MIN(time)) AS us, generation, COUNT(DISTINCT member_id) AS members
+FROM group_events WHERE generation IS NOT NULL
+    AND event IN ('JoinGroup', 'ConsumerGroupHeartbeat')
+GROUP BY `group`, generation ORDER BY us LIMIT {_MARKS_MAX}
+"""
+_ENDED_BY = """
+SELECT ended_by, COUNT(*) AS n FROM connections WHERE closed IS NOT NULL GROUP BY ended_by
+ORDER BY n DESC
+"""

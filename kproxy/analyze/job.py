@@ -1,0 +1,178 @@
+"""The job: recordings in, a folder of Parquet tables and a report out.
+
+::
+
+    plan ─▶ tasks: export ─▶ DIR.partial/exchanges, records, events, steps
+                              └─ Spark's SQL ─▶ latency, …, report.html ─▶ renamed to DIR
+
+Invariant: DIR is there when all of it is. A job that fails, or is stopped, leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pyarrow.parquet as pq
+
+import kproxy
+from kproxy.analyze import compare, export, gather, report
+from kproxy.analyze.tables import QUERIES
+from kproxy.spark import SparkError
+from kproxy.spark.columns import Column, ddl
+from kproxy.spark.plan import PARTITION_BYTES, Stretch, packed, stretches
+from kproxy.spark.reading import schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SAID_SECONDS = 0.5
+STEPS = ("traffic", "log_ends")
+
+
+@attrs.frozen
+class Analysis:
+    """What a job made."""
+
+    folder: Path
+    counts: dict[str, int]
+    """Rows, by table."""
+
+
+def analyze(
+    spark: SparkSession,
+    paths: Sequence[str],
+    folder: Path,
+    baseline: Sequence[str] = (),
+    with_records: bool = True,
+    partition_bytes: int = PARTITION_BYTES,
+    said: Callable[[str], None] = lambda text: None,
+) -> tuple[Analysis, list[dict[str, Any]]]:
+    """Make the tables and the report of recordings; with a baseline, compare with that.
+
+    `said` is told how far it is. Returns what was made, and how it differs from the baseline.
+
+    Raises: SparkError, RecordingError, OSError, and what Spark raises.
+    """
+    with _committed(folder) as partial:
+        other = partial / "baseline"
+        if baseline:
+            tables(spark, baseline, other, False, partition_bytes, said)
+        counts = tables(spark, paths, partial, with_records, partition_bytes, said)
+        said("writing the report")
+        differences: list[dict[str, Any]] = []
+        if baseline:
+            differences = compare.differences(spark, partial, other)
+            shutil.rmtree(other)
+        page = report.page(gather.gather(spark, differences))
+        (partial / "report.html").write_text(page, encoding="utf-8")
+        about = {"kproxy": kproxy.__version__, "recordings": list(paths), "rows": counts}
+        (partial / "analysis.json").write_text(json.dumps(about, indent=2) + "\n")
+    return Analysis(folder, counts), differences
+
+
+def check_free(folder: Path) -> None:
+    """Check that a folder may be made.
+
+    Raises: SparkError.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SparkError(f"{folder} is there already: name another folder, or remove it")
+
+
+@contextlib.contextmanager
+def _committed(folder: Path) -> Iterator[Path]:
+    """Give a folder to fill, which takes the name `folder` when all went well."""
+    check_free(folder)
+    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
+    partial.mkdir(mode=0o700, parents=True)
+    try:
+        yield partial
+        partial.rename(folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def tables(
+    spark: SparkSession,
+    paths: Sequence[str],
+    folder: Path,
+    with_records: bool,
+    partition_bytes: int,
+    said: Callable[[str], None],
+) -> dict[str, int]:
+    """Make the tables of recordings in a folder; return how many rows each has."""
+    said("looking at the recordings")
+    found = stretches(paths, partition_bytes)
+    groups = packed(found, partition_bytes, spark.sparkContext.defaultParallelism)
+    counts = _export(spark, groups, folder, with_records, said)
+    for name, columns in export.TABLES.items():
+        if with_records or name != "records":
+            if not counts[name]:
+                _empty(folder / name, columns)
+            _read(spark, name, folder, ddl(columns))
+    for name, query in QUERIES.items():
+        said(f"making {name}")
+        table = spark.sql(query)
+        table.coalesce(1).write.parquet((folder / name).absolute().as_uri())
+        _read(spark, name, folder, table.schema)
+        counts[name] = pq.ParquetDataset(folder / name).read(columns=[]).num_rows
+    for name in STEPS:
+        shutil.rmtree(folder / name)
+        del counts[name]
+    return counts
+
+
+def _export(
+    spark: SparkSession,
+    groups: Sequence[Sequence[Stretch]],
+    folder: Path,
+    with_records: bool,
+    said: Callable[[str], None],
+) -> Counter[str]:
+    """Have tasks write what comes straight from the recordings."""
+    target = os.fspath(folder.absolute())
+
+    def task(numbered: tuple[int, Sequence[Stretch]]) -> dict[str, int]:
+        number, group = numbered
+        return export.write(number, group, target, with_records)
+
+    context = spark.sparkContext
+    parts = context.parallelize(list(enumerate(groups)), max(1, len(groups))).map(task)
+    counts: Counter[str] = Counter(dict.fromkeys(export.TABLES, 0))
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(parts.collect)
+        while not done.done():
+            said(f"reading: {_finished(context)} of {len(groups)} parts")
+            wait([done], _SAID_SECONDS)
+        for written in done.result():
+            counts.update(written)
+    return counts
+
+
+def _finished(context: Any) -> int:
+    """How many tasks of what runs now have ended."""
+    tracker = context.statusTracker()
+    stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
+    return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+
+
+def _read(spark: SparkSession, name: str, folder: Path, schema: Any) -> None:
+    """Let queries read a table by its name. A schema spares Spark a job that looks for it."""
+    where = (folder / name).absolute().as_uri()
+    spark.read.schema(schema).parquet(where).createOrReplaceTempView(name)
+
+
+def _empty(folder: Path, columns: Sequence[Column]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(schema_of(columns).empty_table(), folder / "part-00000.parquet")

@@ -1,0 +1,324 @@
+"""The report: one HTML file that needs no other, for a browser, a ticket or an attachment.
+
+    Gathered ─▶ what stands out · plots over time · tables ─▶ page
+
+Whatever comes from a recording is escaped; there is no script in it.
+"""
+
+from __future__ import annotations
+
+import html
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kproxy.analyze import charts
+from kproxy.analyze.charts import Axis, Mark
+from kproxy.analyze.compare import SIGNIFICANT, percentile
+from kproxy.analyze.findings import duration, findings, number
+from kproxy.analyze.gather import Gathered, Row
+from kproxy.analyze.style import STYLE
+from kproxy.analyze.tables import BUCKETS
+from kproxy.units import format_bytes
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SERIES_MAX = 5
+_HEAT_BUCKETS = BUCKETS // 4
+"""Buckets of a histogram that are one row of the heat map."""
+
+
+def page(gathered: Gathered) -> str:
+    """Return the report."""
+    began = _EPOCH + timedelta(microseconds=gathered.start_us)
+    sections = "".join(
+        f"<section><h2>{_escape(title)}</h2>{body}</section>"
+        for title, body in _sections(gathered)
+        if body
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>kproxy: {began:%Y-%m-%d %H:%M}</title><style>{STYLE}</style></head><body><main>"
+        f"<header><h1>What the recordings say</h1><p>{began:%Y-%m-%d %H:%M:%S} UTC,"
+        f" {duration(gathered.span_ms)}</p></header>"
+        f"{_tiles(gathered.totals)}{_findings(gathered)}{sections}"
+        "<footer>Made by <code>kproxy analyze</code>. The broker's time is without what requests"
+        " waited for behind others, in a long poll, or for a group. <code>kproxy show FILE"
+        " number:N</code> shows exchange #N.</footer></main></body></html>\n"
+    )
+
+
+def _sections(gathered: Gathered) -> Iterable[tuple[str, str]]:
+    x = charts.times(gathered.span_ms, lambda at: f"+{duration(at)}")
+    faults = [
+        Mark((row["us"] - gathered.start_us) / 1000, f"fault {row['fault']} on #{row['number']}")
+        for row in gathered.faults
+    ]
+    rebalances = [
+        Mark(
+            (row["us"] - gathered.start_us) / 1000,
+            f"{row['group']}: generation {row['generation']}",
+            "rebalance",
+        )
+        for row in gathered.rebalances
+    ]
+    yield "What the broker took", _latency(gathered, x, [*faults, *rebalances])
+    yield "Where the exchanges are", _heat(gathered, x, faults)
+    yield "Bytes produced and consumed", _traffic(gathered, x, faults)
+    yield "Errors", _errors_over_time(gathered, x, faults) + _errors(gathered)
+    yield "Compared with the baseline", _differences(gathered.differences)
+    yield "APIs", _apis(gathered)
+    yield "Slowest exchanges", _slowest(gathered.slowest)
+    yield "Groups", _groups(gathered.groups)
+    yield "Faults, and what the clients did", _faults(gathered.faults)
+    yield "Who ended connections", _ended(gathered.ended_by)
+
+
+def _tiles(totals: Row) -> str:
+    tiles = (
+        ("exchanges", number(totals["exchanges"])), ("clients", number(totals["clients"])),
+        ("connections", number(totals["connections"])),
+        ("traffic", format_bytes(int(totals["bytes"]))),
+        ("records produced", number(totals["produced"])),
+        ("records consumed", number(totals["consumed"])),
+        ("with errors", number(totals["errors"])), ("unanswered", number(totals["unanswered"])),
+    )  # fmt: skip
+    cells = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for name, value in tiles)
+    return f'<div class="tiles">{cells}</div>'
+
+
+def _findings(gathered: Gathered) -> str:
+    items = "".join(
+        f'<li class="{each.level}">{_escape(each.text)}</li>' for each in findings(gathered)
+    )
+    return f'<ul class="findings">{items}</ul>' if items else ""
+
+
+# ---------------------------------------------------------------- plots
+
+
+def _latency(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
+    series: dict[str, list[tuple[float, float]]] = {"p50": [], "p95": [], "p99": []}
+    for slot in sorted(gathered.heat):
+        for name, part in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+            value = percentile(gathered.heat[slot], part)
+            if value is not None:
+                series[name].append(((slot + 0.5) * gathered.slot_ms, value))
+    values = [value for points in series.values() for _, value in points]
+    if not values:
+        return ""
+    y = charts.logarithmic(max(min(values), 0.01), max(values), duration)
+    note = f"One point for {duration(gathered.slot_ms)}."
+    if marks:
+        note += " Vertical lines are faults (red) and new generations of groups (grey)."
+    return charts.lines(series, x, y, marks, "latency over time") + _note(note)
+
+
+def _heat(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
+    cells: Counter[tuple[float, float]] = Counter()
+    for slot, histogram in gathered.heat.items():
+        for bucket, count in histogram.items():
+            low = 2 ** (bucket // _HEAT_BUCKETS * _HEAT_BUCKETS / BUCKETS) / 1000
+            cells[slot * gathered.slot_ms, low] += count
+    if not cells:
+        return ""
+    factor = 2 ** (_HEAT_BUCKETS / BUCKETS)
+    lows = [low for _, low in cells]
+    y = charts.logarithmic(max(min(lows), 0.01), max(lows) * factor, duration)
+    plot = charts.heat(cells, gathered.slot_ms, factor, x, y, marks, "heat map of latency")
+    return plot + _note("The stronger the colour, the more exchanges took so long at that time.")
+
+
+def _traffic(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
+    total: Counter[str] = Counter()
+    for row in gathered.traffic:
+        total[row["topic"]] += row["produced"] + row["consumed"]
+    top = [topic for topic, _ in total.most_common(_SERIES_MAX)]
+    series: dict[str, Counter[float]] = defaultdict(Counter)
+    for row in gathered.traffic:
+        topic = row["topic"] if row["topic"] in top else "other topics"
+        for what in ("produced", "consumed"):
+            if row[what]:
+                at = row["slot"] * gathered.slot_ms
+                series[f"{topic}, {what}"][at] += row[what]
+    width = max(gathered.slot_ms, 1000)
+    note = "Record batches as they travelled; replicas and retries of clients count."
+    return _bars(series, width, x, marks, lambda value: format_bytes(int(value)), note)
+
+
+def _errors_over_time(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
+    total: Counter[str] = Counter()
+    for row in gathered.errors_over_time:
+        total[row["error"]] += row["n"]
+    top = [error for error, _ in total.most_common(_SERIES_MAX)]
+    series: dict[str, Counter[float]] = defaultdict(Counter)
+    for row in gathered.errors_over_time:
+        name = row["error"] if row["error"] in top else "other errors"
+        series[name][row["slot"] * gathered.slot_ms] += row["n"]
+    return _bars(series, gathered.slot_ms, x, marks, lambda value: f"{value:g}", "")
+
+
+def _bars(
+    series: Mapping[str, Mapping[float, float]],
+    width: float,
+    x: Axis,
+    marks: Sequence[Mark],
+    text: Callable[[float], str],
+    note: str,
+) -> str:
+    if not series:
+        return ""
+    tops: Counter[float] = Counter()
+    for values in series.values():
+        tops.update(values)
+    ordered = dict(sorted(series.items(), key=lambda item: -sum(item[1].values())))
+    y = charts.linear(max(tops.values()), text)
+    return charts.bars(ordered, width, x, y, marks) + (_note(note) if note else "")
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    body = "".join(
+        "<tr>" + "".join(f"<td>{_escape(_text(value))}</td>" for value in row) + "</tr>"
+        for row in rows
+    )
+    if not body:
+        return ""
+    head = "".join(f"<th>{_escape(each)}</th>" for each in heads)
+    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, list):
+        shown = ", ".join(str(each) for each in value[:4])
+        return f"{shown}, …" if len(value) > 4 else shown
+    return number(value) if isinstance(value, int) else str(value)
+
+
+def _clock(time: datetime | None) -> str:
+    return "–" if time is None else f"{time:%H:%M:%S.%f}"[:-3]
+
+
+def _apis(gathered: Gathered) -> str:
+    rows = []
+    for row in gathered.apis:
+        histogram = gathered.histograms.get(row["api"] or "?", {})
+        rows.append(
+            (
+                row["api"],
+                row["count"],
+                row["errors"],
+                row["unanswered"],
+                row["waited"],
+                *(duration(percentile(histogram, part)) for part in (0.5, 0.95, 0.99, 0.999)),
+                duration(row["proxy_p99"]),
+                format_bytes(int(row["bytes"])),
+            )
+        )
+    heads = (
+        "API", "exchanges", "errors", "unanswered", "long polls", "p50", "p95", "p99", "p99.9",
+        "kproxy p99", "bytes",
+    )  # fmt: skip
+    return _table(heads, rows)
+
+
+def _errors(gathered: Gathered) -> str:
+    heads = ("error", "API", "times", "injected", "first", "clients", "topics")
+    return _table(
+        heads,
+        [
+            (
+                row["error"], row["api"], row["count"], row["injected"], f"#{row['number']}",
+                sorted(row["client_ids"]), sorted(set(row["topics"])),
+            )
+            for row in gathered.errors
+        ],
+    )  # fmt: skip
+
+
+def _slowest(rows: Sequence[Row]) -> str:
+    heads = ("exchange", "at", "API", "client", "broker", "topics", "took", "waited", "queued")
+    return _table(
+        heads,
+        [
+            (
+                f"#{row['number']}", _clock(row["time"]), row["api"], row["client_id"],
+                row["node_id"], row["topics"], duration(row["service_ms"]),
+                duration(row["waiting_ms"]), duration(row["queued_ms"]),
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def _groups(rows: Sequence[Row]) -> str:
+    heads = ("group", "members", "rebalances", "generations", "commits", "errors", "lag")
+    return _table(
+        heads,
+        [
+            (
+                row["group"], row["members"], row["rebalances"],
+                f"{_text(row['first_generation'])} to {_text(row['last_generation'])}",
+                row["commits"], row["errors"], row["lag"],
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def _faults(rows: Sequence[Row]) -> str:
+    heads = ("rule", "at", "exchange", "API", "client", "retries", "reconnects", "back after", "as")
+    return _table(
+        heads,
+        [
+            (
+                row["fault"], _clock(row["time"]), f"#{row['number']}", row["api"],
+                row["client_id"], row["retries"], row["reconnects"], duration(row["recovered_ms"]),
+                None if row["recovered_number"] is None else f"#{row['recovered_number']}",
+            )
+            for row in rows[:50]
+        ],
+    )  # fmt: skip
+
+
+def _ended(rows: Sequence[Row]) -> str:
+    return _table(("first", "connections"), [(row["ended_by"], row["n"]) for row in rows])
+
+
+def _differences(rows: Sequence[Row]) -> str:
+    def ratio(row: Row, name: str) -> str:
+        if row[f"{name}_ratio"] is None:
+            return "–"
+        sure = "" if abs(row[f"{name}_sigma"]) >= SIGNIFICANT else " (chance)"
+        return f"×{row[f'{name}_ratio']:.2f}{sure}"
+
+    heads = ("API", "topic", "exchanges", "baseline", "p50", "p95", "p99", "errors", "baseline")
+    body = _table(
+        heads,
+        [
+            (
+                row["api"], "all" if row["topic"] is None else row["topic"], row["count"],
+                row["baseline_count"], *(ratio(row, name) for name in ("p50", "p95", "p99")),
+                f"{row['errors']:.2%}", f"{row['baseline_errors']:.2%}",
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+    if not body:
+        return ""
+    note = "“chance”: too few exchanges, or too small a difference, to mean anything."
+    return body + _note(note)
+
+
+def _note(text: str) -> str:
+    return f'<p class="note">{_escape(text)}</p>'
+
+
+def _escape(text: str) -> str:
+    return html.escape(text, quote=True)

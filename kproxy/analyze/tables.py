@@ -1,0 +1,209 @@
+"""The tables that are made of those that tasks wrote: each is one query of Spark's SQL.
+
+::
+
+    exchanges ─▶ latency, errors      events, exchanges ─▶ connections, faults
+    traffic ─▶ throughput             group_events, log_ends ─▶ groups
+
+A histogram counts microseconds in buckets that grow by 1.1 %: bucket b begins at 2^(b/64) µs. The
+counts of two are added, so percentiles of any part are those of its histogram, whatever the plan;
+an approximate percentile of Spark's differs between plans. Of what waited for a long poll or a
+group only the rest counts as the broker's time (`service_ms`), as in `kproxy stats`.
+"""
+
+from __future__ import annotations
+
+BUCKETS = 64
+"""How many buckets there are between a time and twice that time."""
+
+PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+
+FAULT_SECONDS = 30
+"""What happened to a client for so long after a fault counts as its consequence."""
+
+
+def bucket(milliseconds: str) -> str:
+    """Return the SQL that says in which bucket a duration is."""
+    return f"CAST(FLOOR(LOG2(GREATEST({milliseconds} * 1000, 1)) * {BUCKETS}) AS INT)"
+
+
+def milliseconds(bucket_sql: str) -> str:
+    """Return the SQL of the duration in the middle of a bucket."""
+    return f"ROUND(POW(2, ({bucket_sql} + 0.5) / {BUCKETS}) / 1000, 3)"
+
+
+# How much of an exchange is the broker's own: as `kproxy stats` counts it.
+SERVED = "IF(service_ms > 0 OR waiting_ms = 0, service_ms, NULL)"
+
+_KEYS = "api, api_version, client_id, topic, minute"
+
+
+def _percentiles(kind: str) -> str:
+    return ",\n".join(
+        f"{milliseconds(f'MIN(IF(kind = {kind!r} AND passed >= {part} * total, bucket, NULL))')}"
+        f" AS {kind}_{name}"
+        for name, part in PERCENTILES.items()
+    )
+
+
+def _histogram(kind: str) -> str:
+    entries = f"COLLECT_LIST(IF(kind = {kind!r}, STRUCT(bucket, n), NULL))"
+    return f"MAP_FROM_ENTRIES({entries}) AS {kind}_histogram"
+
+
+LATENCY = f"""
+WITH named AS (
+    SELECT *, DATE_TRUNC('minute', time) AS minute,
+        EXPLODE(CONCAT(ARRAY(CAST(NULL AS STRING)), topics)) AS topic
+    FROM exchanges
+), counted AS (
+    SELECT {_KEYS}, COUNT(*) AS count, COUNT_IF(SIZE(errors) > 0) AS errors,
+        COUNT_IF(unanswered IS NOT NULL) AS unanswered,
+        COUNT_IF(waiting_ms > 0) AS waited, SUM(waiting_ms) AS waiting_ms_sum,
+        COUNT_IF(queued_ms > 0) AS queued, SUM(queued_ms) AS queued_ms_sum
+    FROM named GROUP BY {_KEYS}
+), timed AS (
+    SELECT {_KEYS}, EXPLODE(ARRAY(
+        STRUCT('broker' AS kind, {SERVED} AS ms), STRUCT('proxy' AS kind, proxy_ms AS ms)
+    )) AS timed FROM named
+), filled AS (
+    SELECT {_KEYS}, timed.kind AS kind, {bucket("timed.ms")} AS bucket, COUNT(*) AS n
+    FROM timed WHERE timed.ms IS NOT NULL GROUP BY ALL
+), ranked AS (
+    SELECT *, SUM(n) OVER (PARTITION BY {_KEYS}, kind ORDER BY bucket) AS passed,
+        SUM(n) OVER (PARTITION BY {_KEYS}, kind) AS total
+    FROM filled
+), measured AS (
+    SELECT {_KEYS}, {_histogram("broker")}, {_histogram("proxy")},
+        {_percentiles("broker")}, {_percentiles("proxy")}
+    FROM ranked GROUP BY {_KEYS}
+)
+SELECT counted.*, measured.* EXCEPT ({_KEYS})
+FROM counted LEFT JOIN measured ON counted.api <=> measured.api
+    AND counted.api_version <=> measured.api_version AND counted.topic <=> measured.topic
+    AND counted.client_id <=> measured.client_id AND counted.minute <=> measured.minute
+ORDER BY minute, api, topic, client_id
+"""
+"""The rows without a topic count every exchange once; those with one, the exchanges naming it."""
+
+THROUGHPUT = """
+SELECT topic, partition, TIMESTAMP_SECONDS(second) AS second,
+    COALESCE(SUM(records) FILTER (WHERE produced), 0) AS records_produced,
+    COALESCE(SUM(bytes) FILTER (WHERE produced), 0) AS bytes_produced,
+    COALESCE(SUM(records) FILTER (WHERE NOT produced), 0) AS records_consumed,
+    COALESCE(SUM(bytes) FILTER (WHERE NOT produced), 0) AS bytes_consumed,
+    SUM(exchanges) AS exchanges
+FROM traffic GROUP BY topic, partition, second ORDER BY second, topic, partition
+"""
+
+ERRORS = """
+WITH named AS (SELECT *, EXPLODE(errors) AS error FROM exchanges)
+SELECT error, api, client_id, COUNT(*) AS count, COUNT_IF(injected) AS injected,
+    MIN(time) AS first_time, MAX(time) AS last_time,
+    MIN_BY(STRUCT(recording, number), time) AS first,
+    SLICE(ARRAY_SORT(ARRAY_DISTINCT(FLATTEN(COLLECT_SET(topics)))), 1, 20) AS topics,
+    SLICE(ARRAY_DISTINCT(FLATTEN(COLLECT_SET(error_messages))), 1, 3) AS messages
+FROM named GROUP BY error, api, client_id ORDER BY count DESC, error, api
+"""
+
+CONNECTIONS = """
+WITH told AS (
+    SELECT recording, connection, MAX(client_address) AS client_address,
+        MAX(IF(event = 'client_id', GET_JSON_OBJECT(body, '$.client_id'), NULL)) AS told_id,
+        MAX(node_id) AS node_id, MIN(IF(event IN ('opened', 'open'), time, NULL)) AS opened,
+        MAX(IF(event = 'closed', time, NULL)) AS closed,
+        MAX(IF(event = 'closed', COALESCE(first, 'proxy'), NULL)) AS ended_by,
+        MAX(IF(event = 'closed', reason, NULL)) AS reason
+    FROM events WHERE connection IS NOT NULL GROUP BY recording, connection
+), counted AS (
+    SELECT recording, connection, MAX(client_id) AS client_id, COUNT(*) AS exchanges,
+        COUNT_IF(SIZE(errors) > 0) AS errors, COUNT_IF(unanswered IS NOT NULL) AS unanswered,
+        COALESCE(SUM(request_bytes), 0) AS request_bytes,
+        COALESCE(SUM(response_bytes), 0) AS response_bytes,
+        MIN(time) AS first_request, MAX(time) AS last_request
+    FROM exchanges GROUP BY recording, connection
+)
+SELECT recording, connection, COALESCE(client_id, told_id) AS client_id, client_address, node_id,
+    opened, closed, ended_by, reason, COALESCE(exchanges, 0) AS exchanges,
+    COALESCE(errors, 0) AS errors, COALESCE(unanswered, 0) AS unanswered,
+    COALESCE(request_bytes, 0) AS request_bytes, COALESCE(response_bytes, 0) AS response_bytes,
+    first_request, last_request
+FROM told FULL JOIN counted USING (recording, connection) ORDER BY recording, connection
+"""
+
+GROUPS = """
+WITH members AS (
+    SELECT `group`, COUNT(DISTINCT IF(member_id <> '', member_id, NULL)) AS members,
+        COLLECT_SET(client_id) AS client_ids,
+        MIN(generation) AS first_generation, MAX(generation) AS last_generation,
+        COUNT(DISTINCT generation) AS generations,
+        GREATEST(COUNT(DISTINCT IF(event IN ('JoinGroup', 'ConsumerGroupHeartbeat'),
+            generation, NULL)) - 1, 0) AS rebalances,
+        COUNT_IF(event = 'JoinGroup') AS joins, COUNT_IF(event = 'LeaveGroup') AS leaves,
+        COUNT_IF(topic IS NOT NULL) AS commits, COUNT(error) AS errors,
+        MIN(time) AS first_time, MAX(time) AS last_time
+    FROM group_events GROUP BY `group`
+), committed AS (
+    SELECT `group`, topic, partition, MAX_BY(committed, time) AS committed
+    FROM group_events WHERE topic IS NOT NULL AND error IS NULL GROUP BY ALL
+), ends AS (
+    SELECT topic, partition, MAX_BY(log_end, second) AS log_end FROM log_ends GROUP BY ALL
+), lags AS (
+    SELECT `group`, SUM(GREATEST(log_end - committed, 0)) AS lag,
+        SORT_ARRAY(COLLECT_LIST(STRUCT(topic, partition, committed, log_end,
+            GREATEST(log_end - committed, 0) AS lag))) AS partitions
+    FROM committed LEFT JOIN ends USING (topic, partition) GROUP BY `group`
+)
+SELECT members.*, lag, partitions FROM members LEFT JOIN lags USING (`group`) ORDER BY `group`
+"""
+
+FAULTS = f"""
+WITH hits AS (
+    SELECT e.recording, e.fault, e.number, e.time, e.time_ns, x.connection, x.client_id, x.api,
+        x.topics, e.body
+    FROM events e LEFT JOIN exchanges x USING (recording, number) WHERE e.event = 'fault'
+), near AS (
+    SELECT h.recording, h.fault, h.number, h.time_ns, x.time AS later, x.number AS later_number,
+        x.service_ms, x.api = h.api AS same,
+        x.time > h.time AND x.api = h.api AND SIZE(x.errors) = 0 AND SIZE(x.faults) = 0
+            AND (x.response_bytes IS NOT NULL OR x.one_way) AND x.number > h.number AS good
+    FROM hits h JOIN exchanges x ON h.recording = x.recording AND h.client_id <=> x.client_id
+        AND x.time >= h.time - INTERVAL {FAULT_SECONDS} SECONDS
+        AND x.time <= h.time + INTERVAL {FAULT_SECONDS} SECONDS
+), after AS (
+    SELECT recording, fault, number, time_ns,
+        MIN(IF(good, STRUCT(later, later_number), NULL)) AS recovered,
+        ROUND(AVG(IF(later_number < number, service_ms, NULL)), 3) AS service_ms_before,
+        ROUND(AVG(IF(later_number > number, service_ms, NULL)), 3) AS service_ms_after
+    FROM near GROUP BY ALL
+), tried AS (
+    SELECT recording, fault, number, time_ns, COUNT(*) AS retries
+    FROM near JOIN after USING (recording, fault, number, time_ns)
+    WHERE same AND later_number > number
+        AND (recovered IS NULL OR later_number <= recovered.later_number) GROUP BY ALL
+), again AS (
+    SELECT h.recording, h.fault, h.number, h.time_ns, COUNT(*) AS reconnects
+    FROM hits h JOIN connections c ON h.recording = c.recording AND h.client_id <=> c.client_id
+        AND c.opened > h.time AND c.opened <= h.time + INTERVAL {FAULT_SECONDS} SECONDS
+    GROUP BY ALL
+)
+SELECT h.recording, h.fault, h.time, h.number, h.connection, h.client_id, h.api, h.topics,
+    COALESCE(retries, 0) AS retries, COALESCE(reconnects, 0) AS reconnects,
+    recovered.later_number AS recovered_number,
+    ROUND((UNIX_MICROS(recovered.later) - UNIX_MICROS(h.time)) / 1000, 3) AS recovered_ms,
+    service_ms_before, service_ms_after, h.body
+FROM hits h LEFT JOIN after USING (recording, fault, number, time_ns)
+    LEFT JOIN tried USING (recording, fault, number, time_ns)
+    LEFT JOIN again USING (recording, fault, number, time_ns)
+ORDER BY h.time, h.number
+"""
+
+QUERIES = {
+    "latency": LATENCY,
+    "throughput": THROUGHPUT,
+    "errors": ERRORS,
+    "connections": CONNECTIONS,
+    "groups": GROUPS,
+    "faults": FAULTS,
+}
+"""In this order: the last one needs an earlier one."""

@@ -1,0 +1,135 @@
+"""`kproxy analyze`: recordings as Parquet tables and a report, made by Spark."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+from kproxy.commands.options import UsageError, new_file
+from kproxy.commands.output import fail
+
+EPILOG = """
+DIR gets a table of Parquet files for exchanges, records, latency, throughput, errors, connections,
+groups, faults and events, and report.html. It is there when all of it is. With --baseline the
+report says what is slower, or fails more often, by API and topic, and whether that may be chance.
+"""
+
+
+_SHORT_BYTES = 256 << 20
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what may be typed."""
+    parser.description = (
+        "Make tables and a report of recordings, with Spark on this machine or on a cluster."
+    )
+    parser.epilog = EPILOG
+    parser.add_argument("files", metavar="FILE", nargs="+", help="recordings, folders, or globs")
+    parser.add_argument(
+        "--out", metavar="DIR", type=new_file, required=True, help="a folder that is not there yet"
+    )
+    parser.add_argument(
+        "--baseline", metavar="FILE", nargs="+", default=[], help="recordings to compare with"
+    )
+    parser.add_argument(
+        "--fail-above",
+        metavar="FACTOR",
+        type=factor,
+        help="exit with 1 if p50, p95 or p99 of an API or topic is so many times the baseline's,"
+        " and that is no chance",
+    )
+    parser.add_argument(
+        "--no-records", action="store_true", help="leave out the table of keys and values"
+    )
+    parser.add_argument(
+        "--master", metavar="URL", help="the cluster; by default all cores of this machine"
+    )
+
+
+def factor(text: str) -> float:
+    """Parse a factor of at least 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 1 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a factor of at least 1, as in 1.5")
+    return value
+
+
+def run(options: argparse.Namespace) -> int:
+    """Make them."""
+    if options.fail_above is not None and not options.baseline:
+        raise UsageError("--fail-above says how much slower than a --baseline: give one")
+    from kproxy.recording import RecordingError
+    from kproxy.spark import SparkError
+
+    with tempfile.TemporaryDirectory(prefix="kproxy-analyze-") as folder:
+        try:
+            return _analyze(options, Path(folder))
+        except (SparkError, RecordingError) as error:
+            return fail(f"kproxy analyze: {error}")
+
+
+def _analyze(options: argparse.Namespace, temporary: Path) -> int:
+    from kproxy.analyze import job
+    from kproxy.spark import SparkError, session
+    from kproxy.spark.plan import files
+    from kproxy.spark.session import check, first_line
+
+    check()
+    # What is not there is said before Spark starts.
+    found = [*files(options.files), *(files(options.baseline) if options.baseline else ())]
+    short = sum(path.stat().st_size for path in found) < _SHORT_BYTES
+    job.check_free(options.out)
+    config = {"spark.sql.warehouse.dir": str(temporary / "warehouse")}
+    with _progress() as said:
+        said("starting Spark")
+        spark = session(options.master, config, temporary / "spark.log", short)
+        from pyspark.errors import PySparkException
+
+        try:
+            made, differences = job.analyze(
+                spark, options.files, options.out, options.baseline, not options.no_records,
+                said=said,
+            )  # fmt: skip
+        except (PySparkException, OSError) as error:
+            raise SparkError(first_line(error)) from None
+        finally:
+            spark.stop()
+    print(f"{made.counts['exchanges']} exchanges: {options.out / 'report.html'}")
+    return _compared(differences, options.fail_above)
+
+
+def _compared(differences: list[dict[str, Any]], fail_above: float | None) -> int:
+    from kproxy.analyze.compare import slower
+
+    worse = [] if fail_above is None else slower(differences, fail_above)
+    for row in worse:
+        topic = f" on {row['topic']}" if row["topic"] is not None else ""
+        ratios = ", ".join(f"{name} ×{row[f'{name}_ratio']:.2f}" for name in ("p50", "p95", "p99"))
+        fail(f"kproxy analyze: {row['api']}{topic} is slower than the baseline: {ratios}")
+    return 1 if worse else 0
+
+
+@contextlib.contextmanager
+def _progress() -> Generator[Callable[[str], None]]:
+    """Give what shows how far it is: one line of a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    with open(os.dup(sys.stderr.fileno()), "w") as terminal:
+
+        def said(text: str) -> None:
+            print(f"\r\x1b[K{text} …", end="", file=terminal, flush=True)
+
+        try:
+            yield said
+        finally:
+            print("\r\x1b[K", end="", file=terminal, flush=True)

@@ -1,0 +1,169 @@
+"""Cuts recordings into stretches that can be read independently of each other.
+
+::
+
+    paths ─▶ files in time order ─▶ one pass over notes ─▶ Stretch, Stretch, …  ─▶ packed, to tasks
+
+A stretch is some of the batches of one file, and what was known where it begins: which connections
+are open, topic ids, fault rules. So a task in mid-file knows client ids and topic names. The pass
+reads tables of exchanges and notes, a few per cent of a file, and passes over frames.
+
+Invariants: every batch is in one stretch, whose rows are complete without another stretch. A
+stretch begins some batches before its first one: most requests that were answered in the first
+batches lie there. Files end where they ended when they were planned, however they grow.
+"""
+
+from __future__ import annotations
+
+import glob
+import math
+import urllib.parse
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import attrs
+
+from kproxy.exchange.entries import Note
+from kproxy.recording import RecordingError, RecordingFile, recordings
+from kproxy.recording.connections import ConnectionLog
+from kproxy.recording.stored import StoredBatch
+
+PARTITION_BYTES = 128 << 20
+"""A task has at least so much to read: starting one costs 50 to 90 ms."""
+_BATCHES_MAX = 64 << 10
+"""A stretch has no more batches: those of a quiet recording have a few hundred bytes."""
+_LEAD_BATCHES = 32
+END = 1 << 62
+"""Behind the end of any file."""
+
+
+@attrs.frozen
+class Stretch:
+    """Some batches of a file, to be read by one task."""
+
+    path: str
+    earlier: tuple[str, ...]
+    """The files of the same recording before it."""
+    recording: str
+    """Its id; of a recording without one, the name of its file."""
+    begin: int
+    """The offset of the batch where `notes` hold."""
+    start: int
+    """The offset of its first batch."""
+    stop: int
+    """The offset of the first batch that is not in it."""
+    notes: tuple[Note, ...] = attrs.field(repr=False)
+    rest: bool = False
+    """Whether it is about what has no row: the requests that are pending where the file is torn."""
+
+    @property
+    def bytes(self) -> int:
+        """How much there is to read."""
+        return self.stop - (self.begin if self.rest else self.start)
+
+
+def files(paths: Sequence[str]) -> list[Path]:
+    """Return the recordings that paths, globs and `file:` URIs stand for, by time.
+
+    Raises: RecordingError.
+    """
+    found: list[Path] = []
+    for text in paths:
+        path = _local(text)
+        if Path(path).exists():
+            found.append(Path(path))
+        elif not glob.has_magic(path):
+            raise RecordingError(path, None, "does not exist")
+        else:
+            matches = sorted(glob.glob(path, recursive=True))
+            if not matches:
+                raise RecordingError(path, None, "matches no file")
+            found += map(Path, matches)
+    return recordings(found)
+
+
+def _local(text: str) -> str:
+    scheme, colon, rest = text.partition(":")
+    if colon and scheme == "file":
+        return urllib.parse.unquote(urllib.parse.urlsplit(text).path)
+    if colon and rest.startswith("//"):
+        what = "is on storage that cannot be read in place: mount it, or copy it here"
+        raise RecordingError(text, None, what)
+    return text
+
+
+def stretches(paths: Sequence[str], partition_bytes: int = PARTITION_BYTES) -> list[Stretch]:
+    """Return the stretches of recordings, in order.
+
+    Raises: RecordingError.
+    """
+    found: list[Stretch] = []
+    before: RecordingFile | None = None
+    earlier: tuple[str, ...] = ()
+    for path in files(paths):
+        with RecordingFile(path) as file:
+            same = before is not None and file.info.continues(before.info)
+            earlier = (*earlier, str(before.path)) if same and before is not None else ()
+            found += cut(file, earlier, partition_bytes)
+            before = file
+    return found
+
+
+def cut(
+    file: RecordingFile, earlier: tuple[str, ...], partition_bytes: int, rest: bool = True
+) -> Iterator[Stretch]:
+    """Yield the stretches of a file; with `rest`, also that of what has no row."""
+    recording = file.info.metadata.get("recording") or file.path.stem
+    whole = Stretch(str(file.path), earlier, recording, 0, 0, END, ())
+    if not file.info.native:  # other tools put batches together as they like
+        yield whole
+        if rest and not file.complete:
+            yield attrs.evolve(whole, rest=True)
+        return
+    log = ConnectionLog()
+    part = whole
+    batches = 0
+    following: Stretch | None = None
+    for batch in file.batches():
+        batches += 1
+        if following is None and _enough(part, batch, batches, partition_bytes):
+            notes = tuple(log.opening(file.end_ns))
+            following = attrs.evolve(whole, begin=batch.offset, notes=notes)
+            batches = 0
+        elif following is not None and batches >= _LEAD_BATCHES:
+            yield attrs.evolve(part, stop=batch.offset)
+            part, following, batches = attrs.evolve(following, start=batch.offset), None, 0
+        _remember(log, file, batch)
+    yield attrs.evolve(part, stop=file.scan.offset)
+    if rest and not file.complete:
+        yield attrs.evolve(whole, stop=file.scan.offset, rest=True)
+
+
+def _enough(part: Stretch, batch: StoredBatch, batches: int, partition_bytes: int) -> bool:
+    return batch.offset - part.start >= partition_bytes or batches >= _BATCHES_MAX
+
+
+def _remember(log: ConnectionLog, file: RecordingFile, batch: StoredBatch) -> None:
+    try:
+        log.remember(batch.notes)
+    except (KeyError, TypeError, AttributeError):
+        what = "is damaged: it has a note about no connection"
+        raise RecordingError(file.path, batch.offset, what) from None
+
+
+def packed(
+    found: Iterable[Stretch], partition_bytes: int = PARTITION_BYTES, tasks_min: int = 1
+) -> list[list[Stretch]]:
+    """Put stretches together so that each task has enough to do, and there are enough tasks."""
+    found = list(found)
+    total = sum(each.bytes for each in found if each.stop < END)
+    least = min(partition_bytes, math.ceil(total / max(1, tasks_min)))
+    groups: list[list[Stretch]] = []
+    size = 0
+    for each in found:
+        if not groups or size >= least:
+            groups.append([])
+            size = 0
+        groups[-1].append(each)
+        size += each.bytes
+    return groups

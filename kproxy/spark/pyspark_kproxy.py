@@ -1,0 +1,6 @@
+"""The top-level module in which Spark finds the format `kproxy`: it imports all that are named
+`pyspark_…` and looks for a `DefaultSource`. The wheel has this file at its top level."""
+
+from kproxy.spark.source import KproxyDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,316 @@
+"""Reads stretches of recordings: the rows of a view, as Arrow record batches.
+
+::
+
+    Stretch ─▶ tables of exchanges ─▶ Rows ─────────────▶ record batches     columns of the table
+            └▶ Reader ─▶ Exchange, Frame, Note ─▶ items ─▶ record batches    columns of bodies
+
+Invariant: both ways give the same values. The first opens no frames, and costs nanoseconds a row.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from kproxy.exchange import topic_records
+from kproxy.exchange.entries import FRAGMENT, MORE, UNANSWERED, Note, Position
+from kproxy.exchange.exchange import Exchange
+from kproxy.protocol import schema as kafka
+from kproxy.protocol.select import select
+from kproxy.recording import RecordingError, RecordingFile
+from kproxy.recording.exchanges import Reader
+from kproxy.recording.layout import EXCHANGE_INTEGERS
+from kproxy.recording.stored import StoredBatch
+from kproxy.spark import table
+from kproxy.spark.columns import (
+    FILE,
+    HEADERS,
+    PARTITIONS,
+    RECORDING,
+    TEXTS,
+    WAITED,
+    Column,
+)
+from kproxy.spark.plan import END, Stretch
+
+_TABLE_ROWS = 64 << 10
+_ITEM_ROWS = 4096
+_ITEM_BYTES = 16 << 20
+"""A record batch has no more rows, and about no more bytes of keys, values and frames."""
+_FOUND_IN_TABLES = frozenset(table.COLUMNS) | {name for name, _ in EXCHANGE_INTEGERS} | {
+    "unanswered", RECORDING, FILE
+}  # fmt: skip
+
+_TOPIC_PARTITION = pa.struct([("topic", pa.string()), ("partition", pa.int32())])
+TYPES: dict[str, pa.DataType] = {
+    "BIGINT": pa.int64(),
+    "INT": pa.int32(),
+    "SMALLINT": pa.int16(),
+    "DOUBLE": pa.float64(),
+    "BOOLEAN": pa.bool_(),
+    "STRING": pa.string(),
+    "BINARY": pa.binary(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    TEXTS: pa.list_(pa.string()),
+    PARTITIONS: pa.list_(_TOPIC_PARTITION),
+    HEADERS: pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    WAITED: pa.struct(
+        [("waited_for", pa.string()), ("behind", pa.int64()), ("waited_ms", pa.float64())]
+    ),
+}
+"""Arrow's types for the types of columns."""
+
+
+def schema_of(columns: Sequence[Column]) -> pa.Schema:
+    """Return the schema of the record batches of these columns."""
+    return pa.schema([(column.name, TYPES[column.type]) for column in columns])
+
+
+def record_batches(
+    stretch: Stretch, view: str, columns: Sequence[Column], schema: pa.Schema | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a stretch; `schema` is what Spark calls these types, if it matters.
+
+    Raises: RecordingError.
+    """
+    schema = schema_of(columns) if schema is None else schema
+    names = [column.name for column in columns]
+    if view == "exchanges" and not stretch.rest and _FOUND_IN_TABLES.issuperset(names):
+        for rows in _rows(stretch, "unanswered" in names):
+            yield _from_rows(stretch, rows, schema)
+        return
+    items = _ITEMS[view](stretch)
+    for some in _grouped(items, _WEIGHTS.get(view, _weightless)):
+        yield _from_items(stretch, some, columns, schema)
+
+
+# ---------------------------------------------------------------- from tables
+
+
+def _rows(stretch: Stretch, waits: bool) -> Iterator[table.Rows]:
+    """Yield the rows of a stretch; if `waits`, it matters who waited at its beginning."""
+    with _opened(stretch) as file:
+        known = table.Known()
+        for note in stretch.notes:
+            known.note(note)
+        frames = functools.partial(_frame, [*_earlier(stretch), file])
+        tables: list[Any] = []
+        for batch, given in _batches(file, stretch):
+            for note in batch.notes:
+                known.note(note)
+            found = file.exchanges(batch) if given or waits else None
+            if found is None or not len(found):
+                continue
+            if not given:
+                _ = table.Rows([found], known, frames).column("unanswered")
+                known.forget()
+                continue
+            tables.append(found)
+            if sum(map(len, tables)) >= _TABLE_ROWS:
+                yield table.Rows(tables, known, frames)
+                tables = []
+                known.forget()
+        if tables:
+            yield table.Rows(tables, known, frames)
+
+
+def _from_rows(stretch: Stretch, rows: table.Rows, schema: pa.Schema) -> pa.RecordBatch:
+    arrays: list[pa.Array] = []
+    for field in schema:
+        constant = file_values(stretch).get(field.name)
+        if constant is not None:
+            array = pa.repeat(pa.scalar(constant, pa.string()), len(rows))
+        else:
+            array = rows.column(field.name)
+        arrays.append(array if array.type.equals(field.type) else array.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def file_values(stretch: Stretch) -> dict[str, str]:
+    """Return the columns that have one value for all rows of a stretch."""
+    return {RECORDING: table.clean(stretch.recording), FILE: table.clean(stretch.path)}
+
+
+# ---------------------------------------------------------------- from items
+
+
+def _from_items(
+    stretch: Stretch, items: list[Any], columns: Sequence[Column], schema: pa.Schema
+) -> pa.RecordBatch:
+    constants = file_values(stretch)
+    arrays: list[pa.Array] = []
+    for column, field in zip(columns, schema, strict=True):
+        if column.name in constants:
+            arrays.append(pa.repeat(pa.scalar(constants[column.name], pa.string()), len(items)))
+            continue
+        values = [column.get(item) for item in items]
+        try:
+            arrays.append(pa.array(values, field.type))
+        except UnicodeEncodeError:
+            arrays.append(pa.array(list(map(cleaned, values)), field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def cleaned(value: Any) -> Any:
+    """Return a value whose texts are valid Unicode."""
+    if isinstance(value, str):
+        return table.clean(value)
+    if isinstance(value, list):
+        return list(map(cleaned, value))
+    if isinstance(value, dict):
+        return {key: cleaned(each) for key, each in value.items()}
+    return value
+
+
+def _grouped(items: Iterator[Any], weight: Callable[[Any], int]) -> Iterator[list[Any]]:
+    some: list[Any] = []
+    weighs = 0
+    for item in items:
+        some.append(item)
+        weighs += weight(item)
+        if len(some) >= _ITEM_ROWS or weighs >= _ITEM_BYTES:
+            yield some
+            some, weighs = [], 0
+    if some:
+        yield some
+
+
+def _weightless(item: Any) -> int:
+    return 0
+
+
+def exchanges(stretch: Stretch) -> Iterator[Exchange]:
+    """Yield the exchanges of a stretch.
+
+    Raises: RecordingError.
+    """
+    reader = Reader(lambda note: None)
+    for file in _earlier(stretch):
+        deque(reader.begin(file), 0)
+    with _opened(stretch) as file:
+        deque(reader.begin(file), 0)
+        deque(reader.batch(file, StoredBatch(-1, notes=list(stretch.notes)), False), 0)
+        for batch, given in _batches(file, stretch):
+            for exchange in reader.batch(file, batch, stretch.rest):
+                if given and not stretch.rest:
+                    yield exchange
+        if stretch.rest:
+            yield from reader.finish()
+
+
+def _records(stretch: Stretch) -> Iterator[tuple[Exchange, Any]]:
+    for exchange in exchanges(stretch):
+        if exchange.api_key in _apis_with_records():
+            for record in exchange.records:
+                yield exchange, record
+
+
+@functools.cache
+def _apis_with_records() -> frozenset[int]:
+    return frozenset(
+        key
+        for key in kafka.api_names()
+        for direction in (kafka.REQUEST, kafka.RESPONSE)
+        if (message := kafka.message(key, direction)) is not None
+        if select(message, topic_records.is_records).places
+    )
+
+
+def _frames(stretch: Stretch) -> Iterator[tuple[Any, Any]]:
+    """Yield the frames that end in a stretch, put together, with who their connections are."""
+    if stretch.rest:
+        return
+    known = table.Known()
+    for note in stretch.notes:
+        known.note(note)
+    with _opened(stretch) as file:
+        frames = functools.partial(_frame, [*_earlier(stretch), file])
+        for batch, given in _batches(file, stretch):
+            for note in batch.notes:
+                known.note(note)
+            found = file.frames(batch) if given else None
+            for run in range(0 if found is None else len(found)):
+                for frame in _run(file, batch, run):
+                    if frame.flags & FRAGMENT and not frame.flags & (MORE | UNANSWERED):
+                        frame = frames(Position(batch.number, run, 0))
+                    if frame is not None and not frame.flags & (MORE | UNANSWERED):
+                        yield frame, known.peer(frame.connection)
+
+
+def _run(file: RecordingFile, batch: StoredBatch, run: int) -> Any:
+    found = file.frames(batch)
+    try:
+        return found.run(run) if found is not None else ()
+    except ValueError as error:
+        raise file.wrong(batch.frames, error) from None
+
+
+def events(stretch: Stretch) -> Iterator[Note]:
+    """Yield the notes of a stretch; that of the rest of a torn file says where it stops.
+
+    Raises: RecordingError.
+    """
+    with _opened(stretch) as file:
+        for batch, given in _batches(file, stretch):
+            if given and not stretch.rest:
+                yield from batch.notes
+        if stretch.rest:
+            deque(file.batches(), 0)
+        if stretch.rest and file.torn is not None:
+            yield file.torn
+
+
+_ITEMS: dict[str, Callable[[Stretch], Iterator[Any]]] = {
+    "exchanges": exchanges,
+    "records": _records,
+    "frames": _frames,
+    "events": events,
+}
+_WEIGHTS: dict[str, Callable[[Any], int]] = {
+    "exchanges": lambda item: (item.request_bytes or 0) + (item.response_bytes or 0),
+    "records": lambda item: len(item[1].key or b"") + len(item[1].value or b""),
+    "frames": lambda item: item[0].frame_bytes,
+}
+
+# ---------------------------------------------------------------- files
+
+
+def _opened(stretch: Stretch) -> RecordingFile:
+    file = RecordingFile(stretch.path)
+    file.skip_to(stretch.begin)
+    return file
+
+
+def _earlier(stretch: Stretch) -> list[RecordingFile]:
+    """The earlier files of a recording: read when a frame is not found in the later ones."""
+    found: list[RecordingFile] = []
+    for path in stretch.earlier:
+        try:
+            file = RecordingFile(path)
+        except RecordingError:
+            continue  # it was deleted since: what lies in it is not known any more
+        file.skip_to(END)
+        file.close()
+        found.append(file)
+    return found
+
+
+def _batches(file: RecordingFile, stretch: Stretch) -> Iterator[tuple[StoredBatch, bool]]:
+    """Yield the batches from where a stretch begins, and whether they are in it."""
+    for batch in file.batches():
+        if batch.offset >= stretch.stop:
+            return
+        yield batch, batch.offset >= stretch.start or not stretch.start
+
+
+def _frame(files: list[RecordingFile], position: Position) -> Any:
+    for file in reversed(files):
+        frame = file.frame(position)
+        if frame is not None:
+            return frame
+    return None

@@ -1,0 +1,147 @@
+"""Spark's data source `kproxy`: recordings as tables, read where they lie, and followed.
+
+::
+
+    spark.read.format("kproxy").load(path)
+        driver: schema() ─▶ reader(schema) ─▶ partitions() ─▶ Partition, …
+        workers:                                              read(Partition) ─▶ record batches
+
+Options: `path`, `paths` (a JSON list, as `load([…])` gives it), `view`, `columns` (names separated
+by commas), `partition_bytes`. Spark prunes no columns of Python sources: what is not needed is left
+out by a schema of the user's own, or by `columns`.
+
+Invariant: importing this module imports neither pyarrow nor the readers: Spark imports it in every
+session in which kproxy is installed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from kproxy.units import parse_bytes
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from kproxy.spark.columns import Column
+    from kproxy.spark.plan import Stretch
+
+VIEW = "exchanges"
+_OPTIONS = frozenset(
+    ("path", "paths", "view", "columns", "partition_bytes", "partitionbytes", "stream_bytes")
+)
+
+
+class KproxyDataSource(DataSource):
+    """Recordings of kproxy, as `spark.read.format("kproxy")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "kproxy"
+
+    def schema(self) -> str:
+        """The columns that are read when the user gives no schema."""
+        from kproxy.spark.columns import chosen, ddl
+
+        names = self.options.get("columns")
+        wanted = None if names is None else [each.strip() for each in names.split(",")]
+        return ddl(chosen(self.options.get("view", VIEW), wanted))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Read what is there."""
+        return Reader(*self._what(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Follow what is still written."""
+        from kproxy.spark.stream import StreamReader
+
+        return StreamReader(*self._what(schema))
+
+    def _what(self, schema: StructType) -> tuple[tuple[str, ...], str, StructType, int]:
+        view = self.options.get("view", VIEW)
+        columns_of(view, schema)
+        size = parse_bytes(self.options.get("partition_bytes", "128MiB"))
+        return _paths(self.options), view, schema, max(1, size)
+
+
+def _paths(options: Any) -> tuple[str, ...]:
+    if "paths" in options:
+        return tuple(json.loads(options["paths"]))
+    if "path" in options:
+        return (options["path"],)
+    raise ValueError('name recordings: load("recording.mcap"), a folder, a glob, or a list of them')
+
+
+def columns_of(view: str, schema: StructType) -> tuple[Column, ...]:
+    """Return the columns that a schema names.
+
+    Raises: ValueError, when it names one that is not there, or with another type.
+    """
+    from kproxy.spark.columns import chosen
+
+    columns = chosen(view, schema.names)
+    for column, field in zip(columns, schema.fields, strict=True):
+        if field.dataType.simpleString() != column.simple_type:
+            given = field.dataType.simpleString().upper()
+            raise ValueError(f"column {column.name} of {view} is {column.type}, not {given}")
+    return columns
+
+
+@attrs.frozen
+class Partition(InputPartition):
+    """What one task reads."""
+
+    stretches: tuple[Stretch, ...]
+
+
+@attrs.frozen
+class Reader(DataSourceReader):
+    """Reads recordings as they are now."""
+
+    paths: tuple[str, ...]
+    view: str
+    schema: StructType
+    partition_bytes: int
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the tasks."""
+        from kproxy.spark.plan import packed, stretches
+
+        found = stretches(self.paths, self.partition_bytes)
+        return [Partition(tuple(group)) for group in packed(found, self.partition_bytes)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the rows of one task, as Arrow record batches."""
+        return read(partition, self.view, self.schema)
+
+
+def read(
+    partition: InputPartition | None, view: str, schema: StructType
+) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the rows of one task, as Arrow record batches."""
+    from kproxy.spark.reading import record_batches
+
+    arrow = arrow_schema(schema)
+    columns = columns_of(view, schema)
+    # Spark makes a partition of nothing where there are none.
+    for stretch in partition.stretches if isinstance(partition, Partition) else ():
+        yield from record_batches(stretch, view, columns, arrow)
+
+
+def arrow_schema(schema: StructType) -> pyarrow.Schema:
+    """Return the types by which Spark knows these columns: it compares them to the letter."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")

@@ -1,0 +1,379 @@
+"""Columns of many exchanges at once, out of the recording's own table.
+
+    ExchangeTable, … ─▶ Rows ─▶ a recorded column: its values untouched
+                             └▶ api, client_id, broker_ms, …: computed for all rows together
+
+Invariant: a column has the values that `Exchange` gives, each to the last bit. Frames are opened in
+two cases only, and only for the rows concerned: the client id of a request whose connection told
+none, and how long a ShareFetch may wait.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from kproxy import protocol
+from kproxy.exchange import endings, facts
+from kproxy.exchange.entities import NAMING, TopicNames
+from kproxy.exchange.entries import (
+    CONNECTIONS,
+    INJECTED,
+    NO_API,
+    NO_NODE,
+    NO_RESPONSE,
+    RAW_SASL,
+    REDACTED,
+    SASL_TOKEN,
+    TRUNCATED,
+    UNANSWERED,
+    Frame,
+    Note,
+    Position,
+)
+from kproxy.exchange.pairing import Peer
+from kproxy.exchange.timing import JOINS, POLLS
+from kproxy.recording.layout import EXCHANGE_INTEGERS
+from kproxy.recording.tables import ExchangeTable
+
+pc: Any = importlib.import_module("pyarrow.compute")
+"""Its functions are made when it is imported, so that no type checker knows them."""
+
+_ARROW = {"int64": pa.int64(), "int32": pa.int32(), "int16": pa.int16()}
+_TYPES = {name: _ARROW[kind] for name, kind in EXCHANGE_INTEGERS}
+_WAITED = pa.struct(
+    [("waited_for", pa.string()), ("behind", pa.int64()), ("waited_ms", pa.float64())]
+)
+
+
+@attrs.define(eq=False)
+class Known:
+    """What the notes so far tell."""
+
+    names: TopicNames = attrs.field(factory=TopicNames)
+    peers: dict[int, Peer] = attrs.field(factory=dict)
+    """The connections, by number."""
+    closed: list[int] = attrs.field(factory=list)
+
+    def note(self, note: Note) -> None:
+        """Take a note."""
+        body = note.body
+        if note.channel != CONNECTIONS:
+            if body.get("event") in NAMING:
+                self.names.note(body)
+            return
+        number = endings.connection(body)
+        if body.get("event") == "closed":
+            self.closed.append(number)
+            return
+        for name, value in endings.about(body):
+            setattr(self.peer(number), name, value)
+
+    def peer(self, number: int) -> Peer:
+        """Return what is known of a connection."""
+        peer = self.peers.get(number)
+        if peer is None:
+            peer = self.peers[number] = Peer(self.names)
+        return peer
+
+    def forget(self) -> None:
+        """Forget the connections that have been closed: their rows have been read."""
+        for number in self.closed:
+            self.peers.pop(number, None)
+        self.closed.clear()
+
+
+class Rows:
+    """The rows of some batches, column by column."""
+
+    def __init__(
+        self,
+        tables: Sequence[ExchangeTable],
+        known: Known,
+        open_frame: Callable[[Position], Frame | None],
+    ) -> None:
+        self._tables = tables
+        self._known = known
+        self._open = open_frame
+        self._columns: dict[str, Any] = {}
+        self._row_count = sum(map(len, tables))
+
+    def __len__(self) -> int:
+        return self._row_count
+
+    def column(self, name: str) -> Any:
+        """Return a column of `exchanges` by its name."""
+        found = self._columns.get(name)
+        if found is None:
+            make = COLUMNS.get(name)
+            found = self._columns[name] = self._recorded(name) if make is None else make(self)
+        return found
+
+    def recorded(self, name: str) -> Any:
+        """Return a column as it was recorded, named as in `ExchangeRow`."""
+        key = f"recorded {name}"
+        if key not in self._columns:
+            self._columns[key] = self._recorded(name)
+        return self._columns[key]
+
+    def _recorded(self, name: str) -> Any:
+        kind = _TYPES[name]
+        arrays = [
+            pa.Array.from_buffers(kind, len(table), [None, pa.py_buffer(table.column(name))])
+            for table in self._tables
+        ]
+        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+    # ---- flags and names
+
+    def has(self, flag: int) -> Any:
+        """Tell of each row whether its request or its response has a flag."""
+        key = f"flag {flag}"
+        if key not in self._columns:
+            both = pc.bit_wise_or(self.recorded("request_flags"), self.recorded("response_flags"))
+            bits = pc.bit_wise_and(both, pa.scalar(flag, pa.int16()))
+            self._columns[key] = pc.not_equal(bits, pa.scalar(0, pa.int16()))
+        return self._columns[key]
+
+    def named(self, name: str) -> Any:
+        """Return a column of headers: null where there is none."""
+        nameless = pc.or_(pc.equal(self.recorded("api_key"), NO_API), self.has(RAW_SASL))
+        return _null_where(nameless, self.recorded(name))
+
+    def api(self) -> Any:
+        """Return the names of the APIs."""
+        keys = self.column("api_key").dictionary_encode()
+        names = pa.array([protocol.api_name(key) for key in keys.dictionary.to_pylist()], "string")
+        found = names.take(keys.indices)
+        return pc.if_else(self.has(RAW_SASL), pa.scalar(SASL_TOKEN), found)
+
+    def of_connection(self, name: str) -> Any:
+        """Return what is known of the connections."""
+        encoded = self.recorded("connection").dictionary_encode()
+        numbers = encoded.dictionary.to_pylist()
+        values = [_text(getattr(self._known.peer(number), name)) for number in numbers]
+        return pa.array(values, "string").take(encoded.indices)
+
+    def client_id(self) -> Any:
+        """Return the client ids: of the connection, or the request's own."""
+        found = self.of_connection("client_id")
+        unknown = pc.and_(pc.is_null(found), pc.invert(self.has(RAW_SASL)))
+        if not found.null_count or not pc.any(unknown).as_py():
+            return found
+        positions = self.recorded("request_position").filter(unknown).to_pylist()
+        own = [
+            None if frame is None else facts.client_id(frame)[1] for frame in self._at(positions)
+        ]
+        return pc.replace_with_mask(
+            found, unknown, pa.array([_text(each) for each in own], "string")
+        )
+
+    def _at(self, positions: list[int]) -> list[Frame | None]:
+        at = [Position.of(position) for position in positions]
+        return [None if each is None else self._open(each) for each in at]
+
+    def faults(self) -> Any:
+        """Return the names of the fault rules that touched them."""
+        if not any(len(table.column("fault_ids")) for table in self._tables):
+            offsets = pa.array([0], pa.int32()).take(
+                pa.repeat(pa.scalar(0, pa.int8()), len(self) + 1)
+            )
+            return pa.ListArray.from_arrays(offsets, pa.array([], "string"))
+        lists: list[list[str | None]] = []
+        for table in self._tables:
+            ids, ends = table.column("fault_ids").tolist(), table.column("fault_ids[]").tolist()
+            names = [_text(self._known.names.rule(each)) for each in ids]
+            lists += [names[a:b] for a, b in itertools.pairwise(ends)]
+        return pa.array(lists, pa.list_(pa.string()))
+
+    # ---- times
+
+    def time(self) -> Any:
+        """Return when the requests arrived."""
+        request, response = (
+            self.recorded(f"{each}_received_ns") for each in ("request", "response")
+        )
+        time_ns = pc.if_else(pc.equal(request, 0), response, request)
+        return pc.divide(time_ns, 1000).cast(pa.timestamp("us", tz="UTC"))
+
+    def broker_us(self) -> Any:
+        """Return what the brokers took, in microseconds."""
+        sent, size = self.recorded("request_sent_ns"), self.recorded("response_bytes")
+        unknown = pc.or_(pc.or_(pc.equal(sent, 0), pc.equal(size, 0)), self.has(INJECTED))
+        took = pc.subtract(self.recorded("response_received_ns"), sent)
+        return microseconds(_null_where(unknown, took))
+
+    def queued_us(self) -> Any:
+        """Return how much of that was queueing."""
+        queued = microseconds(self.recorded("queued_ns"))
+        return pc.min_element_wise(queued, self.column("broker us"), skip_nulls=False)
+
+    def waiting_us(self) -> Any:
+        """Return how much of that the request may have asked for."""
+        left = pc.subtract(self.column("broker us"), self.column("queued us"))
+        api = self.column("api")
+        wait = self.recorded("max_wait_ms")
+        shares = pc.fill_null(pc.equal(api, "ShareFetch"), False)
+        if pc.any(shares).as_py():
+            wait = pc.replace_with_mask(wait, shares, self._share_waits(shares))
+        allowed = pc.multiply(pc.max_element_wise(wait, 0).cast(pa.int64()), 1000)
+        polls = pc.min_element_wise(left, allowed, skip_nulls=False)
+        none = pc.subtract(left, left)
+        waits = pc.if_else(pc.is_in(api, pa.array(sorted(POLLS))), polls, none)
+        return pc.if_else(pc.is_in(api, pa.array(sorted(JOINS))), left, waits)
+
+    def _share_waits(self, shares: Any) -> Any:
+        waits: list[int] = []
+        for frame in self._at(self.recorded("request_position").filter(shares).to_pylist()):
+            request = facts.decoded_request(frame, None if frame is None else frame.data)
+            waits.append(0 if request is None else getattr(request.body, "max_wait_ms", 0))
+        return pa.array(waits, pa.int32())
+
+    def service_us(self) -> Any:
+        """Return what the brokers took for certain."""
+        left = pc.subtract(self.column("broker us"), self.column("queued us"))
+        return pc.subtract(left, self.column("waiting us"))
+
+    def proxy_us(self) -> Any:
+        """Return how long the proxy kept requests and responses."""
+        received, sent = self.recorded("request_received_ns"), self.recorded("request_sent_ns")
+        back, left = self.recorded("response_received_ns"), self.recorded("response_sent_ns")
+        answered = pc.not_equal(self.recorded("response_bytes"), 0)
+        here = pc.equal(left, 0)
+        nowhere = pc.equal(sent, 0)
+        both = pc.if_else(answered, pc.subtract(left, back), 0)
+        kept = pc.if_else(
+            nowhere, pc.subtract(left, received), pc.add(pc.subtract(sent, received), both)
+        )
+        unknown = pc.or_(
+            pc.and_(answered, here),
+            pc.and_(nowhere, pc.or_(pc.invert(self.has(INJECTED)), here)),
+        )
+        return microseconds(_null_where(unknown, kept))
+
+    def milliseconds(self, name: str) -> Any:
+        """Return a column of microseconds in milliseconds."""
+        return pc.divide(self.column(f"{name} us").cast(pa.float64()), 1000.0)
+
+    # ---- what was not answered
+
+    def unanswered(self) -> Any:
+        """Return what requests waited for that were never answered."""
+        flagged = pc.bit_wise_and(
+            self.recorded("response_flags"), pa.scalar(UNANSWERED, pa.int16())
+        )
+        lost = pc.not_equal(flagged, 0)
+        stuck = [number for number, peer in self._known.peers.items() if peer.stuck]
+        if not stuck and not pc.any(lost).as_py():
+            return pa.nulls(len(self), _WAITED)
+        connections = self.recorded("connection")
+        concerned = pa.array([*stuck, *connections.filter(lost).unique().to_pylist()], pa.int32())
+        mask = pc.is_in(connections, concerned)
+        found = self._waited(pc.indices_nonzero(mask).to_pylist())
+        values: list[Any] = [None] * len(self)
+        for index, waited in found.items():
+            values[index] = waited
+        return pa.array(values, _WAITED)
+
+    def _waited(self, indices: list[int]) -> dict[int, Any]:
+        names = (
+            "number", "connection", "request_received_ns", "request_sent_ns",
+            "response_received_ns", "response_bytes", "response_flags",
+        )  # fmt: skip
+        taken = [self.recorded(name).take(pa.array(indices, pa.int32())) for name in names]
+        found: dict[int, Any] = {}
+        for index, *row in zip(indices, *(each.to_pylist() for each in taken), strict=True):
+            number, connection, received, sent, ended, size, flags = row
+            peer = self._known.peer(connection)
+            if size:
+                peer.stuck = None
+            elif flags & UNANSWERED:
+                waited = endings.unanswered(received, sent, ended or None, peer.stuck)
+                peer.stuck = peer.stuck or number
+                found[index] = attrs.asdict(waited)
+        return found
+
+
+def _null_where(mask: Any, array: Any) -> Any:
+    return pc.if_else(mask, pa.scalar(None, array.type), array)
+
+
+def microseconds(duration_ns: Any) -> Any:
+    """Round durations to microseconds as `facts.milliseconds` does."""
+    below = pc.divide(duration_ns, 1000)
+    odd = pc.or_(
+        pc.equal(pc.subtract(duration_ns, pc.multiply(below, 1000)), 500), pc.less(duration_ns, 0)
+    )
+    rounded = pc.divide(pc.add(duration_ns, 500), 1000)
+    odd = pc.fill_null(odd, False)
+    if not pc.any(odd).as_py():
+        return rounded
+    # Half a microsecond goes to where the float is that Python divides to.
+    ties = duration_ns.filter(odd).to_pylist()
+    return pc.replace_with_mask(
+        rounded, odd, pa.array([round(facts.milliseconds(tie) * 1000) for tie in ties], pa.int64())
+    )
+
+
+def _text(value: str | None) -> str | None:
+    return None if value is None else clean(value)
+
+
+def clean(text: str) -> str:
+    """Return text that is valid Unicode: what was no UTF-8 becomes U+FFFD."""
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+COLUMNS: dict[str, Callable[[Rows], Any]] = {
+    "time": Rows.time,
+    "client_address": lambda rows: rows.of_connection("client_address"),
+    "client_id": Rows.client_id,
+    "node_id": lambda rows: _null_where(
+        pc.equal(rows.recorded("node_id"), NO_NODE), rows.recorded("node_id")
+    ),
+    "api": Rows.api,
+    **{
+        name: lambda rows, name=name: rows.named(name)
+        for name in ("api_key", "api_version", "correlation_id")
+    },
+    **{
+        name: lambda rows, name=name: _null_where(
+            pc.equal(rows.recorded(name), 0), rows.recorded(name)
+        )
+        for name in ("request_bytes", "response_bytes")
+    },
+    **{
+        f"{name}_ms": lambda rows, name=name: rows.milliseconds(name)
+        for name in ("broker", "queued", "waiting", "service", "proxy")
+    },
+    **{
+        f"{name} us": make
+        for name, make in (
+            ("broker", Rows.broker_us),
+            ("queued", Rows.queued_us),
+            ("waiting", Rows.waiting_us),
+            ("service", Rows.service_us),
+            ("proxy", Rows.proxy_us),
+        )
+    },
+    **{
+        name: lambda rows, flag=flag: rows.has(flag)
+        for name, flag in (
+            ("redacted", REDACTED),
+            ("injected", INJECTED),
+            ("truncated", TRUNCATED),
+            ("one_way", NO_RESPONSE),
+        )
+    },
+    "faults": Rows.faults,
+    "unanswered": Rows.unanswered,
+    "max_wait_ms": lambda rows: rows.recorded("max_wait_ms"),
+}
+"""The columns that are not recorded as they are. Names with a blank are steps on the way."""

@@ -1,0 +1,213 @@
+"""`kproxy analyze`: its tables add up, its report stands alone, and its errors are one line."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kproxy import recording
+from kproxy.analyze import charts, compare
+from kproxy.recording import RecordingError
+from kproxy.spark.session import SparkError, first_line
+from tests.bed import needs
+
+DEMO = str(needs.REPOSITORY / "recordings" / "demo.mcap")
+TABLES = {
+    "exchanges", "records", "events", "group_events", "latency", "throughput", "errors",
+    "connections", "groups", "faults",
+}  # fmt: skip
+
+
+def rows(folder: Path, table: str) -> list[dict[str, Any]]:
+    """The rows of a table."""
+    return pq.read_table(folder / table).to_pylist()
+
+
+@pytest.fixture(scope="module")
+def analysis(
+    spark: Any, broken: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[dict[str, Any]]]:
+    """What the job makes of real traffic, with another recording as its baseline."""
+    from kproxy.analyze.job import analyze
+
+    folder = tmp_path_factory.mktemp("analysis") / "out"
+    return folder, analyze(spark, [str(broken)], folder, [DEMO])[1]
+
+
+@pytest.mark.java
+def test_the_tables_add_up(analysis: tuple[Path, Any], broken: Path) -> None:
+    folder, _ = analysis
+    exchanges = list(recording.read(broken))
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == TABLES
+    assert not list(folder.parent.glob(".*")), "something half is left"
+    all_of_it = [row for row in rows(folder, "latency") if row["topic"] is None]
+    by_api = Counter[str]()
+    for row in all_of_it:
+        by_api[row["api"]] += row["count"]
+        assert sum(n for _, n in row["proxy_histogram"] or ()) <= row["count"]
+    assert by_api == Counter(each.api for each in exchanges)
+    assert sum(row["errors"] for row in all_of_it) == sum(bool(each.errors) for each in exchanges)
+    errors = Counter[str]()
+    for row in rows(folder, "errors"):
+        errors[row["error"]] += row["count"]
+    assert errors == Counter(error for each in exchanges for error in each.errors)
+    through = rows(folder, "throughput")
+    for produced, name in ((True, "records_produced"), (False, "records_consumed")):
+        expected = sum(r.produced is produced for each in exchanges for r in each.records)
+        assert sum(row[name] for row in through) >= expected > 100
+    connections = rows(folder, "connections")
+    assert {row["connection"] for row in connections} >= {each.connection for each in exchanges}
+    assert sum(row["exchanges"] for row in connections) == len(exchanges)
+
+
+@pytest.mark.java
+def test_groups_and_faults_are_told(analysis: tuple[Path, Any], broken: Path) -> None:
+    folder, _ = analysis
+    (group,) = (row for row in rows(folder, "groups") if row["group"].endswith("-billing"))
+    assert group["commits"] >= 4 and group["members"] >= 1 and group["last_generation"] >= 1
+    ends = {each["partition"]: each for each in group["partitions"]}
+    assert all(each["log_end"] >= each["committed"] > 0 for each in ends.values())
+    faults = rows(folder, "faults")
+    hits = Counter(name for each in recording.read(broken) for name in each.faults)
+    assert Counter(row["fault"] for row in faults) == hits
+    (away,) = (row for row in faults if row["fault"] == "away")
+    again = next(
+        each
+        for each in recording.read(broken)
+        if each.number > away["number"] and each.api == "OffsetCommit" and not each.errors
+    )
+    assert away["recovered_number"] == again.number and away["retries"] >= 1
+    (cut,) = (row for row in faults if row["fault"] == "cut")
+    assert cut["reconnects"] >= 1
+
+
+@pytest.mark.java
+def test_the_report_stands_alone_and_says_what_stands_out(analysis: tuple[Path, Any]) -> None:
+    folder, differences = analysis
+    page = (folder / "report.html").read_text()
+    assert not re.search(r"<script|<link|src=|href=|url\(|https?://", page)
+    assert "prefers-color-scheme: dark" in page and page.count("<svg") >= 4
+    for words in ("faults were injected", "fault away", "Compared with the baseline", "Produce"):
+        assert words in page
+    by_api = {row["api"]: row for row in differences if row["topic"] is None}
+    assert by_api["Produce"]["baseline_count"] == 2
+    assert abs(by_api["Produce"]["p99_sigma"]) < compare.SIGNIFICANT, "two exchanges prove nothing"
+
+
+@pytest.mark.java
+def test_a_job_that_fails_leaves_nothing_and_says_why(
+    spark: Any, broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kproxy.analyze import job
+
+    damaged = tmp_path / "damaged.mcap"
+    data = bytearray((broken / "recording.mcap").read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    out = tmp_path / "out"
+    with pytest.raises(Exception, match=r"(?s).*") as raised:
+        job.analyze(spark, [str(damaged)], out)
+    assert "damaged" in first_line(raised.value) and "\n" not in first_line(raised.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["damaged.mcap"]
+    out.mkdir()
+    (out / "mine").touch()
+    with pytest.raises(SparkError, match="is there already"):
+        job.analyze(spark, [DEMO], out)
+    # A folder that cannot be made.
+    with pytest.raises(Exception, match=r"(?s).*") as full:
+        job.analyze(spark, [DEMO], Path("/dev/full/out"))
+    assert isinstance(full.value, RecordingError | OSError)
+
+
+def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run `kproxy analyze`."""
+    command = [sys.executable, "-m", "kproxy", "analyze", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=240, env={**os.environ, **env}
+    )
+
+
+@pytest.mark.java
+def test_the_command_makes_it_and_is_silent_on_the_way(tmp_path: Path) -> None:
+    needs.program("java")
+    out = tmp_path / "out"
+    done = run(DEMO, "--out", str(out), "--no-records")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"34 exchanges: {out / 'report.html'}\n"
+    assert not (out / "records").exists() and len(rows(out, "exchanges")) == 34
+
+
+@pytest.mark.parametrize(
+    ("java", "version", "what"),
+    [
+        (None, "", "Spark needs Java 17 or newer, and there is none: install it"),
+        ("openjdk", '"11.0.2"', "Spark needs Java 17 or newer, "),
+        ("java", '"1.8.0_292"', "is Java 8: install it, and let JAVA_HOME name its folder"),
+        ("broken", "", "is no Java that runs: install Java 17"),
+    ],
+)
+def test_a_java_that_is_missing_or_old_is_said(
+    java: str | None, version: str, what: str, tmp_path: Path
+) -> None:
+    if java is not None:
+        program = tmp_path / "java"
+        program.write_text(f"#!/bin/sh\necho '{java} version {version}' >&2\n")
+        program.chmod(0o700)
+    path = f"{tmp_path}:/bin" if java else str(tmp_path)
+    done = run(DEMO, "--out", str(tmp_path / "out"), PATH=path, JAVA_HOME="")
+    assert done.returncode == 1 and what in done.stderr
+    assert done.stderr.startswith("kproxy analyze: ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "what"),
+    [
+        (["/nowhere.mcap", "--out", "out"], 1, "/nowhere.mcap: does not exist"),
+        ([DEMO, "--out", "out", "--fail-above", "2"], 2, "--fail-above says how much slower"),
+        ([DEMO, "--out", "out", "--fail-above", "0"], 2, "is not a factor of at least 1"),
+    ],
+)
+@pytest.mark.java
+def test_what_cannot_be_done_is_one_line(arguments: list[str], code: int, what: str) -> None:
+    needs.program("java")
+    done = run(*arguments)
+    assert done.returncode == code and what in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_without_pyspark_it_says_what_to_install(tmp_path: Path) -> None:
+    hidden = "import sys; sys.modules['pyspark'] = None\n"
+    (tmp_path / "sitecustomize.py").write_text(hidden)
+    done = run(DEMO, "--out", str(tmp_path / "out"), PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr == (
+        "kproxy analyze: pyspark is not installed: pip install 'kproxy[spark]'\n"
+    )
+
+
+def test_what_is_slower_is_told_from_chance() -> None:
+    old = {600: 900, 700: 100}
+    slow = {664: 900, 764: 100}  # all of it twice as long
+    found = compare.difference(slow, old, "p50", 0.5)
+    assert found["p50_ratio"] == 2 and found["p50_sigma"] > compare.SIGNIFICANT
+    few = compare.difference({664: 2}, {600: 2}, "p50", 0.5)
+    assert few["p50_ratio"] == 2 and few["p50_sigma"] < compare.SIGNIFICANT
+    row = {f"{name}_ratio": 2.0 for name in ("p50", "p95", "p99")}
+    sure = row | {f"{name}_sigma": 9.0 for name in ("p50", "p95", "p99")}
+    chance = row | {f"{name}_sigma": 1.0 for name in ("p50", "p95", "p99")}
+    assert compare.slower([sure, chance], 1.5) == [sure]
+    assert compare.slower([sure], 2.5) == []
+
+
+def test_axes_hold_their_values() -> None:
+    axis = charts.linear(937, str)
+    assert axis.high >= 937 and next(axis.at(at) for at, _ in axis.ticks) == 0
+    log = charts.logarithmic(0.3, 45, str)
+    assert (log.low, log.high, log.at(1)) == (0.1, 100.0, pytest.approx(1 / 3))

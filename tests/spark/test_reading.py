@@ -1,0 +1,205 @@
+"""Rows of recordings without Spark: they are what `kproxy show` shows, however they are cut."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pyarrow as pa
+import pytest
+from hypothesis import strategies
+
+from kproxy import recording
+from kproxy.exchange import facts
+from kproxy.exchange.exchange import Exchange
+from kproxy.recording import RecordingError, RecordingFile
+from kproxy.spark import plan, reading, table
+from kproxy.spark.columns import EXCHANGES, chosen
+from kproxy.view.jsonl import to_json
+from kproxy.view.record_lines import Choice, json_lines
+from tests.bed import needs
+
+RECORDINGS = needs.REPOSITORY / "recordings"
+GOLDEN = needs.REPOSITORY / "tests" / "recording" / "golden"
+SMALL = [
+    RECORDINGS / "demo.mcap",
+    needs.REPOSITORY / "tests" / "exchange" / "mock_cluster.mcap",
+    *sorted(GOLDEN.glob("*.mcap")),
+]
+ALL = [column.name for column in EXCHANGES]
+
+
+@pytest.fixture(autouse=True)
+def _short_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small files are cut too, and their stretches need frames from before their beginning."""
+    monkeypatch.setattr(plan, "_LEAD_BATCHES", 1)
+
+
+def rows(
+    paths: Sequence[Path], view: str, names: Iterable[str] | None = None, size: int = 1 << 27
+) -> list[dict[str, Any]]:
+    """The rows of recordings, cut into stretches of a size."""
+    columns = chosen(view, names)
+    found: list[dict[str, Any]] = []
+    for stretch in plan.stretches(list(map(str, paths)), size):
+        for batch in reading.record_batches(stretch, view, columns):
+            found += batch.to_pylist()
+    return found
+
+
+def shown(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as `kproxy show --json` has it."""
+    more = {"time": row["time"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+    for name in ("request", "response"):
+        more[name] = json.loads(row[name])
+    return row | more
+
+
+def check_exchanges(paths: Sequence[Path], size: int = 1 << 27) -> None:
+    """Check that exchanges equal what is shown, with bodies and from tables alone."""
+    expected = [to_json(exchange) for exchange in recording.read(paths)]
+    whole = [shown(row) for row in rows(paths, "exchanges", ALL, size)]
+    plain = rows(paths, "exchanges", None, size)
+    key = "number" if len(paths) == 1 else None
+    if key and size < 1 << 27:  # the rest of a torn file comes last in both
+        assert len({row[key] for row in whole}) == len(whole)
+    assert [
+        {name: row[name] for name in wanted} for row, wanted in zip(whole, expected, strict=True)
+    ] == expected
+    for row, same in zip(plain, whole, strict=True):
+        assert row == {name: same[name] for name in row} | {"time": row["time"]}
+
+
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name)
+def test_exchanges_equal_what_show_says(path: Path) -> None:
+    check_exchanges([path])
+
+
+@pytest.mark.parametrize("size", [1, 20_000, 1 << 27])
+def test_rotated_recordings_of_several_clients_and_faults_do_too(broken: Path, size: int) -> None:
+    check_exchanges([broken], size)
+    found = rows([broken], "exchanges", ["faults", "injected", "errors"], size)
+    assert {name for row in found for name in row["faults"]} == {"late", "cut", "slow", "away"}
+    assert any(row["injected"] for row in found)
+
+
+@pytest.mark.broker
+@pytest.mark.java
+def test_recordings_with_redactions_do_too(redacted: Path) -> None:
+    check_exchanges([redacted])
+    assert any(row["redacted"] for row in rows([redacted], "exchanges"))
+
+
+def test_a_torn_recording_has_what_was_pending(broken: Path, tmp_path: Path) -> None:
+    whole = (broken / "recording.mcap").read_bytes()
+    torn = tmp_path / "torn.mcap"
+    for cut in (len(whole) // 3, len(whole) * 2 // 3, len(whole) - 100):
+        torn.write_bytes(whole[:cut])
+        check_exchanges([torn], 10_000)
+        (note,) = (row for row in rows([torn], "events") if row["event"] == "torn")
+        assert str(torn) in note["body"]
+
+
+def test_stretches_share_the_batches_and_know_the_connections(broken: Path) -> None:
+    found = plan.stretches([str(broken)], 10_000)
+    assert len(found) > 5 and any(stretch.notes for stretch in found)
+    numbers = [row["number"] for row in rows([broken], "exchanges", ["number"], 10_000)]
+    assert sorted(numbers) == list(range(1, len(numbers) + 1))
+    assert all(row["client_id"] for row in rows([broken], "exchanges", ["client_id"], 10_000))
+    packed = plan.packed(found, 30_000)
+    assert [each for group in packed for each in group] == found
+    assert all(sum(each.bytes for each in group) >= 30_000 for group in packed[:-1])
+
+
+def test_default_columns_open_no_frames(broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(*_: object) -> None:
+        raise AssertionError("a frame was opened")
+
+    monkeypatch.setattr(RecordingFile, "frames", opened)
+    assert rows([broken], "exchanges", None, 10_000)
+
+
+def test_records_equal_what_show_says(broken: Path) -> None:
+    expected = [
+        json.loads(line)
+        for exchange in recording.read(broken)
+        for topic in exchange.topics
+        for line in json_lines(exchange, Choice(topic))
+    ]
+    found = rows([broken], "records", None, 10_000)
+    assert len(found) > 500
+    for row, same in zip(sorted(found, key=_place), sorted(expected, key=_place), strict=True):
+        row["timestamp"] = row.pop("timestamp_ms")
+        row["headers"] = [each | {"value": _text(each["value"])} for each in row["headers"]]
+        row |= {name: _text(row[name]) for name in ("key", "value")}
+        assert {name: row[name] for name in same} == same
+
+
+def _place(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["number"], row["topic"], row["partition"], row["offset"] or 0
+
+
+def _text(value: bytes | None) -> Any:
+    from kproxy.protocol.records import text_or_base64
+
+    return text_or_base64(value)
+
+
+def test_frames_are_there_whole_with_their_bytes(broken: Path) -> None:
+    names = ["number", "side", "api", "client_id", "frame_bytes", "data"]
+    found = {(row["number"], row["side"]): row for row in rows([broken], "frames", names, 10_000)}
+    exchanges: list[Exchange] = list(recording.read(broken))
+    for exchange in exchanges:
+        for side, data in (("client", exchange.request_frame), ("broker", exchange.response_frame)):
+            if data is not None:
+                row = found.pop((exchange.number, side))
+                assert (row["data"], row["frame_bytes"]) == (data, len(data))
+                assert (row["api"], row["client_id"]) == (exchange.api, exchange.client_id)
+    assert not found
+
+
+def test_events_have_the_faults(broken: Path) -> None:
+    found = rows([broken], "events")
+    hits = [row for row in found if row["event"] == "fault"]
+    assert {row["fault"] for row in hits} == {"late", "cut", "slow", "away"}
+    assert all(json.loads(row["body"])["fault_id"] and row["number"] for row in hits)
+    assert any(row["first"] == "client" for row in found if row["event"] == "closed")
+
+
+@hypothesis.given(strategies.lists(strategies.integers(0, 1 << 50) | strategies.just(1500)))
+@hypothesis.example([499, 500, 501, 1500, 2500, 12_345_500, 8_500, (1 << 40) * 1000 + 500])
+def test_durations_are_rounded_as_python_does(values: list[int]) -> None:
+    found = table.microseconds(pa.array(values, pa.int64())).to_pylist()
+    assert [each / 1000.0 for each in found] == [facts.milliseconds(each) for each in values]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("/nowhere.mcap", "does not exist"),
+        ("/nowhere*.mcap", "matches no file"),
+        ("s3://bucket/a.mcap", "storage"),
+    ],
+)
+def test_what_cannot_be_read_is_said(text: str, what: str) -> None:
+    with pytest.raises(RecordingError, match=what):
+        plan.files([text])
+
+
+def test_paths_may_be_uris_folders_and_globs(broken: Path) -> None:
+    named = [
+        [str(broken)],
+        [f"{broken}/*.mcap"],
+        [path.as_uri() for path in broken.glob("*.mcap")],
+    ]
+    assert len({tuple(plan.files(paths)) for paths in named}) == 1
+
+
+def test_nothing_of_it_imports_trio() -> None:
+    code = "import sys, kproxy.spark.reading, kproxy.spark; sys.exit('trio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

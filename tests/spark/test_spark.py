@@ -1,0 +1,182 @@
+"""The data source in Spark: batch, SQL, streaming, and on a cluster of processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy import recording
+from kproxy.view.jsonl import to_json
+from tests.bed import needs
+
+pytestmark = pytest.mark.java
+
+DEMO = str(needs.REPOSITORY / "recordings" / "demo.mcap")
+BODIES = "recording,number,time,errors,topics,partitions,groups,request,faults,unanswered"
+
+
+def test_spark_reads_what_show_says(spark: Any, broken: Path) -> None:
+    expected = [to_json(exchange) for exchange in recording.read(broken)]
+    frame = spark.read.format("kproxy").load(str(broken)).orderBy("number")
+    found = [row.asDict(recursive=True) for row in frame.collect()]
+    for row, same in zip(found, sorted(expected, key=lambda each: each["number"]), strict=True):
+        names = row.keys() & same.keys() - {"time"}
+        assert {name: row[name] for name in names} == {name: same[name] for name in names}
+    paths = list(map(str, broken.glob("*.mcap")))
+    listed = spark.read.format("kproxy").option("columns", BODIES).load([*paths, DEMO])
+    rows = [row.asDict(recursive=True) for row in listed.collect()]
+    assert len(rows) == len(expected) + len(list(recording.read(DEMO)))
+    (own,) = {row["recording"] for row in rows if row["faults"]}
+    by_number = {row["number"]: row for row in rows if row["recording"] == own}
+    for same in expected:
+        row = by_number[same["number"]]
+        assert json.loads(row["request"]) == same["request"]
+        for name in ("errors", "topics", "partitions", "groups"):
+            assert row[name] == same[name]
+
+
+def test_views_schemas_and_sql(spark: Any, broken: Path) -> None:
+    exchanges = list(recording.read(broken))
+    read = spark.read.format("kproxy")
+    some = read.schema("request_received_ns BIGINT, api STRING").load(f"{broken}/*.mcap")
+    assert {tuple(row) for row in some.collect()} == {
+        (each.row.request_received_ns, each.api) for each in exchanges
+    }, "nanoseconds are kept"
+    assert some.count() == len(exchanges)
+    records = spark.read.format("kproxy").option("view", "records").load(str(broken))
+    assert records.count() == sum(len(each.records) for each in exchanges)
+    (header,) = records.where("produced and headers[0].value = '7'").select("headers").first()
+    assert [(each.key, each.value) for each in header] == [("trace", b"7"), ("empty", None)]
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW ev USING kproxy OPTIONS (path '{broken}', view 'events')"
+    )
+    hits = {row.fault for row in spark.sql("SELECT fault FROM ev WHERE event = 'fault'").collect()}
+    assert hits == {"late", "cut", "slow", "away"}
+    comments = {row.col_name: row.comment for row in spark.sql("DESCRIBE ev").collect()}
+    assert comments["reason"] == "why" and all(comments.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"columns": "nothing"}, "exchanges have no column 'nothing'"),
+        ({"view": "nothing"}, "there is no view 'nothing'; there are exchanges, records"),
+        ({"schema": "number STRING"}, "column number of exchanges is BIGINT, not STRING"),
+        ({"path": "/nowhere.mcap"}, "/nowhere.mcap: does not exist"),
+    ],
+)
+def test_what_is_wrong_is_said(spark: Any, options: dict[str, str], what: str) -> None:
+    read = spark.read.format("kproxy")
+    if schema := options.pop("schema", None):
+        read = read.schema(schema)
+    with pytest.raises(Exception, match=r"(?s).*") as raised:
+        read.options(**{"path": DEMO, **options}).load().count()
+    from kproxy.spark.session import first_line
+
+    assert what in str(raised.value) and first_line(raised.value).startswith(what)
+
+
+def test_a_stream_gives_each_exchange_once_over_restarts(
+    spark: Any, broken: Path, tmp_path: Path
+) -> None:
+    source, sink = tmp_path / "captures", tmp_path / "sink"
+    source.mkdir()
+    first, second, *rest = sorted(broken.glob("*.mcap"), key=lambda path: (len(path.name), path))
+
+    def run() -> int:
+        stream = spark.readStream.format("kproxy").load(str(source)).select("number", "client_id")
+        query = (
+            stream.writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(sink))
+        )
+        query.awaitTermination(120)
+        assert query.exception() is None
+        return spark.read.parquet(str(sink)).count()
+
+    whole = first.read_bytes()
+    counts = []
+    for part in (len(whole) // 3, len(whole) // 2, len(whole)):
+        (source / first.name).write_bytes(whole[:part])
+        counts.append(run())
+    assert 0 < counts[0] < counts[1] < counts[2]
+    (source / second.name).write_bytes(second.read_bytes()[:20_000])
+    counts.append(run())
+    for each in (second, *rest):
+        shutil.copy(each, source / each.name)
+    counts.append(run())
+    assert counts[2] < counts[3] < counts[4]
+    rows = spark.read.parquet(str(sink)).collect()
+    expected = [(each.number, each.client_id) for each in recording.read(broken)]
+    assert sorted(map(tuple, rows)) == sorted(expected)
+
+
+def test_the_queries_in_the_readme_say_something(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = (needs.REPOSITORY / "README.md").read_text()
+    (code,) = re.findall(
+        r"^```python\n(from kproxy.spark .*?)^```", readme, re.DOTALL | re.MULTILINE
+    )
+    monkeypatch.chdir(needs.REPOSITORY)
+    exec(compile(code, "README.md", "exec"), {})
+    tables = capsys.readouterr().out.strip().split("\n\n")
+    assert len(tables) == code.count(".show()") == 5
+    assert all(table.count("\n") >= 4 for table in tables), "each has a row"
+    assert "MEMBER_ID_REQUIRED" in tables[-1]
+
+
+_SENT_ALONG = """
+import sys
+from pyspark.sql import SparkSession
+import kproxy.spark
+archive, path = sys.argv[1:]
+spark = SparkSession.builder.getOrCreate()
+kproxy.spark.register(spark)
+where = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("kproxy").__file__).first()
+assert archive in where or ".zip" in where, where
+frame = spark.read.format("kproxy").option("partition_bytes", "1").load(path)
+rows = frame.select("number", "api", "client_id").collect()
+print("found", sorted(tuple(row) for row in rows))
+"""
+
+
+def test_it_works_when_it_is_sent_along_to_a_cluster(broken: Path, tmp_path: Path) -> None:
+    needs.program("java")
+    archive, program = tmp_path / "kproxy-sent.zip", tmp_path / "job.py"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for path in (needs.REPOSITORY / "kproxy").rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                packed.write(path, path.relative_to(needs.REPOSITORY))
+    program.write_text(_SENT_ALONG)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    submit = Path(sys.executable).with_name("spark-submit")
+    command = [str(submit), "--master", "local-cluster[2,1,1024]", "--py-files", str(archive)]
+    command += [part for item in settings.items() for part in ("--conf", "=".join(item))]
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    done = subprocess.run(
+        [*command, str(program), str(archive), str(broken)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=tmp_path,
+        env={**os.environ, **python, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )
+    expected = sorted((each.number, each.api, each.client_id) for each in recording.read(broken))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"found {expected}" in done.stdout
