@@ -181,6 +181,7 @@ class Recorder:
             self._builder.lose(entry for entry in entries if type(entry) is not Note)
             self._lose(_loss_of(entries, "the disk does not keep up"))
             if not kept or backlog_bytes > self.backlog_bytes_max + NOTES_BYTES_MAX:
+                self._builder.lose(kept)
                 return
             entries, size = kept, _NOTE_BYTES * len(kept)
         if self._sink is not None:

@@ -185,7 +185,8 @@ class Connection:
 
     def use_rules(self, rules: Decider | None) -> None:
         """Have these rules decide from the next request on."""
-        self._rules = self._requests.rules = rules
+        self._rules = rules
+        self._requests.rules = None if self._blackholed else rules
 
     # Events
 

@@ -121,16 +121,22 @@ class BatchBuilder:
         return batches
 
     def lose(self, entries: Iterable[Entry]) -> None:
-        """Take note of entries that will not be recorded: their exchanges get no row."""
+        """Take note of entries that will not be recorded: their exchanges get no row, and what
+        follows a lost piece does not refer to the pieces before."""
         for entry in entries:
-            if isinstance(entry, Note) or entry.side is Side.CLIENT:
+            if isinstance(entry, Note):
+                if entry.channel == CONNECTIONS and entry.body.get("event") == "closed":
+                    self._connections.pop(entry.body["connection"], None)
                 continue
             connection = self._connections.get(entry.connection)
-            if connection is not None:
-                numbers = (
+            if connection is None:
+                continue
+            if isinstance(entry, Frame) and entry.flags & FRAGMENT:
+                connection.unfinished.pop(entry.side, None)
+            if entry.side is Side.BROKER:
+                for number in (
                     [r[3] for r in entry.requests] if isinstance(entry, Run) else [entry.number]
-                )
-                for number in numbers:
+                ):
                     connection.pending.pop(number, None)
 
     def finish(self) -> None:

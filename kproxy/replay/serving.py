@@ -168,9 +168,8 @@ class Serving:
         frame = b"".join(pieces)
         found = rewrite.find_all(frame, call.api_key, call.version)
         state = self.state
-        ours = {node_id: state.address(call, node_id) for node_id in state.listening}
-        known = [each for each in found if each.node_id in ours]
-        return [rewrite.apply(frame, rewrite.splices(known, ours, fields))]
+        ours = {each.node_id: state.address(call, each.node_id) for each in found}
+        return [rewrite.apply(frame, rewrite.splices(found, ours, fields))]
 
 
 def _refusal(call: Call) -> Any | None:

@@ -66,9 +66,11 @@ class State:
         self.responses.append((call, body))
 
     def address(self, call: Call, node_id: int) -> Address:
-        """What a client is told of a node."""
-        host = self.settings.advertised_host or call.connection.local_address[0]
-        return host, self.listening[node_id][1]
+        """What a client is told of a node; of one without a listener, where it has reached us:
+        never where the recorded broker is."""
+        host, port = call.connection.local_address
+        _, port = self.listening.get(node_id, (host, port))
+        return self.settings.advertised_host or host, port
 
 
 Handler = Callable[[State, Call], Any]

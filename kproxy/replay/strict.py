@@ -67,6 +67,8 @@ class StrictBroker:
             if exchange.node_id is not None:
                 nodes.add(exchange.node_id)
             nodes.update(each.node_id for each in _addresses(exchange) if each.usable)
+        for track in tracks.values():  # exchanges come as they were completed
+            track.exchanges.sort(key=lambda exchange: exchange.number)
         self._tracks = list(tracks.values())
         self._unopened = sorted(nodes)
         self._listening: dict[int, Address] = {}
@@ -180,15 +182,20 @@ class StrictBroker:
                 return []
             return self._end(live, "the recorded connection ended here without a response")
         data = data[:4] + frame[8:12] + data[8:]
-        host = self._settings.advertised_host or live.connection.local_address[0]
         key, version = exchange.api_key, exchange.api_version
         if key is not None and version is not None:
             fields = rewrite.address_fields(key, version)
             if fields is not None:
-                ours = {node: (host, address[1]) for node, address in self._listening.items()}
-                found = [each for each in _addresses(exchange) if each.node_id in ours]
+                found = _addresses(exchange)
+                ours = {each.node_id: self._address(live, each.node_id) for each in found}
                 data = rewrite.apply(data, rewrite.splices(found, ours, fields))
         return [Send(live.connection.number, Side.CLIENT, [data], [])]
+
+    def _address(self, live: _Live, node_id: int) -> Address:
+        """What a client is told of a node; of one without a listener, where it has reached us."""
+        host, port = live.connection.local_address
+        _, port = self._listening.get(node_id, (host, port))
+        return self._settings.advertised_host or host, port
 
     def _differs(self, live: _Live, candidates: list[_Track], frame: bytes) -> list[Action]:
         number, position = live.connection.number, live.position

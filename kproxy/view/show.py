@@ -27,7 +27,7 @@ from kproxy.printable import printable
 from kproxy.view.lines import Folding, terminal_width, wants_colour
 from kproxy.view.progress import is_file, reading
 from kproxy.view.spread import spread
-from kproxy.view.stream import Stream
+from kproxy.view.stream import Stream, refuse_another_recording
 
 _NAMES_ONE = frozenset({"api", "api_key", "number", "correlation_id"})
 """Keys of a filter that asks for certain exchanges: none of them is noise then."""
@@ -115,6 +115,7 @@ def show_connection(
     begun: list[Note] = []
 
     def note(one: Note) -> None:
+        refuse_another_recording(one)
         if one.channel == CONNECTIONS and one.body.get("event") in ("opened", "open"):
             if one.body.get("connection") == number:
                 begun.append(one)

@@ -99,6 +99,17 @@ class Stream:
                 self.notices.append(notice.format_map(_Given(note.body)))
 
 
+def refuse_another_recording(note: Note) -> None:
+    """Stop where another recording begins: its connections and exchanges have the same numbers.
+
+    Raises:
+        RecordingError: this note says that one begins.
+    """
+    if note.channel == EVENTS and note.body.get("event") == "recording":
+        what = "begins another recording, with the same numbers: give the files of one"
+        raise RecordingError(str(note.body.get("path")), None, what)
+
+
 def connection_ends(note: Note) -> list[ConnectionEnd]:
     """The end of a connection that a note tells of, if it does."""
     closed = (note.channel, str(note.body.get("event"))) == _CLOSED

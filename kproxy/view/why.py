@@ -31,7 +31,7 @@ from kproxy.protocol import error_code, is_retriable
 from kproxy.view.progress import reading
 from kproxy.view.show import write
 from kproxy.view.stats import Histogram
-from kproxy.view.stream import Stream
+from kproxy.view.stream import Stream, refuse_another_recording
 from kproxy.view.why_group import group_story
 
 NOT_RECORDED = "is not in the recording"
@@ -51,6 +51,8 @@ def show_why(paths: Sequence[Path | str], key: str, value: str, out: TextIO) -> 
     opened: dict[int, Note] = {}
 
     def heard(note: Note) -> None:
+        if key in ("connection", "number"):
+            refuse_another_recording(note)
         if note.channel == CONNECTIONS and note.body.get("event") in ("opened", "open"):
             number = note.body.get("connection")
             if isinstance(number, int):

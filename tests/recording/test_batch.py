@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from kproxy.exchange.entries import (
+    CONNECTIONS,
     FRAGMENT,
     MORE,
     NO_RESPONSE,
@@ -24,7 +25,7 @@ from kproxy.exchange.entries import (
 from kproxy.recording.batch import EXCHANGE, Batch
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.layout import BATCH_BYTES
-from kproxy.recording.tables import ExchangeTable, exchanges_message, frames_message
+from kproxy.recording.tables import ExchangeTable, FrameTable, exchanges_message, frames_message
 from tests.recording.making import START_NS, event, opened, request, response
 
 FETCH = 1
@@ -200,6 +201,23 @@ def test_a_response_that_is_lost_leaves_nothing_behind() -> None:
     builder.finish()
     (batch,) = builder.take()
     assert rows(batch) == []
+
+
+def test_what_follows_a_lost_piece_does_not_refer_to_the_pieces_before() -> None:
+    builder = BatchBuilder()
+    builder.add([request(1, b"a" * 100, flags=FRAGMENT | MORE, frame_bytes=200)])
+    builder.lose([request(1, b"a" * 100, flags=FRAGMENT, frame_bytes=200)])
+    builder.add([request(2, b"b" * 100, flags=FRAGMENT | MORE, frame_bytes=200)])
+    (batch,) = builder.take()
+    parts, _ = frames_message(batch)
+    assert FrameTable(memoryview(b"".join(parts))).previous_piece(1) is None
+
+
+def test_a_connection_whose_end_is_lost_is_forgotten() -> None:
+    builder = BatchBuilder()
+    builder.add([request(1, b"ask")])
+    builder.lose([Note(CONNECTIONS, START_NS, {"event": "closed", "connection": 3})])
+    assert builder._connections == {}
 
 
 def test_memory_does_not_grow_with_what_is_complete() -> None:
