@@ -30,6 +30,7 @@ import trio
 from kproxy import recording
 from kproxy.commands.options import broker_addresses
 from kproxy.exchange import notes
+from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.net import replaying, serve
 from kproxy.proxy.faults import Rules
@@ -137,7 +138,7 @@ class Replaying:
         """Load the recording and listen.
 
         Raises:
-            RecordingError: it is not there, or none.
+            RecordingError: it is not there, none, damaged, or torn.
         """
         self._machine = self._loaded()
         listen = partial(replaying.replay, self._machine, HOST, 0, None)
@@ -158,7 +159,8 @@ class Replaying:
     def _loaded(self) -> ReplayingBroker:
         how = self.how
         pace = Pace(how.factor) if how.factor else None
-        exchanges = recording.read(how.paths)
+        # A recording that ends too early would be a broker that forgets: a test needs all of it.
+        exchanges = recording.read(how.paths, told=_refuse_torn)
         if pace is not None:
             exchanges = (_paced(each, pace) for each in exchanges)
         loaded = load(exchanges, modelled(how.mode))
@@ -232,6 +234,13 @@ def mismatch_text(found: Sequence[Finding], path: Path, advice: str) -> str:
     if len(found) > _FINDINGS_SHOWN:
         lines.append(f"  … and {len(found) - _FINDINGS_SHOWN} more")
     return "\n".join([*lines, advice])
+
+
+def _refuse_torn(note: Note) -> None:
+    """Raises: RecordingError, where a note says that a file is torn."""
+    data = note.body
+    if data.get("event") == "torn":
+        raise recording.RecordingError(data["path"], data["offset"], data["what"])
 
 
 def _paced(exchange: Exchange, pace: Pace) -> Exchange:
