@@ -41,12 +41,18 @@ class Unable(Exception):
     """A test cannot be run in this mode; the text says why, and what to type."""
 
 
+class Unrecorded(Unable):
+    """There is no recording: a test that is skipped needs none."""
+
+
 @attrs.define(eq=False)
 class Run:
     """What a test has: its broker, and what is to be done with it afterwards."""
 
     mode: str
     path: Path
+    shown: str
+    """The path as it is told: relative to where the tests were started."""
     again: str
     """What to type to record it again."""
     how: Replay
@@ -61,11 +67,12 @@ class Run:
         """Start what the mode wants; `real_broker` is called only where one is needed.
 
         Raises:
-            Unable: there is no recording, or it cannot be read; the broker's address is none.
+            Unrecorded: there is no recording.
+            Unable: it cannot be read; the broker's address is none.
         """
         there = self.path.exists()
         if self.mode in ("replay", "verify") and not there:
-            raise Unable(f"there is no recording {self.path}; make it: {self.again}")
+            raise Unrecorded(f"there is no recording {self.shown}; make it: {self.again}")
         try:
             if self.mode == "replay" or (self.mode == "once" and there):
                 self._session = Replaying(self.how)
@@ -107,18 +114,18 @@ class Run:
 
     def text(self, found: Sequence[Finding]) -> str:
         """What a client did otherwise than its recording has it."""
-        return mismatch_text(found, self.path, f"if that is meant, record again: {self.again}")
+        return mismatch_text(found, self.shown, f"if that is meant, record again: {self.again}")
 
     def _drift(self, made: Path) -> str:
         """In what the recording differs from what real brokers did now."""
         then, now = (list(meaning.lines([path], self.how.ignored)) for path in (self.path, made))
         if then == now:
             return ""
-        names = str(self.path), "the broker now"
+        names = self.shown, "the broker now"
         lines = list(difflib.unified_diff(then, now, *names, n=2, lineterm=""))
         more = [f"… and {len(lines) - _DIFFERENCES_SHOWN} more lines"]
         shown = lines[:_DIFFERENCES_SHOWN] + (more if len(lines) > _DIFFERENCES_SHOWN else [])
-        what = f"the broker does not do what {self.path} holds:"
+        what = f"this run differs from {self.shown}:"
         return "\n".join([what, *shown, f"if that is meant, record again: {self.again}"])
 
     def close(self, outcome: str) -> None:

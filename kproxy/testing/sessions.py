@@ -29,9 +29,11 @@ import trio
 
 from kproxy.commands.options import broker_addresses
 from kproxy.exchange import notes
+from kproxy.exchange.entries import Note
 from kproxy.net import replaying, serve
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.settings import Settings
+from kproxy.recording import RecordingError
 from kproxy.replay import ignored as ignoring
 from kproxy.replay.broker import Broker as ReplayingBroker
 from kproxy.replay.opening import Wanted, open_recorded
@@ -133,30 +135,32 @@ class Replaying:
         """Load the recording and listen.
 
         Raises:
-            RecordingError: it is not there, or none.
+            RecordingError: it is not there, none, damaged, or torn.
         """
         self._machine = self._loaded()
         listen = partial(replaying.replay, self._machine, HOST, 0, None)
-        address = self._started(listen, "kproxy-replay")
         watcher, rules = Watcher(), fault_rules()
-        settings = Settings(broker_addresses(address))
-        # Nothing is lost where clients are not waited for: the recording is there.
-        options = attrs.evolve(_options(settings, watcher, rules, None), drain_seconds=0)
         try:
+            address = self._started(listen, "kproxy-replay")
+            settings = Settings(broker_addresses(address))
+            # Nothing is lost where clients are not waited for: the recording is there.
+            options = attrs.evolve(_options(settings, watcher, rules, None), drain_seconds=0)
             bootstrap = self._started(partial(serve.serve, options), "kproxy-proxy")
+            host, path = self._hosts[-1], self.how.paths[0]
+            self.broker = Broker(bootstrap, "replay", path, host, watcher, rules)
         except BaseException:
             self._stop()
             raise
-        host, path = self._hosts[-1], self.how.paths[0]
-        self.broker = Broker(bootstrap, "replay", path, host, watcher, rules)
         return self.broker
 
     def _loaded(self) -> ReplayingBroker:
         how = self.how
-        recorded = open_recorded(how.paths, Wanted(how.mode, how.factor))
+        # A recording that ends too early would be a broker that forgets: a test needs all of it.
+        recorded = open_recorded(how.paths, Wanted(how.mode, how.factor), told=_refuse_torn)
         settings = ReplaySettings(
             mode=how.mode,
             visible=how.visible,
+            unplayed_told=how.unplayed_fails,
             partitions=Partitions.NEVER if how.ignored.partition else Partitions.KEYED,
             headers_ignored=how.ignored.headers,
             json_ignored=how.ignored.paths,
@@ -203,27 +207,28 @@ class Replaying:
 
     def _is_waited_for(self) -> bool:
         check = self._machine.state.check
-        return (
-            not self._report.count
-            and self.how.visible is Visible.CAUSAL
-            and any(
-                not expected.produced
-                for topic in check.topics
-                for expected in check.expected(topic)
-            )
+        return not self._report.count and any(
+            not expected.produced for topic in check.topics for expected in check.expected(topic)
         )
 
 
 _ADVICE = "if that is meant, record again: with kproxy.testing.record(BROKERS, PATH)"
 
 
-def mismatch_text(found: Sequence[Finding], path: Path, advice: str) -> str:
+def mismatch_text(found: Sequence[Finding], path: Path | str, advice: str) -> str:
     """What a client did otherwise than a recording has it, for whoever reads a failed test."""
     lines = [f"the client does not do what {path} holds:"]
     lines += [f"  {each.kind}: {each.text}" for each in found[:_FINDINGS_SHOWN]]
     if len(found) > _FINDINGS_SHOWN:
         lines.append(f"  … and {len(found) - _FINDINGS_SHOWN} more")
     return "\n".join([*lines, advice])
+
+
+def _refuse_torn(note: Note) -> None:
+    """Raises: RecordingError, where a note says that a file is torn."""
+    data = note.body
+    if data.get("event") == "torn":
+        raise RecordingError(data["path"], data["offset"], data["what"])
 
 
 async def _serving(

@@ -4,36 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
 
-from kproxy import demo, recording
-from kproxy.testing import runs
+from kproxy import recording
 from tests.bed import needs
+from tests.testing.plugin import APP, demo_project, record, run
 
 pytest_plugins = ["pytester"]
-
-DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
-APP = """
-    import confluent_kafka
-    import pytest
-
-    QUIET = {"log_level": 0}
-
-    def produce(bootstrap, value, topic="orders", key="k"):
-        producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **QUIET})
-        producer.produce(topic, key=key, value=value)
-        assert producer.flush(10) == 0
-"""
-
-
-@pytest.fixture(autouse=True)
-def outside_of_ci(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most tests are those of somebody at a desk."""
-    for name in ("CI", "BUILD_NUMBER", "TF_BUILD", "KPROXY_BROKER"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("outside_of_ci")
 
 
 @pytest.fixture
@@ -54,30 +34,18 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-LOADED = demo, runs
-"""Imported here once: what a run in this process imports is forgotten with it."""
 RECORDED = Path("recordings/test_app/test_produces.mcap")
-
-
-def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    """Run pytest, in this process: that is ten times as fast as in one of its own."""
-    return pytester.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
-
-
-def record(pytester: pytest.Pytester, brokers: str, mode: str = "once") -> pytest.RunResult:
-    """Run it in a mode that needs brokers."""
-    return run(pytester, f"--kproxy-mode={mode}", "--kproxy-broker", brokers)
 
 
 def test_a_test_is_recorded_once_and_replayed_from_then_on(
     project: pytest.Pytester, mock_brokers: str
 ) -> None:
     first = run(project)
-    first.assert_outcomes(errors=1)
+    first.assert_outcomes(failed=1)
     first.stdout.fnmatch_lines(
         [
             "kproxy: replay, recordings in recordings",
-            f"there is no recording {RECORDED}; make it: pytest --kproxy-mode=once *_produces",
+            f"there is no recording {RECORDED}; make it: pytest --kproxy-mode=once * *_produces",
         ]
     )
     assert not (project.path / "recordings").exists()
@@ -103,13 +71,33 @@ def test_what_the_client_swallowed_fails_the_test_with_the_closest_record(
         [
             f"the client does not do what {RECORDED} holds:",
             "  not recorded: orders*; the closest one, orders* value 'two' (recorded: 'one')",
-            "  not produced: orders*: the record at offset * was never produced: * value 'one'",
             "if that is meant, record again: pytest --kproxy-mode=rewrite *::test_produces",
             "*Captured kproxy call*",
             "*Produce v* orders* 1 record,*",
         ]
     )
     assert "object at 0x" not in found.stdout.str()
+
+
+def test_a_topic_that_was_not_recorded_fails_the_test_whatever_is_allowed(
+    pytester: pytest.Pytester,
+) -> None:
+    demo_project(
+        pytester,
+        APP
+        + """
+    @pytest.mark.kproxy(recording="demo", unplayed="allow", ignore=["partition"])
+    def test_swallows(kproxy):
+        producer = confluent_kafka.Producer({"bootstrap.servers": kproxy.bootstrap, **QUIET})
+        producer.produce("order", "x")
+        producer.flush(0.5)
+    """,
+    )
+    found = run(pytester)
+    found.assert_outcomes(failed=1)
+    found.stdout.fnmatch_lines(
+        ["  not recorded: topic order is not in the recording (closest: orders)"]
+    )
 
 
 def test_a_failed_test_leaves_its_recording_beside_the_good_one(
@@ -137,7 +125,7 @@ def test_verify_compares_and_writes_nothing(
     monkeypatch.setenv("VALUE", "two")
     found = record(project, mock_brokers, "verify")
     found.assert_outcomes(failed=1)
-    found.stdout.fnmatch_lines(["-*k → one", "+*k → two"])
+    found.stdout.fnmatch_lines([f"this run differs from {RECORDED}:", "-*k → one", "+*k → two"])
     assert (project.path / RECORDED).read_bytes() == good
     assert [each.name for each in (project.path / RECORDED).parent.iterdir()] == [RECORDED.name]
 
@@ -213,14 +201,6 @@ def test_recordings_have_the_folder_that_the_settings_name(
     assert (project.path / "tapes" / "test_app" / "test_produces.mcap").exists()
 
 
-def demo_project(pytester: pytest.Pytester, source: str) -> pytest.Pytester:
-    """A project with the recording of the demo."""
-    (pytester.path / "recordings").mkdir()
-    shutil.copy(DEMO, pytester.path / "recordings")
-    pytester.makepyfile(f"    import pytest\n    from kproxy import demo\n{source}")
-    return pytester
-
-
 def test_tests_run_side_by_side(pytester: pytest.Pytester) -> None:
     demo_project(
         pytester,
@@ -250,6 +230,15 @@ def test_a_client_that_does_nothing_fails_unless_that_is_allowed(
     def test_allowed(kproxy):
         pass
 
+    @pytest.mark.kproxy(recording="demo", visible="all")
+    def test_dead_though_all_is_visible(kproxy):
+        demo.consume(kproxy.bootstrap)
+
+    @pytest.mark.kproxy(recording="demo", visible="all")
+    def test_does_all(kproxy):
+        assert len(demo.consume(kproxy.bootstrap)) == 12
+        demo.produce(kproxy.bootstrap)
+
     @pytest.mark.kproxy(recording="demo", visible="all", unplayed="allow")
     def test_only_consumes(kproxy):
         assert len(demo.consume(kproxy.bootstrap)) == 12
@@ -260,9 +249,39 @@ def test_a_client_that_does_nothing_fails_unless_that_is_allowed(
     """,
     )
     found = run(pytester)
-    found.assert_outcomes(failed=1, passed=2, skipped=1)
-    assert found.stdout.str().count("  not produced: orders[") == 12
+    found.assert_outcomes(failed=2, passed=3, skipped=1)
+    assert found.stdout.str().count("  not produced: orders[") == 24
     found.stdout.fnmatch_lines(["no exchange passed through kproxy"])
+
+
+def test_what_is_skipped_needs_no_recording_and_the_rest_does(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        """
+    import pytest
+
+    def test_skips(kproxy):
+        pytest.skip("not today")
+
+    def test_passes(kproxy):
+        pass
+
+    def test_uses(kproxy):
+        kproxy.bootstrap
+
+    @pytest.fixture
+    def app(kproxy):
+        return kproxy.bootstrap
+
+    def test_uses_before(app):
+        pass
+    """
+    )
+    found = run(pytester)
+    found.assert_outcomes(skipped=1, failed=2, errors=1)
+    assert found.stdout.str().count("\nthere is no recording ") == 3
+    assert "Traceback" not in found.stdout.str()
 
 
 def test_what_a_fixture_produces_when_it_ends_counts(pytester: pytest.Pytester) -> None:
@@ -309,35 +328,6 @@ def test_faults_compose(pytester: pytest.Pytester) -> None:
     run(pytester).assert_outcomes(passed=1)
 
 
-@pytest.mark.parametrize(
-    ("marker", "words"),
-    [
-        ("speed=1", "the marker kproxy takes recording=, *, not speed="),
-        ("timing='slow'", "the marker kproxy: timing is 'fast', 'recorded' or a factor*"),
-        ("ignore=['key']", "the marker kproxy: 'key' cannot be ignored: give *"),
-        ("'demo'", "the marker kproxy takes recording=, *"),
-        ("recording='none'", "there is no recording */recordings/none.mcap; *"),
-        ("recording='../conftest.py'", "there is no recording *"),
-    ],
-)
-def test_a_mistake_in_a_marker_is_one_line(
-    pytester: pytest.Pytester, marker: str, words: str
-) -> None:
-    pytester.makepyfile(
-        f"""
-    import pytest
-
-    @pytest.mark.kproxy({marker})
-    def test_one(kproxy):
-        pass
-    """
-    )
-    found = run(pytester)
-    found.assert_outcomes(errors=1)
-    found.stdout.fnmatch_lines([words])
-    assert "Traceback" not in found.stdout.str()
-
-
 def test_a_damaged_recording_is_told(pytester: pytest.Pytester) -> None:
     demo_project(pytester, "\n    def test_one(kproxy):\n        pass\n")
     (pytester.path / "recordings" / "test_a_damaged_recording_is_told").mkdir()
@@ -346,26 +336,6 @@ def test_a_damaged_recording_is_told(pytester: pytest.Pytester) -> None:
     found = run(pytester)
     found.assert_outcomes(errors=1)
     found.stdout.fnmatch_lines([f"*{place}: *"])
-
-
-def test_two_tests_do_not_record_the_same_file(
-    pytester: pytest.Pytester, mock_brokers: str
-) -> None:
-    pytester.makepyfile(
-        APP
-        + """
-    @pytest.mark.kproxy(recording="same")
-    def test_one(kproxy):
-        produce(kproxy.bootstrap, "1")
-
-    @pytest.mark.kproxy(recording="same")
-    def test_two(kproxy):
-        produce(kproxy.bootstrap, "2")
-    """
-    )
-    found = record(pytester, mock_brokers, "rewrite")
-    found.assert_outcomes(passed=1, errors=1)
-    found.stdout.fnmatch_lines(["*test_one has just recorded *same.mcap: two tests cannot *"])
 
 
 @pytest.mark.parametrize(

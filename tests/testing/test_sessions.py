@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from kproxy import demo
 from kproxy.proxy.faults import RuleError
 from kproxy.recording import RecordingError, read
-from kproxy.testing import record, replay
+from kproxy.testing import record, replay, sessions
 from kproxy.testing.sessions import Mismatch
 from tests.bed import needs
 
@@ -103,7 +103,7 @@ def test_leaving_tells_what_the_client_did_otherwise() -> None:
             assert producer.flush(10) == 0, "the client itself sees no error"
     text = str(raised.value)
     assert "value 'nothing of the kind' (recorded: '{" in text
-    assert text.count("not produced: ") == 12
+    assert text.count("not produced: ") == 11
 
 
 def test_what_is_wrong_in_the_block_is_what_comes_out_of_it() -> None:
@@ -158,6 +158,8 @@ def test_a_recording_is_made_where_real_brokers_are(
 def test_what_cannot_be_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="does not exist"), replay(tmp_path / "none.mcap"):
         pass
+    with pytest.raises(ValueError, match="no recording is given"):
+        replay([])
     with pytest.raises(ValueError, match="visible is 'causal' or 'all', not 'none'"):
         replay(DEMO, visible="none")
     with pytest.raises(ValueError, match="cannot be ignored"):
@@ -167,6 +169,31 @@ def test_what_cannot_be_is_told_at_once(tmp_path: Path) -> None:
     with replay(DEMO, unplayed="allow") as broker, pytest.raises(RuleError, match="topics"):
         with broker.fault(topics="orders", drop=True):
             pass
+    assert threads() == set()
+
+
+def test_what_fails_late_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def fail(bootstrap: str, *others: object) -> None:
+        opened.append(bootstrap)
+        raise MemoryError
+
+    monkeypatch.setattr(sessions, "Broker", fail)
+    with pytest.raises(MemoryError), replay(DEMO):
+        pass
+    assert is_refused(opened[0]) and threads() == set()
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
+def test_a_torn_recording_is_refused(share: float, tmp_path: Path) -> None:
+    data = DEMO.read_bytes()
+    path = tmp_path / "torn.mcap"
+    path.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(RecordingError, match=r"torn\.mcap: .*`kproxy recover`") as raised:
+        with replay(path, unplayed="allow"):
+            pass
+    assert "\n" not in str(raised.value)
     assert threads() == set()
 
 
