@@ -38,7 +38,7 @@ from kproxy.replay.loaded import Committed, Loaded, Other
 from kproxy.replay.log import PartitionLog, Transaction
 from kproxy.replay.topics import Partition, Topic
 
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 """Counts how it is written; and another kproxy may make something else of a recording."""
 _MAGIC = b"KPROXYIX"
 _END_BYTES = 4096
@@ -191,6 +191,7 @@ def _encoded(indexed: Indexed, blobs: _Blobs) -> dict[str, Any]:
         ],
         "groups": loaded.groups,
         "produced": sorted(loaded.produced),
+        "refused": sorted(loaded.refused),
         "unplaced": [[*names, blobs.add(data)] for *names, data in loaded.unplaced],
         "others": [
             [o.api_key, o.api_version, blobs.add(o.request_frame), blobs.add(o.response_frame)]
@@ -240,6 +241,7 @@ def _decoded(text: dict[str, Any], blobs: _Blobs) -> Indexed:
     }
     loaded.groups = text["groups"]
     loaded.produced = {(name, index) for name, index in text["produced"]}
+    loaded.refused = set(text["refused"])
     loaded.unplaced = [(name, index, blobs.bytes(data)) for name, index, data in text["unplaced"]]
     for key, version, request, response in text["others"]:
         other = Other(key, version, blobs.bytes(request), blobs.bytes(response))

@@ -146,6 +146,8 @@ class Loader:
         if getattr(response, "controller_id", -1) >= 0:
             cluster.controller_id = response.controller_id
         for each in getattr(response, "topics", ()):
+            if each.error_code and each.name is not None:
+                self.loaded.refused.add(each.name)
             if each.error_code or each.name is None:
                 continue
             topic = cluster.add_topic(each.name, each.topic_id)

@@ -55,6 +55,8 @@ class Loaded:
     """Partitions to which records were seen being produced."""
     unplaced: list[tuple[str, int, bytes]] = attrs.Factory(list)
     """Batches that were produced without the recording saying where they went (acks=0)."""
+    refused: set[str] = attrs.Factory(set)
+    """Topics of which a client was told an error when it asked where they are."""
     others: dict[int, list[Other]] = attrs.Factory(dict)
     """By api key, what `state` does not serve."""
     producer_id_max: int = -1

@@ -1,11 +1,15 @@
 """Where things are: Metadata, FindCoordinator, DescribeCluster, DescribeTopicPartitions.
 
 Addresses are ours, node ids those of the recording. What the recording does not know does not
-exist: no topic is made because somebody asks for it.
+exist: no topic is made because somebody asks for it. A client that names such a topic means to use
+it, and most clients go on asking and tell their application nothing: so it is a finding, unless the
+topic was missing when it was recorded, too.
 """
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kproxy.protocol import messages
@@ -21,6 +25,9 @@ _UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
 _UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
 _INVALID_REQUEST = CODES["INVALID_REQUEST"]
 _GROUP, _TRANSACTION = 0, 1
+_COMPARED_MAX = 1000
+"""So many names are looked at for the closest one."""
+_ADVICE = "if that is meant, record a run that uses it"
 
 
 def metadata(state: State, call: Call) -> Any:
@@ -37,6 +44,8 @@ def metadata(state: State, call: Call) -> Any:
             if topic is not None:
                 topics.append(_described(topic))
                 continue
+            if each.name:
+                _miss(state, each.name)
             error = _UNKNOWN_TOPIC if each.name else _UNKNOWN_TOPIC_ID
             missing = response.MetadataResponseTopic
             topics.append(missing(error_code=error, name=each.name, topic_id=topic_id))
@@ -52,6 +61,19 @@ def metadata(state: State, call: Call) -> Any:
         controller_id=cluster.controller_id,
         topics=topics,
     )
+
+
+def _miss(state: State, name: str) -> None:
+    """Tell the report of a topic that is not there, if the recording says nothing of it."""
+    loaded = state.loaded
+    known = loaded.cluster.names.values()
+    if name in state.missed or name in loaded.refused or name in known:
+        return
+    if not state.report.full:
+        state.missed.add(name)
+    closest = get_close_matches(name, islice(known, _COMPARED_MAX), 1)
+    hint = f" (closest: {closest[0]})" if closest else ""
+    state.report.add("not recorded", f"topic {name} is not in the recording{hint}", _ADVICE)
 
 
 def _described(topic: Topic) -> Any:
@@ -135,6 +157,7 @@ def describe_topic_partitions(state: State, call: Call) -> Any:
         topic = state.cluster.topics.get(name)
         kind = response.DescribeTopicPartitionsResponseTopic
         if topic is None:
+            _miss(state, name)
             topics.append(kind(error_code=_UNKNOWN_TOPIC, name=name))
             continue
         start = first[1] if name == first[0] else 0

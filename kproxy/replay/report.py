@@ -15,8 +15,8 @@ class Finding:
     """Something that the client under test did otherwise than the recording has it."""
 
     kind: str
-    """"not recorded" (a record), "not produced" (a record), "not served" (a request), "differs"
-    (a frame, in strict mode)."""
+    """"not recorded" (a record, a topic), "not produced" (a record), "not served" (a request),
+    "differs" (a frame, in strict mode)."""
     text: str
     """What, where, what was closest, which field differs."""
     advice: str

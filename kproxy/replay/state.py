@@ -42,6 +42,8 @@ class State:
     """Api key → least and greatest version that is served."""
     created: set[str] = attrs.field(factory=set, init=False)
     """Topics that clients have created again."""
+    missed: set[str] = attrs.field(factory=set, init=False)
+    """Topics that the recording does not know, and clients have named: each is told once."""
     fetches: Fetches = attrs.field(init=False)
     groups: Groups = attrs.field(init=False)
     producers: Producers = attrs.field(init=False)

@@ -50,6 +50,34 @@ def test_topics_are_named_by_name_or_id_and_never_made() -> None:
     assert len(client.ask(12, request(topics=None)).topics) == 1
 
 
+def absent(name: str) -> messages.MetadataResponse:
+    kind = messages.MetadataResponse
+    topic = kind.MetadataResponseTopic(error_code=3, name=name)
+    return kind(brokers=[kind.MetadataResponseBroker(node_id=1, host="a", port=1)], topics=[topic])
+
+
+def named(*names: str) -> messages.MetadataRequest:
+    kind = messages.MetadataRequest
+    return kind(topics=[kind.MetadataRequestTopic(name=name) for name in names])
+
+
+def test_a_topic_that_the_recording_does_not_know_is_a_finding_once() -> None:
+    was = recorded().add(12, named("gone"), absent("gone"))
+    broker = Playing(was.loaded)
+    client = broker.connect()
+    for version in (1, 4, 12, 13):
+        client.ask(version, named("ordrs", "gone", "orders"))
+        client.ask(version, messages.MetadataRequest(topics=None))
+    request = messages.DescribeTopicPartitionsRequest
+    client.ask(0, request(topics=[request.TopicRequest(name="xyz")]))
+    assert [each.text for each in broker.report.findings] == [
+        "topic ordrs is not in the recording (closest: orders)",
+        "topic xyz is not in the recording",
+    ]
+    assert {each.kind for each in broker.report.findings} == {"not recorded"}
+    assert broker.report.count == 2
+
+
 def test_coordinators_are_those_of_the_recording() -> None:
     kind = messages.FindCoordinatorResponse
     was = recorded().add(

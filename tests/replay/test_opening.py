@@ -63,6 +63,7 @@ def plain(loaded: Loaded) -> Any:
         loaded.committed,
         loaded.groups,
         loaded.produced,
+        loaded.refused,
         loaded.unplaced,
         loaded.lacking,
         loaded.producer_id_max,
@@ -73,6 +74,9 @@ def everything() -> Recorded:
     """A recording with all that an index must hold."""
     admin = messages.DescribeAclsRequest(), messages.DescribeAclsResponse(resources=[])
     recorded = Recorded().metadata(partitions=2, nodes=2).stood("g", 1)
+    kind = messages.MetadataResponse
+    absent = kind.MetadataResponseTopic(error_code=3, name="absent")
+    recorded.add(12, messages.MetadataRequest(topics=[]), kind(topics=[absent]))
     recorded.fetched(batch("a", "b") + batch("c", base_offset=2))
     recorded.produced(batch("x"), base_offset=3).produced(batch("y"), 0, partition=1)
     recorded.produced(batch("t"), 1, partition=1, log_append_time_ms=77)

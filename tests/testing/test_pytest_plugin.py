@@ -112,6 +112,27 @@ def test_what_the_client_swallowed_fails_the_test_with_the_closest_record(
     assert "object at 0x" not in found.stdout.str()
 
 
+def test_a_topic_that_was_not_recorded_fails_the_test_whatever_is_allowed(
+    pytester: pytest.Pytester,
+) -> None:
+    demo_project(
+        pytester,
+        APP
+        + """
+    @pytest.mark.kproxy(recording="demo", unplayed="allow", ignore=["partition"])
+    def test_swallows(kproxy):
+        producer = confluent_kafka.Producer({"bootstrap.servers": kproxy.bootstrap, **QUIET})
+        producer.produce("order", "x")
+        producer.flush(0.5)
+    """,
+    )
+    found = run(pytester)
+    found.assert_outcomes(failed=1)
+    found.stdout.fnmatch_lines(
+        ["  not recorded: topic order is not in the recording (closest: orders)"]
+    )
+
+
 def test_a_failed_test_leaves_its_recording_beside_the_good_one(
     project: pytest.Pytester, mock_brokers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
