@@ -18,6 +18,7 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange.entries import Note
 from kproxy.recording import RecordingError
 from kproxy.recording.opened import Opened
 from kproxy.replay import index_file
@@ -64,21 +65,23 @@ def open_recorded(
     progress: Progress = lambda done, total: None,
     log: Callable[[str], None] = lambda text: None,
     folder: Path | None = None,
+    told: Callable[[Note], None] = lambda note: None,
 ) -> Recorded:
-    """Open recordings; `folder` is where indexes are kept, by default in the user's cache.
+    """Open recordings; `folder` is where indexes are kept, by default in the user's cache. `told`
+    is given the notes of those that are read, and that one is torn: there is no index of such.
 
     Raises: RecordingError.
     """
     opened = Opened.of(list(files))
     key = _key(opened, wanted)
     if key is None:
-        return _recorded(_read(opened, wanted, progress), opened, wanted)
+        return _recorded(_read(opened, wanted, progress, told), opened, wanted)
     path = index_file.path_of(folder or index_file.cache_folder(), key)
     indexed = index_file.read(path, key)
     if indexed is not None:
         with contextlib.suppress(RecordingError):  # to read it says what is wrong with it
             return _recorded(indexed, Opened.again(opened.paths, indexed.locations), wanted)
-    indexed = _read(opened, wanted, progress)
+    indexed = _read(opened, wanted, progress, told)
     if opened.whole:
         try:
             index_file.write(path, key, indexed)
@@ -98,23 +101,30 @@ def _key(opened: Opened, wanted: Wanted) -> dict[str, Any] | None:
         return None
 
 
-def _read(opened: Opened, wanted: Wanted, progress: Progress) -> Indexed:
+def _read(
+    opened: Opened, wanted: Wanted, progress: Progress, told: Callable[[Note], None]
+) -> Indexed:
     served = modelled(wanted.mode)
     loader = Loader(served, opened.place)
     loader.loaded.cluster.store.read_frame = opened.frame
     pace = Pace() if wanted.timing else None
     faults = RecordedFaults(served) if wanted.faults else None
-    total, told = opened.bytes, 0
-    exchanges = opened.exchanges() if faults is None else opened.exchanges(faults.note)
-    for exchange in exchanges:
+    total, said = opened.bytes, 0
+
+    def note(each: Note) -> None:
+        told(each)
+        if faults is not None:
+            faults.note(each)
+
+    for exchange in opened.exchanges(note):
         loader.add(exchange)
         if pace is not None:
             pace.add(exchange)
         if faults is not None:
             faults.add(exchange)
-        if (done := opened.bytes_passed) >= told:
+        if (done := opened.bytes_passed) >= said:
             progress(done, total)
-            told = done + _TOLD_EVERY_BYTES
+            said = done + _TOLD_EVERY_BYTES
     loaded = loader.finish()
     progress(total, total)
     names, topics = loaded.cluster.names, loaded.cluster.topics

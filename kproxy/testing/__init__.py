@@ -51,7 +51,7 @@ def replay(
 
     Raises:
         ValueError: an argument is none of these.
-        RecordingError: on entering the block; the path is not there, or no recording.
+        RecordingError: on entering the block; the path is not there, or is no whole recording.
     """
     from kproxy.testing import sessions
 

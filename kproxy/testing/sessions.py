@@ -29,9 +29,11 @@ import trio
 
 from kproxy.commands.options import broker_addresses
 from kproxy.exchange import notes
+from kproxy.exchange.entries import Note
 from kproxy.net import replaying, serve
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.settings import Settings
+from kproxy.recording import RecordingError
 from kproxy.replay import ignored as ignoring
 from kproxy.replay.broker import Broker as ReplayingBroker
 from kproxy.replay.opening import Wanted, open_recorded
@@ -133,7 +135,7 @@ class Replaying:
         """Load the recording and listen.
 
         Raises:
-            RecordingError: it is not there, or none.
+            RecordingError: it is not there, none, damaged, or torn.
         """
         self._machine = self._loaded()
         listen = partial(replaying.replay, self._machine, HOST, 0, None)
@@ -153,7 +155,8 @@ class Replaying:
 
     def _loaded(self) -> ReplayingBroker:
         how = self.how
-        recorded = open_recorded(how.paths, Wanted(how.mode, how.factor))
+        # A recording that ends too early would be a broker that forgets: a test needs all of it.
+        recorded = open_recorded(how.paths, Wanted(how.mode, how.factor), told=_refuse_torn)
         settings = ReplaySettings(
             mode=how.mode,
             visible=how.visible,
@@ -224,6 +227,13 @@ def mismatch_text(found: Sequence[Finding], path: Path, advice: str) -> str:
     if len(found) > _FINDINGS_SHOWN:
         lines.append(f"  … and {len(found) - _FINDINGS_SHOWN} more")
     return "\n".join([*lines, advice])
+
+
+def _refuse_torn(note: Note) -> None:
+    """Raises: RecordingError, where a note says that a file is torn."""
+    data = note.body
+    if data.get("event") == "torn":
+        raise RecordingError(data["path"], data["offset"], data["what"])
 
 
 async def _serving(

@@ -170,6 +170,18 @@ def test_what_cannot_be_is_told_at_once(tmp_path: Path) -> None:
     assert threads() == set()
 
 
+@pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
+def test_a_torn_recording_is_refused(share: float, tmp_path: Path) -> None:
+    data = DEMO.read_bytes()
+    path = tmp_path / "torn.mcap"
+    path.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(RecordingError, match=r"torn\.mcap: .*`kproxy recover`") as raised:
+        with replay(path, unplayed="allow"):
+            pass
+    assert "\n" not in str(raised.value)
+    assert threads() == set()
+
+
 def test_a_started_broker_is_there_in_a_moment() -> None:
     """The first start imports; the best of five is what a test has."""
     took: list[float] = []
