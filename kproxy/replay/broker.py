@@ -166,7 +166,7 @@ class Broker:
 
     def stop(self, now: int) -> list[Action]:
         """Close every connection; what was to be produced and was not is a finding now."""
-        if self._settings.visible is Visible.CAUSAL:
+        if self._settings.visible is Visible.CAUSAL or self._settings.unplayed_told:
             self.state.check.missing()
         return [
             action

@@ -43,6 +43,9 @@ class Settings:
     node_ports: Mapping[int, int] = attrs.field(factory=dict)
     """Ports fixed by the user, by node id."""
     visible: Visible = Visible.ALL
+    unplayed_told: bool = False
+    """Whether a record that is never produced again is a finding also where all are visible; where
+    they are not it always is."""
     partitions: Partitions = Partitions.KEYED
     """Of which records the partition counts when they are compared with the recorded ones."""
     headers_ignored: frozenset[str] = frozenset()

@@ -160,6 +160,7 @@ class Replaying:
         settings = ReplaySettings(
             mode=how.mode,
             visible=how.visible,
+            unplayed_told=how.unplayed_fails,
             partitions=Partitions.NEVER if how.ignored.partition else Partitions.KEYED,
             headers_ignored=how.ignored.headers,
             json_ignored=how.ignored.paths,
@@ -206,14 +207,8 @@ class Replaying:
 
     def _is_waited_for(self) -> bool:
         check = self._machine.state.check
-        return (
-            not self._report.count
-            and self.how.visible is Visible.CAUSAL
-            and any(
-                not expected.produced
-                for topic in check.topics
-                for expected in check.expected(topic)
-            )
+        return not self._report.count and any(
+            not expected.produced for topic in check.topics for expected in check.expected(topic)
         )
 
 

@@ -271,6 +271,15 @@ def test_a_client_that_does_nothing_fails_unless_that_is_allowed(
     def test_allowed(kproxy):
         pass
 
+    @pytest.mark.kproxy(recording="demo", visible="all")
+    def test_dead_though_all_is_visible(kproxy):
+        demo.consume(kproxy.bootstrap)
+
+    @pytest.mark.kproxy(recording="demo", visible="all")
+    def test_does_all(kproxy):
+        assert len(demo.consume(kproxy.bootstrap)) == 12
+        demo.produce(kproxy.bootstrap)
+
     @pytest.mark.kproxy(recording="demo", visible="all", unplayed="allow")
     def test_only_consumes(kproxy):
         assert len(demo.consume(kproxy.bootstrap)) == 12
@@ -281,8 +290,8 @@ def test_a_client_that_does_nothing_fails_unless_that_is_allowed(
     """,
     )
     found = run(pytester)
-    found.assert_outcomes(failed=1, passed=2, skipped=1)
-    assert found.stdout.str().count("  not produced: orders[") == 12
+    found.assert_outcomes(failed=2, passed=3, skipped=1)
+    assert found.stdout.str().count("  not produced: orders[") == 24
     found.stdout.fnmatch_lines(["no exchange passed through kproxy"])
 
 
