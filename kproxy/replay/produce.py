@@ -118,9 +118,12 @@ def _place(
     first = -1
     matched: dict[int, int] = {}
     unplaced: list[Record] = []
+    unknown: list[Record] = []
     found = batch.records
     for record in found:
         expected = state.check.match(topic.name, partition.index, record)
+        if expected is None:
+            unknown.append(record)
         if expected is None or expected.offset < 0:
             unplaced.append(record)
         elif moving and expected.partition != partition.index:
@@ -133,6 +136,8 @@ def _place(
             if expected.partition != partition.index:
                 _more(state, expected)
             first = expected.offset if first < 0 else first
+    for record in unknown:
+        state.check.tell(topic.name, partition.index, record)
     if unplaced:
         whole = batch.magic == 2 and len(unplaced) == len(found)
         data = batch.raw if whole else _batch_of(batch, unplaced)

@@ -23,6 +23,7 @@ import attrs
 
 from kproxy.protocol import ProtocolError, records
 from kproxy.protocol.record_batch import Record
+from kproxy.replay.differences import common, differences, sentence, short, text_of
 from kproxy.replay.json_paths import Path, without
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.report import Report
@@ -30,7 +31,6 @@ from kproxy.replay.report import Report
 ADVICE = "if that is meant, record again: kproxy run --bootstrap BROKERS --record FILE"
 _COMPARED_MAX = 1000
 """So many recorded records are looked at for the closest one."""
-_SHOWN_CHARACTERS = 60
 
 
 class Partitions(enum.Enum):
@@ -52,6 +52,8 @@ class Expected:
     """-1 where the recording does not say it."""
     record: Record
     produced: bool = False
+    told: bool = False
+    """Whether a finding has shown it as what another record was to be."""
 
 
 @attrs.define(eq=False)
@@ -77,25 +79,30 @@ class ProduceCheck:
         return list(dict.fromkeys(found + [topic for topic, _, _ in self.loaded.unplaced]))
 
     def match(self, topic: str, partition: int, record: Record) -> Expected | None:
-        """Find the record among those that were not produced yet; tell the report if none is."""
+        """Find the record among those that were not produced yet: it is produced then."""
         same = self._of(topic).get(self._key(record), ())
         left = [expected for expected in same if not expected.produced]
         found = next((each for each in left if each.partition == partition), None)
         if found is None and not self._partition_counts(record):
             found = next(iter(left), None)
-        if found is None:
-            again = bool(same) and not left
-            text = "" if self.report.full else self._text(topic, partition, record, again)
-            self.report.add("not recorded", text, ADVICE)
-            return None
-        found.produced = True
+        if found is not None:
+            found.produced = True
         return found
 
+    def tell(self, topic: str, partition: int, record: Record) -> None:
+        """Tell the report of a record that was not found, with the closest that is left: so after
+        all that are found of those it was produced with."""
+        same = self._of(topic).get(self._key(record), ())
+        again = bool(same) and all(expected.produced for expected in same)
+        text = "" if self.report.full else self._text(topic, partition, record, again)
+        self.report.add("not recorded", text, ADVICE)
+
     def missing(self) -> None:
-        """Tell the report of all that was recorded and is not produced."""
+        """Tell the report of all that was recorded and is not produced, but for what it has shown
+        as the record that a produced one was to be."""
         for topic in self.topics:
             for each in self.expected(topic):
-                if not each.produced:
+                if not each.produced and not each.told:
                     where = f"{topic}[{each.partition}]"
                     offset = f" at offset {each.offset}" if each.offset >= 0 else ""
                     what = f"{where}: the record{offset} was never produced: {_shown(each.record)}"
@@ -138,15 +145,23 @@ class ProduceCheck:
         what = f"{topic}[{partition}]: the recording does not hold this record"
         if again:
             return f"{what} once more than it was produced before: {_shown(record)}"
-        left = (each for each in self.expected(topic) if not each.produced)
+        expected = self.expected(topic)
+        left = (each for each in expected if not each.produced and not each.told)
         closest = _closest(left, partition, record)
         if closest is None:
             return f"{what}, nor any other that is still to be produced there: {_shown(record)}"
-        fields = _differing(closest, partition, record)
-        differences = ", ".join(f"{name} {now} (recorded: {then})" for name, now, then in fields)
+        now, then = self._compared(record), self._compared(closest.record)
+        closest.told = now.key == then.key or now.value == then.value
+        found = list(differences(now, then))
+        if closest.partition != partition:
+            found.insert(0, ("partition", str(partition), str(closest.partition)))
         at = f" at offset {closest.offset}" if closest.offset >= 0 else ""
         where = f"{topic}[{closest.partition}]{at}"
-        return f"{what}; the closest one, {where}, differs in {differences}"
+        return f"{what}; the closest one, {where}, differs in {sentence(found)}"
+
+    def _compared(self, record: Record) -> Record:
+        key, value, headers = self._key(record)
+        return attrs.evolve(record, key=key, value=value, headers=headers)
 
 
 def _records(batch: records.Batch) -> Iterable[Record]:
@@ -163,45 +178,13 @@ def _closest(among: Iterable[Expected], partition: int, record: Record) -> Expec
         alike = (
             2 * (other.key == record.key) + 2 * (other.value == record.value),
             (other.headers == record.headers) + (expected.partition == partition),
-            _common(other.value or b"", record.value or b""),
+            common(other.value or b"", record.value or b""),
         )
         if alike > score:
             best, score = expected, alike
     return best
 
 
-def _common(one: bytes, other: bytes) -> int:
-    """How many bytes they have in common at the front."""
-    for index, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return index
-    return min(len(one), len(other))
-
-
-def _differing(
-    expected: Expected, partition: int, record: Record
-) -> Iterator[tuple[str, str, str]]:
-    then = expected.record
-    if expected.partition != partition:
-        yield "partition", str(partition), str(expected.partition)
-    if then.key != record.key:
-        yield "key", _text(record.key), _text(then.key)
-    if then.value != record.value:
-        yield "value", _text(record.value), _text(then.value)
-    if then.headers != record.headers:
-        yield "headers", str(record.headers), str(then.headers)
-
-
 def _shown(record: Record) -> str:
-    headers = f", headers {record.headers}" if record.headers else ""
-    return f"key {_text(record.key)}, value {_text(record.value)}{headers}"
-
-
-def _text(data: bytes | None) -> str:
-    if data is None:
-        return "null"
-    try:
-        text = repr(data.decode())
-    except UnicodeDecodeError:
-        text = data.hex()
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    headers = f", headers {short(str(record.headers))}" if record.headers else ""
+    return f"key {short(text_of(record.key))}, value {short(text_of(record.value))}{headers}"

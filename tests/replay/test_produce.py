@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kproxy.protocol import error_name
@@ -177,4 +179,56 @@ def test_parts_of_json_values_may_differ() -> None:
     assert broker.report.findings == []
     client.produce(batch('{"at": 99, "id": 3}'))
     (finding,) = broker.report.findings
-    assert '"id": 3' in finding.text and '"id": 1' in finding.text
+    assert finding.text.endswith("differs in value.id 3 (recorded: 1)")
+
+
+def told(was: str, now: str) -> str:
+    """In what a produced value differs from a recorded one, as it is told."""
+    broker = playing(Recorded().metadata().produced(batch(was)))
+    broker.connect().produce(batch(now))
+    broker.perform(broker.broker.stop(broker.now))
+    (finding,) = broker.report.findings  # it is not told again as never produced
+    return finding.text.partition("differs in ")[2]
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "text"),
+    [
+        (
+            {"a": {"b": [1, 2]}, "c": 1},
+            {"a": {"b": [1, 3]}, "c": 1},
+            "value.a.b[1] 3 (recorded: 2)",
+        ),
+        ({"a": 1}, {"b": True}, "value.a absent (recorded: 1), value.b true (recorded: absent)"),
+        ([1], [1, "x"], 'value[1] "x" (recorded: absent)'),
+        ({"a": 1}, {"a": 1.0}, "value.a 1.0 (recorded: 1)"),
+    ],
+)
+def test_of_json_the_parts_that_differ_are_told(was: object, now: object, text: str) -> None:
+    assert told(json.dumps(was), json.dumps(now)) == text
+
+
+def test_of_a_long_value_what_differs_is_told() -> None:
+    long = "x" * 500
+    assert told(f"{long} one", f"{long} two") == (
+        f"value …{'x' * 19} two' (recorded: …{'x' * 19} one')"
+    )
+    parts = [{f"f{index}": value for index in range(9)} for value in (1, 2)]
+    assert told(*map(json.dumps, parts)).endswith("value in 6 more parts (recorded: others)")
+    shown = told(json.dumps({"id": f"{long}1"}), json.dumps({"id": f"{long}2"}))
+    assert shown.startswith("value.id …x") and shown.index("2") < shown.index("1")
+
+
+def test_records_that_are_as_recorded_are_found_before_the_closest_of_the_others() -> None:
+    broker = playing(Recorded().metadata().produced(batch("aa", "bb")))
+    broker.connect().produce(batch("ab", "aa", "bb"))
+    (finding,) = broker.report.findings
+    assert "nor any other that is still to be produced there" in finding.text
+
+
+def test_what_was_produced_otherwise_is_one_finding_and_what_was_not_is_another() -> None:
+    broker = playing(recorded())
+    broker.connect().produce(batch("a", "bx"))
+    broker.perform(broker.broker.stop(broker.now))
+    assert [each.kind for each in broker.report.findings] == ["not recorded", "not produced"]
+    assert "at offset 2 was never produced" in broker.report.findings[1].text

@@ -103,7 +103,7 @@ def test_leaving_tells_what_the_client_did_otherwise() -> None:
             assert producer.flush(10) == 0, "the client itself sees no error"
     text = str(raised.value)
     assert "value 'nothing of the kind' (recorded: '{" in text
-    assert text.count("not produced: ") == 12
+    assert text.count("not produced: ") == 11
 
 
 def test_what_is_wrong_in_the_block_is_what_comes_out_of_it() -> None:
