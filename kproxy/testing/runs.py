@@ -118,7 +118,7 @@ class Run:
         lines = list(difflib.unified_diff(then, now, *names, n=2, lineterm=""))
         more = [f"… and {len(lines) - _DIFFERENCES_SHOWN} more lines"]
         shown = lines[:_DIFFERENCES_SHOWN] + (more if len(lines) > _DIFFERENCES_SHOWN else [])
-        what = f"the broker does not do what {self.path} holds:"
+        what = f"this run differs from {self.path}:"
         return "\n".join([what, *shown, f"if that is meant, record again: {self.again}"])
 
     def close(self, outcome: str) -> None:
