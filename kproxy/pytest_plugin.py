@@ -122,16 +122,23 @@ def kproxy_broker(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def kproxy(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A broker for this test: a recording of it, or a real one that is recorded."""
-    from kproxy.testing.runs import Unable
+    from kproxy.testing.runs import Unable, Unrecorded
 
     node = request.node
     run = _prepared(node)
+    broker: Any = None
+    unable = ""
     try:
-        broker, unable = run.begin(lambda: _address(request.getfixturevalue("kproxy_broker"))), ""
+        broker = run.begin(lambda: _address(request.getfixturevalue("kproxy_broker")))
+    except Unrecorded as error:
+        node.stash[_unrecorded] = str(error)
     except Unable as error:
-        broker, unable = None, str(error)
-    if broker is None:
+        unable = str(error)
+    if unable:
         pytest.fail(unable, pytrace=False)
+    if broker is None:
+        yield _no_broker(node.stash[_unrecorded])
+        return
     node.stash[_run] = run
     yield broker
     outcome = _outcome(node)
@@ -142,6 +149,21 @@ def kproxy(request: pytest.FixtureRequest) -> Iterator[Broker]:
         pytest.fail(failure, pytrace=False)
 
 
+def _no_broker(why: str) -> Any:
+    """What stands for the broker where there is none: whoever uses it fails."""
+
+    class NoBroker:
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            pytest.fail(why, pytrace=False)
+
+    return NoBroker()
+
+
+_unrecorded: pytest.StashKey[str] = pytest.StashKey()
+"""That a test has no recording: told when it uses one, or passes without; one that is skipped
+needs none."""
 _told: pytest.StashKey[bool] = pytest.StashKey()
 """Whether the test has failed for what its run has found."""
 
@@ -232,6 +254,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
             text = [run.text(found)] if found else []
             item.add_report_section("call", "kproxy", "\n".join([*text, run.story()]))
         raise
+    if (why := item.stash.get(_unrecorded, None)) is not None:
+        pytest.fail(why, pytrace=False)
     if (run := item.stash.get(_run, None)) is not None:
         _fail_for(item, run)
     return result

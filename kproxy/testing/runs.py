@@ -41,6 +41,10 @@ class Unable(Exception):
     """A test cannot be run in this mode; the text says why, and what to type."""
 
 
+class Unrecorded(Unable):
+    """There is no recording: a test that is skipped needs none."""
+
+
 @attrs.define(eq=False)
 class Run:
     """What a test has: its broker, and what is to be done with it afterwards."""
@@ -61,11 +65,12 @@ class Run:
         """Start what the mode wants; `real_broker` is called only where one is needed.
 
         Raises:
-            Unable: there is no recording, or it cannot be read; the broker's address is none.
+            Unrecorded: there is no recording.
+            Unable: it cannot be read; the broker's address is none.
         """
         there = self.path.exists()
         if self.mode in ("replay", "verify") and not there:
-            raise Unable(f"there is no recording {self.path}; make it: {self.again}")
+            raise Unrecorded(f"there is no recording {self.path}; make it: {self.again}")
         try:
             if self.mode == "replay" or (self.mode == "once" and there):
                 self._session = Replaying(self.how)

@@ -73,7 +73,7 @@ def test_a_test_is_recorded_once_and_replayed_from_then_on(
     project: pytest.Pytester, mock_brokers: str
 ) -> None:
     first = run(project)
-    first.assert_outcomes(errors=1)
+    first.assert_outcomes(failed=1)
     first.stdout.fnmatch_lines(
         [
             "kproxy: replay, recordings in recordings",
@@ -294,6 +294,36 @@ def test_a_client_that_does_nothing_fails_unless_that_is_allowed(
     found.stdout.fnmatch_lines(["no exchange passed through kproxy"])
 
 
+def test_what_is_skipped_needs_no_recording_and_the_rest_does(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        """
+    import pytest
+
+    def test_skips(kproxy):
+        pytest.skip("not today")
+
+    def test_passes(kproxy):
+        pass
+
+    def test_uses(kproxy):
+        kproxy.bootstrap
+
+    @pytest.fixture
+    def app(kproxy):
+        return kproxy.bootstrap
+
+    def test_uses_before(app):
+        pass
+    """
+    )
+    found = run(pytester)
+    found.assert_outcomes(skipped=1, failed=2, errors=1)
+    assert found.stdout.str().count("\nthere is no recording ") == 3
+    assert "Traceback" not in found.stdout.str()
+
+
 def test_what_a_fixture_produces_when_it_ends_counts(pytester: pytest.Pytester) -> None:
     demo_project(
         pytester,
@@ -345,8 +375,6 @@ def test_faults_compose(pytester: pytest.Pytester) -> None:
         ("timing='slow'", "the marker kproxy: timing is 'fast', 'recorded' or a factor*"),
         ("ignore=['key']", "the marker kproxy: 'key' cannot be ignored: give *"),
         ("'demo'", "the marker kproxy takes recording=, *"),
-        ("recording='none'", "there is no recording */recordings/none.mcap; *"),
-        ("recording='../conftest.py'", "there is no recording *"),
     ],
 )
 def test_a_mistake_in_a_marker_is_one_line(
