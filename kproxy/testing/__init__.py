@@ -35,7 +35,7 @@ def replay(
     mode: str = "state",
     visible: str = "causal",
     timing: str | float = "fast",
-    ignore: Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
     unplayed: str = "fail",
     users: Mapping[str, str] | None = None,
 ) -> Session:
@@ -61,7 +61,7 @@ def replay(
 
 
 def record(
-    bootstrap: str, path: Path | str | None = None, *, ignore: Sequence[str] = ()
+    bootstrap: str, path: Path | str | None = None, *, ignore: str | Sequence[str] = ()
 ) -> Session:
     """Stand before real brokers for the time of a block, and record to a file that is new.
 
@@ -75,6 +75,7 @@ def record(
     from kproxy.replay import ignored
     from kproxy.testing import sessions
 
+    ignore = [ignore] if isinstance(ignore, str) else list(ignore)
     ignored.parse(ignore)
     session = sessions.Recording(bootstrap, None if path is None else Path(path), ignore=ignore)
     return sessions.Session(session.begin, session.end)
@@ -85,7 +86,7 @@ def replaying(
     mode: str,
     visible: str,
     timing: str | float,
-    ignore: Sequence[str],
+    ignore: str | Sequence[str],
     unplayed: str,
     users: Mapping[str, str] | None = None,
 ) -> Replay:
@@ -102,15 +103,21 @@ def replaying(
     _one_of("visible", visible, ("causal", "all"))
     _one_of("unplayed", unplayed, ("fail", "allow"))
     paths = [path] if isinstance(path, Path | str) else list(path)
-    factor = FACTORS.get(timing) if isinstance(timing, str) else float(timing)
-    if factor is None or not 0 <= factor <= 1000:
+    if not paths:
+        raise ValueError("no recording is given")
+    factor = FACTORS.get(timing) if isinstance(timing, str) else timing
+    if not isinstance(factor, float | int) or not 0 <= factor <= 1000:
         raise ValueError(f"timing is 'fast', 'recorded' or a factor up to 1000, not {timing!r}")
+    if not (isinstance(ignore, Iterable) and all(isinstance(each, str) for each in ignore)):
+        raise ValueError(f"ignore is a list of words such as 'partition', not {ignore!r}")
+    if not isinstance(users or {}, Mapping):
+        raise ValueError(f"users are passwords by user name, not {users!r}")
     return Replay(
         [Path(each) for each in paths],
         Mode(mode),
         Visible(visible),
-        factor,
-        ignored.parse(ignore),
+        float(factor),
+        ignored.parse([ignore] if isinstance(ignore, str) else ignore),
         unplayed == "fail",
         users or {},
     )

@@ -139,18 +139,18 @@ class Replaying:
         """
         self._machine = self._loaded()
         listen = partial(replaying.replay, self._machine, HOST, 0, None)
-        address = self._started(listen, "kproxy-replay")
         watcher, rules = Watcher(), fault_rules()
-        settings = Settings(broker_addresses(address))
-        # Nothing is lost where clients are not waited for: the recording is there.
-        options = attrs.evolve(_options(settings, watcher, rules, None), drain_seconds=0)
         try:
+            address = self._started(listen, "kproxy-replay")
+            settings = Settings(broker_addresses(address))
+            # Nothing is lost where clients are not waited for: the recording is there.
+            options = attrs.evolve(_options(settings, watcher, rules, None), drain_seconds=0)
             bootstrap = self._started(partial(serve.serve, options), "kproxy-proxy")
+            host, path = self._hosts[-1], self.how.paths[0]
+            self.broker = Broker(bootstrap, "replay", path, host, watcher, rules)
         except BaseException:
             self._stop()
             raise
-        host, path = self._hosts[-1], self.how.paths[0]
-        self.broker = Broker(bootstrap, "replay", path, host, watcher, rules)
         return self.broker
 
     def _loaded(self) -> ReplayingBroker:
@@ -215,7 +215,7 @@ class Replaying:
 _ADVICE = "if that is meant, record again: with kproxy.testing.record(BROKERS, PATH)"
 
 
-def mismatch_text(found: Sequence[Finding], path: Path, advice: str) -> str:
+def mismatch_text(found: Sequence[Finding], path: Path | str, advice: str) -> str:
     """What a client did otherwise than a recording has it, for whoever reads a failed test."""
     lines = [f"the client does not do what {path} holds:"]
     lines += [f"  {each.kind}: {each.text}" for each in found[:_FINDINGS_SHOWN]]

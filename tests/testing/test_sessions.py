@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from kproxy import demo
 from kproxy.proxy.faults import RuleError
 from kproxy.recording import RecordingError, read
-from kproxy.testing import record, replay
+from kproxy.testing import record, replay, sessions
 from kproxy.testing.sessions import Mismatch
 from tests.bed import needs
 
@@ -158,6 +158,8 @@ def test_a_recording_is_made_where_real_brokers_are(
 def test_what_cannot_be_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="does not exist"), replay(tmp_path / "none.mcap"):
         pass
+    with pytest.raises(ValueError, match="no recording is given"):
+        replay([])
     with pytest.raises(ValueError, match="visible is 'causal' or 'all', not 'none'"):
         replay(DEMO, visible="none")
     with pytest.raises(ValueError, match="cannot be ignored"):
@@ -168,6 +170,19 @@ def test_what_cannot_be_is_told_at_once(tmp_path: Path) -> None:
         with broker.fault(topics="orders", drop=True):
             pass
     assert threads() == set()
+
+
+def test_what_fails_late_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def fail(bootstrap: str, *others: object) -> None:
+        opened.append(bootstrap)
+        raise MemoryError
+
+    monkeypatch.setattr(sessions, "Broker", fail)
+    with pytest.raises(MemoryError), replay(DEMO):
+        pass
+    assert is_refused(opened[0]) and threads() == set()
 
 
 @pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
