@@ -44,8 +44,8 @@ _CI = ("CI", "BUILD_NUMBER", "TF_BUILD")
 _KEYS = ("recording", "mode", "timing", "visible", "ignore", "unplayed", "users")
 """Of the marker; all but the first are arguments of `kproxy.testing.replay`."""
 _MARKER = (
-    "kproxy(recording=..., timing=..., visible=..., ignore=[...], unplayed=...): how a test uses"
-    " the fixture kproxy; see kproxy.testing.replay"
+    "kproxy(recording=..., mode=..., timing=..., visible=..., ignore=[...], unplayed=...,"
+    " users={...}): how a test uses the fixture kproxy; see kproxy.testing.replay"
 )
 
 _run: pytest.StashKey[Run] = pytest.StashKey()
@@ -145,6 +145,8 @@ def kproxy(request: pytest.FixtureRequest) -> Iterator[Broker]:
     # What is still found now was done, or not done, by fixtures that stopped before this one.
     failure = run.finish(settle=outcome == "passed")
     run.close("failed" if failure else outcome)
+    if run.mode == "rewrite" and not failure and outcome == "passed":
+        node.config.stash[_recorded][run.path] = node.nodeid
     if failure and outcome == "passed" and not node.stash.get(_told, False):
         pytest.fail(failure, pytrace=False)
 
@@ -183,14 +185,18 @@ def _prepared(node: Any) -> Run:
     marker = node.get_closest_marker("kproxy")
     words: dict[str, Any] = dict(marker.kwargs) if marker is not None else {}
     wrong = [f"{name}=" for name in words if name not in _KEYS]
-    if wrong or (marker is not None and marker.args):
+    wrong += [repr(each) for each in (marker.args if marker is not None else ())]
+    if wrong:
         known = ", ".join(f"{name}=" for name in _KEYS)
-        pytest.fail(f"the marker kproxy takes {known}, not {' '.join(wrong) or 'others'}", False)
+        pytest.fail(f"the marker kproxy takes {known}, not {' '.join(wrong)}", pytrace=False)
     path = _path(node, words.get("recording"))
     mode = config.getoption("kproxy_mode")
     records = mode == "rewrite" or (mode == "once" and not path.exists())
-    if records:
-        _check_recording(node, path)
+    if records and _recorded_by_another(node, path):
+        mode, records = "replay", False
+    if records and _refused(config):
+        pytest.fail(f"there is no recording {_typed(node, path)}, and {_REFUSED}", pytrace=False)
+    how, why = None, ""
     try:
         how = replaying(
             path,
@@ -201,41 +207,68 @@ def _prepared(node: Any) -> Run:
             words.get("unplayed", "fail"),
             words.get("users"),
         )
-    except (ValueError, TypeError) as error:
-        pytest.fail(f"the marker kproxy: {error}", pytrace=False)
-    again = f"pytest --kproxy-mode={'once' if not path.exists() else 'rewrite'}"
-    return Run(mode, path, f"{again} {shlex.quote(node.nodeid)}", how, words.get("ignore", ()))
+    except ValueError as error:
+        why = str(error)
+    if how is None:
+        pytest.fail(f"the marker kproxy: {why}", pytrace=False)
+    ignore = words.get("ignore", ())
+    ignore = [ignore] if isinstance(ignore, str) else ignore
+    return Run(mode, path, _typed(node, path), _command(node, path), how, ignore)
 
 
-def _check_recording(node: Any, path: Path) -> None:
-    if _refused(node.config):
-        pytest.fail(f"there is no recording {path}, and {_REFUSED}", pytrace=False)
-    first = node.config.stash[_recorded].setdefault(path, node.nodeid)
-    if first != node.nodeid:
-        pytest.fail(
-            f"{first} has just recorded {path}: two tests cannot record the same file",
-            pytrace=False,
-        )
+def _command(node: Any, path: Path) -> str:
+    """What to type, where pytest was started, to record a test."""
+    config = node.config
+    words = ["pytest", f"--kproxy-mode={'rewrite' if path.exists() else 'once'}"]
+    if not (config.getoption("kproxy_broker") or os.environ.get("KPROXY_BROKER")):
+        # Nothing that is public says whether a fixture was overridden.
+        manager = node.session._fixturemanager
+        named = manager.getfixturedefs("kproxy_broker", node) or ()
+        words += [] if len(named) > 1 else ["--kproxy-broker", "HOST:PORT"]
+    _, colons, name = node.nodeid.partition("::")
+    return shlex.join([*words, f"{_typed(node, node.path)}{colons}{name}"])
 
 
-def _path(node: Any, named: str | None) -> Path:
+def _recorded_by_another(node: Any, path: Path) -> bool:
+    """Whether a test that shares the recording has just made it: then it is replayed."""
+    return node.config.stash[_recorded].get(path, node.nodeid) != node.nodeid
+
+
+def _path(node: Any, named: object) -> Path:
     """Where the recording of a test is: below the folder of recordings."""
     from kproxy.testing import files
 
     config = node.config
     folder = config.rootpath / _folder(config)
     if named is not None:
-        return folder / (named if named.endswith(files.SUFFIX) else f"{named}{files.SUFFIX}")
+        return _below(folder, named)
     module = PurePath(os.path.relpath(node.path, config.rootpath))
     classes = [each.name for each in node.listchain() if isinstance(each, pytest.Class)]
     name = getattr(node, "originalname", None) or node.name
     callspec = getattr(node, "callspec", None)
     parameters = None if callspec is None else callspec.id
-    path = files.test_file(folder, module, [*classes, name], parameters)
+    return files.test_file(folder, module, [*classes, name], parameters)
+
+
+def _below(folder: Path, named: object) -> Path:
+    """The recording that a marker names."""
+    from kproxy.testing import files
+
+    if not isinstance(named, str) or not named.strip("./"):
+        pytest.fail(f"the marker kproxy: recording is a name, not {named!r}", pytrace=False)
+    path = folder / (named if named.endswith(files.SUFFIX) else f"{named}{files.SUFFIX}")
+    if not Path(os.path.normpath(path)).is_relative_to(os.path.normpath(folder)):
+        text = f"recording={named!r} is outside of the folder of recordings, {folder.name}"
+        pytest.fail(f"the marker kproxy: {text}", pytrace=False)
+    return path
+
+
+def _typed(node: Any, path: Path) -> str:
+    """A path as it is typed where pytest was started."""
     try:
-        return path.relative_to(Path.cwd())
-    except ValueError:
-        return path
+        return os.path.relpath(path, node.config.invocation_params.dir)
+    except ValueError:  # another drive, on Windows
+        return str(path)
 
 
 # ---- what a test's end means

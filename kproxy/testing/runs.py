@@ -51,6 +51,8 @@ class Run:
 
     mode: str
     path: Path
+    shown: str
+    """The path as it is told: relative to where the tests were started."""
     again: str
     """What to type to record it again."""
     how: Replay
@@ -70,7 +72,7 @@ class Run:
         """
         there = self.path.exists()
         if self.mode in ("replay", "verify") and not there:
-            raise Unrecorded(f"there is no recording {self.path}; make it: {self.again}")
+            raise Unrecorded(f"there is no recording {self.shown}; make it: {self.again}")
         try:
             if self.mode == "replay" or (self.mode == "once" and there):
                 self._session = Replaying(self.how)
@@ -112,18 +114,18 @@ class Run:
 
     def text(self, found: Sequence[Finding]) -> str:
         """What a client did otherwise than its recording has it."""
-        return mismatch_text(found, self.path, f"if that is meant, record again: {self.again}")
+        return mismatch_text(found, self.shown, f"if that is meant, record again: {self.again}")
 
     def _drift(self, made: Path) -> str:
         """In what the recording differs from what real brokers did now."""
         then, now = (list(meaning.lines([path], self.how.ignored)) for path in (self.path, made))
         if then == now:
             return ""
-        names = str(self.path), "the broker now"
+        names = self.shown, "the broker now"
         lines = list(difflib.unified_diff(then, now, *names, n=2, lineterm=""))
         more = [f"… and {len(lines) - _DIFFERENCES_SHOWN} more lines"]
         shown = lines[:_DIFFERENCES_SHOWN] + (more if len(lines) > _DIFFERENCES_SHOWN else [])
-        what = f"this run differs from {self.path}:"
+        what = f"this run differs from {self.shown}:"
         return "\n".join([what, *shown, f"if that is meant, record again: {self.again}"])
 
     def close(self, outcome: str) -> None:

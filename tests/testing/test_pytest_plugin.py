@@ -77,7 +77,7 @@ def test_a_test_is_recorded_once_and_replayed_from_then_on(
     first.stdout.fnmatch_lines(
         [
             "kproxy: replay, recordings in recordings",
-            f"there is no recording {RECORDED}; make it: pytest --kproxy-mode=once *_produces",
+            f"there is no recording {RECORDED}; make it: pytest --kproxy-mode=once * *_produces",
         ]
     )
     assert not (project.path / "recordings").exists()
@@ -374,7 +374,16 @@ def test_faults_compose(pytester: pytest.Pytester) -> None:
         ("speed=1", "the marker kproxy takes recording=, *, not speed="),
         ("timing='slow'", "the marker kproxy: timing is 'fast', 'recorded' or a factor*"),
         ("ignore=['key']", "the marker kproxy: 'key' cannot be ignored: give *"),
-        ("'demo'", "the marker kproxy takes recording=, *"),
+        ("'demo'", "the marker kproxy takes recording=, *, not 'demo'"),
+        ("recording=7", "the marker kproxy: recording is a name, not 7"),
+        ("recording=''", "the marker kproxy: recording is a name, not ''"),
+        ("recording='../conftest.py'", "the marker kproxy: recording='../conftest.py' is outside*"),
+        ("recording='a/../../b'", "the marker kproxy: recording='a/../../b' is outside of*"),
+        ("recording='/abs'", "the marker kproxy: recording='/abs' is outside of*"),
+        ("timing=None", "the marker kproxy: timing is 'fast', *, not None"),
+        ("ignore='json:'", "the marker kproxy: 'json:' cannot be ignored: give *"),
+        ("ignore=[7]", "the marker kproxy: ignore is a list of words *, not [[]7[]]"),
+        ("users=['a']", "the marker kproxy: users are passwords by user name, not [[]'a'[]]"),
     ],
 )
 def test_a_mistake_in_a_marker_is_one_line(
@@ -392,7 +401,9 @@ def test_a_mistake_in_a_marker_is_one_line(
     found = run(pytester)
     found.assert_outcomes(errors=1)
     found.stdout.fnmatch_lines([words])
-    assert "Traceback" not in found.stdout.str()
+    text = found.stdout.str()
+    assert "Traceback" not in text and "During handling" not in text
+    assert text.count("\nthe marker kproxy") == 1
 
 
 def test_a_damaged_recording_is_told(pytester: pytest.Pytester) -> None:
@@ -405,24 +416,69 @@ def test_a_damaged_recording_is_told(pytester: pytest.Pytester) -> None:
     found.stdout.fnmatch_lines([f"*{place}: *"])
 
 
-def test_two_tests_do_not_record_the_same_file(
-    pytester: pytest.Pytester, mock_brokers: str
-) -> None:
+def test_two_tests_share_a_recording(pytester: pytest.Pytester, mock_brokers: str) -> None:
     pytester.makepyfile(
         APP
         + """
-    @pytest.mark.kproxy(recording="same")
+    pytestmark = pytest.mark.kproxy(recording="shared/one")
+
     def test_one(kproxy):
         produce(kproxy.bootstrap, "1")
 
-    @pytest.mark.kproxy(recording="same")
     def test_two(kproxy):
-        produce(kproxy.bootstrap, "2")
+        produce(kproxy.bootstrap, "1")
+        assert kproxy.mode == "replay"
+
+    def test_three(kproxy):
+        produce(kproxy.bootstrap, "3")
     """
     )
-    found = record(pytester, mock_brokers, "rewrite")
-    found.assert_outcomes(passed=1, errors=1)
-    found.stdout.fnmatch_lines(["*test_one has just recorded *same.mcap: two tests cannot *"])
+    place = "recordings/shared/one.mcap"
+    for mode in ("once", "rewrite"):
+        found = record(pytester, mock_brokers, mode)
+        found.assert_outcomes(passed=2, failed=1)
+        found.stdout.fnmatch_lines([f"the client does not do what {place} holds:"])
+
+
+def test_a_test_may_change_the_folder(pytester: pytest.Pytester, mock_brokers: str) -> None:
+    pytester.makepyfile(
+        APP
+        + """
+    @pytest.mark.kproxy(recording="one")
+    def test_one(monkeypatch, tmp_path, kproxy):
+        monkeypatch.chdir(tmp_path)
+        produce(kproxy.bootstrap, "1")
+    """
+    )
+    record(pytester, mock_brokers).assert_outcomes(passed=1)
+    assert (pytester.path / "recordings" / "one.mcap").exists()
+    run(pytester).assert_outcomes(passed=1)
+
+
+def test_the_hint_can_be_typed_where_one_is(pytester: pytest.Pytester) -> None:
+    pytester.mkdir("sub").joinpath("test_b.py").write_text(
+        "def test_one(kproxy):\n    kproxy.bootstrap\n"
+    )
+    pytester.makeini("[pytest]")
+    hint = "make it: pytest --kproxy-mode=once"
+    run(pytester).stdout.fnmatch_lines(
+        [f"*{hint} --kproxy-broker HOST:PORT sub/test_b.py::test_one"]
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(pytester.path / "sub")
+        run(pytester).stdout.fnmatch_lines([f"*{hint} --kproxy-broker * test_b.py::test_one"])
+        found = run(pytester, "--kproxy-broker", "localhost:1")
+        found.stdout.fnmatch_lines([f"*{hint} test_b.py::test_one"])
+    pytester.makeconftest(
+        """
+    import pytest
+
+    @pytest.fixture
+    def kproxy_broker():
+        return "localhost:1"
+    """
+    )
+    run(pytester).stdout.fnmatch_lines([f"*{hint} sub/test_b.py::test_one"])
 
 
 @pytest.mark.parametrize(
