@@ -5,6 +5,8 @@
     .gitattributes    *.mcap -text diff=kproxy             is committed, for everybody
     .git/config       diff.kproxy.textconv = … textconv    is each clone's own: git runs no program
                                                            that a repository names
+    .gitignore        *.failed.mcap                        is committed: what tests that failed
+                                                           leave is for whoever runs them
 """
 
 from __future__ import annotations
@@ -21,12 +23,16 @@ ATTRIBUTES = "*.mcap -text diff=kproxy"
 """Not `binary`: that would turn the difference off."""
 
 
+IGNORED = "*.failed.mcap"
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what may be typed."""
     parser.description = (
         "Have git show recordings by what they mean: `git diff` says which records, groups and"
         " errors changed, and nothing where the same was recorded again. To be run once in each"
-        " clone; .gitattributes is to be committed."
+        " clone; .gitattributes and .gitignore, where the recordings of tests that failed are left"
+        " out, are to be committed."
     )
 
 
@@ -42,26 +48,39 @@ def run(options: argparse.Namespace) -> int:
         said = (error.stderr or "git failed").strip().splitlines()[-1]
         return fail(f"kproxy git-setup: {said.removeprefix('fatal: ')}; run it in a repository")
     print(f"git shows *.mcap by meaning here: diff.kproxy.textconv is `{command}`")
-    path = root / ".gitattributes"
+    path = root
     try:
-        return _attributes(path)
+        for name, set_up in ((".gitattributes", _attributes), (".gitignore", _ignored)):
+            path = root / name
+            set_up(path)
     except OSError as error:
         return fail(f"kproxy git-setup: {path}: {error.strerror}")
+    return 0
 
 
-def _attributes(path: Path) -> int:
+def _ignored(path: Path) -> None:
+    """See that git leaves out what tests that failed have recorded."""
+    text = path.read_text() if path.exists() else ""
+    if IGNORED in text.split():
+        print(f"{path} has it: {IGNORED}")
+        return
+    ending = "\n" if text and not text.endswith("\n") else ""
+    path.write_text(f"{text}{ending}{IGNORED}\n")
+    print(f"{path} has a line more, commit it: {IGNORED}")
+
+
+def _attributes(path: Path) -> None:
     """See that the file of attributes has our line, and none behind it that undoes it."""
     lines = path.read_text().splitlines() if path.exists() else []
     ours = [line for line in lines if line.split()[:1] == ["*.mcap"]]
     if ours and ours[-1].split() == ATTRIBUTES.split():
         print(f"{path} has it: {ATTRIBUTES}")
-        return 0
+        return
     kept = [line for line in lines if line.split()[:1] != ["*.mcap"]]
     path.write_text("\n".join([*kept, ATTRIBUTES]) + "\n")
     for line in ours:
         print(f"{path}: replaced `{line}`")
     print(f"{path} has a line more, commit it: {ATTRIBUTES}")
-    return 0
 
 
 def _git(*words: str) -> str:

@@ -150,11 +150,16 @@ def test_the_setup_replaces_what_turns_the_difference_off(tmp_path: Path) -> Non
     git(tmp_path, "init", "-q")
     attributes = tmp_path / ".gitattributes"
     attributes.write_text("*.mcap binary\n*.bin binary\n")
+    (tmp_path / ".gitignore").write_text("*.pyc")
     for said in ("replaced `*.mcap binary`", "has it"):
         command = [KPROXY, "git-setup"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0 and said in done.stdout
         assert attributes.read_text() == "*.bin binary\n*.mcap -text diff=kproxy\n"
+        assert (tmp_path / ".gitignore").read_text() == "*.pyc\n*.failed.mcap\n"
+    for name, state in (("a.failed.mcap", ""), ("a.mcap", "?? a.mcap\n")):
+        (tmp_path / name).touch()
+        assert git(tmp_path, "status", "--porcelain", name) == state
 
 
 def test_the_setup_outside_of_a_repository_is_one_line(tmp_path: Path) -> None:
