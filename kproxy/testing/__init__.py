@@ -46,6 +46,10 @@ def replay(
     "header:NAME", "json:PATH". With `unplayed="allow"` a record that was recorded may be missing.
     `users` are passwords by user name, for SCRAM.
 
+    Compared are the topics that the client names, and topic, partition, key, value and headers of
+    each record that it produces, of those without a key not the partition. The order of records,
+    groups, commits, and how much is consumed are not.
+
     Leaving the block raises `sessions.Mismatch`, an AssertionError, where the client did something
     else than was recorded, also if it has swallowed the error that it got.
 

@@ -4,36 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
 
-from kproxy import demo, recording
-from kproxy.testing import runs
+from kproxy import recording
 from tests.bed import needs
+from tests.testing.plugin import APP, demo_project, record, run
 
 pytest_plugins = ["pytester"]
-
-DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
-APP = """
-    import confluent_kafka
-    import pytest
-
-    QUIET = {"log_level": 0}
-
-    def produce(bootstrap, value, topic="orders", key="k"):
-        producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **QUIET})
-        producer.produce(topic, key=key, value=value)
-        assert producer.flush(10) == 0
-"""
-
-
-@pytest.fixture(autouse=True)
-def outside_of_ci(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most tests are those of somebody at a desk."""
-    for name in ("CI", "BUILD_NUMBER", "TF_BUILD", "KPROXY_BROKER"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("outside_of_ci")
 
 
 @pytest.fixture
@@ -54,19 +34,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-LOADED = demo, runs
-"""Imported here once: what a run in this process imports is forgotten with it."""
 RECORDED = Path("recordings/test_app/test_produces.mcap")
-
-
-def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    """Run pytest, in this process: that is ten times as fast as in one of its own."""
-    return pytester.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
-
-
-def record(pytester: pytest.Pytester, brokers: str, mode: str = "once") -> pytest.RunResult:
-    """Run it in a mode that needs brokers."""
-    return run(pytester, f"--kproxy-mode={mode}", "--kproxy-broker", brokers)
 
 
 def test_a_test_is_recorded_once_and_replayed_from_then_on(
@@ -233,14 +201,6 @@ def test_recordings_have_the_folder_that_the_settings_name(
     assert (project.path / "tapes" / "test_app" / "test_produces.mcap").exists()
 
 
-def demo_project(pytester: pytest.Pytester, source: str) -> pytest.Pytester:
-    """A project with the recording of the demo."""
-    (pytester.path / "recordings").mkdir()
-    shutil.copy(DEMO, pytester.path / "recordings")
-    pytester.makepyfile(f"    import pytest\n    from kproxy import demo\n{source}")
-    return pytester
-
-
 def test_tests_run_side_by_side(pytester: pytest.Pytester) -> None:
     demo_project(
         pytester,
@@ -368,44 +328,6 @@ def test_faults_compose(pytester: pytest.Pytester) -> None:
     run(pytester).assert_outcomes(passed=1)
 
 
-@pytest.mark.parametrize(
-    ("marker", "words"),
-    [
-        ("speed=1", "the marker kproxy takes recording=, *, not speed="),
-        ("timing='slow'", "the marker kproxy: timing is 'fast', 'recorded' or a factor*"),
-        ("ignore=['key']", "the marker kproxy: 'key' cannot be ignored: give *"),
-        ("'demo'", "the marker kproxy takes recording=, *, not 'demo'"),
-        ("recording=7", "the marker kproxy: recording is a name, not 7"),
-        ("recording=''", "the marker kproxy: recording is a name, not ''"),
-        ("recording='../conftest.py'", "the marker kproxy: recording='../conftest.py' is outside*"),
-        ("recording='a/../../b'", "the marker kproxy: recording='a/../../b' is outside of*"),
-        ("recording='/abs'", "the marker kproxy: recording='/abs' is outside of*"),
-        ("timing=None", "the marker kproxy: timing is 'fast', *, not None"),
-        ("ignore='json:'", "the marker kproxy: 'json:' cannot be ignored: give *"),
-        ("ignore=[7]", "the marker kproxy: ignore is a list of words *, not [[]7[]]"),
-        ("users=['a']", "the marker kproxy: users are passwords by user name, not [[]'a'[]]"),
-    ],
-)
-def test_a_mistake_in_a_marker_is_one_line(
-    pytester: pytest.Pytester, marker: str, words: str
-) -> None:
-    pytester.makepyfile(
-        f"""
-    import pytest
-
-    @pytest.mark.kproxy({marker})
-    def test_one(kproxy):
-        pass
-    """
-    )
-    found = run(pytester)
-    found.assert_outcomes(errors=1)
-    found.stdout.fnmatch_lines([words])
-    text = found.stdout.str()
-    assert "Traceback" not in text and "During handling" not in text
-    assert text.count("\nthe marker kproxy") == 1
-
-
 def test_a_damaged_recording_is_told(pytester: pytest.Pytester) -> None:
     demo_project(pytester, "\n    def test_one(kproxy):\n        pass\n")
     (pytester.path / "recordings" / "test_a_damaged_recording_is_told").mkdir()
@@ -414,71 +336,6 @@ def test_a_damaged_recording_is_told(pytester: pytest.Pytester) -> None:
     found = run(pytester)
     found.assert_outcomes(errors=1)
     found.stdout.fnmatch_lines([f"*{place}: *"])
-
-
-def test_two_tests_share_a_recording(pytester: pytest.Pytester, mock_brokers: str) -> None:
-    pytester.makepyfile(
-        APP
-        + """
-    pytestmark = pytest.mark.kproxy(recording="shared/one")
-
-    def test_one(kproxy):
-        produce(kproxy.bootstrap, "1")
-
-    def test_two(kproxy):
-        produce(kproxy.bootstrap, "1")
-        assert kproxy.mode == "replay"
-
-    def test_three(kproxy):
-        produce(kproxy.bootstrap, "3")
-    """
-    )
-    place = "recordings/shared/one.mcap"
-    for mode in ("once", "rewrite"):
-        found = record(pytester, mock_brokers, mode)
-        found.assert_outcomes(passed=2, failed=1)
-        found.stdout.fnmatch_lines([f"the client does not do what {place} holds:"])
-
-
-def test_a_test_may_change_the_folder(pytester: pytest.Pytester, mock_brokers: str) -> None:
-    pytester.makepyfile(
-        APP
-        + """
-    @pytest.mark.kproxy(recording="one")
-    def test_one(monkeypatch, tmp_path, kproxy):
-        monkeypatch.chdir(tmp_path)
-        produce(kproxy.bootstrap, "1")
-    """
-    )
-    record(pytester, mock_brokers).assert_outcomes(passed=1)
-    assert (pytester.path / "recordings" / "one.mcap").exists()
-    run(pytester).assert_outcomes(passed=1)
-
-
-def test_the_hint_can_be_typed_where_one_is(pytester: pytest.Pytester) -> None:
-    pytester.mkdir("sub").joinpath("test_b.py").write_text(
-        "def test_one(kproxy):\n    kproxy.bootstrap\n"
-    )
-    pytester.makeini("[pytest]")
-    hint = "make it: pytest --kproxy-mode=once"
-    run(pytester).stdout.fnmatch_lines(
-        [f"*{hint} --kproxy-broker HOST:PORT sub/test_b.py::test_one"]
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(pytester.path / "sub")
-        run(pytester).stdout.fnmatch_lines([f"*{hint} --kproxy-broker * test_b.py::test_one"])
-        found = run(pytester, "--kproxy-broker", "localhost:1")
-        found.stdout.fnmatch_lines([f"*{hint} test_b.py::test_one"])
-    pytester.makeconftest(
-        """
-    import pytest
-
-    @pytest.fixture
-    def kproxy_broker():
-        return "localhost:1"
-    """
-    )
-    run(pytester).stdout.fnmatch_lines([f"*{hint} sub/test_b.py::test_one"])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,120 @@
+"""The marker of the pytest plugin, where recordings are, and what is said of mistakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.testing.plugin import APP, record, run
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.usefixtures("outside_of_ci")
+
+
+@pytest.mark.parametrize(
+    ("marker", "words"),
+    [
+        ("speed=1", "the marker kproxy takes recording=, *, not speed="),
+        ("timing='slow'", "the marker kproxy: timing is 'fast', 'recorded' or a factor*"),
+        ("ignore=['key']", "the marker kproxy: 'key' cannot be ignored: give *"),
+        ("'demo'", "the marker kproxy takes recording=, *, not 'demo'"),
+        ("recording=7", "the marker kproxy: recording is a name, not 7"),
+        ("recording=''", "the marker kproxy: recording is a name, not ''"),
+        ("recording='../conftest.py'", "the marker kproxy: recording='../conftest.py' is outside*"),
+        ("recording='a/../../b'", "the marker kproxy: recording='a/../../b' is outside of*"),
+        ("recording='/abs'", "the marker kproxy: recording='/abs' is outside of*"),
+        ("timing=None", "the marker kproxy: timing is 'fast', *, not None"),
+        ("ignore='json:'", "the marker kproxy: 'json:' cannot be ignored: give *"),
+        ("ignore=[7]", "the marker kproxy: ignore is a list of words *, not [[]7[]]"),
+        ("users=['a']", "the marker kproxy: users are passwords by user name, not [[]'a'[]]"),
+    ],
+)
+def test_a_mistake_in_a_marker_is_one_line(
+    pytester: pytest.Pytester, marker: str, words: str
+) -> None:
+    pytester.makepyfile(
+        f"""
+    import pytest
+
+    @pytest.mark.kproxy({marker})
+    def test_one(kproxy):
+        pass
+    """
+    )
+    found = run(pytester)
+    found.assert_outcomes(errors=1)
+    found.stdout.fnmatch_lines([words])
+    text = found.stdout.str()
+    assert "Traceback" not in text and "During handling" not in text
+    assert text.count("\nthe marker kproxy") == 1
+
+
+def test_two_tests_share_a_recording(pytester: pytest.Pytester, mock_brokers: str) -> None:
+    pytester.makepyfile(
+        APP
+        + """
+    pytestmark = pytest.mark.kproxy(recording="shared/one")
+
+    def test_one(kproxy):
+        produce(kproxy.bootstrap, "1")
+
+    def test_two(kproxy):
+        produce(kproxy.bootstrap, "1")
+        assert kproxy.mode == "replay"
+
+    def test_three(kproxy):
+        produce(kproxy.bootstrap, "3")
+    """
+    )
+    place = "recordings/shared/one.mcap"
+    for mode in ("once", "rewrite"):
+        found = record(pytester, mock_brokers, mode)
+        found.assert_outcomes(passed=2, failed=1)
+        found.stdout.fnmatch_lines([f"the client does not do what {place} holds:"])
+
+
+def test_a_test_may_change_the_folder(pytester: pytest.Pytester, mock_brokers: str) -> None:
+    pytester.makepyfile(
+        APP
+        + """
+    @pytest.mark.kproxy(recording="one")
+    def test_one(monkeypatch, tmp_path, kproxy):
+        monkeypatch.chdir(tmp_path)
+        produce(kproxy.bootstrap, "1")
+    """
+    )
+    record(pytester, mock_brokers).assert_outcomes(passed=1)
+    assert (pytester.path / "recordings" / "one.mcap").exists()
+    run(pytester).assert_outcomes(passed=1)
+
+
+def test_the_hint_can_be_typed_where_one_is(pytester: pytest.Pytester) -> None:
+    pytester.mkdir("sub").joinpath("test_b.py").write_text(
+        "def test_one(kproxy):\n    kproxy.bootstrap\n"
+    )
+    pytester.makeini("[pytest]")
+    hint = "make it: pytest --kproxy-mode=once"
+    run(pytester).stdout.fnmatch_lines(
+        [f"*{hint} --kproxy-broker HOST:PORT sub/test_b.py::test_one"]
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(pytester.path / "sub")
+        run(pytester).stdout.fnmatch_lines([f"*{hint} --kproxy-broker * test_b.py::test_one"])
+        found = run(pytester, "--kproxy-broker", "localhost:1")
+        found.stdout.fnmatch_lines([f"*{hint} test_b.py::test_one"])
+    pytester.makeconftest(
+        """
+    import pytest
+
+    @pytest.fixture
+    def kproxy_broker():
+        return "localhost:1"
+    """
+    )
+    run(pytester).stdout.fnmatch_lines([f"*{hint} sub/test_b.py::test_one"])
+
+
+def test_its_marker_is_told(pytester: pytest.Pytester) -> None:
+    found = run(pytester, "--markers")
+    line = next(line for line in found.outlines if "kproxy(" in line)
+    names = ("recording", "mode", "timing", "visible", "ignore", "unplayed", "users")
+    assert all(f"{name}=" in line for name in names)
