@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -58,6 +59,8 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.view.stream import Stream
 
     stream = Stream(files, wanted)
+    # As an interrupt: what is not whole does not stay.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         with reading("export", files) as progress:
             stream.passed = progress.passed

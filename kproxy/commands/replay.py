@@ -249,7 +249,8 @@ def _settings(options: argparse.Namespace) -> Settings:
     if options.mode == "strict":
         others = options.fault, options.recorded_faults, options.control, options.timing
         if options.faults or any(others):
-            raise UsageError("strict mode responds at once and as recorded: no faults, no --timing")
+            what = "no faults, no --timing, no --control"
+            raise UsageError(f"strict mode responds at once and as recorded: {what}")
     return Settings(
         mode=Mode(options.mode),
         listen_port=options.listen[1],

@@ -132,7 +132,7 @@ class _Worker:
     def _message(self, stream: Stream) -> tuple[str, Any]:
         try:
             return pickle.load(self.pipe)
-        except EOFError:
+        except (EOFError, pickle.UnpicklingError):  # it died, maybe in the middle of a message
             paths = ", ".join(map(str, stream.paths))
             what = "was not read to its end: a process that helped was stopped"
             raise RecordingError(paths, None, what) from None
