@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -190,3 +192,21 @@ def test_what_it_cannot_write_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
         "does not end in .jsonl, .parquet or .mcap (see kproxy export --help)"
         in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "mcap"])
+def test_what_is_ended_in_the_middle_leaves_nothing(tmp_path: Path, kind: str) -> None:
+    beat = request("Heartbeat", 4, m.HeartbeatRequest(group_id="g", member_id="m"))
+    frames = [attrs.evolve(beat, number=number) for number in range(1, 30_001)]
+    batches = [frames[start : start + 1000] for start in range(0, len(frames), 1000)]
+    source = write(tmp_path / "large.mcap", batches)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    target = folder / f"all.{kind}"
+    command = [sys.executable, "-m", "kproxy", "export", str(source), "--to", str(target)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        while not any(folder.iterdir()):
+            assert process.poll() is None
+        process.terminate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert list(folder.iterdir()) == []
