@@ -38,9 +38,7 @@ if TYPE_CHECKING:
     from kproxy.spark.plan import Stretch
 
 VIEW = "exchanges"
-_OPTIONS = frozenset(
-    ("path", "paths", "view", "columns", "partition_bytes", "partitionbytes", "stream_bytes")
-)
+_OPTIONS = frozenset(("path", "paths", "view", "columns", "partition_bytes"))
 
 
 class KproxyDataSource(DataSource):
@@ -70,6 +68,10 @@ class KproxyDataSource(DataSource):
         return StreamReader(*self._what(schema))
 
     def _what(self, schema: StructType) -> tuple[tuple[str, ...], str, StructType, int]:
+        for unknown in sorted(set(map(str.lower, self.options)) - _OPTIONS):
+            raise ValueError(
+                f"there is no option {unknown}; there are {', '.join(sorted(_OPTIONS))}"
+            )
         view = self.options.get("view", VIEW)
         columns_of(view, schema)
         size = parse_bytes(self.options.get("partition_bytes", "128MiB"))

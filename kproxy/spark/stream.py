@@ -94,6 +94,7 @@ class StreamReader(DataSourceStreamReader):
         self._paths = paths
         self._view = view
         self._schema = schema
+        self._partition_bytes = partition_bytes
         self._followed: dict[str, Followed] = {}
 
     def initialOffset(self) -> dict[str, int]:
@@ -138,7 +139,7 @@ class StreamReader(DataSourceStreamReader):
                     each.look()
                 stretch = each.stretch(start.get(path, 0), stop)
                 found += [] if stretch is None else [stretch]
-        return [Partition(tuple(group)) for group in plan.packed(found)]
+        return [Partition(tuple(group)) for group in plan.packed(found, self._partition_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of one task, as Arrow record batches."""

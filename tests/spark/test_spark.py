@@ -109,13 +109,13 @@ def test_a_stream_gives_each_exchange_once_over_restarts(
     for part in (len(whole) // 3, len(whole) // 2, len(whole)):
         (source / first.name).write_bytes(whole[:part])
         counts.append(run())
-    assert 0 < counts[0] < counts[1] < counts[2]
+    assert 0 < counts[0] <= counts[1] <= counts[2]  # a third may end in the middle of a batch
     (source / second.name).write_bytes(second.read_bytes()[:20_000])
     counts.append(run())
     for each in (second, *rest):
         shutil.copy(each, source / each.name)
     counts.append(run())
-    assert counts[2] < counts[3] < counts[4]
+    assert counts[2] <= counts[3] < counts[4]
     rows = spark.read.parquet(str(sink)).collect()
     expected = [(each.number, each.client_id) for each in recording.read(broken)]
     assert sorted(map(tuple, rows)) == sorted(expected)
