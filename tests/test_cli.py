@@ -122,6 +122,7 @@ def test_a_wrong_option_points_to_the_help_of_its_command(
         "git-setup": [],
         "fault": ["list"],
         "export": ["x", "--to", "x.mcap"],
+        "analyze": ["x", "--out", "y"],
     }.get(command, ["x"])
     code, _, err = said(capsys, command, *needed, "--wat")
     assert code == 2

@@ -6,4 +6,4 @@ from tests.fuzz import machine
 
 
 def test_the_machine_for_a_few_seconds() -> None:
-    assert machine.run(seed=1, seconds=600, inputs_max=400_000) == 400_000
+    assert machine.run(seed=1, seconds=600, inputs_max=150_000) == 150_000

@@ -6,5 +6,5 @@ from tests.fuzz import recordings
 
 
 def test_the_reader_for_a_few_seconds() -> None:
-    inputs, given = recordings.run(seed=1, seconds=600, inputs_max=40_000)
-    assert inputs == 40_000 and given > 0
+    inputs, given = recordings.run(seed=1, seconds=600, inputs_max=15_000)
+    assert inputs == 15_000 and given > 0

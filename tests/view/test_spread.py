@@ -91,12 +91,25 @@ def numbers(shown: object) -> list[int]:
     return [shown.number] if isinstance(shown, Exchange) else []
 
 
-def test_who_has_seen_enough_leaves_no_process_behind(recorded: Path) -> None:
+def test_who_has_seen_enough_leaves_no_process_behind(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+    fork = os.fork
+
+    def counted() -> int:
+        pid = fork()
+        started.append(pid)
+        return pid
+
+    monkeypatch.setattr(os, "fork", counted)
     found = spread(Stream([recorded]), numbers, 3)
     assert next(found) == 1
     found.close()
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert len(started) == 3
+    for pid in started:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 def test_a_process_that_is_killed_is_an_error_not_an_end(recorded: Path) -> None:
