@@ -306,9 +306,15 @@ def _fail_for(item: pytest.Item, run: Run) -> None:
 
 
 def _is_used_on(item: pytest.Item) -> bool:
-    """Whether a fixture uses `kproxy` that has something to end, before `kproxy` does."""
+    """Whether a fixture uses `kproxy`, itself or through others, and ends something before
+    `kproxy` ends."""
     definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
-    users = [found[-1] for found in definitions.values() if "kproxy" in found[-1].argnames]
+    last = {name: found[-1] for name, found in definitions.items()}
+    names, users = ["kproxy"], []
+    for name in names:  # it grows
+        found = [user for user in last if name in last[user].argnames]
+        users += [last[user] for user in found]
+        names += [user for user in found if user not in names]
     return any(
         "request" in user.argnames
         or inspect.isgeneratorfunction(user.func)

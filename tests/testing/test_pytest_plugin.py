@@ -298,6 +298,19 @@ def test_what_a_fixture_produces_when_it_ends_counts(pytester: pytest.Pytester) 
         pass
 
     @pytest.fixture
+    def address(kproxy):
+        return kproxy.bootstrap
+
+    @pytest.fixture
+    def other_app(address):
+        yield
+        demo.produce(address)
+
+    @pytest.mark.kproxy(recording="demo")
+    def test_late_and_far(other_app):
+        pass
+
+    @pytest.fixture
     def dead_app(kproxy):
         yield
 
@@ -307,7 +320,7 @@ def test_what_a_fixture_produces_when_it_ends_counts(pytester: pytest.Pytester) 
     """,
     )
     found = run(pytester)
-    found.assert_outcomes(passed=2, errors=1)
+    found.assert_outcomes(passed=3, errors=1)
     found.stdout.fnmatch_lines(["*ERROR at teardown of test_never*"])
 
 
