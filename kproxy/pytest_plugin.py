@@ -143,8 +143,12 @@ def kproxy(request: pytest.FixtureRequest) -> Iterator[Broker]:
     yield broker
     outcome = _outcome(node)
     # What is still found now was done, or not done, by fixtures that stopped before this one.
-    failure = run.finish(settle=outcome == "passed")
-    run.close("failed" if failure else outcome)
+    failure, kept_as = "", "failed"
+    try:
+        failure = run.finish(settle=outcome == "passed")
+        kept_as = "failed" if failure else outcome
+    finally:
+        run.close(kept_as)
     if run.mode == "rewrite" and not failure and outcome == "passed":
         node.config.stash[_recorded][run.path] = node.nodeid
     if failure and outcome == "passed" and not node.stash.get(_told, False):

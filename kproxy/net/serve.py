@@ -395,7 +395,7 @@ async def _check_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], No
             unresolved.append(f"{host}: {why(error)}")
     if len(unresolved) == len(bootstrap):
         raise Unusable(
-            f"cannot resolve {'; '.join(unresolved)}; check --bootstrap for typing mistakes"
+            f"cannot resolve {'; '.join(unresolved)}; check the address for typing mistakes"
         )
     for text in unresolved:
         log(f"cannot resolve {text}; going on with the other bootstrap addresses")

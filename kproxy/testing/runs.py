@@ -24,6 +24,8 @@ from pathlib import Path
 
 import attrs
 
+from kproxy.net.listeners import ListenError
+from kproxy.net.serve import Unusable
 from kproxy.recording import RecordingError
 from kproxy.replay.report import Finding
 from kproxy.testing import files
@@ -35,6 +37,8 @@ MODES = ("replay", "once", "rewrite", "verify", "live")
 _EXCHANGES_SHOWN = 15
 _LOG_SHOWN = 5
 _DIFFERENCES_SHOWN = 60
+_REFUSALS = (RecordingError, ListenError, Unusable, ValueError, OSError)
+"""What a broker does not begin for; their texts say why."""
 
 
 class Unable(Exception):
@@ -68,7 +72,7 @@ class Run:
 
         Raises:
             Unrecorded: there is no recording.
-            Unable: it cannot be read; the broker's address is none.
+            Unable: it cannot be read; the broker's address is none, or does not resolve.
         """
         there = self.path.exists()
         if self.mode in ("replay", "verify") and not there:
@@ -79,9 +83,11 @@ class Run:
             else:
                 self._session = self._before(real_broker())
             self.broker = self._session.begin()
-        except (RecordingError, ValueError, OSError) as error:
+        except BaseException as error:
             self._forget()
-            raise Unable(str(error)) from error
+            if isinstance(error, _REFUSALS):
+                raise Unable(str(error)) from error
+            raise
         return self.broker
 
     def _before(self, bootstrap: str) -> Recording:

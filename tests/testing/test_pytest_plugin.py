@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kproxy import recording
+from kproxy.testing import sessions
 from tests.bed import needs
 from tests.testing.plugin import APP, demo_project, record, run
 
@@ -139,6 +140,41 @@ def test_recording_needs_a_broker_and_says_how_to_give_one(project: pytest.Pytes
     found = run(project, "--kproxy-mode=once")
     found.assert_outcomes(errors=1)
     found.stdout.fnmatch_lines(["a real broker is needed: give --kproxy-broker HOST:PORT, *"])
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files go."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    return tmp_path / "temporary"
+
+
+def test_an_address_that_does_not_resolve_is_one_line(
+    project: pytest.Pytester, temporary: Path
+) -> None:
+    found = record(project, "no..host:9092")
+    found.assert_outcomes(errors=1)
+    found.stdout.fnmatch_lines(["cannot resolve no..host: *; check the address for typing *"])
+    assert "Traceback" not in found.stdout.str() and "runs.py" not in found.stdout.str()
+    assert list(temporary.glob("kproxy-*")) == []
+
+
+def test_a_recording_that_cannot_be_completed_is_not_kept(
+    project: pytest.Pytester, mock_brokers: str, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = sessions.Recording.end
+
+    def fail(recording: sessions.Recording, fine: bool) -> None:
+        end(recording, fine)
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(sessions.Recording, "end", fail)
+    found = record(project, mock_brokers)
+    found.assert_outcomes(failed=1, errors=1)
+    found.stdout.fnmatch_lines(["*the disk is full*"])
+    assert list(temporary.glob("kproxy-*")) == []
+    assert not (project.path / RECORDED).exists()
 
 
 def test_recording_is_refused_in_ci(
