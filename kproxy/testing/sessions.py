@@ -79,7 +79,7 @@ class Session:
         self.end(error is None)
 
     async def __aenter__(self) -> Broker:
-        return await _in_thread(self.begin)
+        return await _in_thread(self.begin, partial(self.end, False))
 
     async def __aexit__(
         self,
@@ -90,14 +90,35 @@ class Session:
         await _in_thread(partial(self.end, error is None))
 
 
-async def _in_thread(function: Callable[[], Result]) -> Result:
+async def _in_thread(
+    function: Callable[[], Result], undo: Callable[[], object] | None = None
+) -> Result:
     """Call what blocks, from trio or asyncio; a cancelled task still leaves everything closed."""
     if not trio.lowlevel.in_trio_run():
-        return await asyncio.to_thread(function)
+        return await _in_asyncio_thread(function, undo)
     found: list[Result] = []
     with trio.CancelScope(shield=True):
         found.append(await trio.to_thread.run_sync(function))
     return found[0]
+
+
+async def _in_asyncio_thread(
+    function: Callable[[], Result], undo: Callable[[], object] | None
+) -> Result:
+    """Call what blocks; a task that is cancelled meanwhile waits for it, and undoes it."""
+    # A future, for a task would be cancelled with all others when the loop ends.
+    work = asyncio.get_running_loop().run_in_executor(None, function)
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return work.result()
+    if work.exception() is None and undo is not None:
+        await _in_asyncio_thread(undo, None)
+    raise cancelled
 
 
 # ---- a recording as the broker

@@ -95,6 +95,39 @@ async def test_a_cancelled_task_leaves_nothing_open() -> None:
     assert is_refused(broker.bootstrap) and threads() == set()
 
 
+@pytest.mark.parametrize("cancels", [1, 3])
+def test_a_task_that_is_cancelled_while_it_begins_leaves_nothing_open(cancels: int) -> None:
+    async def use() -> None:
+        async with replay(DEMO):
+            await asyncio.sleep(60)
+
+    async def main() -> None:
+        task = asyncio.create_task(use())
+        for _ in range(cancels):
+            await asyncio.sleep(0)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert threads() == set()
+
+    asyncio.run(main())
+    assert threads() == set()
+
+
+def test_a_loop_that_ends_ends_what_its_tasks_began() -> None:
+    async def use() -> None:
+        async with replay(DEMO):
+            await asyncio.sleep(60)
+
+    async def main() -> list[asyncio.Task[None]]:
+        task = asyncio.create_task(use())
+        await asyncio.sleep(0)
+        return [task]
+
+    assert asyncio.run(main())[0].cancelled()
+    assert threads() == set()
+
+
 def test_leaving_tells_what_the_client_did_otherwise() -> None:
     with pytest.raises(Mismatch, match=r"orders\[\d\]: the recording does not hold") as raised:
         with replay(DEMO) as broker:
