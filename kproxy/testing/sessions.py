@@ -19,6 +19,7 @@ import asyncio
 import time
 from argparse import ArgumentTypeError
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -147,7 +148,7 @@ class Replaying:
     how: Replay
     broker: Broker = attrs.field(init=False)
     log: list[str] = attrs.Factory(list)
-    _report: Report = attrs.field(factory=Report, init=False)
+    _report: Report = attrs.field(init=False)
     _machine: ReplayingBroker = attrs.field(init=False)
     _hosts: list[Host[str]] = attrs.field(factory=list, init=False)
     """Of the replaying broker, and of the proxy."""
@@ -158,6 +159,7 @@ class Replaying:
         Raises:
             RecordingError: it is not there, none, damaged, or torn.
         """
+        self._report = Report()
         self._machine = self._loaded()
         listen = partial(replaying.replay, self._machine, HOST, 0, None)
         watcher, rules = Watcher(), fault_rules()
@@ -197,8 +199,10 @@ class Replaying:
 
     def _stop(self) -> None:
         """Stop the proxy, and then the broker, which has got all that came through by then."""
-        while self._hosts:
-            self._hosts.pop().stop()
+        hosts, self._hosts = self._hosts, []
+        with ExitStack() as stack:  # the last first, and all of them whatever one raises
+            for host in hosts:
+                stack.callback(host.stop)
 
     @property
     def findings(self) -> list[Finding]:
@@ -208,9 +212,11 @@ class Replaying:
     def finish(self, settle: bool = True) -> list[Finding]:
         """End it; with `settle`, wait a moment for what a client is still about to send."""
         until = time.monotonic() + (_SETTLE_SECONDS if settle and self.how.unplayed_fails else 0)
-        while time.monotonic() < until and self._hosts[0].call(self._is_waited_for):
-            time.sleep(_POLL_SECONDS)
-        self._stop()
+        try:
+            while time.monotonic() < until and self._hosts[0].call(self._is_waited_for):
+                time.sleep(_POLL_SECONDS)
+        finally:
+            self._stop()
         found = self._report.findings
         if not self.how.unplayed_fails:
             found = [each for each in found if each.kind != "not produced"]

@@ -16,6 +16,7 @@ from kproxy import demo
 from kproxy.proxy.faults import RuleError
 from kproxy.recording import RecordingError, read
 from kproxy.testing import record, replay, sessions
+from kproxy.testing.host import Host
 from kproxy.testing.sessions import Mismatch
 from tests.bed import needs
 
@@ -216,6 +217,27 @@ def test_what_fails_late_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(MemoryError), replay(DEMO):
         pass
     assert is_refused(opened[0]) and threads() == set()
+
+
+def test_what_fails_at_the_end_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = Host.stop
+
+    def fail(host: Host[str]) -> None:
+        stop(host)
+        raise ArithmeticError
+
+    monkeypatch.setattr(Host, "stop", fail)
+    with pytest.raises(ArithmeticError), replay(DEMO, unplayed="allow") as broker:
+        pass
+    assert is_refused(broker.bootstrap) and threads() == set()
+
+
+def test_a_recording_serves_again_with_no_findings_of_the_first_time() -> None:
+    session = replay(DEMO)
+    with pytest.raises(Mismatch), session:
+        pass
+    with session as broker:
+        assert demo.produce(broker.bootstrap) == demo.RECORDS
 
 
 @pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
