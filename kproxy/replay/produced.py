@@ -16,7 +16,6 @@ by path.
 from __future__ import annotations
 
 import enum
-from collections import deque
 from collections.abc import Iterable, Iterator
 
 import attrs
@@ -57,6 +56,26 @@ class Expected:
 
 
 @attrs.define(eq=False)
+class _Equal:
+    """Recorded records that are equal, in order: each is passed once per partition, however many
+    there are."""
+
+    expected: list[Expected] = attrs.Factory(list)
+    _next: dict[int | None, int] = attrs.field(factory=dict, init=False)
+    """By partition, and of all: none is left before this place."""
+
+    def left(self, partition: int | None) -> Expected | None:
+        """The first that was not produced yet, of a partition or of all."""
+        for place in range(self._next.get(partition, 0), len(self.expected)):
+            each = self.expected[place]
+            if not each.produced and partition in (None, each.partition):
+                self._next[partition] = place
+                return each
+        self._next[partition] = len(self.expected)
+        return None
+
+
+@attrs.define(eq=False)
 class ProduceCheck:
     """The recorded records, by topic, and which of them have been produced again."""
 
@@ -65,12 +84,12 @@ class ProduceCheck:
     partitions: Partitions = Partitions.KEYED
     headers_ignored: frozenset[str] = frozenset()
     json_ignored: tuple[Path, ...] = ()
-    _topics: dict[str, dict[tuple, deque[Expected]]] = attrs.field(factory=dict, init=False)
+    _topics: dict[str, dict[tuple, _Equal]] = attrs.field(factory=dict, init=False)
 
     def expected(self, topic: str) -> Iterator[Expected]:
         """Yield all that is expected of a topic."""
         for same in self._of(topic).values():
-            yield from same
+            yield from same.expected
 
     @property
     def topics(self) -> list[str]:
@@ -80,11 +99,10 @@ class ProduceCheck:
 
     def match(self, topic: str, partition: int, record: Record) -> Expected | None:
         """Find the record among those that were not produced yet: it is produced then."""
-        same = self._of(topic).get(self._key(record), ())
-        left = [expected for expected in same if not expected.produced]
-        found = next((each for each in left if each.partition == partition), None)
-        if found is None and not self._partition_counts(record):
-            found = next(iter(left), None)
+        same = self._of(topic).get(self._key(record))
+        found = None if same is None else same.left(partition)
+        if found is None and same is not None and not self._partition_counts(record):
+            found = same.left(None)
         if found is not None:
             found.produced = True
         return found
@@ -92,8 +110,8 @@ class ProduceCheck:
     def tell(self, topic: str, partition: int, record: Record) -> None:
         """Tell the report of a record that was not found, with the closest that is left: so after
         all that are found of those it was produced with."""
-        same = self._of(topic).get(self._key(record), ())
-        again = bool(same) and all(expected.produced for expected in same)
+        same = self._of(topic).get(self._key(record))
+        again = same is not None and same.left(None) is None
         text = "" if self.report.full else self._text(topic, partition, record, again)
         self.report.add("not recorded", text, ADVICE)
 
@@ -108,13 +126,13 @@ class ProduceCheck:
                     what = f"{where}: the record{offset} was never produced: {_shown(each.record)}"
                     self.report.add("not produced", what, ADVICE)
 
-    def _of(self, topic: str) -> dict[tuple, deque[Expected]]:
+    def _of(self, topic: str) -> dict[tuple, _Equal]:
         found = self._topics.get(topic)
         if found is None:
             found = self._topics[topic] = {}
             for expected in self._read(topic):
                 key = self._key(expected.record)
-                found.setdefault(key, deque()).append(expected)
+                found.setdefault(key, _Equal()).expected.append(expected)
         return found
 
     def _read(self, topic: str) -> Iterator[Expected]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kproxy.protocol import error_name
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import encode_batch
 from kproxy.replay.json_paths import parse
-from kproxy.replay.produced import Partitions
+from kproxy.replay.produced import Partitions, ProduceCheck
+from kproxy.replay.report import Report
 from kproxy.replay.settings import Settings, Visible
 from tests.replay.making import Playing, Recorded, batch, fetch, produce
 
@@ -104,6 +109,43 @@ def test_whether_the_partition_counts(key, partitions, findings) -> None:
     broker = playing(was, Settings(visible=Visible.CAUSAL, partitions=partitions))
     broker.connect().produce(batch("a", key=key), partition=1)
     assert len(broker.report.findings) == findings
+
+
+PLACED = st.lists(st.tuples(st.integers(0, 2), st.sampled_from("ab")), max_size=12)
+
+
+def check_of(placed: Sequence[tuple[int, str]], partitions: Partitions) -> ProduceCheck:
+    """A check of values that were recorded in partitions."""
+    was = Recorded().metadata(partitions=3)
+    for index in range(3):
+        values = [value for partition, value in placed if partition == index]
+        if values:
+            was.produced(batch(*values), partition=index)
+    return ProduceCheck(was.loaded, Report(), partitions)
+
+
+@given(PLACED, PLACED, st.sampled_from(Partitions))
+def test_a_record_is_the_first_that_is_left_in_its_partition_or_else_in_any(
+    placed: list[tuple[int, str]], produced: list[tuple[int, str]], partitions: Partitions
+) -> None:
+    check = check_of(placed, partitions)
+    left = sorted(check.expected("orders"), key=lambda each: (each.partition, each.offset))
+    for partition, value in produced:
+        equal = [each for each in left if each.record.value == value.encode()]
+        found = [each for each in equal if each.partition == partition]
+        found += equal if partitions is Partitions.NEVER else []
+        record = Record(0, 1, b"k", value.encode())
+        assert check.match("orders", partition, record) is next(iter(found), None)
+        left = [each for each in left if each not in found[:1]]
+    assert all(not each.produced for each in left)
+
+
+def test_many_equal_records_are_found_one_after_the_other() -> None:
+    check = check_of([(index % 3, "a") for index in range(20_000)], Partitions.NEVER)
+    started = time.perf_counter()
+    found = [check.match("orders", 2, Record(0, 1, b"k", b"a")) for _ in range(20_001)]
+    assert found[-1] is None and None not in found[:-1]
+    assert time.perf_counter() - started < 2
 
 
 def test_a_record_without_a_key_is_where_it_was_recorded() -> None:
