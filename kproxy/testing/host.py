@@ -5,7 +5,7 @@
     test's thread                          thread of its own
     start(main) ─────────────────────────▶ trio.run(main)
          ◀──────── what main reports ─────── started(value)
-    call(f) ─────────────────────────────▶ f() ─▶ its result
+    call(f) ─────────────────────────────▶ f() ─▶ its result, or what it raises
     stop() ──────────────────────────────▶ stop.set() … main returns
 
 Invariants: `start` returns when `main` has started, or raises why it has not; after `stop` the
@@ -19,8 +19,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent import futures
 from typing import Generic, TypeVar
 
 import trio
@@ -48,6 +47,7 @@ class Host(Generic[Started]):
         self._failure: BaseException | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._stop: trio.Event | None = None
+        self._afterwards = threading.RLock()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
     def start(self) -> Started:
@@ -63,11 +63,12 @@ class Host(Generic[Started]):
         return started
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """Call a function between two events of the loop; here, if that has ended.
+        """Call a function between two events of the loop. After the loop has ended, the function is
+        called in the caller's thread, for one caller at a time.
 
         Raises: whatever the function raises.
         """
-        done: Future[Result] = Future()
+        done: futures.Future[Result] = futures.Future()
 
         def run() -> None:
             if done.set_running_or_notify_cancel():
@@ -80,11 +81,11 @@ class Host(Generic[Started]):
             with contextlib.suppress(trio.RunFinishedError):
                 # Not trio.from_thread: who calls may be in another loop of trio, and waits.
                 self._token.run_sync_soon(run)
-                while self._thread.is_alive():
-                    with contextlib.suppress(FutureTimeout):
-                        return done.result(_LOOK_SECONDS)
-        if done.cancel() or not done.done():
-            return function()
+                while self._thread.is_alive() and not done.done():
+                    futures.wait([done], _LOOK_SECONDS)
+        if done.cancel():
+            with self._afterwards:
+                return function()
         return done.result()
 
     def stop(self) -> None:
