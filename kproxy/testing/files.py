@@ -6,7 +6,8 @@
                                                               .failed.mcap   of a run that failed
 
 A name is made of what any file system takes. Where that changes parameters, or cuts them, a digest
-of what they were tells them apart.
+of what they were tells them apart; so it does where they have capital letters, which some file
+systems take for small ones. Of a module outside of the root, a digest stands for "..".
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ def test_file(folder: Path, module: PurePath, names: Sequence[str], parameters: 
     """The recording of a test: its module relative to the root, its classes and name."""
     name = slug(".".join(names))
     if parameters is not None:
-        name = f"{name}-{slug(parameters)}"
-    parts = [slug(part) for part in module.with_suffix("").parts if part not in ("..", "/")]
+        name = f"{name}-{slug(parameters, cases_differ=False)}"
+    parts = [slug(part) for part in module.with_suffix("").parts]
     return folder.joinpath(*parts, f"{name}{SUFFIX}")
 
 
-def slug(text: str) -> str:
-    """A text as part of a file's name; two texts never become the same one."""
+def slug(text: str, cases_differ: bool = True) -> str:
+    """A text as part of a file's name; two texts never become the same one, without `cases_differ`
+    not even where "a" and "A" are the same name."""
     plain = _ODD.sub("-", text)[:_CHARACTERS_MAX].strip("-.")
-    if plain == text:
+    if plain == text and (cases_differ or text == text.lower()):
         return text
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
     return f"{plain}-{digest}" if plain else digest
