@@ -33,9 +33,21 @@ def is_refused(bootstrap: str) -> bool:
     return False
 
 
+BEFORE: set[threading.Thread] = set()
+"""What ran when the test began: a test of a hanging disk leaves a thread behind, for one."""
+
+
+@pytest.fixture(autouse=True)
+def before() -> None:
+    """Note what runs."""
+    BEFORE.clear()
+    BEFORE.update(threading.enumerate())
+
+
 def threads() -> set[str]:
-    """The names of kproxy's threads that run."""
-    return {each.name for each in threading.enumerate() if each.name.startswith("kproxy")}
+    """The names of kproxy's threads that have been started since, and run."""
+    new = set(threading.enumerate()) - BEFORE
+    return {each.name for each in new if each.name.startswith("kproxy")}
 
 
 def test_a_recording_serves_blocking_code() -> None:
