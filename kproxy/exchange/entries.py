@@ -255,6 +255,11 @@ class Position(NamedTuple):
             return None
         return cls(integer >> 32, integer >> 16 & 0xFFFF, integer & 0xFFFF)
 
+    @property
+    def integer(self) -> int:
+        """It as one integer."""
+        return self.batch << 32 | self.run << 16 | self.nth
+
 
 NO_NODE = -1
 """The node_id of a connection to a bootstrap address, in a row."""

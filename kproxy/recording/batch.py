@@ -1,42 +1,72 @@
 """A batch: what goes into a recording at once, as rows of integers.
 
-A row is one `struct` call into a buffer of 64-bit integers; columns are made of it later, by
-slicing. (A call of `array.append` per value costs several times as much.)
+Rows stand in buffers of 64-bit integers; columns are made of them later, by slicing. (A call of
+`array.append` per value costs several times as much.) An exchange has two rows: one with what is
+its own, and one with what it shares with the others of its run, which is packed once for all.
+
+Invariants: what a list of a run holds stands in the batch's list up to the end that the row says;
+a frame that is larger than a piece may be is there in pieces that name each the one before.
 """
 
 from __future__ import annotations
 
+import operator
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 
 from kproxy.exchange.entries import (
+    FRAGMENT,
+    MORE,
+    UNANSWERED,
     ChunkTimes,
+    ExchangeRow,
     Frame,
     Note,
+    Position,
     Splice,
 )
 from kproxy.recording.arrow import Buffer
 from kproxy.recording.layout import (
     BATCH_BYTES,
     BATCH_RUNS_MAX,
-    EXCHANGE_INTEGERS,
+    PIECE_BYTES_MAX,
     RUN_INTEGERS,
+    STORED_BYTES_MIN,
 )
 
 RUN_LISTS = ("sizes", "heads", "splices", "data")
 """Behind its integers, a row of a run says where its lists end in those of its batch."""
 RUN = struct.Struct(f"<{len(RUN_INTEGERS) + len(RUN_LISTS)}q")
+RUN_STEP = Position(0, 1, 0).integer
+"""From a run to the next."""
+RUNS_BYTES_MAX = RUN.size * BATCH_RUNS_MAX
 RESPONSE_HEAD = struct.Struct("<qq")
 FRAME_HEAD = struct.Struct("<qqqqqq")
 """See `layout`."""
-EXCHANGE = struct.Struct(f"<{len(EXCHANGE_INTEGERS) + 1}q")
-"""The fields of `ExchangeRow`, and where its list of fault ids ends."""
+OWN_FIELDS = ("number", "request_bytes", "response_bytes", "correlation_id", "max_wait_ms")
+"""The fields of an `ExchangeRow` that are an exchange's own …"""
+SHARED_FIELDS = tuple(
+    name for name in ExchangeRow._fields if name not in (*OWN_FIELDS, "fault_ids")
+)
+"""… and those that it may share; of positions, that of the run. Behind them a row says where its
+list of fault ids ends."""
+OWN = struct.Struct(f"<{len(OWN_FIELDS)}q")
+SHARED = struct.Struct(f"<{len(SHARED_FIELDS) + 1}q")
+PLACES = array("H", [nth for nth in range(0x10000) for _ in range(2)]).tobytes()
+"""Which frames of their runs the request and the response are, where both are the nth."""
+PLACE = struct.Struct("<HH")
 
+_own = operator.attrgetter(*OWN_FIELDS)
+_shared = operator.attrgetter(*SHARED_FIELDS)
 _SPLICE = struct.Struct("<III")
 _NOTE_BYTES = 512
+
+
+def _first_position(batch: Batch) -> int:
+    return Position(batch.number, 0, 0).integer
 
 
 @attrs.define(eq=False)
@@ -46,8 +76,8 @@ class Batch:
     number: int
     """0: a batch without frames, to which no position refers."""
     runs: bytearray = attrs.field(factory=bytearray)
-    run_count: int = 0
-    sizes: array[int] = attrs.field(factory=lambda: array("i"))
+    sizes: bytearray = attrs.field(factory=bytearray)
+    """Of the frames of runs, as 32-bit integers."""
     heads: bytearray = attrs.field(factory=bytearray)
     splices: bytearray = attrs.field(factory=bytearray)
     pieces: list[Buffer] = attrs.field(factory=list)
@@ -55,9 +85,13 @@ class Batch:
     """The size of `pieces`."""
     stored_bytes: int = 0
     """How many of them are in frames that are not worth compressing."""
-    load_bytes: int = 0
-    """What counts for how full it is: of these frames a quarter."""
-    exchanges: bytearray = attrs.field(factory=bytearray)
+    spared_bytes: int = 0
+    """How many do not count for how full it is: of these frames three quarters."""
+    own: bytearray = attrs.field(factory=bytearray)
+    shared: bytearray = attrs.field(factory=bytearray)
+    """The rows of exchanges."""
+    places: bytearray = attrs.field(factory=bytearray)
+    """Of each exchange, which frames of their runs its request and response are."""
     exchange_fault_ids: array[int] = attrs.field(factory=lambda: array("i"))
     notes: list[Note] = attrs.field(factory=list)
     frames: int = 0
@@ -65,27 +99,69 @@ class Batch:
     start_ns: int = 0
     """The time of its first entry, or an earlier one, and that of its last, or a later one."""
     end_ns: int = 0
+    position: int = attrs.field(default=attrs.Factory(_first_position, takes_self=True))
+    """Where its next run or frame will lie."""
     unsent: list[tuple[int, Frame | ChunkTimes, ChunkTimes | None]] = attrs.field(factory=list)
-    """Runs that had not left when they were added: the row, what knows when, and who wants to."""
+    """Runs that had not left when they were added: where their row starts, what knows when, and
+    who wants to."""
 
     def __bool__(self) -> bool:
-        return bool(self.run_count or self.notes or self.exchanges)
+        return bool(self.runs or self.notes or self.shared)
+
+    @property
+    def run_count(self) -> int:
+        """How many runs, and frames by themselves, are in it."""
+        return len(self.runs) // RUN.size
 
     @property
     def full(self) -> bool:
         """Whether it takes no further entry."""
-        return self.load_bytes >= BATCH_BYTES or self.run_count >= BATCH_RUNS_MAX
+        return (
+            self.data_bytes - self.spared_bytes >= BATCH_BYTES or len(self.runs) >= RUNS_BYTES_MAX
+        )
 
     @property
     def memory_bytes(self) -> int:
         """About how much memory it holds."""
-        rows = len(self.runs) + len(self.heads) + len(self.exchanges)
+        rows = len(self.runs) + len(self.heads) + len(self.own) + len(self.shared)
         return self.data_bytes + rows + _NOTE_BYTES * len(self.notes)
 
-    def exchange(self, values: Sequence[int], fault_ids: Sequence[int]) -> None:
-        """Add the row of an exchange: its integers, and the fault rules that touched it."""
-        self.exchange_fault_ids.extend(fault_ids)
-        self.exchanges += EXCHANGE.pack(*values, len(self.exchange_fault_ids))
+    @property
+    def exchange_count(self) -> int:
+        """How many exchanges have a row in it."""
+        return len(self.shared) // SHARED.size
+
+    def frame(self, frame: Frame, before: int) -> int:
+        """Add a frame by itself, or a piece of one; return its position. `before` is that of the
+        piece before it."""
+        flags, position, size = frame.flags, self.position, sum(map(len, frame.pieces))
+        self.span(frame.received_ns)
+        self.pieces += frame.pieces
+        self.data_bytes += size
+        if size >= STORED_BYTES_MIN:
+            self.stored_bytes += size
+            self.spared_bytes += size - size // 4
+        self.frames += not flags & (MORE | UNANSWERED)
+        self.splices += packed_splices(frame.splices)
+        self.heads += FRAME_HEAD.pack(
+            frame.number, frame.api_key, frame.api_version, frame.correlation_id,
+            frame.frame_bytes, before,
+        )  # fmt: skip
+        self.runs += RUN.pack(
+            frame.received_ns, frame.sent_ns, frame.number, frame.connection, flags,
+            len(self.notes), frame.side, len(self.sizes) >> 2, len(self.heads) >> 3,
+            len(self.splices), self.data_bytes,
+        )  # fmt: skip
+        self.position = position + RUN_STEP
+        return position
+
+    def exchange(self, exchange: ExchangeRow) -> None:
+        """Add the row of an exchange."""
+        self.exchange_fault_ids.extend(exchange.fault_ids)
+        self.own += OWN.pack(*_own(exchange))
+        self.shared += SHARED.pack(*_shared(exchange), len(self.exchange_fault_ids))
+        positions = exchange.request_position, exchange.response_position
+        self.places += PLACE.pack(*(position & 0xFFFF for position in positions))
 
     def note(self, note: Note) -> None:
         """Add a note."""
@@ -98,6 +174,23 @@ class Batch:
             self.start_ns = time_ns
         if time_ns > self.end_ns:
             self.end_ns = time_ns
+
+
+def in_pieces(frame: Frame) -> Iterator[Frame]:
+    """Split a frame, or a piece of one, into pieces that are not too large."""
+    if sum(map(len, frame.pieces)) <= PIECE_BYTES_MAX:
+        yield frame
+        return
+    data = memoryview(frame.data)
+    last = (len(data) - 1) // PIECE_BYTES_MAX
+    for place in range(last + 1):
+        start = place * PIECE_BYTES_MAX
+        pieces: list[Buffer] = [data[start : start + PIECE_BYTES_MAX]]
+        if place < last:
+            flags = frame.flags | FRAGMENT | MORE
+            yield attrs.evolve(frame, pieces=pieces, flags=flags, splices=(), fault_ids=())
+        else:
+            yield attrs.evolve(frame, pieces=pieces, flags=frame.flags | FRAGMENT)
 
 
 def packed_splices(splices: Sequence[Splice]) -> bytes:

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -43,27 +42,40 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.protocol.codec import FETCH
-from kproxy.recording.batch import EXCHANGE, FRAME_HEAD, RESPONSE_HEAD, RUN, Batch, packed_splices
-from kproxy.recording.layout import (
-    BATCH_BYTES,
-    BATCH_RUNS_MAX,
-    PIECE_BYTES_MAX,
-    STORED_BYTES_MIN,
+from kproxy.recording.batch import (
+    OWN,
+    PLACE,
+    PLACES,
+    RESPONSE_HEAD,
+    RUN,
+    RUN_STEP,
+    RUNS_BYTES_MAX,
+    SHARED,
+    Batch,
+    in_pieces,
+    packed_splices,
 )
+from kproxy.recording.layout import BATCH_BYTES
 
-_REQUEST_SENT = ExchangeRow._fields.index("request_sent_ns")
-_RESPONSE_SENT = ExchangeRow._fields.index("response_sent_ns")
-_CONNECTION = ExchangeRow._fields.index("connection")
 _OF_EXCHANGES = ~(FRAGMENT | MORE)
 """The flags of frames that say something of an exchange, too."""
 _BYTES_MAX = 0x7FFFFFFF
 """The largest size that a row takes; that of the largest frame is 4 more."""
 _PACK_RUN = RUN.pack
 _PACK_HEAD = RESPONSE_HEAD.pack
-_PACK_EXCHANGE = EXCHANGE.pack
-_API_KEY, _FLAGS = operator.itemgetter(1), operator.itemgetter(5)
-"""Of a PendingRequest."""
-_NOBODY = (0, 0, None, 0, (), ())
+_PACK_OWN = OWN.pack
+_PACK_SHARED = SHARED.pack
+_KIND = operator.itemgetter(1, 2, 5)
+"""API key, version and flags of a PendingRequest."""
+
+
+_Known = tuple[
+    int, int, int, Mapping[int, int] | None, int, Sequence[int], Sequence[PendingRequest]
+]
+"""What is known of the pending requests of a run, or of one by itself: number of the last one,
+position and number of the first, max_wait_ms by number, flags, fault ids, the requests. (Plain, as
+PendingRequest is, and for the same reason.)"""
+_NOBODY: _Known = (0, 0, 0, None, 0, (), ())
 """What is known of a request that is not in the recording."""
 
 
@@ -74,9 +86,8 @@ class _Connection:
     node_id: int = NO_NODE
     answered_ns: int = 0
     """When its last response arrived."""
-    pending: dict[int, tuple[Any, ...]] = attrs.field(factory=dict)
-    """Requests by number: position and number of the first one of their run, max_wait_ms by number,
-    flags, fault ids, and the requests of the run."""
+    pending: dict[int, _Known] = attrs.field(factory=dict)
+    """From this number on these are pending."""
     unfinished: dict[Side, int] = attrs.field(factory=dict)
     """Where the last piece lies of the frames that others will follow."""
 
@@ -91,9 +102,9 @@ class BatchBuilder:
         self._batch = Batch(number)
         self._full: list[Batch] = []
         self._connections: dict[int, _Connection] = {}
-        self._late: list[tuple[Frame | ChunkTimes, int, int, list[int], Sequence[int]]] = []
+        self._late: list[tuple[Frame | ChunkTimes, str, ExchangeRow]] = []
         """Exchanges of which a frame has not left: the frame, which field of the row says when it
-        does, the connection, the row, its fault ids."""
+        does, the row."""
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Take entries, in the order of their arrival."""
@@ -108,8 +119,9 @@ class BatchBuilder:
             else:
                 self._note(entry)
             batch = self._batch
-            if batch.load_bytes >= BATCH_BYTES or batch.run_count >= BATCH_RUNS_MAX:
-                self._close()
+            if batch.data_bytes >= BATCH_BYTES or len(batch.runs) >= RUNS_BYTES_MAX:
+                if batch.full:
+                    self._close()
 
     def take(self) -> list[Batch]:
         """End the current batch; return all that were not taken yet and have something in them."""
@@ -137,7 +149,7 @@ class BatchBuilder:
                 for number in (
                     [r[3] for r in entry.requests] if isinstance(entry, Run) else [entry.number]
                 ):
-                    connection.pending.pop(number, None)
+                    _take(connection.pending, number, 1)
 
     def finish(self) -> None:
         """End all connections: what is pending will not be completed any more."""
@@ -148,10 +160,12 @@ class BatchBuilder:
     def _close(self) -> None:
         batch = self._batch
         for run, timed, kept in batch.unsent:
-            struct.pack_into("<q", batch.runs, run * RUN.size + 8, timed.sent_ns)
+            struct.pack_into("<q", batch.runs, run + 8, timed.sent_ns)
             if kept is not None:
                 kept.sent_ns = timed.sent_ns
         batch.unsent = []
+        for row in (0, len(batch.runs) - RUN.size) if batch.runs else ():
+            batch.span(*struct.unpack_from("<q", batch.runs, row))
         self._full.append(batch)
         self._batch = Batch(batch.number + 1)
 
@@ -164,183 +178,193 @@ class BatchBuilder:
     # ---- runs: the hot path
 
     def _requests(self, run: Run) -> None:
-        batch, times, requests = self._batch, run.times, run.requests
-        _, api_key, _, first, _, flags, _, _ = requests[0]
-        count = len(requests)
-        if count > 1 and _is_mixed(requests):
-            for single in _singles(run):
+        requests = run.requests
+        _, api_key, _, first, _, flags, times, _ = requests[0]
+        last = first + len(requests) - 1
+        if last > first and (requests[-1][3] != last or len(set(map(_KIND, requests))) > 1):
+            for single in _singles(run):  # it is not one row
                 self._requests(single)
             return
-        position = batch.number << 32 | batch.run_count << 16
-        self._append(batch, run, first, flags, 0)
+        waits = _waits(run) if api_key == FETCH else None
+        position = self._batch.position
+        self._run(run, first, flags)
         connection = self._connections.get(run.connection) or self._connection(run.connection)
+        known = last, position, first, waits, flags, (), requests
         if flags & NO_RESPONSE:
-            about = position, first, None, flags, (), requests
             for request in requests:
-                row = _pending_row(run.connection, connection.node_id, request, about)
-                self._complete(times, _REQUEST_SENT, list(row[:-1]), ())
-        elif count == 1:
-            waits = _waits(run) if api_key == FETCH else None
-            connection.pending[first] = position, first, waits, 0, (), requests
+                row = _asked(run.connection, connection.node_id, request, known)
+                self._complete(times, "request_sent_ns", row)
         else:
-            waits = _waits(run) if FETCH in map(_API_KEY, requests) else None
-            pending = position, first, waits, 0, (), requests
-            connection.pending.update(dict.fromkeys(range(first, first + count), pending))
+            connection.pending[first] = known
 
     def _responses(self, run: Run) -> None:
-        batch, times, number = self._batch, run.times, run.connection
-        received_ns, sent_ns = times.received_ns, times.sent_ns
-        flags = REWRITTEN if run.splices else 0
-        position = batch.number << 32 | batch.run_count << 16
-        connection = self._connections.get(number) or self._connection(number)
-        node_id, answered_ns = connection.node_id, connection.answered_ns
-        pop, faults = connection.pending.pop, len(batch.exchange_fault_ids)
-        heads, exchanges = batch.heads, batch.exchanges
-        for request, size in zip(run.requests, run.sizes):  # noqa: B905, it costs
-            correlation_id, api_key, api_version, asked, request_bytes, _, asked_times, _ = request
-            asked_ns, asked_sent_ns = asked_times.received_ns, asked_times.sent_ns
-            if asked_sent_ns > received_ns:  # as of ChunkTimes.sent_before
-                asked_sent_ns = 0
-            heads += _PACK_HEAD(asked, api_key << 16 | api_version & 0xFFFF)
-            asked_at, first, waits, asked_flags, fault_ids, _ = pop(asked, _NOBODY)
-            if asked_at:
-                asked_at += asked - first
-            queued_ns = answered_ns - asked_sent_ns if answered_ns > asked_sent_ns > 0 else 0
-            wait_ms = waits.get(asked, 0) if waits else 0
-            answered_ns = received_ns
-            if sent_ns and not fault_ids:
-                exchanges += _PACK_EXCHANGE(
-                    asked, asked_ns, asked_sent_ns, received_ns, sent_ns, queued_ns, asked_at,
-                    position, request_bytes, size, number, node_id, correlation_id, wait_ms,
-                    api_key, api_version, asked_flags, flags, ERROR_NOT_LOOKED, faults,
-                )  # fmt: skip
-            else:
-                values = [
-                    asked, asked_ns, asked_sent_ns, received_ns, sent_ns, queued_ns, asked_at,
-                    position, request_bytes, size, number, node_id, correlation_id, wait_ms,
-                    api_key, api_version, asked_flags, flags, ERROR_NOT_LOOKED,
-                ]  # fmt: skip
-                self._complete(times, _RESPONSE_SENT, values, fault_ids)
-                faults = len(batch.exchange_fault_ids)
-            position += 1
-        connection.answered_ns = answered_ns
-        if run.splices:
-            batch.splices += packed_splices(run.splices)
-        self._append(batch, run, run.requests[0][3], flags, 1)
+        connection = self._connections.get(run.connection) or self._connection(run.connection)
+        requests, pending = run.requests, connection.pending
+        first, count = requests[0][3], len(requests)
+        known = pending.get(first)
+        if known is not None and known[0] == first + count - 1 == requests[-1][3]:
+            del pending[first]
+            self._exchanges(run, requests, run.sizes, 0, connection, known)
+        else:  # not all of a run, or of several
+            done = 0
+            while done < count:
+                first, together = requests[done][3], count - done
+                while requests[done + together - 1][3] != first + together - 1:
+                    together -= 1
+                known, together = _take(pending, first, together)
+                part = slice(done, done + together)
+                self._exchanges(run, requests[part], run.sizes[part], done, connection, known)
+                done += together
+        self._run(run, requests[0][3], REWRITTEN if run.splices else 0)
 
-    def _append(self, batch: Batch, run: Run, number: int, flags: int, side: int) -> None:
+    def _exchanges(
+        self,
+        run: Run,
+        requests: Sequence[PendingRequest],
+        sizes: Sequence[int],
+        nth: int,
+        connection: _Connection,
+        known: _Known,
+    ) -> None:
+        """Exchanges of one run of requests are complete with the responses from the nth on."""
+        batch, count, times = self._batch, len(requests), run.times
+        received_ns, sent_ns = times.received_ns, times.sent_ns
+        _, asked_at, first, waits, asked_flags, fault_ids, _ = known
+        _, api_key, api_version, number, _, _, asked, _ = requests[0]
+        asked_sent_ns = asked.sent_ns
+        later_ns = queued_ns = 0
+        if asked_sent_ns > received_ns:  # as of ChunkTimes.sent_before
+            asked_sent_ns = 0
+        elif asked_sent_ns:
+            later_ns = received_ns - asked_sent_ns
+            if connection.answered_ns > asked_sent_ns:
+                queued_ns = connection.answered_ns - asked_sent_ns
+        connection.answered_ns = received_ns
+        position, flags = batch.position, REWRITTEN if run.splices else 0
+        api = api_key << 16 | api_version & 0xFFFF
+        if not sent_ns or fault_ids:
+            for place, (request, size) in enumerate(zip(requests, sizes, strict=True)):
+                batch.heads += _PACK_HEAD(number + place, api)
+                row = _asked(run.connection, connection.node_id, request, known)._replace(
+                    request_sent_ns=asked_sent_ns,
+                    response_received_ns=received_ns,
+                    response_sent_ns=sent_ns,
+                    queued_ns=later_ns if place else queued_ns,
+                    response_position=position + nth + place,
+                    response_bytes=size,
+                    response_flags=flags,
+                )
+                self._complete(times, "response_sent_ns", row)
+            return
+        heads, own = batch.heads, batch.own
+        for request, size in zip(requests, sizes):  # noqa: B905, it costs
+            correlation_id, _, _, number, request_bytes, _, _, _ = request
+            heads += _PACK_HEAD(number, api)
+            own += _PACK_OWN(
+                number, request_bytes, size, correlation_id, waits.get(number, 0) if waits else 0
+            )
+        asked_nth = number + 1 - count - first if asked_at else 0
+        if nth or asked_nth:
+            nths = zip(range(asked_nth, asked_nth + count), range(nth, nth + count), strict=True)
+            batch.places += b"".join(PLACE.pack(*each) for each in nths)
+        else:
+            batch.places += PLACES[: PLACE.size * count]
+        shared = [
+            asked.received_ns, asked_sent_ns, received_ns, sent_ns, queued_ns, asked_at, position,
+            run.connection, connection.node_id, api_key, api_version, asked_flags, flags,
+            ERROR_NOT_LOOKED, len(batch.exchange_fault_ids),
+        ]  # fmt: skip
+        batch.shared += _PACK_SHARED(*shared)
+        if count > 1:
+            shared[4] = later_ns
+            batch.shared += _PACK_SHARED(*shared) * (count - 1)
+
+    def _run(self, run: Run, number: int, flags: int) -> None:
         """Add the row and the bytes of a run."""
-        times, sizes, data, start = run.times, run.sizes, run.data, run.start
-        if len(sizes) == 1:
+        batch, times, sizes, data = self._batch, run.times, run.sizes, run.data
+        count = len(sizes)
+        if count == 1:
             size = sizes[0]
-            batch.frames += 1
         else:
             size = sum(sizes)
-            batch.sizes.extend(sizes)
-            batch.frames += len(sizes)
-        batch.pieces.append(data if size == len(data) else data[start : start + size])
+            batch.sizes += struct.pack(f"<{count}i", *sizes)
+        if run.splices:
+            batch.splices += packed_splices(run.splices)
+        batch.frames += count
+        batch.pieces.append(data if size == len(data) else data[run.start : run.start + size])
         batch.data_bytes = data_bytes = batch.data_bytes + size
-        batch.load_bytes += size
-        if not times.sent_ns:
-            batch.unsent.append((batch.run_count, times, None))
-        batch.run_count += 1
-        received_ns = times.received_ns
-        if not batch.start_ns:
-            batch.start_ns = received_ns
-        batch.end_ns = received_ns
+        sent_ns = times.sent_ns
+        if not sent_ns:
+            batch.unsent.append((len(batch.runs), times, None))
+        batch.position += RUN_STEP
         batch.runs += _PACK_RUN(
-            received_ns, times.sent_ns, number, run.connection, flags, len(batch.notes),
-            side, len(batch.sizes), len(batch.heads) >> 3, len(batch.splices), data_bytes,
+            times.received_ns, sent_ns, number, run.connection, flags, len(batch.notes), run.side,
+            len(batch.sizes) >> 2, len(batch.heads) >> 3, len(batch.splices), data_bytes,
         )  # fmt: skip
 
     # ---- frames by themselves
 
     def _frame(self, frame: Frame) -> None:
-        size = sum(map(len, frame.pieces))
-        if size <= PIECE_BYTES_MAX:
-            self._piece(frame, size)
-            return
-        for piece in _split(frame):
+        for piece in in_pieces(frame):
             if self._batch.full:
                 self._close()
-            self._piece(piece, len(piece.pieces[0]))
+            self._piece(piece)
 
-    def _piece(self, frame: Frame, size: int) -> None:
+    def _piece(self, frame: Frame) -> None:
         """Add a frame, or a piece of one."""
         batch, flags, side = self._batch, frame.flags, frame.side
-        row = batch.run_count
-        batch.run_count = row + 1
-        batch.span(frame.received_ns)
         connection = self._connection(frame.connection)
-        position = batch.number << 32 | row << 16
         before = connection.unfinished.pop(side, 0) if flags & FRAGMENT else 0
+        position = batch.frame(frame, before)
         if flags & MORE:
             connection.unfinished[side] = position
-        batch.pieces += frame.pieces
-        batch.data_bytes += size
-        batch.load_bytes += size
-        if size >= STORED_BYTES_MIN:
-            batch.stored_bytes += size
-            batch.load_bytes -= size - size // 4
-        batch.frames += not flags & (MORE | UNANSWERED)
-        batch.splices += packed_splices(frame.splices)
-        batch.heads += FRAME_HEAD.pack(
-            frame.number, frame.api_key, frame.api_version, frame.correlation_id,
-            frame.frame_bytes, before,
-        )  # fmt: skip
-        batch.runs += RUN.pack(
-            frame.received_ns, frame.sent_ns, frame.number, frame.connection, flags,
-            len(batch.notes), side, len(batch.sizes), len(batch.heads) >> 3, len(batch.splices),
-            batch.data_bytes,
-        )  # fmt: skip
+            return
         if flags & UNANSWERED:
             connection.unfinished.pop(side, None)
-        if not flags & MORE:
-            kept = None
-            if side is Side.CLIENT:
-                kept = self._request(connection, frame, position)
-            else:
-                self._response(connection, frame, position)
-            if not frame.sent_ns:
-                batch.unsent.append((row, frame, kept))
+        kept = None
+        if side is Side.CLIENT:
+            kept = self._request(connection, frame, position)
+        else:
+            self._response(connection, frame, position)
+        if not frame.sent_ns:
+            batch.unsent.append((len(batch.runs) - RUN.size, frame, kept))
 
     def _request(self, connection: _Connection, frame: Frame, position: int) -> ChunkTimes | None:
-        wait_ms = 0
+        waits = None
         if frame.api_key == FETCH and frame.pieces and not frame.flags & FRAGMENT:
-            wait_ms = facts.max_wait_ms(frame.pieces[0], 0, frame.api_version)
+            waits = {frame.number: facts.max_wait_ms(frame.pieces[0], 0, frame.api_version)}
         # What waits for its response, maybe for long, does not hold the request's bytes.
         times = ChunkTimes(frame.received_ns, frame.sent_ns)
         request: PendingRequest = (
             frame.correlation_id, frame.api_key, frame.api_version, frame.number,
             frame.frame_bytes, frame.flags, times, None,
         )  # fmt: skip
-        pending = (
-            position, frame.number, {frame.number: wait_ms}, frame.flags & _OF_EXCHANGES,
-            tuple(frame.fault_ids), (request,),
-        )  # fmt: skip
+        flags, number = frame.flags & _OF_EXCHANGES, frame.number
+        faults = tuple(frame.fault_ids)
+        known = number, position, number, waits, flags, faults, (request,)
         if frame.flags & NO_RESPONSE:
-            row = _pending_row(frame.connection, connection.node_id, request, pending)
-            self._complete(frame, _REQUEST_SENT, list(row[:-1]), frame.fault_ids)
+            row = _asked(frame.connection, connection.node_id, request, known)
+            self._complete(frame, "request_sent_ns", row)
             return None
-        connection.pending[frame.number] = pending
+        connection.pending[number] = known
         return times
 
     def _response(self, connection: _Connection, frame: Frame, position: int) -> None:
-        pending = connection.pending.pop(frame.number, _NOBODY)
+        known, _ = _take(connection.pending, frame.number, 1)
+        *_, first, _, asked_flags, _, requests = known
+        ended = frame.flags & UNANSWERED
+        times = ChunkTimes(frame.request_received_ns, frame.request_sent_ns)
+        if requests and not times.sent_ns:  # when the response began, it was not known yet
+            asked: ChunkTimes = requests[frame.number - first][6]
+            times.sent_ns = asked.sent_ns if ended else asked.sent_before(frame.received_ns)
         request: PendingRequest = (
             frame.correlation_id, frame.api_key, frame.api_version, frame.number,
-            frame.request_bytes, pending[3],
-            ChunkTimes(frame.request_received_ns, frame.request_sent_ns), None,
+            frame.request_bytes, asked_flags, times, None,
         )  # fmt: skip
-        row = _pending_row(frame.connection, connection.node_id, request, pending)
-        if pending[5] and not row.request_sent_ns:  # when the response began, it was not known yet
-            asked: ChunkTimes = pending[5][frame.number - pending[1]][6]
-            ended = frame.flags & UNANSWERED
-            sent_ns = asked.sent_ns if ended else asked.sent_before(frame.received_ns)
-            row = row._replace(request_sent_ns=sent_ns)
-        if frame.flags & UNANSWERED:
+        row = _asked(frame.connection, connection.node_id, request, known)
+        if ended:
             row = row._replace(response_flags=UNANSWERED, response_received_ns=frame.received_ns)
-            self._complete(None, 0, list(row[:-1]), pending[4])
+            self._complete(None, "", row)
             return
         sent_ns, answered_ns = row.request_sent_ns, connection.answered_ns
         row = row._replace(
@@ -351,43 +375,38 @@ class BatchBuilder:
             response_position=position,
             response_flags=frame.flags & _OF_EXCHANGES,
             error_code=frame.error_code,
+            fault_ids=tuple(dict.fromkeys((*row.fault_ids, *frame.fault_ids))),
         )
         connection.answered_ns = frame.received_ns
-        fault_ids = tuple(dict.fromkeys((*pending[4], *frame.fault_ids)))
-        self._complete(frame, _RESPONSE_SENT, list(row[:-1]), fault_ids)
+        self._complete(frame, "response_sent_ns", row)
 
     # ---- exchanges
 
-    def _complete(
-        self,
-        timed: Frame | ChunkTimes | None,
-        place: int,
-        values: list[int],
-        fault_ids: Sequence[int],
-    ) -> None:
+    def _complete(self, timed: Frame | ChunkTimes | None, field: str, row: ExchangeRow) -> None:
         """Give an exchange its row, or have it wait until its last frame has left."""
         if timed is not None and not timed.sent_ns:
-            self._late.append((timed, place, values[_CONNECTION], values, fault_ids))
-            return
-        self._batch.exchange(values, fault_ids)
+            self._late.append((timed, field, row))
+        else:
+            self._batch.exchange(row)
 
     def _look_at_late(self) -> None:
         late, self._late = self._late, []
-        for timed, place, connection, values, fault_ids in late:
-            values[place] = timed.sent_ns
-            gone = connection not in self._connections
-            self._complete(None if gone else timed, place, values, fault_ids)
+        for timed, field, row in late:
+            gone = row.connection not in self._connections
+            row = row._replace(**{field: timed.sent_ns})
+            self._complete(None if gone else timed, field, row)
 
     def _end(self, number: int, ended_ns: int) -> None:
         """A connection has ended: what is pending on it will not be answered."""
         connection = self._connections.pop(number, None)
         if connection is None:
             return
-        for request_number, pending in connection.pending.items():
-            request = pending[5][request_number - pending[1]]
-            row = _pending_row(number, connection.node_id, request, pending)
-            row = row._replace(response_flags=UNANSWERED, response_received_ns=ended_ns)
-            self._complete(None, 0, list(row[:-1]), pending[4])
+        for start, known in connection.pending.items():
+            last, _, first, _, _, _, requests = known
+            for request in requests[start - first : last + 1 - first]:
+                row = _asked(number, connection.node_id, request, known)
+                row = row._replace(response_flags=UNANSWERED, response_received_ns=ended_ns)
+                self._complete(None, "", row)
 
     def _note(self, note: Note) -> None:
         self._batch.note(note)
@@ -404,20 +423,36 @@ class BatchBuilder:
                 self._connection(number).node_id = node_id
 
 
-def _pending_row(
-    connection: int, node_id: int, request: PendingRequest, pending: tuple[Any, ...]
-) -> ExchangeRow:
+def _asked(connection: int, node_id: int, request: PendingRequest, known: _Known) -> ExchangeRow:
     """The row of an exchange as far as the request is concerned."""
-    position, first, waits, flags, _, _ = pending
     correlation_id, api_key, api_version, number, request_bytes, _, times, _ = request
+    _, position, first, waits, flags, fault_ids, _ = known
     if position:
         position += number - first
-    wait_ms = waits.get(number, 0) if waits else 0
     return ExchangeRow(
         number, times.received_ns, times.sent_ns, 0, 0, 0, position, 0,
-        min(request_bytes, _BYTES_MAX), 0, connection, node_id, correlation_id, wait_ms, api_key,
-        api_version, flags, 0, ERROR_NOT_LOOKED, (),
+        min(request_bytes, _BYTES_MAX), 0, connection, node_id, correlation_id,
+        waits.get(number, 0) if waits else 0, api_key, api_version, flags, 0, ERROR_NOT_LOOKED,
+        fault_ids,
     )  # fmt: skip
+
+
+def _take(pending: dict[int, _Known], number: int, count: int) -> tuple[_Known, int]:
+    """Take up to so many successive requests, from a number on, that are of one run; return what is
+    known of it, and how many they are."""
+    known = pending.pop(number, None)
+    if known is None:
+        for start, known in pending.items():  # a request before it got no response, as it seems
+            if start < number <= known[0]:
+                pending[start] = (number - 1, *known[1:])
+                break
+        else:
+            return _NOBODY, 1
+    last, after = known[0], number + count
+    if after > last:
+        return known, last + 1 - number
+    pending[after] = known
+    return known, count
 
 
 def _waits(run: Run) -> dict[int, int]:
@@ -431,30 +466,8 @@ def _waits(run: Run) -> dict[int, int]:
     return waits
 
 
-def _is_mixed(requests: Sequence[PendingRequest]) -> bool:
-    """Whether requests cannot be a row: their flags differ, or their numbers do not follow."""
-    if requests[-1][3] - requests[0][3] != len(requests) - 1:
-        return True
-    flags = requests[0][5]
-    return any(map(flags.__ne__, map(_FLAGS, requests)))
-
-
 def _singles(run: Run) -> Iterator[Run]:
     at = run.start
     for request, size in zip(run.requests, run.sizes, strict=True):
         yield attrs.evolve(run, start=at, requests=[request], sizes=[size])
         at += size
-
-
-def _split(frame: Frame) -> Iterator[Frame]:
-    """Split a frame, or a piece of one, into pieces that are not too large."""
-    data = memoryview(frame.data)
-    last = (len(data) - 1) // PIECE_BYTES_MAX
-    for place in range(last + 1):
-        start = place * PIECE_BYTES_MAX
-        pieces: list[bytes | memoryview] = [data[start : start + PIECE_BYTES_MAX]]
-        if place < last:
-            flags = frame.flags | FRAGMENT | MORE
-            yield attrs.evolve(frame, pieces=pieces, flags=flags, splices=(), fault_ids=())
-        else:
-            yield attrs.evolve(frame, pieces=pieces, flags=frame.flags | FRAGMENT)

@@ -28,8 +28,6 @@ from kproxy.exchange import endings
 from kproxy.exchange.entries import (
     CONNECTIONS,
     EVENTS,
-    FRAGMENT,
-    MORE,
     SASL_TOKEN,
     Frame,
     Note,
@@ -37,10 +35,9 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.filter.terms import grouped
-from kproxy.recording.batch import FRAME_HEAD, RUN, Batch, packed_splices
+from kproxy.recording.batch import Batch, in_pieces
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.files import RecordingError
-from kproxy.recording.layout import PIECE_BYTES_MAX, STORED_BYTES_MIN
 from kproxy.recording.reader import Paths, info, recordings, starting
 from kproxy.recording.writer import Writer
 
@@ -203,7 +200,7 @@ class _Copy:
             request_position=0 if request is None else self._frame(request),
             response_position=0 if response is None else self._frame(response),
         )
-        self._batch.exchange(row[:-1], row.fault_ids)
+        self._batch.exchange(row)
         self._batch.span(row.response_received_ns or row.request_received_ns)
         if self._batch.full:
             self.flush()
@@ -216,39 +213,9 @@ class _Copy:
 
     def _frame(self, frame: Frame) -> int:
         """Add a frame, in pieces if it is large; return where it lies."""
-        data = memoryview(frame.data)
         position = 0
-        for start in range(0, len(data) or 1, PIECE_BYTES_MAX):
-            piece = data[start : start + PIECE_BYTES_MAX]
-            flags = frame.flags
-            if len(data) > PIECE_BYTES_MAX:
-                last = start + PIECE_BYTES_MAX >= len(data)
-                flags |= FRAGMENT if last else FRAGMENT | MORE
+        for piece in in_pieces(frame):
             if self._batch.full:
                 self.flush()
-            position = self._piece(frame, piece, flags, position)
-        return position
-
-    def _piece(self, frame: Frame, data: memoryview, flags: int, before: int) -> int:
-        batch, size = self._batch, len(data)
-        position = batch.number << 32 | batch.run_count << 16
-        batch.run_count += 1
-        batch.span(frame.received_ns)
-        batch.pieces.append(data)
-        batch.data_bytes += size
-        batch.load_bytes += size
-        if size >= STORED_BYTES_MIN:
-            batch.stored_bytes += size
-        batch.frames += not flags & MORE
-        if not flags & MORE:
-            batch.splices += packed_splices(frame.splices)
-        batch.heads += FRAME_HEAD.pack(
-            frame.number, frame.api_key, frame.api_version, frame.correlation_id,
-            frame.frame_bytes, before,
-        )  # fmt: skip
-        batch.runs += RUN.pack(
-            frame.received_ns, frame.sent_ns, frame.number, frame.connection, flags,
-            len(batch.notes), frame.side, len(batch.sizes), len(batch.heads) >> 3,
-            len(batch.splices), batch.data_bytes,
-        )  # fmt: skip
+            position = self._batch.frame(piece, position)
         return position

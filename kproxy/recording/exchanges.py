@@ -44,15 +44,15 @@ _OPEN_FILES_MAX = 3
 class Pending:
     """The frames of exchanges that have no row yet: their positions, by number."""
 
-    requests: dict[int, Position] = attrs.field(factory=dict)
-    responses: dict[int, Position] = attrs.field(factory=dict)
+    requests: dict[int, int] = attrs.field(factory=dict)
+    responses: dict[int, int] = attrs.field(factory=dict)
 
     def add(self, batch: int, table: FrameTable) -> None:
         """Take the frames of a batch."""
         for run, (side, numbers) in enumerate(table.numbers()):
             positions = self.requests if side == Side.CLIENT else self.responses
             for index, number in enumerate(numbers):
-                positions[number] = Position(batch, run, index)
+                positions[number] = Position(batch, run, index).integer
 
     def remove(self, number: int) -> None:
         """An exchange has a row."""
@@ -76,11 +76,11 @@ class Pending:
 
     def _frame(
         self,
-        positions: dict[int, Position],
+        positions: dict[int, int],
         number: int,
         open_frame: Callable[[Position], Frame | None],
     ) -> Frame | None:
-        position = positions.get(number)
+        position = Position.of(positions.get(number, 0))
         return None if position is None else open_frame(position)
 
 
@@ -193,10 +193,10 @@ class Reader:
             else:
                 exchange = peer.exchange(request, response, ended)
             row = exchange.row._replace(
-                request_position=_integer(self._pending.requests.get(exchange.number)),
+                request_position=self._pending.requests.get(exchange.number, 0),
                 response_position=0
                 if response is None
-                else _integer(self._pending.responses.get(exchange.number)),
+                else self._pending.responses.get(exchange.number, 0),
             )
             exchange = attrs.evolve(exchange, row=row)
             if self._matches(exchange):
@@ -326,12 +326,6 @@ class _Endings:
             if self._last.get(endings.connection(self.left[0].body), -1) >= index:
                 return
             yield self.left.pop(0)
-
-
-def _integer(position: Position | None) -> int:
-    if position is None:
-        return 0
-    return position.batch << 32 | position.run << 16 | position.nth
 
 
 def _decodable(opener: Callable[[Side], Frame | None]) -> Frame | None:

@@ -103,7 +103,7 @@ def _rest(reader: Reader, number: int) -> Batch:
     rest = Batch(number)
     for exchange in reader.finish():
         row = exchange.row
-        rest.exchange(row[:-1], row.fault_ids)
+        rest.exchange(row)
         rest.span(row.response_received_ns or row.request_received_ns)
     return rest
 

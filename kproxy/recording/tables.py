@@ -28,10 +28,11 @@ from kproxy.exchange.entries import (
 )
 from kproxy.recording.arrow import CODES, Buffer, Code
 from kproxy.recording.batch import (
-    EXCHANGE,
     FRAME_HEAD,
+    OWN_FIELDS,
     RESPONSE_HEAD,
     RUN_LISTS,
+    SHARED_FIELDS,
     Batch,
     unpacked_splices,
 )
@@ -54,29 +55,33 @@ _RESPONSE_START = struct.Struct(">ii")
 FRAME_VALUES = FRAME_HEAD.size // 8
 RESPONSE_VALUES = RESPONSE_HEAD.size // 8
 
-
 _RUN_CODES: list[Code] = [*(CODES[kind] for _, kind in RUN_INTEGERS), *("i" for _ in RUN_LISTS)]
-_EXCHANGE_CODES: list[Code] = [*(CODES[kind] for _, kind in EXCHANGE_INTEGERS), "i"]
+_OWN_CODES: list[Code] = [CODES[dict(EXCHANGE_INTEGERS)[name]] for name in OWN_FIELDS]
+_SHARED_CODES: list[Code] = [CODES[dict(EXCHANGE_INTEGERS)[name]] for name in SHARED_FIELDS]
 
 
 def frames_message(batch: Batch) -> tuple[list[Buffer], int]:
     """Return the message on /kafka/frames, as buffers, and its size."""
     *integers, sizes_end, heads_end, splices_end, data_end = _columns(batch.runs, _RUN_CODES)
-    runs, heads = batch.run_count, batch.heads
-    lengths = [*[runs] * len(integers), runs, len(batch.sizes), runs, len(heads) // 8, runs, runs]
+    runs, sizes, heads = batch.run_count, len(batch.sizes) // 4, len(batch.heads) // 8
+    lengths = [*[runs] * len(integers), runs, sizes, runs, heads, runs, runs]
     values = [
-        *integers, _ZERO + sizes_end, batch.sizes.tobytes(), _ZERO + heads_end, heads,
-        _ZERO + splices_end, batch.splices, _ZERO + data_end,
+        *integers, _ZERO + sizes_end, batch.sizes, _ZERO + heads_end,
+        batch.heads, _ZERO + splices_end, batch.splices, _ZERO + data_end,
     ]  # fmt: skip
     return FRAMES.encode(lengths, values, batch.pieces)
 
 
 def exchanges_message(batch: Batch) -> tuple[list[Buffer], int]:
     """Return the message on /kafka/exchanges, as buffers, and its size."""
-    *integers, faults_end = _columns(batch.exchanges, _EXCHANGE_CODES)
-    count, faults = len(batch.exchanges) // EXCHANGE.size, len(batch.exchange_fault_ids)
-    lengths = [*[count] * len(integers), count, faults]
-    values = [*integers, _ZERO + faults_end]
+    *shared, faults_end = _columns(batch.shared, [*_SHARED_CODES, "i"])
+    own = _columns(batch.own, _OWN_CODES)
+    columns = dict(zip((*SHARED_FIELDS, *OWN_FIELDS), (*shared, *own), strict=True))
+    for nth, name in enumerate(("request_position", "response_position")):
+        columns[name] = _positions(columns[name], batch.places, nth)
+    count, faults = batch.exchange_count, len(batch.exchange_fault_ids)
+    lengths = [*[count] * len(columns), count, faults]
+    values = [*(columns[name] for name, _ in EXCHANGE_INTEGERS), _ZERO + faults_end]
     return EXCHANGES.encode(lengths, values, [batch.exchange_fault_ids.tobytes()])
 
 
@@ -93,6 +98,13 @@ def _columns(rows: bytearray, codes: Sequence[Code]) -> list[bytes]:
             done = 0
             time.sleep(_PAUSE_SECONDS)
     return columns
+
+
+def _positions(runs: bytes, places: bytearray, side: int) -> bytes:
+    """Return the positions of frames in runs."""
+    positions = bytearray(runs)
+    memoryview(positions).cast("H")[::4] = memoryview(places).cast("H")[side::2]
+    return bytes(positions)
 
 
 # ---------------------------------------------------------------- reading

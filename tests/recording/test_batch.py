@@ -22,7 +22,7 @@ from kproxy.exchange.entries import (
     Run,
     Side,
 )
-from kproxy.recording.batch import EXCHANGE, Batch
+from kproxy.recording.batch import Batch
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.layout import BATCH_BYTES
 from kproxy.recording.tables import ExchangeTable, FrameTable, exchanges_message, frames_message
@@ -238,7 +238,3 @@ def test_pieces_name_the_piece_before() -> None:
     assert [batch.frames for batch in batches] == [0, 0, 1]
     cut = attrs.evolve(whole, pieces=[b"a"], flags=FRAGMENT | MORE)
     assert cut.flags & MORE
-
-
-def test_a_row_is_of_64_bit_integers() -> None:
-    assert EXCHANGE.size == 8 * len(ExchangeRow._fields)
