@@ -55,7 +55,9 @@ SHARED_FIELDS = tuple(
 list of fault ids ends."""
 OWN = struct.Struct(f"<{len(OWN_FIELDS)}q")
 SHARED = struct.Struct(f"<{len(SHARED_FIELDS) + 1}q")
-PLACES = array("H", [nth for nth in range(0x10000) for _ in range(2)]).tobytes()
+RUN_FRAMES_MAX = 0x10000
+"""As many as a position tells apart."""
+PLACES = array("H", [nth for nth in range(RUN_FRAMES_MAX) for _ in range(2)]).tobytes()
 """Which frames of their runs the request and the response are, where both are the nth."""
 PLACE = struct.Struct("<HH")
 

@@ -48,6 +48,7 @@ from kproxy.recording.batch import (
     PLACES,
     RESPONSE_HEAD,
     RUN,
+    RUN_FRAMES_MAX,
     RUN_STEP,
     RUNS_BYTES_MAX,
     SHARED,
@@ -110,7 +111,9 @@ class BatchBuilder:
         """Take entries, in the order of their arrival."""
         for entry in entries:
             if type(entry) is Run:
-                if entry.side:
+                if len(entry.sizes) > RUN_FRAMES_MAX:
+                    self.add(_divided(entry, RUN_FRAMES_MAX))
+                elif entry.side:
                     self._responses(entry)
                 else:
                     self._requests(entry)
@@ -182,7 +185,7 @@ class BatchBuilder:
         _, api_key, _, first, _, flags, times, _ = requests[0]
         last = first + len(requests) - 1
         if last > first and (requests[-1][3] != last or len(set(map(_KIND, requests))) > 1):
-            for single in _singles(run):  # it is not one row
+            for single in _divided(run, 1):  # it is not one row
                 self._requests(single)
             return
         waits = _waits(run) if api_key == FETCH else None
@@ -466,8 +469,10 @@ def _waits(run: Run) -> dict[int, int]:
     return waits
 
 
-def _singles(run: Run) -> Iterator[Run]:
+def _divided(run: Run, frames: int) -> Iterator[Run]:
+    """Divide a run into runs of so many frames."""
     at = run.start
-    for request, size in zip(run.requests, run.sizes, strict=True):
-        yield attrs.evolve(run, start=at, requests=[request], sizes=[size])
-        at += size
+    for first in range(0, len(run), frames):
+        part = slice(first, first + frames)
+        yield attrs.evolve(run, start=at, requests=run.requests[part], sizes=run.sizes[part])
+        at += sum(run.sizes[part])

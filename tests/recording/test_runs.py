@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from kproxy.exchange.entries import (
 )
 from kproxy.net.recorder import Recorder
 from kproxy.recording import entries, read
-from tests.recording.making import START_NS, plains, write
+from kproxy.recording.builder import BatchBuilder
+from tests.recording.making import START_NS, plain, plains, write
 
 SPLICES = ([], [(4, 2, b"ab"), (9, 0, b"")], [(8, 1, b"\xff" * 40)])
 TIMES = st.tuples(st.integers(1, 2**62), st.one_of(st.just(0), st.integers(-5, 2**43)))
@@ -76,10 +78,78 @@ def test_a_run_gives_the_exchanges_that_its_frames_give(tmp_path_factory, made: 
     assert _said(together) == _said(apart)
 
 
+def pipelined(
+    count: int, api_key: int, cuts: tuple[list[int], list[int]], sent: bool, first: int = 1
+) -> list[Run]:
+    """Requests of one API and their responses, in chunks that end at these numbers."""
+    pending: list[PendingRequest] = []
+    made: list[Run] = []
+    for side, ends in zip(Side, cuts, strict=True):
+        at = START_NS + side * 1000
+        for start, end in itertools.pairwise(sorted({0, count, *(cut % count for cut in ends)})):
+            times = ChunkTimes(at, at + 3 if sent else 0)
+            if side is Side.CLIENT:
+                pending += [
+                    (-place, api_key, 4, first + place, 30, 0, times, None)
+                    for place in range(start, end)
+                ]
+            part = pending[start:end]
+            heads = (
+                struct.pack(">ii" if side else ">ihhi", *([26] if side else [26, *r[1:3]]), r[0])
+                for r in part
+            )
+            data = b"".join(head.ljust(30, b"x") for head in heads)
+            made.append(Run(side, 3, times, data, 0, part, [30] * len(part)))
+            at += 10
+    return made
+
+
+CUTS = st.lists(st.integers(1, 1000), max_size=4)
+
+
+@given(st.integers(1, 40), st.sampled_from([0, 1, 3]), st.tuples(CUTS, CUTS), st.booleans())
+def test_pipelined_exchanges_are_those_of_their_frames(
+    tmp_path_factory, count: int, api_key: int, cuts: tuple[list[int], list[int]], sent: bool
+) -> None:
+    folder: Path = tmp_path_factory.mktemp("runs")
+    made = pipelined(count, api_key, cuts, sent)
+    together = write(folder / "runs.mcap", [made])
+    apart = write(folder / "frames.mcap", [list(each(made))])
+    assert len(_said(together)) == count
+    assert _said(together) == _said(apart)
+
+
+@given(st.tuples(CUTS, CUTS), st.integers(0, 9))
+def test_what_follows_a_lost_response_is_paired_all_the_same(
+    cuts: tuple[list[int], list[int]], chunk: int
+) -> None:
+    made = pipelined(20, 3, cuts, sent=True)
+    responses = [run for run in made if run.side]
+    lost_run = responses[chunk % len(responses)]
+    builder = BatchBuilder()
+    for run in made:
+        builder.lose([run]) if run is lost_run else builder.add([run])
+    builder.finish()
+    exchanges = sum(batch.exchange_count for batch in builder.take())
+    assert exchanges == 20 - len(lost_run)
+
+
+def test_a_run_may_be_longer_than_positions_tell_apart(tmp_path: Path) -> None:
+    count = 70_000
+    path = write(tmp_path / "long.mcap", [pipelined(count, 3, ([], [30_000]), sent=True)])
+    exchanges = list(read(path))
+    assert [exchange.number for exchange in exchanges] == list(range(1, count + 1))
+    for exchange in exchanges[65_530:65_540]:
+        assert [frame and frame.number for frame in exchange.frames] == [exchange.number] * 2
+
+
 def _said(path: Path) -> list[tuple]:
     positions = {"request_position": 0, "response_position": 0}
     return [
-        (exchange.row._replace(**positions), exchange.request_frame, exchange.response_frame)
+        (
+            exchange.row._replace(**positions),
+            *(frame and plain(frame) for frame in exchange.frames),
+        )
         for exchange in read(path)
     ]
 
