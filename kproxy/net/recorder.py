@@ -2,7 +2,7 @@
 
 ::
 
-    pump ─ put ─▶ BatchBuilder ── every 50 ms, or 1 MiB ──▶ jobs ─▶ thread: Recording.append
+    pump ─ put ─▶ BatchBuilder ── every 50 ms, or 4 MiB ──▶ jobs ─▶ thread: Recording.append
                                                               │
                     counters, room, losses ◀── settle ────────┘
 
@@ -39,11 +39,11 @@ from kproxy.recording.batch import Batch
 from kproxy.recording.builder import BatchBuilder
 
 FLUSH_SECONDS = 0.05
-FLUSH_BYTES = 1 << 20
-"""When so much waits and nothing is being written, it is written at once: the less waits, the more
-of it is still in the processor's cache."""
+FLUSH_BYTES = 4 << 20
+"""When so much waits and nothing is being written, it is written at once. Less would still be in
+the processor's first caches, but to hand it over costs more than that saves."""
 BACKLOG_BYTES_MAX = 64 << 20
-BUSY_BYTES_MAX = 8 << 20
+BUSY_BYTES_MAX = 16 << 20
 """The pump waits when the backlog is larger than this (or half of what it may be)."""
 STALL_SECONDS = 0.5
 """How long the pump waits for a disk from which nothing is heard, before frames are lost."""

@@ -88,7 +88,7 @@ class Batch:
     stored_bytes: int = 0
     """How many of them are in frames that are not worth compressing."""
     spared_bytes: int = 0
-    """How many do not count for how full it is: of these frames three quarters."""
+    """How many do not count for how full it is: of these frames nearly all."""
     own: bytearray = attrs.field(factory=bytearray)
     shared: bytearray = attrs.field(factory=bytearray)
     """The rows of exchanges."""
@@ -142,7 +142,7 @@ class Batch:
         self.data_bytes += size
         if size >= STORED_BYTES_MIN:
             self.stored_bytes += size
-            self.spared_bytes += size - size // 4
+            self.spared_bytes += size - size // 16
         self.frames += not flags & (MORE | UNANSWERED)
         self.splices += packed_splices(frame.splices)
         self.heads += FRAME_HEAD.pack(

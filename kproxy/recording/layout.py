@@ -83,8 +83,8 @@ LIBRARY_PREFIX = "kproxy "
 guaranteed. Tools that rewrite MCAP files put their own name in front."""
 
 BATCH_BYTES = 256 << 10
-"""A batch that has this many bytes takes no further entry; those of large frames count a quarter:
-they are stored as they are, and less is to be done for fewer batches."""
+"""A batch that has this many bytes takes no further entry; those of large frames count a
+sixteenth: they are stored as they are, and less is to be done for fewer batches."""
 BATCH_RUNS_MAX = 16 << 10
 """Nor does one that has so many runs."""
 SMALL_BATCH_BYTES = 16 << 10

@@ -230,7 +230,7 @@ def test_memory_does_not_grow_with_what_is_complete() -> None:
 
 
 def test_pieces_name_the_piece_before() -> None:
-    whole = request(1, bytes(2_500_000))
+    whole = request(1, bytes(9_500_000))
     builder = BatchBuilder()
     builder.add([whole])
     batches = builder.take()
