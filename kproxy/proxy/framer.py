@@ -192,36 +192,29 @@ class Framer:
             Violation: these bytes are not Kafka's; what came before them is in `out`.
         """
         direction = self._direction
-        if not self._waiting:
-            if self._partial is None and not self._rest:  # nothing is left of earlier chunks
-                position = direction.whole_frames(data, 0, now, out)
-                if position == len(data):
-                    return
-                self._frames(data, position, now, out)
-            else:
-                self._frames(data, 0, now, out)
-        else:
+        if self._waiting:
             if data:
                 self._waiting.append((data, now))
             while self._waiting and not direction.blocked:
                 data, came_ns = self._waiting.popleft()
-                self._frames(data, 0, came_ns, out)
+                position = 0 if self._partial else direction.whole_frames(data, 0, came_ns, out)
+                self._frames(data, position, came_ns, out)
+        else:
+            if self._rest:
+                data, self._rest = self._rest + data, b""
+            position = 0 if self._partial else direction.whole_frames(data, 0, now, out)
+            if position < len(data):
+                self._frames(data, position, now, out)
         if self._partial or self._waiting or self._share.held_bytes:
             self._account()
 
     def _frames(self, data: bytes, position: int, now: int, out: Output) -> None:
-        """Take the frames of a chunk that arrived at `now`, from `position` on."""
-        direction = self._direction
-        if self._rest:
-            data = self._rest + data
-            self._rest = b""
-        end = len(data)
+        """Take the frames of a chunk that arrived at `now`, from one that is wanted or not whole
+        on."""
+        direction, end = self._direction, len(data)
         while position < end:
             partial = self._partial
             if partial is None:
-                position = direction.whole_frames(data, position, now, out)
-                if position == end:
-                    break
                 if not direction.blocked:
                     partial = self._partial = direction.start(data, position, now, out)
                 if partial is None:
@@ -231,6 +224,8 @@ class Framer:
                         self._rest = data[position:]
                     break
             position = self._take(partial, data, position, now, out)
+            if self._partial is None and position < end:
+                position = direction.whole_frames(data, position, now, out)
 
     def _take(self, partial: Partial, data: bytes, position: int, now: int, out: Output) -> int:
         """Give a frame its next bytes; return the offset behind them."""

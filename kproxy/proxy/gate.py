@@ -113,7 +113,8 @@ class AddressGate:
         """
         if held.tail is None:
             kind = held.frame.api_key, held.frame.api_version
-            verdict = self.rewrite(held.data, *kind, now)
+            again = self.rewrite_again(held.data, *kind, now)
+            verdict = self.rewrite(held.data, *kind, now) if again is None else Ready(*again)
         else:
             verdict = self._rewrite_tail(held.tail, now)
         size = 0
@@ -147,9 +148,7 @@ class AddressGate:
         return last.sent_size + frame[4:8] + last.sent, last.splices
 
     def rewrite(self, frame: bytes, api_key: int, api_version: int, now: int) -> Ready | Waiting:
-        """Like `offer`, for a whole response of which nothing is kept."""
-        if (known := self.rewrite_again(frame, api_key, api_version, now)) is not None:
-            return Ready(*known)
+        """Like `offer`, for a whole response that is not like the last one; nothing is kept."""
         fields = rewrite.address_fields(api_key, api_version)
         if fields is None:
             return Ready(frame)
