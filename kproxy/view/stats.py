@@ -18,11 +18,11 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange import topic_records
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
+from kproxy.exchange.entries import EVENTS, ExchangeRow, Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.protocol import ProtocolError, records
+from kproxy.view.stats_bodies import NOTHING, Told, told_by
 
 _SIGNIFICANT_BITS = 8
 
@@ -45,14 +45,26 @@ class Histogram:
         self.count += 1
         self.max_ms = max(self.max_ms, duration_ms)
 
-    def add_microseconds(self, counts: dict[int, int]) -> None:
-        """Count many."""
-        for microseconds, count in counts.items():
-            dropped = max(0, microseconds.bit_length() - _SIGNIFICANT_BITS)
-            kept = microseconds >> dropped << dropped
-            self._counts[kept] = self._counts.get(kept, 0) + count
-            self.count += count
-        self.max_ms = max(self.max_ms, max(counts, default=0) / 1000)
+    @classmethod
+    def of(cls, microseconds: dict[int, int]) -> Histogram:
+        """Those of durations of which each came so many times; what is negative is none."""
+        found = cls()
+        for each, count in microseconds.items():
+            if each >= 0:
+                dropped = max(0, each.bit_length() - _SIGNIFICANT_BITS)
+                kept = each >> dropped << dropped
+                found._counts[kept] = found._counts.get(kept, 0) + count
+                found.count += count
+        found.max_ms = max(0, *microseconds, 0) / 1000
+        return found
+
+    def merge(self, other: Histogram) -> None:
+        """Count what another has counted."""
+        counts = self._counts
+        for kept, count in other._counts.items():
+            counts[kept] = counts.get(kept, 0) + count
+        self.count += other.count
+        self.max_ms = max(self.max_ms, other.max_ms)
 
     def percentile(self, part: float) -> float | None:
         """The duration in milliseconds that this part of all does not exceed; None of none."""
@@ -92,6 +104,31 @@ class ErrorTally:
 
 
 @attrs.define(eq=False)
+class _Peers:
+    """A client and a broker, and when they were connected."""
+
+    ended_ns: int | None = None
+    """When one of their connections ended, the first that did."""
+    begun_ns: list[int] = attrs.field(factory=list[int])
+    """When others were first used; those are left out that were after such an end."""
+
+    def begin(self, at_ns: int) -> int:
+        """A connection is used; return how many reconnects are known by that."""
+        if self.ended_ns is not None and at_ns > self.ended_ns:
+            return 1
+        self.begun_ns.append(at_ns)
+        return 0
+
+    def end(self, at_ns: int) -> int:
+        """A connection has ended; return how many reconnects are known by that."""
+        if self.ended_ns is None or at_ns < self.ended_ns:
+            self.ended_ns = at_ns
+        before = [begun_ns for begun_ns in self.begun_ns if begun_ns <= at_ns]
+        found, self.begun_ns = len(self.begun_ns) - len(before), before
+        return found
+
+
+@attrs.define(eq=False)
 class Stats:
     """What is counted over recordings."""
 
@@ -104,7 +141,7 @@ class Stats:
     errors: dict[str, ErrorTally] = attrs.field(factory=dict[str, ErrorTally], init=False)
     first: datetime | None = attrs.field(default=None, init=False)
     last: datetime | None = attrs.field(default=None, init=False)
-    connections: set[int] = attrs.field(factory=set[int], init=False)
+    connection_count: int = attrs.field(default=0, init=False)
     ended_by: Counter[str] = attrs.field(factory=Counter[str], init=False)
     """Ends of connections by who was first: client, broker, proxy."""
     reconnects: int = attrs.field(default=0, init=False)
@@ -116,13 +153,13 @@ class Stats:
     generations: dict[str, set[int]] = attrs.field(factory=dict[str, set[int]], init=False)
     """Of groups: the generations (KIP-848: epochs) that members joined."""
     throttled: int = attrs.field(default=0, init=False)
-    _ended: set[tuple[str | None, int | None]] = attrs.field(
-        factory=set[tuple[str | None, int | None]], init=False
+    _connections: set[int] = attrs.field(factory=set[int], init=False)
+    """Those of the present recording."""
+    _open: dict[int, _Peers] = attrs.field(factory=dict[int, "_Peers"], init=False)
+    _peers: dict[tuple[str | None, int | None], _Peers] = attrs.field(
+        factory=dict[tuple[str | None, int | None], "_Peers"], init=False
     )
-    """Clients and brokers between which a connection ended."""
-    _clients: dict[int, tuple[str | None, int | None]] = attrs.field(
-        factory=dict[int, tuple[str | None, int | None]], init=False
-    )
+    """By client and broker."""
     _sequences: dict[tuple[int, TopicPartition], int] = attrs.field(
         factory=dict[tuple[int, TopicPartition], int], init=False
     )
@@ -133,13 +170,25 @@ class Stats:
         if isinstance(shown, ConnectionEnd):
             self._end(shown)
             return
-        self.connect(shown.connection, shown.client_id, shown.node_id)
+        used_ns = completed_ns(shown.row)
+        self.connect(shown.connection, shown.client_id, shown.node_id, used_ns)
         self.span(shown.time, shown.time)
+        told = NOTHING
+        if self.reads_bodies:
+            told = told_by(shown)
+            self.tell(told, shown.number, shown.api)
+            self.see(shown)
         tallies = self.tallies(shown.api, shown.client_id)
-        errors = bool(self._read_bodies(shown, tallies)) if self.reads_bodies else False
+        by_topic = {name: self.topic(name) for name in told.topics}
         for tally in tallies:
             tally.bytes += (shown.request_bytes or 0) + (shown.response_bytes or 0)
-            _count(tally, shown, errors)
+            tally.records += sum(count for _, count, _ in told.records)
+        for tally in (*tallies, *by_topic.values()):
+            _count(tally, shown, bool(told.errors))
+        for topic, count, size in told.records:
+            if topic in by_topic:
+                by_topic[topic].records += count
+                by_topic[topic].bytes += size
 
     def span(self, first: datetime, last: datetime) -> None:
         """Something happened between these times."""
@@ -154,58 +203,50 @@ class Stats:
             self.by_client.setdefault(client_id or "(no client id)", Tally()),
         ]
 
-    def connect(self, number: int, client_id: str | None, node_id: int | None) -> None:
-        """Something happened on a connection."""
-        if number not in self.connections:
-            self.connections.add(number)
-            pair = self._clients[number] = (client_id, node_id)
-            self.reconnects += pair in self._ended
+    def topic(self, name: str) -> Tally:
+        """What counts a topic."""
+        return self.by_topic.setdefault(name, Tally())
+
+    def connect(self, number: int, client_id: str | None, node_id: int | None, at_ns: int) -> None:
+        """A connection was used at a time."""
+        if number not in self._connections:
+            self._connections.add(number)
+            self.connection_count += 1
+            peers = self._peers.setdefault((client_id, node_id), _Peers())
+            self._open[number] = peers
+            self.reconnects += peers.begin(at_ns)
 
     def _end(self, end: ConnectionEnd) -> None:
         self.ended_by[end.first.side if end.first else "nobody knows whom"] += 1
-        if (pair := self._clients.pop(end.connection, None)) is not None:
-            self._ended.add(pair)
+        if (peers := self._open.pop(end.connection, None)) is not None:
+            self.reconnects += peers.end(end.time_ns)
+
+    def hear(self, note: Note) -> None:
+        """Begin anew with the numbers of connections where another recording begins."""
+        if note.channel == EVENTS and note.body.get("event") == "recording":
+            self._connections.clear()
+            self._open.clear()
 
     # ---- what bodies tell
 
-    def _read_bodies(self, exchange: Exchange, tallies: list[Tally]) -> list[str]:
-        errors = exchange.errors
-        for name in errors:
-            error = self.errors.setdefault(name, ErrorTally(first=exchange.number))
+    def tell(self, told: Told, number: int, api: str | None) -> None:
+        """Count what the bodies of an exchange tell beside its tallies."""
+        for name in told.errors:
+            error = self.errors.get(name)
+            if error is None:
+                error = self.errors[name] = ErrorTally(first=number)
             error.count += 1
-            error.apis[exchange.api or "?"] += 1
-        by_topic = {name: self.by_topic.setdefault(name, Tally()) for name in exchange.topics}
-        for tally in by_topic.values():
-            _count(tally, exchange, bool(errors))
-        found = topic_records.heads(exchange.request, exchange.response, exchange.topic_names)
-        for each in found:
-            topic = by_topic.get(each.where.topic)
-            for tally in (*tallies, *((topic,) if topic else ())):
-                tally.records += each.count
-            if topic is not None:
-                topic.bytes += each.bytes
-            if exchange.api == "Produce":
-                self._produced(each)
-        self._event(exchange)
-        self.throttled += bool(getattr(exchange.response, "throttle_time_ms", 0))
-        return errors
+            error.apis[api or "?"] += 1
+        self.throttled += told.throttled
+        for producer, where, sequence in told.sequences:
+            # A sequence that does not go on is one that was sent before; they begin anew at 0
+            # after 2³¹ − 1.
+            before = self._sequences.get((producer, where), -1)
+            self.retries += 0 <= before - sequence < 1 << 30
+            self._sequences[producer, where] = max(before, sequence)
 
-    def _produced(self, produced: topic_records.TopicRecords) -> None:
-        """A sequence that does not go on is one that was sent before."""
-        try:
-            batches = records.batches(produced.data)
-        except ProtocolError:
-            return
-        for batch in batches:
-            if batch.producer_id < 0 or batch.base_sequence < 0:
-                continue
-            key = (batch.producer_id << 16 | batch.producer_epoch & 0xFFFF, produced.where)
-            before = self._sequences.get(key, -1)
-            # They begin anew at 0 after 2³¹ − 1.
-            self.retries += 0 <= before - batch.base_sequence < 1 << 30
-            self._sequences[key] = max(before, batch.base_sequence)
-
-    def _event(self, exchange: Exchange) -> None:
+    def see(self, exchange: Exchange) -> None:
+        """See what an exchange tells of the cluster and of groups."""
         request, response = exchange.request, exchange.response
         if response is None:
             return
@@ -231,13 +272,24 @@ class Stats:
                     self._leaders[where] = partition.leader_id
 
 
-def _count(tally: Tally, exchange: Exchange, errors: bool) -> None:
+def _count(tally: Tally, exchange: Exchange, failed: bool) -> None:
     """Count an exchange in a tally, apart from its bytes and records."""
     tally.count += 1
-    tally.errors += errors
+    tally.errors += failed
     tally.unanswered += exchange.unanswered is not None
-    service_ms, waiting_ms = exchange.service_ms, exchange.waiting_ms
-    if service_ms is not None and (service_ms or not waiting_ms):
+    service_ms = counted_service_ms(exchange)
+    if service_ms is not None:
         tally.broker.add(service_ms)
     if exchange.proxy_ms is not None:
         tally.proxy.add(exchange.proxy_ms)
+
+
+def completed_ns(row: ExchangeRow) -> int:
+    """When an exchange was over."""
+    return max(row.response_sent_ns, row.response_received_ns, row.request_sent_ns)
+
+
+def counted_service_ms(exchange: Exchange) -> float | None:
+    """How long the broker took for certain; None where all of its time may be a wait."""
+    service_ms, waiting_ms = exchange.service_ms, exchange.waiting_ms
+    return service_ms if service_ms or not waiting_ms else None

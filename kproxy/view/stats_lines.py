@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
@@ -17,7 +16,7 @@ from kproxy.view.lines import rendered, terminal_width, wants_colour
 from kproxy.view.progress import reading
 from kproxy.view.show import write
 from kproxy.view.stats import ErrorTally, Stats, Tally
-from kproxy.view.stats_headers import count_rows
+from kproxy.view.stats_rows import RowCounter
 from kproxy.view.stream import Stream
 
 ROWS_MAX = 12
@@ -47,8 +46,7 @@ def show_stats(
         RecordingError: a path is not there, not a recording, or damaged.
     """
     stats = Stats(reads_bodies)
-    counted = None if reads_bodies else functools.partial(count_rows, stats)
-    stream = Stream(paths, wanted, counted=counted)
+    stream = Stream(paths, wanted, stats.hear, counted=RowCounter(stats))
     with reading("stats", paths) as progress:
         stream.passed = progress.passed
         for each in stream.shown():
@@ -100,7 +98,7 @@ def _summary(stats: Stats) -> str:
     span_ms = (last - first).total_seconds() * 1000
     return (
         f"{count(stats.total.count, 'exchange')} in {age(span_ms)} from {first:%Y-%m-%d %H:%M:%S}"
-        f" UTC, {count(len(stats.connections), 'connection')},"
+        f" UTC, {count(stats.connection_count, 'connection')},"
         f" {count(len(stats.by_client), 'client')}, {format_bytes(stats.total.bytes)}"
     )
 

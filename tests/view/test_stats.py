@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import attrs
 import pytest
@@ -137,9 +138,13 @@ def test_reconnects():
         (made,) = pair([opened(connection, node_id=1), asked])
         return made
 
-    end = connection_end(attrs.evolve(closed(1), body={**closed(1).body, "how": "eof"}))
+    body = {**closed(1).body, "how": "eof"}
+    at_ns = START_NS + 2 * MS + MS // 2
+    end = connection_end(attrs.evolve(closed(1), body=body, time_ns=at_ns))
+    for order in ([1, 2, 0, 3], [1, 2, 3, 0], [1, 0, 3, 2]):
+        shown = [on(number) if number else end for number in order]
+        assert counted(*shown).reconnects == 1
     stats = counted(on(1), on(2), end, on(3))
-    assert stats.reconnects == 1
     assert "connections ended: 1 by the proxy, 1 reconnect" in list(lines(stats))
 
 
@@ -186,13 +191,22 @@ def test_a_filter_and_nothing(recorded, capsys):
     assert capsys.readouterr().err == "kproxy stats: nowhere.mcap: does not exist\n"
 
 
+@pytest.mark.parametrize("reads_bodies", [False, True])
 @pytest.mark.parametrize("wanted", [None, "api:Fetch", "broker_ms:5..", "topic:orders", "is:error"])
-def test_columns_are_counted_as_exchanges_are(recorded, wanted, monkeypatch):
-    demo = needs.REPOSITORY / "recordings" / "demo.mcap"
-    for path in (recorded, demo, MOCK):
+def test_columns_are_counted_as_exchanges_are(recorded, wanted, reads_bodies):
+    for path in (recorded, *needs.REPOSITORY.glob("recordings/**/*.mcap"), MOCK):
         out = io.StringIO()
-        show_stats([path], out, parse(wanted) if wanted else None, reads_bodies=False)
-        one_by_one = Stats(reads_bodies=False)
+        show_stats([path], out, parse(wanted) if wanted else None, reads_bodies, None)
+        one_by_one = Stats(reads_bodies)
         for each in Stream([path], parse(wanted) if wanted else None).shown():
             one_by_one.add(each)
-        assert out.getvalue().splitlines() == list(lines(one_by_one))
+        assert out.getvalue().splitlines() == list(lines(one_by_one, rows_max=None))
+
+
+def test_connections_of_two_recordings_are_not_the_same(recorded, capsys):
+    demo = needs.REPOSITORY / "recordings" / "demo.mcap"
+    counts = []
+    for files in ([recorded], [demo], [recorded, demo]):
+        assert main(["stats", *map(str, files)]) == 0
+        counts.append(int(re.search(r"(\d+) connection", capsys.readouterr().out)[1]))
+    assert counts[0] + counts[1] == counts[2]
