@@ -44,7 +44,7 @@ _TOKEN = -2
 """In place of the API of a SASL token."""
 _JOINS = frozenset(map(api_key, JOINS))
 _POLLS = frozenset(map(api_key, POLLS))
-_OFTEN = frozenset(map(api_key, OFTEN))
+_OFTEN: frozenset[int] = frozenset(map(api_key, OFTEN))
 _AS_SENT = REWRITTEN | INJECTED | FAULTED | REDACTED | NO_RESPONSE | UNANSWERED
 """Flags of frames whose bodies are whole and known."""
 
@@ -119,8 +119,8 @@ class RowCounter:
         """Yield what the bodies of rows tell, with their API."""
         columns: list[list[int]] = [chosen.keys, *map(chosen.column, _FOR_BODIES)]
         frame, told = rows.frame, looker.told
-        for index, row in enumerate(zip(*columns, strict=True)):
-            key, version, flags, asked_at, answered_at, wait = row
+        every: Iterator[tuple[int, ...]] = zip(*columns, strict=True)
+        for index, (key, version, flags, asked_at, answered_at, wait) in enumerate(every):
             found = None
             if key in _OFTEN and not flags & ~_AS_SENT:
                 request = frame(asked_at) if asked_at else None
