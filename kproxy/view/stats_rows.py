@@ -42,9 +42,15 @@ from kproxy.view.stats_bodies import OFTEN, Looker, Told, told_by
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TOKEN = -2
 """In place of the API of a SASL token."""
-_JOINS = frozenset(map(api_key, JOINS))
-_POLLS = frozenset(map(api_key, POLLS))
-_OFTEN: frozenset[int] = frozenset(map(api_key, OFTEN))
+
+
+def _keys(names: Iterable[str]) -> frozenset[int]:
+    return frozenset(key for key in map(api_key, names) if key is not None)
+
+
+_JOINS = _keys(JOINS)
+_POLLS = _keys(POLLS)
+_OFTEN = _keys(OFTEN)
 _AS_SENT = REWRITTEN | INJECTED | FAULTED | REDACTED | NO_RESPONSE | UNANSWERED
 """Flags of frames whose bodies are whole and known."""
 
