@@ -147,15 +147,14 @@ def new_file(text: str) -> Path:
     return Path(text)
 
 
-def add_files_and_filter(parser: ArgumentParser) -> None:
+def add_files_and_filter(
+    parser: ArgumentParser,
+    metavar: str = "FILE… [FILTER]",
+    text: str = "recordings, or folders of them; the filter begins with the first that is no file",
+) -> None:
     """Let FILE… [FILTER] be typed, for `files_and_filter`, and explained at the end of the help."""
     parser.formatter_class = FilterHelp
-    parser.add_argument(
-        "files_and_filter",
-        metavar="FILE… [FILTER]",
-        nargs="+",
-        help="recordings, or folders of them; the filter begins with the first that is no file",
-    )
+    parser.add_argument("files_and_filter", metavar=metavar, nargs="+", help=text)
 
 
 def files_and_filter(arguments: Sequence[str]) -> tuple[list[Path], Filter | None]:

@@ -16,7 +16,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         " and so does the end of the recording. Files that go on with it are followed."
     )
     parser.usage = "%(prog)s [--all] FILE [FILTER]"
-    add_files_and_filter(parser)
+    text = "a recording, and which of its exchanges"
+    add_files_and_filter(parser, "FILE [FILTER]", text)
     parser.add_argument(
         "--all", action="store_true", help="begin with all that is recorded, not with the last ten"
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from kproxy.exchange.filter import Filter
-from kproxy.exchange.words.columns import cut_middle, padded
+from kproxy.exchange.words.columns import columns, cut_middle, padded
 from kproxy.exchange.words.line import Segment
 from kproxy.exchange.words.wording import age, count, joined, listed, milliseconds
 from kproxy.printable import printable
@@ -20,7 +22,9 @@ from kproxy.view.stats_rows import RowCounter
 from kproxy.view.stream import Stream
 
 ROWS_MAX = 12
-"""APIs, clients, topics and errors that are listed; `all` lists all."""
+"""APIs, clients, topics and errors that are listed; `all` lists all, and a terminal that is not
+high enough gets fewer, but no less than `_ROWS_MIN`."""
+_ROWS_MIN = 4
 _NAME_WIDTH = 24
 _NAME_WIDTH_MIN = 14
 _NUMBERS = (
@@ -51,9 +55,27 @@ def show_stats(
         stream.passed = progress.passed
         for each in stream.shown():
             stats.add(each)
-    found = lines(stats, wants_colour(out), terminal_width(out), rows_max)
+    found = _fitting(stats, wants_colour(out), terminal_width(out), rows_max, _height(out))
     texts = (f"{line}\n" for line in found)
     write(texts, stream, out, "stats")
+
+
+def _height(out: TextIO) -> int | None:
+    """The lines of a terminal; None if this is none."""
+    return shutil.get_terminal_size().lines if out.isatty() else None
+
+
+def _fitting(
+    stats: Stats, colour: bool, width: int | None, rows_max: int | None, height: int | None
+) -> list[str]:
+    """The lines, with so few rows that they and a prompt fit a screen, if they can."""
+    found = list(lines(stats, colour, width, rows_max))
+    if rows_max is not None and height is not None:
+        for fewer in range(rows_max - 1, _ROWS_MIN - 1, -1):
+            if len(found) < height:
+                break
+            found = list(lines(stats, colour, width, fewer))
+    return found
 
 
 def lines(
@@ -62,33 +84,47 @@ def lines(
     width: int | None = None,
     rows_max: int | None = ROWS_MAX,
 ) -> Iterator[str]:
-    """Yield what was counted."""
-    left = _NAME_WIDTH if width is None else min(_NAME_WIDTH, width - _NUMBERS_WIDTH)
-    name_width = max(_NAME_WIDTH_MIN, left)
+    """Yield what was counted; without a width, names are whole."""
+    tables = {
+        "by API": _listed(stats.by_api, rows_max),
+        "by client": _listed(stats.by_client, rows_max),
+        "by topic": _listed(stats.by_topic, rows_max),
+    }
+    name_width = _name_width([name for rows in tables.values() for name, _ in rows], width)
     head = "".join(f"{name:>{width}}" for name, width in _NUMBERS)
 
     def line(*segments: Segment) -> str:
         return rendered(segments, colour)
 
-    yield line(("bold", _summary(stats)))
+    yield from (line(("bold", text)) for text in _wrapped(_summary(stats), width))
     if stats.first is None:
         return
-    for title, tallies in (
-        ("by API", stats.by_api),
-        ("by client", stats.by_client),
-        ("by topic", stats.by_topic),
+    for (title, rows), tallies in zip(
+        tables.items(), (stats.by_api, stats.by_client, stats.by_topic), strict=True
     ):
-        if tallies:
+        if rows:
             yield ""
             yield line(("bold", f"{title:<{name_width}}"), ("dim", head))
-            yield from (line(*row) for row in _rows(tallies, name_width, rows_max))
+            yield from (line(_name(name, name_width), *_row(tally)) for name, tally in rows)
+            if len(tallies) > len(rows):
+                yield line(("dim", f"… and {len(tallies) - len(rows)} more"))
     if stats.errors:
         yield ""
         yield from (line(*row) for row in _errors(stats.errors, rows_max))
     if events := [event for event in _events(stats) if event]:
         yield ""
-        yield from (line(("", event)) for event in events)
+        yield from (line(("", text)) for event in events for text in _wrapped(event, width))
     yield line(("dim", _LEGEND))
+
+
+def _wrapped(text: str, width: int | None) -> list[str]:
+    return [text] if width is None else textwrap.wrap(text, width, subsequent_indent="  ")
+
+
+def _name_width(names: Sequence[str], width: int | None) -> int:
+    """How wide the names' column is: as wide as they are, if there is room."""
+    wide = max(_NAME_WIDTH, *(columns(printable(name)) + 1 for name in names), 0)
+    return wide if width is None else max(_NAME_WIDTH_MIN, min(wide, width - _NUMBERS_WIDTH))
 
 
 def _summary(stats: Stats) -> str:
@@ -103,14 +139,9 @@ def _summary(stats: Stats) -> str:
     )
 
 
-def _rows(
-    tallies: Mapping[str, Tally], name_width: int, rows_max: int | None
-) -> Iterator[list[Segment]]:
-    ordered = sorted(tallies.items(), key=lambda item: (-item[1].count, item[0]))
-    for name, tally in ordered[:rows_max]:
-        yield [_name(name, name_width), *_row(tally)]
-    if rows_max is not None and len(ordered) > rows_max:
-        yield [("dim", f"… and {len(ordered) - rows_max} more")]
+def _listed(tallies: Mapping[str, Tally], rows_max: int | None) -> list[tuple[str, Tally]]:
+    """The most frequent, with their names."""
+    return sorted(tallies.items(), key=lambda item: (-item[1].count, item[0]))[:rows_max]
 
 
 def _name(name: str, width: int) -> Segment:
@@ -139,7 +170,7 @@ def _errors(errors: Mapping[str, ErrorTally], rows_max: int | None) -> Iterator[
             ("dim", f"  {apis}; the first is #{error.first}"),
         ]
     if rows_max is not None and len(ordered) > rows_max:
-        yield [("dim", f"… and {len(ordered) - rows_max} more errors")]
+        yield [("dim", f"… and {count(len(ordered) - rows_max, 'more error')}")]
 
 
 def _events(stats: Stats) -> Iterator[str]:

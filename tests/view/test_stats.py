@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 
 import attrs
@@ -177,9 +178,36 @@ def test_it_fits_a_screen(recorded):
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_its_columns_line_up(recorded, width):
     stats = counted(exchange_of_heartbeat())
-    _, _, head, row, *_ = lines(stats, width=width)
+    found = list(lines(stats, width=width))
+    at = next(index for index, line in enumerate(found) if line.startswith("by API"))
+    head, row = found[at : at + 2]
+    assert all(len(line) <= max(80, width) for line in found)
     assert len(head) == max(14, min(24, width - 63)) + 63 <= max(80, width)
     assert len(row.rstrip()) <= len(head)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 40), (200, 60)])
+def test_a_screen_of_it_is_no_higher_than_the_terminal(width, height, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    size = os.terminal_size((width, height))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: size)
+    out = Terminal()
+    show_stats([MOCK], out)
+    found = out.getvalue().splitlines()
+    assert len(found) < max(height, 34)
+    show_stats([MOCK], whole := Terminal(), rows_max=None)
+    assert len(whole.getvalue().splitlines()) >= len(found)
+
+
+def test_names_are_whole_where_there_is_room(tmp_path):
+    name = "a-topic-with-a-name-that-is-longer-than-most-others-are"
+    made = exchange("Produce", 9, produce_request({0: batch(1)}, topic=name))
+    for width, whole in ((None, True), (200, True), (80, False)):
+        found = list(lines(counted(made), width=width))
+        assert any(line.startswith(name) for line in found) == whole
 
 
 def test_a_filter_and_nothing(recorded, capsys):
