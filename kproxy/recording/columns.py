@@ -139,6 +139,8 @@ class Rows:
     """Gives the bytes of a frame by its position, as an integer; None where they are not to be had
     without more ado: it is in pieces, or not there."""
     names: TopicNames
+    recording: int
+    """Which one it is, of several that are read: in each, numbers begin anew."""
 
 
 def _kept_ns(

@@ -109,9 +109,11 @@ class Reader:
         """Whether what comes now is of the share; what is not of a batch is of the first one."""
         self._passed = passed
         self._passed_bytes = 0
+        self._recording = 0
         self._begin()
 
     def _begin(self) -> None:
+        self._recording += 1
         self._files: list[RecordingFile] = []
         """Of the recording that is being read: frames may lie in an earlier file than their row."""
         self._batches_read = 0
@@ -265,6 +267,7 @@ class Reader:
                 lambda index: self._made(table.row(index)),
                 functools.partial(_plain, self._files),
                 self._names,
+                self._recording,
             )
             verdicts = self._counted(rows)
         ended = any(map(UNANSWERED.__and__, set(table.column("response_flags"))))

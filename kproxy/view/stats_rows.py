@@ -3,22 +3,23 @@
 ::
 
     Rows ─┬─ columns ─▶ counts, sizes, durations ─┐
-          └─ frames ──▶ errors, topics, records ──┴─▶ by API, client and topics ─▶ `Stats`
+          └─ frames ──▶ errors, topics, records ──┴─▶ by API, client and topics ─▶ Part
 
-Invariant: the same as if each exchange had been added to the `Stats` by itself, but without bodies
+Invariant: the same as if each exchange had been counted by itself (`Part.of`), but without bodies
 for polls whose limit only their body tells (ShareFetch): all of their time may be a wait.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
 
 from kproxy.exchange import facts
+from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import (
     FAULTED,
     INJECTED,
@@ -36,8 +37,8 @@ from kproxy.exchange.filter import MAYBE, NO, UNKNOWN, YES
 from kproxy.exchange.timing import JOINS, POLLS
 from kproxy.protocol import api_key, api_name, codec
 from kproxy.recording.columns import Rows
-from kproxy.view.stats import Histogram, Stats, Tally, counted_service_ms
 from kproxy.view.stats_bodies import OFTEN, Looker, Told, told_by
+from kproxy.view.stats_counts import Histogram, Part, Tally, counted_service_ms
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TOKEN = -2
@@ -78,38 +79,44 @@ _Groups = dict[tuple[int, str | None, tuple[str, ...], bool], _Group]
 
 @attrs.define(eq=False)
 class RowCounter:
-    """Counts rows for a `Stats`."""
+    """Counts rows, and hands on what each batch of them tells."""
 
-    stats: Stats
+    take: Callable[[Part], None]
+    reads_bodies: bool = True
+    recording: int = 1
+    """Which one the last rows were in."""
     _looker: Looker | None = None
 
     def __call__(self, rows: Rows) -> bytes:
         """Count the rows that are certainly meant; return the verdicts that are left to those who
         look into exchanges: all, where one of them must be asked in between."""
-        stats, verdicts = self.stats, rows.verdicts
-        if YES not in verdicts or (stats.reads_bodies and MAYBE in verdicts):
+        verdicts, self.recording = rows.verdicts, rows.recording
+        if YES not in verdicts or (self.reads_bodies and MAYBE in verdicts):
             return verdicts
-        chosen = _Chosen(rows)
-        stats.span(_time(chosen.times_ns[0]), _time(max(chosen.times_ns)))
-        node_ids, used_ns = chosen.column("node_id"), chosen.completed_ns()
-        for connection, index in chosen.first_of_connections():
-            node_id = node_ids[index]
-            known = None if node_id == NO_NODE else node_id
-            stats.connect(connection, chosen.clients[index], known, used_ns[index])
-        groups = self._by_bodies(rows, chosen) if stats.reads_bodies else _by_headers(chosen)
+        chosen, part = _Chosen(rows), Part(rows.recording)
+        counts = part.counts
+        counts.span(_time(chosen.times_ns[0]), _time(max(chosen.times_ns)))
+        part.connections += chosen.first_of_connections()
+        groups = self._by_bodies(rows, chosen, part) if self.reads_bodies else _by_headers(chosen)
         for (key, client_id, topics, failed), group in groups.items():
-            tallies = stats.tallies(_api(key), client_id)
-            chosen.add(group, failed, tallies, {name: stats.topic(name) for name in topics})
+            tallies = counts.tallies(_api(key), client_id)
+            chosen.add(group, failed, tallies, {name: counts.topic(name) for name in topics})
+        self.take(part)
         return verdicts.replace(bytes([YES]), bytes([NO]))
 
-    def _by_bodies(self, rows: Rows, chosen: _Chosen) -> _Groups:
+    def parts(self, shown: Exchange | ConnectionEnd) -> Iterator[Part]:
+        """Yield what an exchange tells that was left."""
+        if isinstance(shown, Exchange):
+            yield Part.of(shown, self.reads_bodies, self.recording)
+
+    def _by_bodies(self, rows: Rows, chosen: _Chosen, part: Part) -> _Groups:
         """Group rows; count what stands in no tally."""
-        stats, groups = self.stats, _Groups()
+        groups = _Groups()
         looker = self._looker
         if looker is None or looker.names is not rows.names:
             looker = self._looker = Looker(rows.names)
         clients, numbers = chosen.clients, chosen.column("number")
-        for index, (key, told) in enumerate(self._told(rows, chosen, looker)):
+        for index, (key, told) in enumerate(_told(rows, chosen, looker, part)):
             name = key, clients[index], told.topics, bool(told.errors)
             group = groups.get(name)
             if group is None:
@@ -118,29 +125,30 @@ class RowCounter:
             if told.records:
                 group.carry(told.records)
             if told.errors or told.throttled or told.sequences:
-                stats.tell(told, numbers[index], _api(key))
+                part.tell(told, numbers[index], _api(key))
         return groups
 
-    def _told(self, rows: Rows, chosen: _Chosen, looker: Looker) -> Iterator[tuple[int, Told]]:
-        """Yield what the bodies of rows tell, with their API."""
-        columns: list[list[int]] = [chosen.keys, *map(chosen.column, _FOR_BODIES)]
-        frame, told = rows.frame, looker.told
-        every: Iterator[tuple[int, ...]] = zip(*columns, strict=True)
-        for index, (key, version, flags, asked_at, answered_at, wait) in enumerate(every):
-            found = None
-            if key in _OFTEN and not flags & ~_AS_SENT:
-                request = frame(asked_at) if asked_at else None
-                response = frame(answered_at) if answered_at else None
-                if (request or not asked_at) and (response or not answered_at):
-                    if wait or key not in _POLLS or not _max_wait_ms(request, version):
-                        found = told(key, version, request, response)
-            if found is None:
-                exchange = rows.exchange(chosen.places[index])
-                found = told_by(exchange)
-                self.stats.see(exchange)
-                if key in _POLLS:
-                    chosen.service_us[index] = _service_us(exchange)
-            yield key, found
+
+def _told(rows: Rows, chosen: _Chosen, looker: Looker, part: Part) -> Iterator[tuple[int, Told]]:
+    """Yield what the bodies of rows tell, with their API."""
+    columns: list[list[int]] = [chosen.keys, *map(chosen.column, _FOR_BODIES)]
+    frame, told = rows.frame, looker.told
+    every: Iterator[tuple[int, ...]] = zip(*columns, strict=True)
+    for index, (key, version, flags, asked_at, answered_at, wait) in enumerate(every):
+        found = None
+        if key in _OFTEN and not flags & ~_AS_SENT:
+            request = frame(asked_at) if asked_at else None
+            response = frame(answered_at) if answered_at else None
+            if (request or not asked_at) and (response or not answered_at):
+                if wait or key not in _POLLS or not _max_wait_ms(request, version):
+                    found = told(key, version, request, response)
+        if found is None:
+            exchange = rows.exchange(chosen.places[index])
+            found = told_by(exchange)
+            part.see(exchange)
+            if key in _POLLS:
+                chosen.service_us[index] = _service_us(exchange)
+        yield key, found
 
 
 _FOR_BODIES = ("api_version", "flags", "request_position", "response_position", "max_wait_ms")
@@ -154,6 +162,9 @@ def _by_headers(chosen: _Chosen) -> _Groups:
             group = groups[key, client_id, (), False] = _Group()
         group.rows.append(index)
     return groups
+
+
+_OVER = ("response_sent_ns", "response_received_ns", "request_sent_ns")
 
 
 class _Chosen:
@@ -199,17 +210,18 @@ class _Chosen:
             return [column[place] for place in self.places]
         return column.tolist() if isinstance(column, memoryview) else list(column)
 
-    def first_of_connections(self) -> Iterator[tuple[int, int]]:
-        """Yield connections and where each comes first, in order."""
-        found: dict[int, int] = {}
-        for index, connection in enumerate(self.connections):
-            found.setdefault(connection, index)
-        yield from found.items()
-
-    def completed_ns(self) -> list[int]:
-        """When they were over."""
-        columns = ("response_sent_ns", "response_received_ns", "request_sent_ns")
-        return list(map(max, *map(self.column, columns)))
+    def first_of_connections(self) -> Iterator[tuple[int, str | None, int | None, int]]:
+        """Yield connections, each with its client and broker, and when the first of its exchanges
+        was over, in order."""
+        over_ns = map(max, *(self.column(name) for name in _OVER))
+        node_ids = self.column("node_id")
+        seen: set[int] = set()
+        for index, (connection, time_ns) in enumerate(zip(self.connections, over_ns, strict=True)):
+            if connection not in seen:
+                seen.add(connection)
+                node_id = node_ids[index]
+                known = None if node_id == NO_NODE else node_id
+                yield connection, self.clients[index], known, time_ns
 
     def _service_us(self) -> list[int]:
         """As `exchange.timing` has it."""

@@ -18,7 +18,8 @@ from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages, records
 from kproxy.protocol.record_batch import Record
 from kproxy.recording import Recording
-from kproxy.view.stats import Histogram, Stats
+from kproxy.view.stats import Stats
+from kproxy.view.stats_counts import Histogram
 from kproxy.view.stats_lines import lines, show_stats
 from kproxy.view.stream import Stream
 from tests.bed import needs
@@ -32,6 +33,7 @@ from tests.exchange.bodies import (
 )
 from tests.exchange.filters import DEMO as MOCK
 from tests.exchange.making import MS, START_NS, answer, closed, opened, request, response
+from tests.recording.making import write
 
 M = messages
 
@@ -65,22 +67,22 @@ def test_by_api_client_and_topic():
         exchange("Heartbeat", 4, M.HeartbeatRequest(), M.HeartbeatResponse(error_code=27)),
         exchange("Heartbeat", 4, M.HeartbeatRequest()),
     )
-    assert {name: (t.count, t.records) for name, t in stats.by_api.items()} == {
+    assert {name: (t.count, t.records) for name, t in stats.counts.by_api.items()} == {
         "Produce": (1, 5),
         "Fetch": (1, 4),
         "Heartbeat": (2, 0),
     }
-    assert stats.by_topic["orders"].records == 9
-    assert stats.by_client["app"].count == stats.total.count == 4
-    assert (stats.total.errors, stats.total.unanswered) == (1, 1)
-    assert stats.errors["REBALANCE_IN_PROGRESS"].apis == {"Heartbeat": 1}
+    assert stats.counts.by_topic["orders"].records == 9
+    assert stats.counts.by_client["app"].count == stats.counts.total.count == 4
+    assert (stats.counts.total.errors, stats.counts.total.unanswered) == (1, 1)
+    assert stats.counts.errors["REBALANCE_IN_PROGRESS"].apis == {"Heartbeat": 1}
 
 
 def test_headers_alone_open_no_body(monkeypatch):
     monkeypatch.setattr("kproxy.exchange.facts.decoded_response", lambda *_: 1 / 0)
     made = exchange_of_heartbeat()
     stats = counted(made, reads_bodies=False)
-    assert stats.by_api["Heartbeat"].count == 1 and not stats.errors
+    assert stats.counts.by_api["Heartbeat"].count == 1 and not stats.counts.errors
 
 
 def exchange_of_heartbeat():
@@ -97,8 +99,8 @@ def test_a_long_poll_and_a_queue_are_no_time_of_the_broker():
     behind = response(beat, M.HeartbeatResponse())
     behind.received_ns = polled.received_ns + 3 * MS
     stats = counted(*pair([fetch, beat, polled, behind]))
-    assert stats.by_api["Fetch"].broker.count == 0
-    assert stats.by_api["Heartbeat"].broker.max_ms == 3.0
+    assert stats.counts.by_api["Fetch"].broker.count == 0
+    assert stats.counts.by_api["Heartbeat"].broker.max_ms == 3.0
 
 
 def test_what_is_sent_again():
@@ -217,6 +219,54 @@ def test_a_filter_and_nothing(recorded, capsys):
     assert capsys.readouterr().out == "no exchanges\n"
     assert main(["stats", "nowhere.mcap"]) == 1
     assert capsys.readouterr().err == "kproxy stats: nowhere.mcap: does not exist\n"
+
+
+@pytest.fixture(scope="module")
+def many_batches(tmp_path_factory):
+    """Connections that come and go, a producer that sends again, leaders that move: a batch for
+    each exchange."""
+    T, P = M.MetadataResponse.MetadataResponseTopic, M.MetadataResponse.MetadataResponsePartition
+    batches: list[list] = []
+    for number in range(1, 61):
+        connection = (number - 1) // 6 + 1
+        data = records.encode_batch(
+            [Record(0, 0, None, b"v")], producer_id=7, producer_epoch=0, base_sequence=number // 6
+        )
+        leader = P(partition_index=0, leader_id=number // 10)
+        topic = T(name="orders", partitions=[leader])
+        api, body, back = [
+            ("Heartbeat", M.HeartbeatRequest(), M.HeartbeatResponse(error_code=number % 2)),
+            ("Produce", produce_request({0: data}), produce_response({0: 1}, number % 5)),
+            ("Metadata", M.MetadataRequest(topics=None), M.MetadataResponse(topics=[topic])),
+        ][number % 3]
+        frame = request(api, 9 if api == "Produce" else 4, body, number, connection)
+        entries: list = [opened(connection, node_id=1)] if number % 6 == 1 else []
+        entries += [frame, response(frame, back)]
+        if number % 6 == 0:
+            at_ns = START_NS + number * MS + 4 * MS
+            entries.append(attrs.evolve(closed(connection), time_ns=at_ns))
+        batches.append(entries)
+    return write(tmp_path_factory.mktemp("stats") / "many.mcap", batches)
+
+
+@pytest.mark.parametrize("processes", [2, 3, 7])
+@pytest.mark.parametrize("wanted", [None, "api:Produce", "topic:orders", "is:error"])
+@pytest.mark.parametrize("reads_bodies", [False, True])
+def test_several_processes_count_what_one_counts(
+    many_batches, processes, wanted, reads_bodies, monkeypatch
+):
+    def shown() -> str:
+        out = io.StringIO()
+        demo = needs.REPOSITORY / "recordings" / "demo.mcap"
+        found = parse(wanted) if wanted else None
+        show_stats([many_batches, demo], out, found, reads_bodies, None)
+        return out.getvalue()
+
+    alone = shown()
+    monkeypatch.setattr("kproxy.view.stats_lines.processes_for", lambda stream: processes)
+    assert shown() == alone
+    if reads_bodies and wanted is None:
+        assert "sent again" in alone and "leader change" in alone and "8 reconnects" in alone
 
 
 @pytest.mark.parametrize("reads_bodies", [False, True])
