@@ -7,11 +7,12 @@ says what is wrong, where, and what to do; for what was typed it names the comma
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kproxy import __version__
 from kproxy.commands.options import UsageError
@@ -37,28 +38,23 @@ COMMANDS = {
 """The modules of `kproxy.commands`, and what `kproxy --help` says of each."""
 
 
+WITHOUT_OUTPUT = frozenset({"run", "replay"})
+"""Daemons: they go on where nobody reads what they write."""
+
+_OF_OUTPUT = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO, errno.ENXIO}
+)
+"""What writing to a stream fails with."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with these arguments (default: sys.argv); return its exit code."""
-    # Closed, as daemons have them: nobody reads then, and that is no reason to fail.
-    sys.stdout = sys.stdout or open(os.devnull, "w")
-    sys.stderr = sys.stderr or open(os.devnull, "w")
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    if not typed or typed[0] not in COMMANDS:
-        parser = _parser()
-        parser.parse_args(typed)
-        parser.print_help()
-        return 2
-    module = import_module(f"kproxy.commands.{typed[0].replace('-', '_')}")
-    # In full: what abbreviates one option today may abbreviate two tomorrow.
-    parser = _Parser(prog=f"kproxy {typed[0]}", allow_abbrev=False)
-    module.add_options(parser)
-    options = parser.parse_intermixed_args(typed[1:])
-    return _run(parser.prog, module.run, options)
-
-
-def _run(name: str, run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    known = bool(typed) and typed[0] in COMMANDS
+    _open_streams(writes=not known or typed[0] not in WITHOUT_OUTPUT)
+    name = f"kproxy {typed[0]}" if known else "kproxy"
     try:
-        code = run(options)
+        code = _command(name, typed) if known else _no_command(typed)
         sys.stdout.flush()
         return code
     except UsageError as error:
@@ -70,13 +66,53 @@ def _run(name: str, run: Callable[[argparse.Namespace], int], options: argparse.
         discard_output()
         return 0
     except OSError as error:
-        code = fail(f"{name}: cannot write the output: {error.strerror or error}")
+        return fail(f"{name}: {_what_failed(error)}")
+
+
+def _command(name: str, typed: list[str]) -> int:
+    module = import_module(f"kproxy.commands.{typed[0].replace('-', '_')}")
+    # In full: what abbreviates one option today may abbreviate two tomorrow.
+    parser = _Parser(prog=name, allow_abbrev=False)
+    module.add_options(parser)
+    options = parser.parse_intermixed_args(typed[1:])
+    return module.run(options)
+
+
+def _no_command(typed: list[str]) -> int:
+    parser = _parser()
+    parser.parse_args(typed)
+    parser.print_help()
+    return 2
+
+
+def _open_streams(*, writes: bool) -> None:
+    """Have something where standard output or error are closed, as daemons have them; where output
+    is what is wanted, writing it fails then."""
+    if sys.stdout is None:
+        reading = os.open(os.devnull, os.O_RDONLY if writes else os.O_WRONLY)
+        sys.stdout = open(reading, "w", encoding="utf-8")
+    sys.stderr = sys.stderr or open(os.devnull, "w")
+
+
+def _what_failed(error: OSError) -> str:
+    """Say what the system refused. Recordings that cannot be read are other errors."""
+    what = error.strerror or str(error)
+    if error.filename is not None:
+        return f"{error.filename}: {what}"
+    if error.errno in _OF_OUTPUT:
         discard_output()
-        return code
+        return f"cannot write the output: {what}"
+    return what
 
 
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # Not as argparse does, which passes over errors: help that nobody gets is an error.
+        stream = file or sys.stderr
+        stream.write(message)
+        stream.flush()
 
     def error(self, message: str) -> NoReturn:
         wrong = message.removeprefix("argument ")

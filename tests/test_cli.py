@@ -268,12 +268,38 @@ def test_output_cut_off_by_head_ends_quietly() -> None:
     assert done.stdout.startswith('{"number"') and done.stderr == ""
 
 
-@pytest.mark.parametrize("to", [">&-", "> /dev/full", "2>&-"])
-def test_a_recording_is_shown_or_the_reason_why_not_is(to: str) -> None:
-    command = f"{sys.executable} -m kproxy show {DEMO} {to}"
+@pytest.mark.parametrize("to", [">&-", "> /dev/full", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize("typed", ["show FILE", "stats FILE", "show --help", "--version", ""])
+def test_what_is_wanted_is_written_or_the_reason_why_not_is(to: str, typed: str) -> None:
+    command = f"{sys.executable} -m kproxy {typed.replace('FILE', str(DEMO))} {to}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
-    assert "Traceback" not in done.stderr and done.stderr.count("\n") <= 1
-    assert done.returncode == (1 if "full" in to else 0)
+    if to == "2>&-":
+        assert done.returncode == (0 if typed else 2) and done.stdout
+        return
+    name = " ".join(["kproxy", *typed.split()[:1]]) if "-" not in typed[:1] else "kproxy"
+    why = "No space left on device" if "full" in to else "Bad file descriptor"
+    assert done.returncode == 1
+    assert done.stderr == ("" if "2>" in to else f"{name}: cannot write the output: {why}\n")
+
+
+def test_an_error_of_the_system_says_of_what(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import kproxy.commands.stats
+
+    for error, words in (
+        (PermissionError(13, "Permission denied", "a.mcap"), "a.mcap: Permission denied"),
+        (OSError(24, "Too many open files"), "Too many open files"),
+    ):
+        monkeypatch.setattr(kproxy.commands.stats, "run", raising(error))
+        assert said(capsys, "stats", "x") == (1, "", f"kproxy stats: {words}\n")
+
+
+def raising(error: Exception):
+    def run(options: object) -> int:
+        raise error
+
+    return run
 
 
 @pytest.mark.parametrize("to", [">&-", ">/dev/full", "2>&-", "2>/dev/full", ">&- 2>&-"])

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from kproxy.commands.options import FilterHelp, files_and_filter
+from kproxy.commands.options import add_files_and_filter, files_and_filter
 from kproxy.commands.output import fail
 from kproxy.printable import printable
 
@@ -22,14 +22,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what may be typed."""
     parser.description = "Write recordings, or what a filter means of them, to a new file."
     parser.epilog = EPILOG
-    parser.formatter_class = FilterHelp
     parser.usage = "%(prog)s FILE… [FILTER] --to FILE.{jsonl,parquet,mcap}"
-    parser.add_argument(
-        "files_and_filter",
-        metavar="FILE… [FILTER]",
-        nargs="+",
-        help="recordings, or folders of them; the filter begins with the first that is no file",
-    )
+    add_files_and_filter(parser)
     parser.add_argument(
         "--to",
         metavar="FILE.{jsonl,parquet,mcap}",

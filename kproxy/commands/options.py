@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from argparse import ArgumentTypeError, HelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, HelpFormatter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -145,6 +145,16 @@ def new_file(text: str) -> Path:
     if not text:
         raise ArgumentTypeError("names no file")
     return Path(text)
+
+
+def add_files_and_filter(
+    parser: ArgumentParser,
+    metavar: str = "FILE… [FILTER]",
+    text: str = "recordings, or folders of them; the filter begins with the first that is no file",
+) -> None:
+    """Let FILE… [FILTER] be typed, for `files_and_filter`, and explained at the end of the help."""
+    parser.formatter_class = FilterHelp
+    parser.add_argument("files_and_filter", metavar=metavar, nargs="+", help=text)
 
 
 def files_and_filter(arguments: Sequence[str]) -> tuple[list[Path], Filter | None]:

@@ -22,7 +22,6 @@ from kproxy.commands.faults import (
     report_faults,
 )
 from kproxy.commands.options import UsageError
-from kproxy.units import format_bytes
 
 if TYPE_CHECKING:
     from kproxy.net.replaying import Control, StartingMachine
@@ -38,8 +37,6 @@ _PARTITIONS = ("keyed", "always", "never")
 _TIMINGS = {"fast": 0.0, "recorded": 1.0}
 _FACTOR_MAX = 1000
 _LACKING_SHOWN = 10
-_PROGRESS_BYTES_MIN = 32 << 20
-"""Less is read before one can read that."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -272,45 +269,26 @@ def _machine(
     rules: Rules,
     log: Callable[[str], None],
 ) -> StartingMachine:
-    from kproxy import recording
     from kproxy.replay.broker import Broker
     from kproxy.replay.opening import Wanted, open_recorded
     from kproxy.replay.settings import Mode
     from kproxy.replay.strict import StrictBroker
+    from kproxy.view.progress import reading
+    from kproxy.view.stream import Stream
 
-    if settings.mode is Mode.STRICT:
-        return StrictBroker(recording.read(options.files), settings, report)
-    wanted = Wanted(settings.mode, options.timing, options.recorded_faults)
-    with _Progress() as progress:
-        recorded = open_recorded(options.files, wanted, progress.tell, log)
+    with reading("replay", options.files) as progress:
+        if settings.mode is Mode.STRICT:
+            stream = Stream(options.files, passed=progress.passed)
+            return StrictBroker(stream.exchanges(), settings, report)
+        wanted = Wanted(settings.mode, options.timing, options.recorded_faults)
+        recorded = open_recorded(
+            options.files, wanted, lambda done, total: progress.passed(done), log
+        )
     for words in recorded.faults:
         rules.add(words, time.time_ns())
     for text in _what_there_is(recorded.loaded):
         log(text)
     return Broker(recorded.loaded, settings, report, rules, recorded.pace)
-
-
-class _Progress:
-    """Says on a terminal how far a large recording is read, and goes away again."""
-
-    def __init__(self) -> None:
-        self._shown = False
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def tell(self, done: int, total: int) -> None:
-        """Say how many bytes of how many were read."""
-        if total >= _PROGRESS_BYTES_MIN and sys.stderr.isatty():
-            self._shown = True
-            share = done / total
-            sys.stderr.write(f"\rreading {format_bytes(total)}: {share:.0%}\x1b[K")
-            sys.stderr.flush()
-
-    def __exit__(self, *about: object) -> None:
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
 
 
 def _what_there_is(loaded: Loaded) -> Iterator[str]:

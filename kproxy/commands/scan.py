@@ -27,22 +27,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Look for them."""
     from kproxy.recording import RecordingError
+    from kproxy.view.progress import reading
     from kproxy.view.scan import scan
 
-    findings = scan(options.files)
     count = 0
-    while True:
-        try:
-            finding = next(findings, None)
-        except RecordingError as error:
-            return fail(f"kproxy scan: {error}")
-        except OSError as error:
-            return fail(f"kproxy scan: cannot read a recording: {error.strerror}")
-        if finding is None:
-            break
-        count += 1
-        text = json.dumps(finding.plain()) if options.json else printable(finding.line())
-        sys.stdout.write(text + "\n")
+    try:
+        with reading("scan", options.files) as progress:
+            for finding in scan(options.files, progress.passed):
+                progress.finish()
+                text = json.dumps(finding.plain()) if options.json else printable(finding.line())
+                print(text)
+                count += 1
+    except RecordingError as error:
+        return fail(f"kproxy scan: {error}")
     if count:
         sys.stdout.flush()
         found = "1 secret" if count == 1 else f"{count} secrets"

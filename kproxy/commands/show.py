@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kproxy.commands.options import FilterHelp, UsageError, count, files_and_filter
+from kproxy.commands.options import UsageError, add_files_and_filter, count, files_and_filter
 from kproxy.commands.output import fail
 
 if TYPE_CHECKING:
@@ -27,17 +27,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Show the exchanges of a recording, in the order in which they were answered."
     )
     parser.epilog = EPILOG
-    parser.formatter_class = FilterHelp
     parser.usage = (
         "%(prog)s [--json | --frame N | --follow CONNECTION | --records TOPIC[:PARTITION]]\n"
         "                   [--all] [--by-request] FILE… [FILTER]"
     )
-    parser.add_argument(
-        "files_and_filter",
-        metavar="FILE… [FILTER]",
-        nargs="+",
-        help="recordings, or folders of them; the filter begins with the first that is no file",
-    )
+    add_files_and_filter(parser)
     parser.add_argument(
         "--json", action="store_true", help="one JSON object per exchange, with decoded bodies"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from kproxy.commands.options import FilterHelp, files_and_filter
+from kproxy.commands.options import add_files_and_filter, files_and_filter
 from kproxy.commands.output import fail
 
 
@@ -16,14 +16,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         " (without queues and long polls) and what kproxy added; errors, rebalances, reconnects,"
         " retries, leader changes."
     )
-    parser.formatter_class = FilterHelp
     parser.usage = "%(prog)s [--headers] [--all] FILE… [FILTER]"
-    parser.add_argument(
-        "files_and_filter",
-        metavar="FILE… [FILTER]",
-        nargs="+",
-        help="recordings, or folders of them; the filter begins with the first that is no file",
-    )
+    add_files_and_filter(parser)
     parser.add_argument(
         "--headers",
         action="store_true",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from kproxy.commands.options import FilterHelp, UsageError, files_and_filter
+from kproxy.commands.options import UsageError, add_files_and_filter, files_and_filter
 from kproxy.commands.output import fail
 
 
@@ -15,14 +15,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Show the exchanges of a recording as they are written, the last ten first; Ctrl-C ends it,"
         " and so does the end of the recording. Files that go on with it are followed."
     )
-    parser.formatter_class = FilterHelp
     parser.usage = "%(prog)s [--all] FILE [FILTER]"
-    parser.add_argument(
-        "file_and_filter",
-        metavar="FILE [FILTER]",
-        nargs="+",
-        help="a recording, and which of its exchanges",
-    )
+    text = "a recording, and which of its exchanges"
+    add_files_and_filter(parser, "FILE [FILTER]", text)
     parser.add_argument(
         "--all", action="store_true", help="begin with all that is recorded, not with the last ten"
     )
@@ -30,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Follow it."""
-    files, wanted = files_and_filter(options.file_and_filter)
+    files, wanted = files_and_filter(options.files_and_filter)
     if len(files) > 1:
         raise UsageError("it follows one recording")
     from kproxy.recording import RecordingError

@@ -11,7 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import attrs
+
+from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import FAULTED, INJECTED, NO_API, RAW_SASL
+from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import COLUMNS, UNKNOWN
 from kproxy.recording.tables import ExchangeTable
 
@@ -120,6 +124,23 @@ class RowColumns(Mapping[str, Sequence[Any]]):
             # A request's own header may say more.
             texts = {number: text or UNKNOWN for number, text in texts.items()}
         return [texts[number] for number in connections]
+
+
+@attrs.frozen
+class Rows:
+    """The rows of one batch, for those who count them by columns."""
+
+    columns: RowColumns
+    verdicts: bytes
+    """Of the filter, on each."""
+    exchange: Callable[[int], Exchange]
+    """Makes an exchange of a row, without what it waited for."""
+    frame: Callable[[int], bytes | None]
+    """Gives the bytes of a frame by its position, as an integer; None where they are not to be had
+    without more ado: it is in pieces, or not there."""
+    names: TopicNames
+    recording: int
+    """Which one it is, of several that are read: in each, numbers begin anew."""
 
 
 def _kept_ns(

@@ -32,7 +32,7 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import YES, Filter
 from kproxy.exchange.pairing import Peer
-from kproxy.recording.columns import RowColumns
+from kproxy.recording.columns import RowColumns, Rows
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import ExchangeTable, FrameTable
@@ -92,7 +92,7 @@ class Reader:
         told: Callable[[Note], None],
         wanted: Filter | None = None,
         passed: Callable[[int], None] = lambda done: None,
-        counted: Callable[[RowColumns, bytes], bytes] | None = None,
+        counted: Callable[[Rows], bytes] | None = None,
         share: tuple[int, int] = (0, 1),
     ) -> None:
         """With a filter, give those that it means; its terms that need no body are answered by the
@@ -109,9 +109,11 @@ class Reader:
         """Whether what comes now is of the share; what is not of a batch is of the first one."""
         self._passed = passed
         self._passed_bytes = 0
+        self._recording = 0
         self._begin()
 
     def _begin(self) -> None:
+        self._recording += 1
         self._files: list[RecordingFile] = []
         """Of the recording that is being read: frames may lie in an earlier file than their row."""
         self._batches_read = 0
@@ -259,7 +261,15 @@ class Reader:
         elif self._wanted is not None:
             verdicts = self._wanted.rows(columns)
         if self._counted is not None:
-            verdicts = self._counted(columns, verdicts)
+            rows = Rows(
+                columns,
+                verdicts,
+                lambda index: self._made(table.row(index)),
+                functools.partial(_plain, self._files),
+                self._names,
+                self._recording,
+            )
+            verdicts = self._counted(rows)
         ended = any(map(UNANSWERED.__and__, set(table.column("response_flags"))))
         if ended or self._stuck:  # what a request waited for is told by those before it
             yield from zip(range(len(verdicts)), table.rows(), verdicts, strict=True)
@@ -280,10 +290,14 @@ class Reader:
                     opener = functools.partial(_open, self._files, row)
                     self._names.offer_unopened(functools.partial(_decodable, opener))
 
-    def _exchange(self, row: ExchangeRow) -> Exchange:
+    def _made(self, row: ExchangeRow) -> Exchange:
         peer = self._peers.get(row.connection) or self._peer(row.connection)
         opener = functools.partial(_open, self._files, row)
-        exchange = Exchange(row, peer.client_address, peer.client_id, opener, self._names)
+        return Exchange(row, peer.client_address, peer.client_id, opener, self._names)
+
+    def _exchange(self, row: ExchangeRow) -> Exchange:
+        peer = self._peers.get(row.connection) or self._peer(row.connection)
+        exchange = self._made(row)
         if row.response_bytes:
             peer.stuck = None
         elif row.response_flags & UNANSWERED:
@@ -338,6 +352,11 @@ def _open(files: list[RecordingFile], row: ExchangeRow, side: Side) -> Frame | N
     integer = row.request_position if side is Side.CLIENT else row.response_position
     position = Position.of(integer)
     return None if position is None else _frame(files, position)
+
+
+def _plain(files: list[RecordingFile], position: int) -> bytes | None:
+    """The bytes of a frame that is in one piece in the newest file."""
+    return files[-1].plain_frame(position >> 32, position >> 16 & 0xFFFF, position & 0xFFFF)
 
 
 def _frame(files: list[RecordingFile], position: Position) -> Frame | None:

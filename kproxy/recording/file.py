@@ -276,6 +276,14 @@ class RecordingFile:
         frame = self.frame(position)
         return None if frame is None else frame.data
 
+    def plain_frame(self, batch: int, run: int, nth: int) -> bytes | None:
+        """Return the bytes of a frame whose body is whole and known, as it stands; None if it is
+        none of these, or not here: `frame` tells."""
+        table = self._tables.get(batch)
+        if table is None and (table := self._table_of(batch)) is None:
+            return None
+        return table.plain(run, nth)
+
     def _table_of(self, number: int) -> FrameTable | None:
         table = self._tables.get(number)
         if table is None:

@@ -37,15 +37,22 @@ if TYPE_CHECKING:
 Paths = Path | str | Iterable[Path | str]
 
 
-def entries(paths: Paths, *, skip_damaged: bool = False) -> Iterator[Frame | Note]:
+def entries(
+    paths: Paths,
+    *,
+    skip_damaged: bool = False,
+    passed: Callable[[int], None] = lambda done: None,
+) -> Iterator[Frame | Note]:
     """Yield what was recorded, in the order in which it was given to the writer.
 
     Frames of more than 1 MiB come in pieces (FRAGMENT, MORE). A response has what is known of its
-    request (times, size, fault ids) if it had left when its batch was written.
+    request (times, size, fault ids) if it had left when its batch was written. `passed` is told
+    how many bytes of all files were read, after every batch.
 
     Raises: RecordingError, see above.
     """
     previous: Info | None = None
+    passed_bytes = 0
     for path in recordings(paths):
         with RecordingFile(path, whole=True, skip_damaged=skip_damaged) as file:
             for batch in file.batches():
@@ -54,6 +61,8 @@ def entries(paths: Paths, *, skip_damaged: bool = False) -> Iterator[Frame | Not
                 previous = None
                 yield from _damages(file)
                 yield from batch_entries(file, batch)
+                passed(passed_bytes + file.scan.offset)
+            passed_bytes += file.scan.offset
             yield from _damages(file)
             if file.torn is not None:
                 yield file.torn

@@ -20,6 +20,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from kproxy.exchange.entries import (
     ERROR_NOT_LOOKED,
     FRAGMENT,
+    LEFT_OUT,
+    MORE,
+    OPAQUE,
+    RAW_SASL,
+    TRUNCATED,
+    UNANSWERED,
     ExchangeRow,
     Frame,
     Position,
@@ -48,6 +54,7 @@ _SLICE_VALUES = 16 << 10
 _PAUSE_SECONDS = 50e-6
 """… and so long it takes until it has it."""
 _RUNS_KEPT = 64
+_NOT_PLAIN = FRAGMENT | MORE | OPAQUE | RAW_SASL | TRUNCATED | UNANSWERED | LEFT_OUT
 _ZERO = bytes(4)
 _SIDES = (Side.CLIENT, Side.BROKER)
 _REQUEST_START = struct.Struct(">ihhi")
@@ -154,6 +161,33 @@ class FrameTable:
         elif nth:
             return None
         return self.column("data")[start:end]
+
+    def plain(self, row: int, nth: int) -> bytes | None:
+        """Return the bytes of a frame that is whole, known and in one piece; else None."""
+        sizes, starts, ends, flags = self._plain
+        if row >= len(flags) or flags[row] & _NOT_PLAIN:
+            return None
+        first, last = starts[row], starts[row + 1]
+        start, end = ends[row], ends[row + 1]
+        if last - first > 1:
+            of_run = sizes[first:last]
+            if nth >= len(of_run) or min(of_run) < 0 or sum(of_run) != end - start:
+                return None
+            start += sum(of_run[:nth])
+            end = start + of_run[nth]
+        elif nth or (last > first and sizes[first] != end - start):
+            return None
+        return bytes(self.column("data")[start:end])
+
+    @functools.cached_property
+    def _plain(self) -> tuple[list[int], list[int], list[int], list[int]]:
+        ends = self._ends
+        return (
+            self.column("sizes").tolist(),
+            ends["sizes"],
+            ends["data"],
+            self.column("flags").tolist(),
+        )
 
     def whole_bytes(self, row: int) -> int | None:
         """Return how many bytes the frame has that ends in a row; None if it is not in pieces."""

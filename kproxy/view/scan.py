@@ -13,7 +13,7 @@ decompressed, within the allowance of their exchange.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,6 +27,7 @@ from kproxy.protocol import ProtocolError, records
 from kproxy.protocol.compression import Allowance
 from kproxy.protocol.record_batch import Batch, Record, read_records
 from kproxy.proxy import redact
+from kproxy.recording.files import RecordingError
 from kproxy.recording.reader import entries, recordings
 
 Text = tuple[str, bytes, bytes]
@@ -59,22 +60,33 @@ class Finding:
         return {**attrs.asdict(self), "path": str(self.path)}
 
 
-def scan(paths: Iterable[Path | str]) -> Iterator[Finding]:
-    """Yield what looks like a secret in recordings.
+def scan(
+    paths: Iterable[Path | str], passed: Callable[[int], None] = lambda done: None
+) -> Iterator[Finding]:
+    """Yield what looks like a secret in recordings; `passed` is told how many bytes were read.
 
     Raises:
-        RecordingError: a path is not there, not a recording, or damaged.
-        OSError: a file cannot be read.
+        RecordingError: a path is not there, not a recording, or damaged, or cannot be read.
     """
+    passed_bytes = 0
     for path in recordings(paths):
-        pairing = Pairing()
-        for entry in entries(path):
-            if isinstance(entry, Note):
-                yield from _in_note(path, entry)
-            for exchange in pairing.feed(entry):
-                yield from _in_exchange(path, exchange)
-        for exchange in pairing.finish():
+        before = passed_bytes
+        try:
+            yield from _in_file(path, lambda done, before=before: passed(before + done))
+            passed_bytes += path.stat().st_size
+        except OSError as error:
+            raise RecordingError(path, None, f"cannot be read: {error.strerror}") from None
+
+
+def _in_file(path: Path, passed: Callable[[int], None]) -> Iterator[Finding]:
+    pairing = Pairing()
+    for entry in entries(path, passed=passed):
+        if isinstance(entry, Note):
+            yield from _in_note(path, entry)
+        for exchange in pairing.feed(entry):
             yield from _in_exchange(path, exchange)
+    for exchange in pairing.finish():
+        yield from _in_exchange(path, exchange)
 
 
 def _in_note(path: Path, note: Note) -> Iterator[Finding]:

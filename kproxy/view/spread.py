@@ -45,13 +45,21 @@ Made = TypeVar("Made")
 Work = Callable[[Exchange | ConnectionEnd], Iterable[Made]]
 
 
-def spread(stream: Stream, work: Work[Made], processes: int | None = None) -> Iterator[Made]:
+def spread(
+    stream: Stream,
+    work: Work[Made],
+    processes: int | None = None,
+    counted: list[Made] | None = None,
+) -> Iterator[Made]:
     """Yield what `work` makes of all that a stream shows, in its order; in this process, if the
     recordings are small or cannot be shared out. What is made must be such that it can be pickled.
 
+    Where the stream's `counted` puts what it makes of a batch of rows into the list `counted`,
+    processes hand that on, too, batch by batch.
+
     Raises: RecordingError, as `Stream.shown`.
     """
-    count = _processes(stream) if processes is None else processes
+    count = processes_for(stream) if processes is None else processes
     if count < 2:
         for shown in stream.shown():
             yield from work(shown)
@@ -59,7 +67,7 @@ def spread(stream: Stream, work: Work[Made], processes: int | None = None) -> It
     workers: list[_Worker] = []
     try:
         for index in range(count):
-            workers.append(_start(stream, work, (index, count), workers))
+            workers.append(_start(stream, work, (index, count), workers, counted))
         turn = 0
         while not workers[turn % count].done:
             yield from workers[turn % count].batch(stream)
@@ -72,7 +80,7 @@ def spread(stream: Stream, work: Work[Made], processes: int | None = None) -> It
             worker.end()
 
 
-def _processes(stream: Stream) -> int:
+def processes_for(stream: Stream) -> int:
     """How many processes are worth it; recordings that are still written, or were cut off, are read
     by one, which pairs at the end what has no row."""
     if not hasattr(os, "fork") or not hasattr(os, "sched_getaffinity"):
@@ -145,7 +153,11 @@ class _Worker:
 
 
 def _start(
-    stream: Stream, work: Work[Any], share: tuple[int, int], others: list[_Worker]
+    stream: Stream,
+    work: Work[Any],
+    share: tuple[int, int],
+    others: list[_Worker],
+    counted: list[Any] | None,
 ) -> _Worker:
     reading, writing = os.pipe()
     if hasattr(fcntl, "F_SETPIPE_SZ"):
@@ -156,7 +168,7 @@ def _start(
         os.close(reading)
         for other in others:
             other.pipe.close()
-        _work(stream, work, share, writing)
+        _work(stream, work, share, writing, counted)
     os.close(writing)
     return _Worker(pid, os.fdopen(reading, "rb"))
 
@@ -164,26 +176,41 @@ def _start(
 # ---------------------------------------------------------------- in the other process
 
 
-def _work(stream: Stream, work: Work[Any], share: tuple[int, int], writing: int) -> NoReturn:
+def _work(
+    stream: Stream,
+    work: Work[Any],
+    share: tuple[int, int],
+    writing: int,
+    counted: list[Any] | None,
+) -> NoReturn:
     """Do the work of one process, and end it: nothing of what called this goes on there."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # who reads from here ends it
         with os.fdopen(writing, "wb") as pipe:
             sender = _Sender(pipe)
 
+            def send_counted() -> None:
+                if counted:
+                    sender.made(counted)
+                    counted.clear()
+
             def heard(note: Note) -> None:
+                send_counted()
                 sender.send(_NOTE, note)
                 if stream.shows_ends:
                     for end in connection_ends(note):
                         sender.made(work(end))
 
             def passed(done_bytes: int) -> None:
+                send_counted()
                 sender.send(_BATCH, done_bytes)
                 pipe.flush()
 
-            own = Stream(stream.paths, stream.wanted, heard, False, passed, share=share)
+            rows = stream.counted
+            own = Stream(stream.paths, stream.wanted, heard, False, passed, rows, share)
             try:
                 for exchange in own.exchanges():
+                    send_counted()
                     sender.made(work(exchange))
                 sender.send(_DONE, None)
             except RecordingError as error:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import functools
+import shutil
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from kproxy.exchange.entries import Note
 from kproxy.exchange.filter import Filter
-from kproxy.exchange.words.columns import cut_middle, padded
+from kproxy.exchange.words.columns import columns, cut_middle, padded
 from kproxy.exchange.words.line import Segment
 from kproxy.exchange.words.wording import age, count, joined, listed, milliseconds
 from kproxy.printable import printable
@@ -16,14 +18,20 @@ from kproxy.units import format_bytes
 from kproxy.view.lines import rendered, terminal_width, wants_colour
 from kproxy.view.progress import reading
 from kproxy.view.show import write
-from kproxy.view.stats import ErrorTally, Stats, Tally
-from kproxy.view.stats_headers import count_rows
-from kproxy.view.stream import Stream
+from kproxy.view.spread import processes_for, spread
+from kproxy.view.stats import Stats
+from kproxy.view.stats_counts import ErrorTally, Part, Tally
+from kproxy.view.stats_rows import RowCounter
+from kproxy.view.stream import Stream, connection_ends
 
 ROWS_MAX = 12
-"""APIs, clients, topics and errors that are listed; `all` lists all."""
+"""APIs, clients, topics and errors that are listed; `all` lists all, and a terminal that is not
+high enough gets fewer, but no less than `_ROWS_MIN`."""
+_ROWS_MIN = 4
 _NAME_WIDTH = 24
 _NAME_WIDTH_MIN = 14
+_NAME_WIDTH_MAX = 250
+"""Of topics; more has nobody who means it."""
 _NUMBERS = (
     *(("count", 7), ("errors", 7)),
     *(("p50", 6), ("p95", 6), ("p99", 6), ("max", 6), ("kproxy", 7)),
@@ -47,15 +55,47 @@ def show_stats(
         RecordingError: a path is not there, not a recording, or damaged.
     """
     stats = Stats(reads_bodies)
-    counted = None if reads_bodies else functools.partial(count_rows, stats)
-    stream = Stream(paths, wanted, counted=counted)
+
+    def heard(note: Note) -> None:
+        if wanted is None:
+            for end in connection_ends(note):
+                stats.add(end)
+
+    # Ends come when they are heard of, not before the next exchange: there may be none.
+    stream = Stream(paths, wanted, heard, ends=False)
     with reading("stats", paths) as progress:
         stream.passed = progress.passed
-        for each in stream.shown():
-            stats.add(each)
-    found = lines(stats, wants_colour(out), terminal_width(out), rows_max)
+        _count(stats, stream)
+    found = _fitting(stats, wants_colour(out), terminal_width(out), rows_max, _height(out))
     texts = (f"{line}\n" for line in found)
     write(texts, stream, out, "stats")
+
+
+def _count(stats: Stats, stream: Stream) -> None:
+    processes = processes_for(stream)
+    parts: list[Part] = []
+    take = stats.take if processes < 2 else parts.append
+    counter = stream.counted = RowCounter(take, stats.reads_bodies)
+    for part in spread(stream, counter.parts, processes, parts):
+        stats.take(part)
+
+
+def _height(out: TextIO) -> int | None:
+    """The lines of a terminal; None if this is none."""
+    return shutil.get_terminal_size().lines if out.isatty() else None
+
+
+def _fitting(
+    stats: Stats, colour: bool, width: int | None, rows_max: int | None, height: int | None
+) -> list[str]:
+    """The lines, with so few rows that they and a prompt fit a screen, if they can."""
+    found = list(lines(stats, colour, width, rows_max))
+    if rows_max is not None and height is not None:
+        for fewer in range(rows_max - 1, _ROWS_MIN - 1, -1):
+            if len(found) < height:
+                break
+            found = list(lines(stats, colour, width, fewer))
+    return found
 
 
 def lines(
@@ -64,55 +104,69 @@ def lines(
     width: int | None = None,
     rows_max: int | None = ROWS_MAX,
 ) -> Iterator[str]:
-    """Yield what was counted."""
-    left = _NAME_WIDTH if width is None else min(_NAME_WIDTH, width - _NUMBERS_WIDTH)
-    name_width = max(_NAME_WIDTH_MIN, left)
+    """Yield what was counted; without a width, names are whole."""
+    counts = stats.counts
+    tables = {
+        "by API": _listed(counts.by_api, rows_max),
+        "by client": _listed(counts.by_client, rows_max),
+        "by topic": _listed(counts.by_topic, rows_max),
+    }
+    name_width = _name_width([name for rows in tables.values() for name, _ in rows], width)
     head = "".join(f"{name:>{width}}" for name, width in _NUMBERS)
 
     def line(*segments: Segment) -> str:
         return rendered(segments, colour)
 
-    yield line(("bold", _summary(stats)))
-    if stats.first is None:
+    yield from (line(("bold", text)) for text in _wrapped(_summary(stats), width))
+    if stats.counts.first is None:
         return
-    for title, tallies in (
-        ("by API", stats.by_api),
-        ("by client", stats.by_client),
-        ("by topic", stats.by_topic),
+    for (title, rows), tallies in zip(
+        tables.items(),
+        (stats.counts.by_api, stats.counts.by_client, stats.counts.by_topic),
+        strict=True,
     ):
-        if tallies:
+        if rows:
             yield ""
             yield line(("bold", f"{title:<{name_width}}"), ("dim", head))
-            yield from (line(*row) for row in _rows(tallies, name_width, rows_max))
-    if stats.errors:
+            yield from (line(_name(name, name_width), *_row(tally)) for name, tally in rows)
+            if len(tallies) > len(rows):
+                yield line(("dim", f"… and {len(tallies) - len(rows)} more"))
+    if stats.counts.errors:
         yield ""
-        yield from (line(*row) for row in _errors(stats.errors, rows_max))
+        yield from (line(*row) for row in _errors(stats.counts.errors, rows_max))
     if events := [event for event in _events(stats) if event]:
         yield ""
-        yield from (line(("", event)) for event in events)
+        yield from (line(("", text)) for event in events for text in _wrapped(event, width))
     yield line(("dim", _LEGEND))
 
 
+def _wrapped(text: str, width: int | None) -> list[str]:
+    return [text] if width is None else textwrap.wrap(text, width, subsequent_indent="  ")
+
+
+def _name_width(names: Sequence[str], width: int | None) -> int:
+    """How wide the names' column is: as wide as they are, if there is room."""
+    longest = max((columns(printable(name)) + 1 for name in names), default=0)
+    wide = min(max(_NAME_WIDTH, longest), _NAME_WIDTH_MAX)
+    return wide if width is None else max(_NAME_WIDTH_MIN, min(wide, width - _NUMBERS_WIDTH))
+
+
 def _summary(stats: Stats) -> str:
-    first, last = stats.first, stats.last
+    counts = stats.counts
+    first, last = counts.first, counts.last
     if first is None or last is None:
         return "no exchanges"
     span_ms = (last - first).total_seconds() * 1000
     return (
-        f"{count(stats.total.count, 'exchange')} in {age(span_ms)} from {first:%Y-%m-%d %H:%M:%S}"
-        f" UTC, {count(len(stats.connections), 'connection')},"
-        f" {count(len(stats.by_client), 'client')}, {format_bytes(stats.total.bytes)}"
+        f"{count(counts.total.count, 'exchange')} in {age(span_ms)} from {first:%Y-%m-%d %H:%M:%S}"
+        f" UTC, {count(stats.connection_count, 'connection')},"
+        f" {count(len(counts.by_client), 'client')}, {format_bytes(counts.total.bytes)}"
     )
 
 
-def _rows(
-    tallies: Mapping[str, Tally], name_width: int, rows_max: int | None
-) -> Iterator[list[Segment]]:
-    ordered = sorted(tallies.items(), key=lambda item: (-item[1].count, item[0]))
-    for name, tally in ordered[:rows_max]:
-        yield [_name(name, name_width), *_row(tally)]
-    if rows_max is not None and len(ordered) > rows_max:
-        yield [("dim", f"… and {len(ordered) - rows_max} more")]
+def _listed(tallies: Mapping[str, Tally], rows_max: int | None) -> list[tuple[str, Tally]]:
+    """The most frequent, with their names."""
+    return sorted(tallies.items(), key=lambda item: (-item[1].count, item[0]))[:rows_max]
 
 
 def _name(name: str, width: int) -> Segment:
@@ -141,12 +195,12 @@ def _errors(errors: Mapping[str, ErrorTally], rows_max: int | None) -> Iterator[
             ("dim", f"  {apis}; the first is #{error.first}"),
         ]
     if rows_max is not None and len(ordered) > rows_max:
-        yield [("dim", f"… and {len(ordered) - rows_max} more errors")]
+        yield [("dim", f"… and {count(len(ordered) - rows_max, 'more error')}")]
 
 
 def _events(stats: Stats) -> Iterator[str]:
     """Sentences on what happened beside the requests."""
-    for group, generations in sorted(stats.generations.items())[:ROWS_MAX]:
+    for group, generations in sorted(stats.counts.generations.items())[:ROWS_MAX]:
         low, high = min(generations), max(generations)
         if low == high:
             yield f"group {group}: generation {low}"
@@ -159,8 +213,8 @@ def _events(stats: Stats) -> Iterator[str]:
         count(stats.reconnects, "reconnect") if stats.reconnects else "",
     )
     yield joined(
-        f"{stats.total.unanswered} never answered" if stats.total.unanswered else "",
-        f"{stats.throttled} throttled" if stats.throttled else "",
+        f"{stats.counts.total.unanswered} never answered" if stats.counts.total.unanswered else "",
+        f"{stats.counts.throttled} throttled" if stats.counts.throttled else "",
         f"{count(stats.retries, 'batch')} sent again" if stats.retries else "",
         count(stats.leader_changes, "leader change") if stats.leader_changes else "",
     )

@@ -18,7 +18,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.pairing import Pairing
 from kproxy.recording import RecordingError, recordings
-from kproxy.recording.columns import RowColumns
+from kproxy.recording.columns import Rows
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.reader import starting
 
@@ -44,7 +44,7 @@ class Stream:
     """Whether ends of connections are shown; by default where there is no filter."""
     passed: Callable[[int], None] = lambda done: None
     """Is told how many bytes of the recordings were read."""
-    counted: Callable[[RowColumns, bytes], bytes] | None = None
+    counted: Callable[[Rows], bytes] | None = None
     """Takes rows by columns, which are not given as exchanges then: see `Reader`."""
     share: tuple[int, int] = (0, 1)
     """Of which batches: see `Reader`."""

@@ -30,7 +30,7 @@ from kproxy.printable import printable
 from kproxy.protocol import error_code, is_retriable
 from kproxy.view.progress import reading
 from kproxy.view.show import write
-from kproxy.view.stats import Histogram
+from kproxy.view.stats_counts import Histogram
 from kproxy.view.stream import Stream, refuse_another_recording
 from kproxy.view.why_group import group_story
 

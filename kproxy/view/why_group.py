@@ -31,6 +31,11 @@ from kproxy.exchange.words.wording import (
 )
 from kproxy.view.stream import Stream
 
+_OTHERS_MAX = 5
+"""So many exchanges are named that only name the group."""
+_BEATS_MISSED = 3
+"""A member of KIP-848 that let so many heartbeats be missed is called silent."""
+NOTHING = "nothing"
 _NEW_IDS = frozenset({"MEMBER_ID_REQUIRED"})
 """Not an error: the coordinator gives a new member its id."""
 
@@ -46,6 +51,12 @@ class Member:
     """Its last request that the coordinator accepted."""
     left: Exchange | None = None
     reason: str = ""
+    instance: str = ""
+    """Its group.instance.id, if it is a static member: it stays the same when it comes again."""
+    owns: str = NOTHING
+    """KIP-848: what it said last."""
+    is_to_have: tuple[int, str] = (0, NOTHING)
+    """KIP-848: in which epoch, what."""
 
 
 @attrs.define(eq=False)
@@ -57,18 +68,27 @@ class Generation:
     """By member id."""
     members: set[str] = attrs.field(factory=set[str])
     """As the coordinator told the leader, else those that were seen to join."""
-    leader: str = ""
     synced: dict[str, Exchange] = attrs.field(factory=dict[str, Exchange])
 
 
 def group_story(stream: Stream, group: str) -> Iterator[str]:
     """Yield what happened to a group, in order."""
     story = _Story(group)
+    others: list[str] = []
+    more = 0
     for exchange in stream.exchanges():
         handle = _HANDLERS.get(exchange.api or "")
         if handle is not None and group in exchange.groups:
             handle(story, exchange)
-    yield from story.told()
+        elif len(others) < _OTHERS_MAX:
+            others.append(f"{exchange.api} #{exchange.number}")
+        else:
+            more += 1
+    told = list(story.told())
+    if not told and others:
+        named = ", ".join(others) + (f" and {more} more" if more else "")
+        told = [f"Who joins or leaves {group} is not in the recording; it is named by {named}."]
+    yield from told
 
 
 def answered(exchange: Exchange) -> datetime:
@@ -92,10 +112,24 @@ class _Story:
     sentences: list[tuple[datetime, str]] = attrs.field(
         factory=list[tuple[datetime, str]], init=False
     )
-    commits: int = attrs.field(default=0, init=False)
+    _static: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
+    """Ids that static members got when they came again: the ids that they had first."""
+
+    def identity(self, member_id: str) -> str:
+        """The id by which a member is kept."""
+        return self._static.get(member_id, member_id)
+
+    def came_again(self, instance: str, member_id: str) -> Member | None:
+        """The static member that has a new id, if it is one that was here before."""
+        for member in self.members.values():
+            if instance and member.instance == instance and self.identity(member_id) != member.id:
+                self._static[member_id] = member.id
+                return member
+        return None
 
     def member(self, member_id: str, exchange: Exchange) -> Member:
         """The member of this id; its client is the one that first used it."""
+        member_id = self.identity(member_id)
         if member_id not in self.members:
             client = exchange.client_id or shortened(member_id)
             self.members[member_id] = Member(member_id, client)
@@ -197,9 +231,9 @@ class _Story:
 def _assigned(data: bytes) -> str:
     found = embedded.assignment(data)
     if found is None:
-        return "nothing"
+        return NOTHING
     topics = found.assigned_partitions
-    return listed(partitions(t.topic, [str(p) for p in t.partitions]) for t in topics) or "nothing"
+    return listed(partitions(t.topic, [str(p) for p in t.partitions]) for t in topics) or NOTHING
 
 
 def _join(story: _Story, exchange: Exchange) -> None:
@@ -212,14 +246,27 @@ def _join(story: _Story, exchange: Exchange) -> None:
             what = f"{exchange.client_id} could not join (#{exchange.number}): {listed(errors)}"
             story.say(exchange.time, f"{what}.")
         return
+    number = response.generation_id
+    instance = getattr(request, "group_instance_id", None) or ""
+    if again := story.came_again(instance, response.member_id):
+        _comes_again(story, again, exchange)
     member = story.member(response.member_id, exchange)
     member.session_ms, member.seen, member.left = request.session_timeout_ms, exchange, None
-    number = response.generation_id
+    member.instance = instance
     generation = story.generations.setdefault(number, Generation(number))
-    generation.joins[response.member_id] = exchange
-    generation.members.add(response.member_id)
-    generation.members.update(each.member_id for each in response.members or ())
-    generation.leader = response.leader
+    generation.joins.setdefault(member.id, exchange)
+    generation.members.add(member.id)
+    generation.members.update(story.identity(each.member_id) for each in response.members or ())
+
+
+def _comes_again(story: _Story, member: Member, exchange: Exchange) -> None:
+    text = f"{member.client} comes again as static member {member.instance} (#{exchange.number})"
+    if member.seen is not None:
+        silent = _after(exchange.time, answered(member.seen))
+        text += f", {silent} after {member.seen.api} #{member.seen.number}"
+    if exchange.response.generation_id in story.generations:
+        text += "; the group does not rebalance"
+    story.say(exchange.time, f"{text}.")
 
 
 def _sync(story: _Story, exchange: Exchange) -> None:
@@ -230,9 +277,10 @@ def _sync(story: _Story, exchange: Exchange) -> None:
         _refused(story, exchange, request.member_id)
         return
     generation = story.generations.get(request.generation_id)
+    member = story.member(request.member_id, exchange)
     if generation is not None:
-        generation.synced[request.member_id] = exchange
-    story.member(request.member_id, exchange).seen = exchange
+        generation.synced.setdefault(member.id, exchange)
+    member.seen = exchange
 
 
 def _beat(story: _Story, exchange: Exchange) -> None:
@@ -257,7 +305,9 @@ def _refused(story: _Story, exchange: Exchange, member_id: str) -> None:
 def _leave(story: _Story, exchange: Exchange) -> None:
     request = exchange.request
     for leaving in getattr(request, "members", None) or ([request] if request else []):
-        member = story.member(leaving.member_id, exchange)
+        instance = getattr(leaving, "group_instance_id", None) or ""
+        statics = [each.id for each in story.members.values() if instance == each.instance != ""]
+        member = story.member(leaving.member_id or "".join(statics), exchange)
         member.left, member.reason = exchange, getattr(leaving, "reason", None) or ""
         why = f": “{member.reason}”" if member.reason else "; why is not in the recording"
         story.say(exchange.time, f"{member.client} leaves with #{exchange.number}{why}.")
@@ -286,22 +336,41 @@ def _group_heartbeat(story: _Story, exchange: Exchange) -> None:
     if response is not None:
         member.seen = exchange
         if response.assignment is not None:
-            given = _owned(response.assignment.topic_partitions, exchange)
-            text = f"epoch {response.member_epoch}: {member.client} is to have {given}"
-            story.say(answered(exchange), f"{text} (#{exchange.number}).")
+            _assigned_epoch(story, member, exchange)
+
+
+def _assigned_epoch(story: _Story, member: Member, exchange: Exchange) -> None:
+    response = exchange.response
+    given = _owned(response.assignment.topic_partitions, exchange)
+    news = response.member_epoch, given
+    if news == member.is_to_have:
+        return
+    member.is_to_have = news
+    text = f"epoch {response.member_epoch}: {member.client} is to have {given} (#{exchange.number})"
+    beats = timedelta(milliseconds=_BEATS_MISSED * response.heartbeat_interval_ms)
+    for other in story.members.values():
+        if other.left is None and other.seen is not None and other is not member:
+            if exchange.time - other.seen.time > beats:
+                silent = _after(exchange.time, other.seen.time)
+                text += f"; {other.client} has been silent for {silent}, since #{other.seen.number}"
+                other.left = exchange
+    story.say(answered(exchange), f"{text}.")
 
 
 def _heartbeat_request(story: _Story, member: Member, exchange: Exchange) -> None:
     request, number = exchange.request, exchange.number
     if request.member_epoch in _EPOCHS:
+        member.left = None if request.member_epoch == 0 else exchange
         story.say(exchange.time, f"{member.client} {_EPOCHS[request.member_epoch]} (#{number}).")
     elif request.topic_partitions is not None:
         owned = _owned(request.topic_partitions, exchange)
-        story.say(exchange.time, f"{member.client} says that it owns {owned} (#{number}).")
+        if owned != member.owns:
+            story.say(exchange.time, f"{member.client} says that it owns {owned} (#{number}).")
+        member.owns = owned
 
 
 def _owned(topics: Any, exchange: Exchange) -> str:
-    return by_topic(topics, Context(exchange.topic_names), "partitions", str) or "nothing"
+    return by_topic(topics, Context(exchange.topic_names), "partitions", str) or NOTHING
 
 
 _HANDLERS: dict[str, Any] = {

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import io
+import shutil
+import sys
 
 import pytest
 
+from kproxy.cli import main
+from kproxy.view import progress as module
 from kproxy.view.progress import Progress
+from tests.bed import needs
+
+DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 
 
 class Terminal(io.StringIO):
@@ -50,3 +57,36 @@ def test_nothing_is_shown_where_nobody_looks_or_nothing_is_known(out, total) -> 
         clock.now += 60
         progress.passed(5)
     assert out.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["stats", "FILE"],
+        ["scan", "FILE"],
+        ["why", "FILE", "group:billing"],
+        ["export", "FILE", "--to", "made.jsonl"],
+        ["export", "FILE", "--to", "made.mcap"],
+        ["recover", "FILE"],
+    ],
+)
+def test_whatever_reads_recordings_shows_how_far_it_is(typed, tmp_path, monkeypatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(module, "AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(DEMO, "demo.mcap")
+    main([each.replace("FILE", "demo.mcap") for each in typed])
+    shown = terminal.getvalue()
+    assert f"kproxy {typed[0]}: ━" in shown
+    assert shown.rpartition("━")[2].rpartition("\r\x1b[K")[1], "it is taken away"
+
+
+@pytest.mark.parametrize("mode", ["state", "semantic", "strict"])
+def test_a_replay_shows_how_far_it_has_read(mode, monkeypatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(module, "AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr("trio.run", lambda serve: None)
+    assert main(["replay", str(DEMO), "--mode", mode, "--listen", "127.0.0.1:0"]) == 0
+    assert "kproxy replay: ━" in terminal.getvalue()

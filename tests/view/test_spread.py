@@ -65,7 +65,7 @@ def test_it_is_the_same_with_processes(
         return (*texts, capfd.readouterr().err)
 
     alone = shown()
-    monkeypatch.setattr(module, "_processes", lambda stream: processes)
+    monkeypatch.setattr(module, "processes_for", lambda stream: processes)
     assert shown() == alone
     assert alone[0] and "disk full" in alone[3]
 
@@ -126,14 +126,14 @@ def test_a_process_that_is_killed_is_an_error_not_an_end(recorded: Path) -> None
 
 def test_the_command_uses_them_for_what_is_large(recorded: Path, monkeypatch) -> None:
     stream = Stream([recorded])
-    assert module._processes(stream) == 1
+    assert module.processes_for(stream) == 1
     monkeypatch.setattr(module, "LARGE_BYTES", 1)
     monkeypatch.setattr(os, "getloadavg", lambda: (0.4, 9, 9))
     if hasattr(os, "sched_getaffinity"):
         cores = min(16, len(os.sched_getaffinity(0)))
-        assert module._processes(stream) == cores
+        assert module.processes_for(stream) == cores
     monkeypatch.setattr(os, "getloadavg", lambda: (999.0, 9, 9))
-    assert module._processes(stream) == 1
+    assert module.processes_for(stream) == 1
     code = (
         "import os, sys; from kproxy.view import spread; spread.LARGE_BYTES = 1;"
         "os.getloadavg = lambda: (0, 0, 0);"

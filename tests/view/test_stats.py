@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import re
 
 import attrs
 import pytest
@@ -16,7 +18,8 @@ from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages, records
 from kproxy.protocol.record_batch import Record
 from kproxy.recording import Recording
-from kproxy.view.stats import Histogram, Stats
+from kproxy.view.stats import Stats
+from kproxy.view.stats_counts import Histogram
 from kproxy.view.stats_lines import lines, show_stats
 from kproxy.view.stream import Stream
 from tests.bed import needs
@@ -30,6 +33,7 @@ from tests.exchange.bodies import (
 )
 from tests.exchange.filters import DEMO as MOCK
 from tests.exchange.making import MS, START_NS, answer, closed, opened, request, response
+from tests.recording.making import write
 
 M = messages
 
@@ -63,22 +67,22 @@ def test_by_api_client_and_topic():
         exchange("Heartbeat", 4, M.HeartbeatRequest(), M.HeartbeatResponse(error_code=27)),
         exchange("Heartbeat", 4, M.HeartbeatRequest()),
     )
-    assert {name: (t.count, t.records) for name, t in stats.by_api.items()} == {
+    assert {name: (t.count, t.records) for name, t in stats.counts.by_api.items()} == {
         "Produce": (1, 5),
         "Fetch": (1, 4),
         "Heartbeat": (2, 0),
     }
-    assert stats.by_topic["orders"].records == 9
-    assert stats.by_client["app"].count == stats.total.count == 4
-    assert (stats.total.errors, stats.total.unanswered) == (1, 1)
-    assert stats.errors["REBALANCE_IN_PROGRESS"].apis == {"Heartbeat": 1}
+    assert stats.counts.by_topic["orders"].records == 9
+    assert stats.counts.by_client["app"].count == stats.counts.total.count == 4
+    assert (stats.counts.total.errors, stats.counts.total.unanswered) == (1, 1)
+    assert stats.counts.errors["REBALANCE_IN_PROGRESS"].apis == {"Heartbeat": 1}
 
 
 def test_headers_alone_open_no_body(monkeypatch):
     monkeypatch.setattr("kproxy.exchange.facts.decoded_response", lambda *_: 1 / 0)
     made = exchange_of_heartbeat()
     stats = counted(made, reads_bodies=False)
-    assert stats.by_api["Heartbeat"].count == 1 and not stats.errors
+    assert stats.counts.by_api["Heartbeat"].count == 1 and not stats.counts.errors
 
 
 def exchange_of_heartbeat():
@@ -95,8 +99,8 @@ def test_a_long_poll_and_a_queue_are_no_time_of_the_broker():
     behind = response(beat, M.HeartbeatResponse())
     behind.received_ns = polled.received_ns + 3 * MS
     stats = counted(*pair([fetch, beat, polled, behind]))
-    assert stats.by_api["Fetch"].broker.count == 0
-    assert stats.by_api["Heartbeat"].broker.max_ms == 3.0
+    assert stats.counts.by_api["Fetch"].broker.count == 0
+    assert stats.counts.by_api["Heartbeat"].broker.max_ms == 3.0
 
 
 def test_what_is_sent_again():
@@ -137,9 +141,13 @@ def test_reconnects():
         (made,) = pair([opened(connection, node_id=1), asked])
         return made
 
-    end = connection_end(attrs.evolve(closed(1), body={**closed(1).body, "how": "eof"}))
+    body = {**closed(1).body, "how": "eof"}
+    at_ns = START_NS + 2 * MS + MS // 2
+    end = connection_end(attrs.evolve(closed(1), body=body, time_ns=at_ns))
+    for order in ([1, 2, 0, 3], [1, 2, 3, 0], [1, 0, 3, 2]):
+        shown = [on(number) if number else end for number in order]
+        assert counted(*shown).reconnects == 1
     stats = counted(on(1), on(2), end, on(3))
-    assert stats.reconnects == 1
     assert "connections ended: 1 by the proxy, 1 reconnect" in list(lines(stats))
 
 
@@ -172,9 +180,36 @@ def test_it_fits_a_screen(recorded):
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_its_columns_line_up(recorded, width):
     stats = counted(exchange_of_heartbeat())
-    _, _, head, row, *_ = lines(stats, width=width)
+    found = list(lines(stats, width=width))
+    at = next(index for index, line in enumerate(found) if line.startswith("by API"))
+    head, row = found[at : at + 2]
+    assert all(len(line) <= max(80, width) for line in found)
     assert len(head) == max(14, min(24, width - 63)) + 63 <= max(80, width)
     assert len(row.rstrip()) <= len(head)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 40), (200, 60)])
+def test_a_screen_of_it_is_no_higher_than_the_terminal(width, height, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    size = os.terminal_size((width, height))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: size)
+    out = Terminal()
+    show_stats([MOCK], out)
+    found = out.getvalue().splitlines()
+    assert len(found) < max(height, 34)
+    show_stats([MOCK], whole := Terminal(), rows_max=None)
+    assert len(whole.getvalue().splitlines()) >= len(found)
+
+
+def test_names_are_whole_where_there_is_room(tmp_path):
+    name = "a-topic-with-a-name-that-is-longer-than-most-others-are"
+    made = exchange("Produce", 9, produce_request({0: batch(1)}, topic=name))
+    for width, whole in ((None, True), (200, True), (80, False)):
+        found = list(lines(counted(made), width=width))
+        assert any(line.startswith(name) for line in found) == whole
 
 
 def test_a_filter_and_nothing(recorded, capsys):
@@ -186,13 +221,70 @@ def test_a_filter_and_nothing(recorded, capsys):
     assert capsys.readouterr().err == "kproxy stats: nowhere.mcap: does not exist\n"
 
 
-@pytest.mark.parametrize("wanted", [None, "api:Fetch", "broker_ms:5..", "topic:orders", "is:error"])
-def test_columns_are_counted_as_exchanges_are(recorded, wanted, monkeypatch):
-    demo = needs.REPOSITORY / "recordings" / "demo.mcap"
-    for path in (recorded, demo, MOCK):
+@pytest.fixture(scope="module")
+def many_batches(tmp_path_factory):
+    """Connections that come and go, a producer that sends again, leaders that move: a batch for
+    each exchange."""
+    T, P = M.MetadataResponse.MetadataResponseTopic, M.MetadataResponse.MetadataResponsePartition
+    batches: list[list] = []
+    for number in range(1, 61):
+        connection = (number - 1) // 6 + 1
+        data = records.encode_batch(
+            [Record(0, 0, None, b"v")], producer_id=7, producer_epoch=0, base_sequence=number // 6
+        )
+        leader = P(partition_index=0, leader_id=number // 10)
+        topic = T(name="orders", partitions=[leader])
+        api, body, back = [
+            ("Heartbeat", M.HeartbeatRequest(), M.HeartbeatResponse(error_code=number % 2)),
+            ("Produce", produce_request({0: data}), produce_response({0: 1}, number % 5)),
+            ("Metadata", M.MetadataRequest(topics=None), M.MetadataResponse(topics=[topic])),
+        ][number % 3]
+        frame = request(api, 9 if api == "Produce" else 4, body, number, connection)
+        entries: list = [opened(connection, node_id=1)] if number % 6 == 1 else []
+        entries += [frame, response(frame, back)]
+        if number % 6 == 0:
+            at_ns = START_NS + number * MS + 4 * MS
+            entries.append(attrs.evolve(closed(connection), time_ns=at_ns))
+        batches.append(entries)
+    return write(tmp_path_factory.mktemp("stats") / "many.mcap", batches)
+
+
+@pytest.mark.parametrize("processes", [2, 3, 7])
+@pytest.mark.parametrize("wanted", [None, "api:Produce", "topic:orders", "is:error"])
+@pytest.mark.parametrize("reads_bodies", [False, True])
+def test_several_processes_count_what_one_counts(
+    many_batches, processes, wanted, reads_bodies, monkeypatch
+):
+    def shown() -> str:
         out = io.StringIO()
-        show_stats([path], out, parse(wanted) if wanted else None, reads_bodies=False)
-        one_by_one = Stats(reads_bodies=False)
+        demo = needs.REPOSITORY / "recordings" / "demo.mcap"
+        found = parse(wanted) if wanted else None
+        show_stats([many_batches, demo], out, found, reads_bodies, None)
+        return out.getvalue()
+
+    alone = shown()
+    monkeypatch.setattr("kproxy.view.stats_lines.processes_for", lambda stream: processes)
+    assert shown() == alone
+    if reads_bodies and wanted is None:
+        assert "sent again" in alone and "leader change" in alone and "8 reconnects" in alone
+
+
+@pytest.mark.parametrize("reads_bodies", [False, True])
+@pytest.mark.parametrize("wanted", [None, "api:Fetch", "broker_ms:5..", "topic:orders", "is:error"])
+def test_columns_are_counted_as_exchanges_are(recorded, wanted, reads_bodies):
+    for path in (recorded, *needs.REPOSITORY.glob("recordings/**/*.mcap"), MOCK):
+        out = io.StringIO()
+        show_stats([path], out, parse(wanted) if wanted else None, reads_bodies, None)
+        one_by_one = Stats(reads_bodies)
         for each in Stream([path], parse(wanted) if wanted else None).shown():
             one_by_one.add(each)
-        assert out.getvalue().splitlines() == list(lines(one_by_one))
+        assert out.getvalue().splitlines() == list(lines(one_by_one, rows_max=None))
+
+
+def test_connections_of_two_recordings_are_not_the_same(recorded, capsys):
+    demo = needs.REPOSITORY / "recordings" / "demo.mcap"
+    counts = []
+    for files in ([recorded], [demo], [recorded, demo]):
+        assert main(["stats", *map(str, files)]) == 0
+        counts.append(int(re.search(r"(\d+) connection", capsys.readouterr().out)[1]))
+    assert counts[0] + counts[1] == counts[2]

@@ -151,6 +151,88 @@ def test_what_is_not_recorded_is_said_to_be_so(tmp_path):
     assert "m-z joined, not through kproxy" in traffic.story(tmp_path, "group", "billing")[1]
 
 
+def test_a_group_of_which_only_the_name_is_recorded(tmp_path):
+    traffic = Traffic()
+    for at in range(8):
+        asked = M.TxnOffsetCommitRequest(transactional_id="tx", group_id="eos")
+        traffic.add(at, "TxnOffsetCommit", 3, asked, M.TxnOffsetCommitResponse())
+    assert traffic.story(tmp_path, "group", "eos") == [
+        (
+            "Who joins or leaves eos is not in the recording; it is named by TxnOffsetCommit #1,"
+            " TxnOffsetCommit #2, TxnOffsetCommit #3, TxnOffsetCommit #4, TxnOffsetCommit #5"
+            " and 3 more."
+        )
+    ]
+
+
+def test_a_static_member_that_comes_again(tmp_path):
+    def static(member: str, generation: int, instance: str):
+        return join(member, generation, ["m-a", member], group_instance_id=instance)
+
+    traffic = Traffic()
+    traffic.add(0, *static("m-a", 1, "one"), client="first")
+    traffic.add(1, *static("m-b", 1, "two"), connection=2, client="second")
+    traffic.add(10, *sync("m-a", 1, 0), client="first")
+    traffic.add(10, *sync("m-b", 1, 1), connection=2, client="second")
+    traffic.add(1000, *beat("m-b", 1), connection=2, client="second")  # 5
+    traffic.add(3001, *static("m-b2", 1, "two"), connection=3, client="second")  # 6
+    traffic.add(3002, *sync("m-b2", 1, 1), connection=3, client="second")
+    traffic.add(4000, *beat("m-b2", 1), connection=3, client="second")
+    L = M.LeaveGroupRequest
+    leaving = L(group_id="billing", members=[L.MemberIdentity(group_instance_id="two")])
+    traffic.add(5000, "LeaveGroup", 3, leaving, M.LeaveGroupResponse(), client="admin")  # 9
+    traffic.add(5100, *join("m-a", 2, ["m-a"], group_instance_id="one"), client="first")
+    assert traffic.story(tmp_path, "group", "billing") == [
+        (
+            "22:13:20.001 generation 1: 2 members, first, second. first has orders[0], second has"
+            " orders[1]."
+        ),
+        (
+            "22:13:23.001 second comes again as static member two (#6), 2.0 s after Heartbeat #5;"
+            " the group does not rebalance."
+        ),
+        "22:13:25.000 second leaves with #9; why is not in the recording.",
+        "22:13:25.101 generation 1 → 2: second left with #9.",
+    ]
+
+
+def test_a_member_of_kip_848_that_is_silent_and_what_is_said_twice(tmp_path):
+    H, R = M.ConsumerGroupHeartbeatRequest, M.ConsumerGroupHeartbeatResponse
+
+    def given(*numbers: int):
+        topics = [R.TopicPartitions(topic_id=ORDERS, partitions=list(numbers))]
+        return R.Assignment(topic_partitions=topics if numbers else [])
+
+    def owned(*numbers: int):
+        return [H.TopicPartitions(topic_id=ORDERS, partitions=list(numbers))] if numbers else []
+
+    def heartbeat(member: str, epoch: int, told: int, owns=None, **body):
+        asked = H(group_id="billing", member_id=member, member_epoch=epoch, topic_partitions=owns)
+        answered = R(member_id=member, member_epoch=told, heartbeat_interval_ms=500, **body)
+        return "ConsumerGroupHeartbeat", 1, asked, answered
+
+    traffic = Traffic()
+    traffic.add(0, *heartbeat("a", 0, 1, owned(), assignment=given(0)), client="lives")
+    traffic.add(1, *heartbeat("b", 0, 1, owned(), assignment=given(1)), client="dies")
+    traffic.add(500, *heartbeat("a", 1, 1, owned(0), assignment=given(0)), client="lives")
+    traffic.add(501, *heartbeat("b", 1, 1, owned(1)), client="dies")  # 4
+    traffic.add(1000, *heartbeat("a", 1, 1, owned(0)), client="lives")
+    traffic.add(9000, *heartbeat("a", 1, 2, assignment=given(0, 1)), client="lives")  # 6
+    traffic.add(9500, *heartbeat("a", 2, 3, assignment=given(0, 1)), client="lives")  # 7
+    found = traffic.story(tmp_path, "group", "billing")
+    told = [line for line in found if not line.startswith("22:13:20.00")]
+    where = "id:EjRWeBI0"
+    assert told == [
+        f"22:13:20.500 lives says that it owns {where}[0] (#3).",
+        f"22:13:20.501 dies says that it owns {where}[1] (#4).",
+        (
+            f"22:13:29.001 epoch 2: lives is to have {where}[0,1] (#6); dies has been silent for"
+            " 8.5 s, since #4."
+        ),
+        f"22:13:29.501 epoch 3: lives is to have {where}[0,1] (#7).",
+    ]
+
+
 def test_a_group_of_kip_848(tmp_path):
     H, R = M.ConsumerGroupHeartbeatRequest, M.ConsumerGroupHeartbeatResponse
     given = R.Assignment(topic_partitions=[R.TopicPartitions(topic_id=ORDERS, partitions=[0, 1])])

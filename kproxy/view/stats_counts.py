@@ -1,0 +1,262 @@
+"""What `kproxy stats` counts: histograms, tallies by API, client and topic, and their sums.
+
+    batch of rows, or Exchange ─▶ Part ─▶ `Stats`
+
+A part is what some exchanges tell by themselves; what they tell together with those before them
+(retries, reconnects, changes of leaders) is for `Stats` to see, which takes part after part.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+
+import attrs
+
+from kproxy.exchange.entities import TopicPartition
+from kproxy.exchange.exchange import Exchange
+from kproxy.view.stats_bodies import NOTHING, Sequence, Told, told_by
+
+_SIGNIFICANT_BITS = 8
+
+
+@attrs.define(eq=False)
+class Histogram:
+    """Durations, to about 1 %; the largest is exact."""
+
+    count: int = 0
+    max_ms: float = 0.0
+    _counts: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
+    """By microseconds, of which the first eight significant bits are kept."""
+
+    def add(self, duration_ms: float) -> None:
+        """Count one."""
+        microseconds = max(0, round(duration_ms * 1000))
+        dropped = max(0, microseconds.bit_length() - _SIGNIFICANT_BITS)
+        kept = microseconds >> dropped << dropped
+        self._counts[kept] = self._counts.get(kept, 0) + 1
+        self.count += 1
+        self.max_ms = max(self.max_ms, duration_ms)
+
+    @classmethod
+    def of(cls, microseconds: dict[int, int]) -> Histogram:
+        """Those of durations of which each came so many times; what is negative is none."""
+        found = cls()
+        for each, count in microseconds.items():
+            if each >= 0:
+                dropped = max(0, each.bit_length() - _SIGNIFICANT_BITS)
+                kept = each >> dropped << dropped
+                found._counts[kept] = found._counts.get(kept, 0) + count
+                found.count += count
+        found.max_ms = max(0, *microseconds, 0) / 1000
+        return found
+
+    def merge(self, other: Histogram) -> None:
+        """Count what another has counted."""
+        counts = self._counts
+        for kept, count in other._counts.items():
+            counts[kept] = counts.get(kept, 0) + count
+        self.count += other.count
+        self.max_ms = max(self.max_ms, other.max_ms)
+
+    def percentile(self, part: float) -> float | None:
+        """The duration in milliseconds that this part of all does not exceed; None of none."""
+        if not self.count:
+            return None
+        rank = max(1, -int(-part * self.count // 1))
+        passed = 0
+        for microseconds in sorted(self._counts):
+            passed += self._counts[microseconds]
+            if passed >= rank:
+                return min(microseconds / 1000, self.max_ms)
+        return self.max_ms
+
+
+@attrs.define(eq=False)
+class Tally:
+    """What is counted of one API, one client or one topic."""
+
+    count: int = 0
+    errors: int = 0
+    unanswered: int = 0
+    broker: Histogram = attrs.field(factory=Histogram)
+    proxy: Histogram = attrs.field(factory=Histogram)
+    bytes: int = 0
+    """Of frames, both ways; of a topic, of its record batches."""
+    records: int = 0
+
+    def merge(self, other: Tally) -> None:
+        """Count what another has counted."""
+        self.count += other.count
+        self.errors += other.errors
+        self.unanswered += other.unanswered
+        self.broker.merge(other.broker)
+        self.proxy.merge(other.proxy)
+        self.bytes += other.bytes
+        self.records += other.records
+
+
+@attrs.define(eq=False)
+class ErrorTally:
+    """One of Kafka's errors."""
+
+    count: int = 0
+    apis: Counter[str] = attrs.field(factory=Counter[str])
+    first: int = 0
+    """The number of the first exchange that has it."""
+
+    def merge(self, other: ErrorTally) -> None:
+        """Count what another has counted, later."""
+        self.count += other.count
+        self.apis += other.apis
+
+
+@attrs.define(eq=False)
+class Counts:
+    """What can be counted in parts."""
+
+    total: Tally = attrs.field(factory=Tally)
+    by_api: dict[str, Tally] = attrs.field(factory=dict[str, Tally])
+    by_client: dict[str, Tally] = attrs.field(factory=dict[str, Tally])
+    by_topic: dict[str, Tally] = attrs.field(factory=dict[str, Tally])
+    errors: dict[str, ErrorTally] = attrs.field(factory=dict[str, ErrorTally])
+    first: datetime | None = None
+    last: datetime | None = None
+    generations: dict[str, set[int]] = attrs.field(factory=dict[str, set[int]])
+    """Of groups: the generations (KIP-848: epochs) that members joined."""
+    throttled: int = 0
+
+    def span(self, first: datetime, last: datetime) -> None:
+        """Something happened between these times."""
+        self.first = self.first or first
+        self.last = max(self.last or last, last)
+
+    def tallies(self, api: str | None, client_id: str | None) -> list[Tally]:
+        """All that counts what such a client asks of such an API."""
+        return [
+            self.total,
+            self.by_api.setdefault(api or "(half a header)", Tally()),
+            self.by_client.setdefault(client_id or "(no client id)", Tally()),
+        ]
+
+    def topic(self, name: str) -> Tally:
+        """What counts a topic."""
+        return self.by_topic.setdefault(name, Tally())
+
+    def merge(self, other: Counts) -> None:
+        """Count what another has counted, later."""
+        self.total.merge(other.total)
+        for mine, others in (
+            (self.by_api, other.by_api),
+            (self.by_client, other.by_client),
+            (self.by_topic, other.by_topic),
+        ):
+            for name, tally in others.items():
+                mine.setdefault(name, Tally()).merge(tally)
+        for name, error in other.errors.items():
+            self.errors.setdefault(name, ErrorTally(first=error.first)).merge(error)
+        for group, generations in other.generations.items():
+            self.generations.setdefault(group, set()).update(generations)
+        self.throttled += other.throttled
+        if other.first is not None and other.last is not None:
+            self.span(other.first, other.last)
+
+
+_Use = tuple[int, str | None, int | None, int]
+"""That a connection was used: its number, client and broker, and when that was over."""
+
+
+@attrs.define(eq=False)
+class Part:
+    """What some exchanges tell, in their order."""
+
+    recording: int = 1
+    """Which one they are in."""
+    counts: Counts = attrs.field(factory=Counts)
+    connections: list[_Use] = attrs.field(factory=list[_Use])
+    sequences: list[Sequence] = attrs.field(factory=list[Sequence])
+    leaders: list[tuple[TopicPartition, int]] = attrs.field(
+        factory=list[tuple[TopicPartition, int]]
+    )
+    """What Metadata says."""
+
+    @classmethod
+    def of(cls, exchange: Exchange, reads_bodies: bool, recording: int = 1) -> Part:
+        """What an exchange tells by itself."""
+        part = cls(recording)
+        counts, row = part.counts, exchange.row
+        counts.span(exchange.time, exchange.time)
+        over_ns = max(row.response_sent_ns, row.response_received_ns, row.request_sent_ns)
+        about = exchange.connection, exchange.client_id, exchange.node_id, over_ns
+        part.connections.append(about)
+        told = NOTHING
+        if reads_bodies:
+            told = told_by(exchange)
+            part.tell(told, exchange.number, exchange.api)
+            part.see(exchange)
+        tallies = counts.tallies(exchange.api, exchange.client_id)
+        by_topic = {name: counts.topic(name) for name in told.topics}
+        for tally in tallies:
+            tally.bytes += (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
+            tally.records += sum(count for _, count, _ in told.records)
+        for tally in (*tallies, *by_topic.values()):
+            _count(tally, exchange, bool(told.errors))
+        for topic, count, size in told.records:
+            if topic in by_topic:
+                by_topic[topic].records += count
+                by_topic[topic].bytes += size
+        return part
+
+    def tell(self, told: Told, number: int, api: str | None) -> None:
+        """Count what the bodies of an exchange tell beside its tallies."""
+        errors = self.counts.errors
+        for name in told.errors:
+            error = errors.get(name)
+            if error is None:
+                error = errors[name] = ErrorTally(first=number)
+            error.count += 1
+            error.apis[api or "?"] += 1
+        self.counts.throttled += told.throttled
+        self.sequences += told.sequences
+
+    def see(self, exchange: Exchange) -> None:
+        """See what an exchange tells of the cluster and of groups."""
+        request, response = exchange.request, exchange.response
+        if response is None:
+            return
+        if exchange.api == "Metadata":
+            self._metadata(exchange)
+        elif exchange.api == "JoinGroup" and not response.error_code and request is not None:
+            self._generation(request.group_id, response.generation_id)
+        elif exchange.api == "ConsumerGroupHeartbeat" and request is not None:
+            if not response.error_code and response.member_epoch > 0:
+                self._generation(request.group_id, response.member_epoch)
+
+    def _generation(self, group: str, generation: int) -> None:
+        self.counts.generations.setdefault(group, set()).add(generation)
+
+    def _metadata(self, exchange: Exchange) -> None:
+        for topic in exchange.response.topics or ():
+            name = topic.name or exchange.topic_names.text(topic.topic_id)
+            for partition in topic.partitions or ():
+                if partition.leader_id >= 0:
+                    where = TopicPartition(name, partition.partition_index)
+                    self.leaders.append((where, partition.leader_id))
+
+
+def _count(tally: Tally, exchange: Exchange, failed: bool) -> None:
+    """Count an exchange in a tally, apart from its bytes and records."""
+    tally.count += 1
+    tally.errors += failed
+    tally.unanswered += exchange.unanswered is not None
+    service_ms = counted_service_ms(exchange)
+    if service_ms is not None:
+        tally.broker.add(service_ms)
+    if exchange.proxy_ms is not None:
+        tally.proxy.add(exchange.proxy_ms)
+
+
+def counted_service_ms(exchange: Exchange) -> float | None:
+    """How long the broker took for certain; None where all of its time may be a wait."""
+    service_ms, waiting_ms = exchange.service_ms, exchange.waiting_ms
+    return service_ms if service_ms or not waiting_ms else None

@@ -1,0 +1,300 @@
+"""What `kproxy stats` counts: columns of the table of exchanges, no exchange by itself.
+
+::
+
+    Rows ─┬─ columns ─▶ counts, sizes, durations ─┐
+          └─ frames ──▶ errors, topics, records ──┴─▶ by API, client and topics ─▶ Part
+
+Invariant: the same as if each exchange had been counted by itself (`Part.of`), but without bodies
+for polls whose limit only their body tells (ShareFetch): all of their time may be a wait.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+
+from kproxy.exchange import facts
+from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.entries import (
+    FAULTED,
+    INJECTED,
+    NO_API,
+    NO_NODE,
+    NO_RESPONSE,
+    RAW_SASL,
+    REDACTED,
+    REWRITTEN,
+    SASL_TOKEN,
+    UNANSWERED,
+)
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import MAYBE, NO, UNKNOWN, YES
+from kproxy.exchange.timing import JOINS, POLLS
+from kproxy.protocol import api_key, api_name, codec
+from kproxy.recording.columns import Rows
+from kproxy.view.stats_bodies import OFTEN, Looker, Told, told_by
+from kproxy.view.stats_counts import Histogram, Part, Tally, counted_service_ms
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TOKEN = -2
+"""In place of the API of a SASL token."""
+
+
+def _keys(names: Iterable[str]) -> frozenset[int]:
+    return frozenset(key for key in map(api_key, names) if key is not None)
+
+
+_JOINS = _keys(JOINS)
+_POLLS = _keys(POLLS)
+_OFTEN = _keys(OFTEN)
+_AS_SENT = REWRITTEN | INJECTED | FAULTED | REDACTED | NO_RESPONSE | UNANSWERED
+"""Flags of frames whose bodies are whole and known."""
+
+
+@attrs.define(eq=False)
+class _Group:
+    """Rows of one API, client and set of topics, which all failed or all did not."""
+
+    rows: list[int] = attrs.field(factory=list[int])
+    records: int = 0
+    by_topic: dict[str, list[int]] = attrs.field(factory=dict[str, list[int]])
+    """How many records, and the bytes of their batches."""
+
+    def carry(self, records: Iterable[tuple[str, int, int]]) -> None:
+        """Count what was produced or fetched."""
+        for topic, count, size in records:
+            self.records += count
+            found = self.by_topic.setdefault(topic, [0, 0])
+            found[0] += count
+            found[1] += size
+
+
+_Groups = dict[tuple[int, str | None, tuple[str, ...], bool], _Group]
+
+
+@attrs.define(eq=False)
+class RowCounter:
+    """Counts rows, and hands on what each batch of them tells."""
+
+    take: Callable[[Part], None]
+    reads_bodies: bool = True
+    recording: int = 1
+    """Which one the last rows were in."""
+    _looker: Looker | None = None
+
+    def __call__(self, rows: Rows) -> bytes:
+        """Count the rows that are certainly meant; return the verdicts that are left to those who
+        look into exchanges: all, where one of them must be asked in between."""
+        verdicts, self.recording = rows.verdicts, rows.recording
+        if YES not in verdicts or (self.reads_bodies and MAYBE in verdicts):
+            return verdicts
+        chosen, part = _Chosen(rows), Part(rows.recording)
+        counts = part.counts
+        counts.span(_time(chosen.times_ns[0]), _time(max(chosen.times_ns)))
+        part.connections += chosen.first_of_connections()
+        groups = self._by_bodies(rows, chosen, part) if self.reads_bodies else _by_headers(chosen)
+        for (key, client_id, topics, failed), group in groups.items():
+            tallies = counts.tallies(_api(key), client_id)
+            chosen.add(group, failed, tallies, {name: counts.topic(name) for name in topics})
+        self.take(part)
+        return verdicts.replace(bytes([YES]), bytes([NO]))
+
+    def parts(self, shown: Exchange | ConnectionEnd) -> Iterator[Part]:
+        """Yield what an exchange tells that was left."""
+        if isinstance(shown, Exchange):
+            yield Part.of(shown, self.reads_bodies, self.recording)
+
+    def _by_bodies(self, rows: Rows, chosen: _Chosen, part: Part) -> _Groups:
+        """Group rows; count what stands in no tally."""
+        groups = _Groups()
+        looker = self._looker
+        if looker is None or looker.names is not rows.names:
+            looker = self._looker = Looker(rows.names)
+        clients, numbers = chosen.clients, chosen.column("number")
+        for index, (key, told) in enumerate(_told(rows, chosen, looker, part)):
+            name = key, clients[index], told.topics, bool(told.errors)
+            group = groups.get(name)
+            if group is None:
+                group = groups[name] = _Group()
+            group.rows.append(index)
+            if told.records:
+                group.carry(told.records)
+            if told.errors or told.throttled or told.sequences:
+                part.tell(told, numbers[index], _api(key))
+        return groups
+
+
+def _told(rows: Rows, chosen: _Chosen, looker: Looker, part: Part) -> Iterator[tuple[int, Told]]:
+    """Yield what the bodies of rows tell, with their API."""
+    columns: list[list[int]] = [chosen.keys, *map(chosen.column, _FOR_BODIES)]
+    frame, told = rows.frame, looker.told
+    every: Iterator[tuple[int, ...]] = zip(*columns, strict=True)
+    for index, (key, version, flags, asked_at, answered_at, wait) in enumerate(every):
+        found = None
+        if key in _OFTEN and not flags & ~_AS_SENT:
+            request = frame(asked_at) if asked_at else None
+            response = frame(answered_at) if answered_at else None
+            if (request or not asked_at) and (response or not answered_at):
+                if wait or key not in _POLLS or not _max_wait_ms(request, version):
+                    found = told(key, version, request, response)
+        if found is None:
+            exchange = rows.exchange(chosen.places[index])
+            found = told_by(exchange)
+            part.see(exchange)
+            if key in _POLLS:
+                chosen.service_us[index] = _service_us(exchange)
+        yield key, found
+
+
+_FOR_BODIES = ("api_version", "flags", "request_position", "response_position", "max_wait_ms")
+
+
+def _by_headers(chosen: _Chosen) -> _Groups:
+    groups = _Groups()
+    for index, (key, client_id) in enumerate(zip(chosen.keys, chosen.clients, strict=True)):
+        group = groups.get((key, client_id, (), False))
+        if group is None:
+            group = groups[key, client_id, (), False] = _Group()
+        group.rows.append(index)
+    return groups
+
+
+_OVER = ("response_sent_ns", "response_received_ns", "request_sent_ns")
+
+
+class _Chosen:
+    """The rows that are counted, by columns."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._columns = rows.columns
+        self._all = rows.verdicts.count(YES) == len(rows.verdicts)
+        self.places: Sequence[int] = range(len(rows.verdicts))
+        """Where they stand in the table."""
+        if not self._all:
+            self.places = [at for at, verdict in enumerate(rows.verdicts) if verdict == YES]
+        self.times_ns = self.column("time_ns")
+        self.connections = self.column("connection")
+        self.clients = self.column("client_id")
+        if UNKNOWN in self.clients:
+            self.clients = [
+                rows.exchange(place).client_id if client is UNKNOWN else client
+                for place, client in zip(self.places, self.clients, strict=True)
+            ]
+        flags, ended = self.column("flags"), self.column("response_flags")
+        self.keys: list[int] = self.column("api_key")
+        if NO_API in self.keys:
+            self.keys = [
+                _TOKEN if key == NO_API and flag & RAW_SASL else key
+                for key, flag in zip(self.keys, flags, strict=True)
+            ]
+        self._requests = self.column("request_bytes")
+        self._responses = self.column("response_bytes")
+        self._unanswered = [
+            not size and flag & UNANSWERED
+            for size, flag in zip(self._responses, ended, strict=True)
+        ]
+        self._any_unanswered = any(self._unanswered)
+        self._kept_us = _microseconds(self.column("proxy_ns"))
+        self.service_us = self._service_us()
+        """−1 where there is none."""
+
+    def column(self, name: str) -> list[Any]:
+        """A column of the table, of these rows."""
+        column = self._columns.column(name)
+        if not self._all:
+            return [column[place] for place in self.places]
+        return column.tolist() if isinstance(column, memoryview) else list(column)
+
+    def first_of_connections(self) -> Iterator[tuple[int, str | None, int | None, int]]:
+        """Yield connections, each with its client and broker, and when the first of its exchanges
+        was over, in order."""
+        over_ns = map(max, *(self.column(name) for name in _OVER))
+        node_ids = self.column("node_id")
+        seen: set[int] = set()
+        for index, (connection, time_ns) in enumerate(zip(self.connections, over_ns, strict=True)):
+            if connection not in seen:
+                seen.add(connection)
+                node_id = node_ids[index]
+                known = None if node_id == NO_NODE else node_id
+                yield connection, self.clients[index], known, time_ns
+
+    def _service_us(self) -> list[int]:
+        """As `exchange.timing` has it."""
+        found: list[int] = []
+        for key, broker_us, queued_us, wait_ms in zip(
+            self.keys,
+            _microseconds(self.column("broker_ns")),
+            _microseconds(self.column("queued_ns")),
+            self.column("max_wait_ms"),
+            strict=True,
+        ):
+            left_us = -1 if broker_us < 0 else broker_us - queued_us if broker_us > queued_us else 0
+            if left_us > 0:
+                if key == codec.FETCH:
+                    left_us = left_us - wait_ms * 1000 if left_us > wait_ms * 1000 else -1
+                elif key in _JOINS or key in _POLLS:
+                    left_us = -1
+            found.append(left_us)
+        return found
+
+    def add(
+        self, group: _Group, failed: bool, tallies: list[Tally], by_topic: dict[str, Tally]
+    ) -> None:
+        """Count a group in tallies, and in those of its topics."""
+        rows = group.rows
+        size = sum(map(self._requests.__getitem__, rows))
+        size += sum(map(self._responses.__getitem__, rows))
+        unanswered = 0
+        if self._any_unanswered:
+            unanswered = sum(1 for row in rows if self._unanswered[row])
+        service = Histogram.of(Counter(map(self.service_us.__getitem__, rows)))
+        kept = Histogram.of(Counter(map(self._kept_us.__getitem__, rows)))
+        for tally in (*tallies, *by_topic.values()):
+            tally.count += len(rows)
+            tally.errors += len(rows) * failed
+            tally.unanswered += unanswered
+            tally.broker.merge(service)
+            tally.proxy.merge(kept)
+        for tally in tallies:
+            tally.bytes += size
+            tally.records += group.records
+        for topic, (count, topic_bytes) in group.by_topic.items():
+            if topic in by_topic:
+                by_topic[topic].records += count
+                by_topic[topic].bytes += topic_bytes
+
+
+def _microseconds(durations_ns: Sequence[int]) -> list[int]:
+    """Durations as exchanges have them; −1 where there is none."""
+    return [
+        (ns + 500) // 1000 if ns % 1000 != 500 and ns >= 0 else _rounded(ns) for ns in durations_ns
+    ]
+
+
+def _rounded(duration_ns: int) -> int:
+    return -1 if duration_ns < 0 else round(round(duration_ns / 1e6, 3) * 1000)
+
+
+def _max_wait_ms(fetch: bytes | None, version: int) -> int:
+    """What a row of 0 may have missed."""
+    return 0 if fetch is None else facts.max_wait_ms(fetch, 0, version)
+
+
+def _service_us(exchange: Exchange) -> int:
+    counted_ms = counted_service_ms(exchange)
+    return -1 if counted_ms is None else round(counted_ms * 1000)
+
+
+def _api(key: int) -> str | None:
+    if key == _TOKEN:
+        return SASL_TOKEN
+    return None if key == NO_API else api_name(key)
+
+
+def _time(time_ns: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=time_ns // 1000)
