@@ -248,12 +248,14 @@ def _settings(options: argparse.Namespace) -> Settings:
         if options.faults or any(others):
             what = "no faults, no --timing, no --control"
             raise UsageError(f"strict mode responds at once and as recorded: {what}")
+    visible = Visible(options.visible)
     return Settings(
         mode=Mode(options.mode),
         listen_port=options.listen[1],
         advertised_host=options.advertise,
         node_ports=node_ports,
-        visible=Visible(options.visible),
+        visible=visible,
+        unplayed_told=visible is Visible.CAUSAL,
         partitions=Partitions(options.partitions),
         headers_ignored=frozenset(options.ignore_header),
         json_ignored=tuple(options.ignore_json),
