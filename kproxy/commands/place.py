@@ -1,0 +1,54 @@
+"""The options of where kproxy stands: for every command that has clients connect to it.
+
+::
+
+    --listen HOST:PORT, --advertise HOST, --node-port ID=PORT ─▶ listeners, what clients are told
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from kproxy.commands import options as kinds
+from kproxy.commands.options import UsageError
+
+
+def add_place_options(group: argparse._ArgumentGroup) -> None:
+    """Say what may be typed about where it stands."""
+    group.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        type=kinds.listen_address,
+        default="127.0.0.1:19092",
+        help="where clients connect (default %(default)s); the broker with node id N is at"
+        " PORT + 1 + N; port 0 takes any free ports",
+    )
+    group.add_argument(
+        "--advertise",
+        metavar="HOST",
+        type=kinds.host,
+        help="host that clients are told to connect to (default: the one at which they reached us)",
+    )
+    group.add_argument(
+        "--node-port",
+        metavar="ID=PORT",
+        type=kinds.node_port,
+        action="append",
+        default=[],
+        help="port for the broker with this node id; may be repeated",
+    )
+
+
+def node_ports(options: argparse.Namespace) -> dict[int, int]:
+    """Return the ports that the user has fixed, by node id.
+
+    Raises:
+        UsageError: a node or a port is given twice.
+    """
+    _, listen_port = options.listen
+    ports: dict[int, int] = {}
+    for node_id, port in options.node_port:
+        if node_id in ports or port in (*ports.values(), listen_port):
+            raise UsageError(f"--node-port {node_id}={port}: the node or the port is taken already")
+        ports[node_id] = port
+    return ports
