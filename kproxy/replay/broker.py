@@ -30,6 +30,7 @@ from kproxy.protocol.plain import uuid_text
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Resume, Send
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.connection import OpenConnection
+from kproxy.proxy.nodes import listener_port
 from kproxy.proxy.verdicts import Decider, Ending, RequestContext, RequestVerdict, ResponseVerdict
 from kproxy.replay.call import CLOSE, LATER, NONE, Call
 from kproxy.replay.connection import Connection, Violation, token_frame
@@ -41,7 +42,6 @@ from kproxy.replay.serving import Serving, Unanswerable
 from kproxy.replay.settings import Settings, Visible
 from kproxy.replay.state import State
 
-_PORT_MAX = 65_535
 _WAITING_MAX = 100
 """With so many requests waiting on a connection its client is not read from."""
 
@@ -93,9 +93,12 @@ class Broker:
         """Open the listeners of the recording's brokers, before any client has come."""
         if self._asked:
             return []
-        self._asked = True
+        self._asked, settings = True, self._settings
         self._unopened = set(self.state.cluster.racks)
-        return [Listen(node_id, self._port(node_id)) for node_id in sorted(self._unopened)]
+        return [
+            Listen(node_id, listener_port(node_id, settings.listen_port, settings.node_ports))
+            for node_id in sorted(self._unopened)
+        ]
 
     def accepted(
         self,
@@ -454,13 +457,6 @@ class Broker:
             [Log(f"connection {connection.number} ended: {reason}")] if reason else []
         )
         return [*log, Close(connection.number, abrupt)]
-
-    def _port(self, node_id: int) -> int:
-        fixed = self._settings.node_ports.get(node_id)
-        if fixed is not None or not self._settings.listen_port:
-            return fixed or 0
-        port = self._settings.listen_port + 1 + node_id
-        return port if port <= _PORT_MAX else 0
 
 
 def _hold_back(state: State) -> None:
