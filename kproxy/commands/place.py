@@ -8,14 +8,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from kproxy.commands import options as kinds
 from kproxy.commands.options import UsageError
 
 
-def add_place_options(group: argparse._ArgumentGroup) -> None:
-    """Say what may be typed about where it stands."""
-    group.add_argument(
+def add_place_options(add: Callable[..., object]) -> None:
+    """Say what may be typed about where it stands; `add` adds an argument to a group."""
+    add(
         "--listen",
         metavar="HOST:PORT",
         type=kinds.listen_address,
@@ -23,13 +24,13 @@ def add_place_options(group: argparse._ArgumentGroup) -> None:
         help="where clients connect (default %(default)s); the broker with node id N is at"
         " PORT + 1 + N; port 0 takes any free ports",
     )
-    group.add_argument(
+    add(
         "--advertise",
         metavar="HOST",
         type=kinds.host,
         help="host that clients are told to connect to (default: the one at which they reached us)",
     )
-    group.add_argument(
+    add(
         "--node-port",
         metavar="ID=PORT",
         type=kinds.node_port,

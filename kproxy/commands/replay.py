@@ -59,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("where it stands")
-    add_place_options(group)
+    add_place_options(group.add_argument)
     group.add_argument(
         "--user",
         metavar="NAME:PASSWORD",

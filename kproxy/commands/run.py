@@ -108,7 +108,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="brokers of the cluster to begin with, tried in turn (port 9092 if none is given)",
     )
-    add_place_options(group)
+    add_place_options(group.add_argument)
 
 
 def _add_recording(parser: argparse.ArgumentParser) -> None:
