@@ -238,7 +238,7 @@ class Cluster:
     def _close_idle(self, now: int) -> list[Action]:
         actions: list[Action] = []
         for connection in list(self._connections.values()):
-            if now - connection.last_ns >= self._idle_ns:
+            if now - connection.last_ns >= self._idle_ns and not connection.holds_back:
                 why = f"nothing arrived for {self._settings.idle_seconds:g} s"
                 actions += self._after(connection, connection.close("idle", why, now), now)
         oldest_ns = min((each.last_ns for each in self._connections.values()), default=None)
