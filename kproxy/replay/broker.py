@@ -150,7 +150,8 @@ class Broker:
             return []
         connection.ended = True
         if how == "eof" and (connection.busy or connection.waiting):
-            return []
+            self.state.fetches.answer(self.state, number)
+            return self._drain(now, [])
         return self._end(connection, "")
 
     def listening(self, node_id: int, address: Address, now: int) -> list[Action]:
@@ -240,6 +241,8 @@ class Broker:
                 self._request(connection, frame, now, actions)
         if connection.number not in self._connections:
             return
+        if not connection.busy:
+            connection.answered()
         if connection.paused and len(waiting) <= _WAITING_MAX // 2:
             connection.paused = False
             actions.append(Resume(connection.number, Side.CLIENT))
@@ -451,6 +454,7 @@ class Broker:
         if self._connections.pop(connection.number, None) is None:
             return []
         connection.share.release()
+        self.state.fetches.forget(connection.number)
         if self._rules is not None:
             self._rules.closed(connection.number)
         log: list[Action] = (

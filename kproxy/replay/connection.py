@@ -57,6 +57,8 @@ class Connection:
     _partial_bytes: int = 0
     """The size of the frame that has begun, as far as that is known."""
     _waiting_bytes: int = 0
+    _handled_bytes: int = 0
+    """The size of the request that is being answered."""
 
     def receive(self, data: bytes, request_bytes_max: int) -> None:
         """Take bytes; the requests that they complete are put in `waiting`.
@@ -88,9 +90,14 @@ class Connection:
     def next_request(self) -> bytes:
         """Take the first of the requests that wait."""
         frame = self.waiting.popleft()
+        self._handled_bytes = len(frame)
         self._waiting_bytes -= len(frame)
-        self._hold()
         return frame
+
+    def answered(self) -> None:
+        """The request that was taken last is answered: it is kept no longer."""
+        self._handled_bytes = 0
+        self._hold()
 
     def forget_requests(self) -> None:
         """Handle none of the requests that wait."""
@@ -99,7 +106,7 @@ class Connection:
         self._hold()
 
     def _hold(self) -> None:
-        held = self._waiting_bytes + len(self._partial)
+        held = self._waiting_bytes + self._handled_bytes + len(self._partial)
         if not self.share.hold(held):
             raise Violation(self.share.refusal(held))
 

@@ -136,6 +136,8 @@ class StrictBroker:
         actions: list[Action] = []
         while live.connection.waiting and number in self._live:
             actions += self._follow(live, live.connection.next_request())
+            if number in self._live:
+                live.connection.answered()
         return actions
 
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
