@@ -45,6 +45,9 @@ from kproxy.replay.state import State
 _WAITING_MAX = 100
 """With so many requests waiting on a connection its client is not read from."""
 
+_LEAVING_BYTES_MAX = 4 << 20
+"""With so much on its way to a client no other request of it is handled."""
+
 _UNHEARD = RequestVerdict(on_response=lambda frame, now: ResponseVerdict(dropped=True))
 
 
@@ -234,6 +237,9 @@ class Broker:
         while waiting and not connection.busy and not self._unopened:
             if connection.number not in self._connections:
                 return
+            if connection.leaving_bytes > _LEAVING_BYTES_MAX:
+                self._after(connection, connection.look_again_ns(), _nothing, now, actions)
+                break
             frame = connection.next_request()
             if connection.raw_tokens:
                 self._token(connection, frame, actions)
@@ -360,7 +366,7 @@ class Broker:
         decide = call.verdict.on_response if call.verdict is not None else None
         verdict = decide(b"".join(pieces), now) if decide is not None else None
         if verdict is None:
-            actions.append(Send(connection.number, Side.CLIENT, pieces, []))
+            actions.append(connection.send(pieces, now))
         else:
             self._send(connection, pieces, verdict, now, actions)
 
@@ -383,7 +389,7 @@ class Broker:
             if verdict.ending is not None:
                 left = [b"".join(pieces)[: verdict.ending_bytes]]
             if any(left):
-                actions.append(Send(connection.number, Side.CLIENT, left, []))
+                actions.append(connection.send(left, now))
             if verdict.ending is not None:
                 delay_ns = verdict.ending_delay_ns
                 self._end_late(connection, verdict.ending, delay_ns, now, actions)
@@ -461,6 +467,10 @@ class Broker:
             [Log(f"connection {connection.number} ended: {reason}")] if reason else []
         )
         return [*log, Close(connection.number, abrupt)]
+
+
+def _nothing(now: int, actions: list[Action]) -> None:
+    """What happens while a client takes its responses."""
 
 
 def _hold_back(state: State) -> None:

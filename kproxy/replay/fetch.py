@@ -28,6 +28,8 @@ _ZSTD = 4
 _ZSTD_FETCH_VERSION = 10
 _READ_COMMITTED = 1
 _NO_SESSION_EPOCH = -1
+_BYTES_MAX = 55 << 20
+"""Of records in a response, whatever the client allows; Kafka's fetch.max.bytes."""
 
 _OFFSET_OUT_OF_RANGE = CODES["OFFSET_OUT_OF_RANGE"]
 _UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
@@ -117,7 +119,7 @@ def fetch(state: State, call: Call) -> Any:
 def _collect(state: State, call: Call) -> tuple[Any, int, bool]:
     """The response as of now; how many bytes of records it has; whether something is wrong."""
     body, kind = call.body, messages.FetchResponse
-    left = body.max_bytes
+    left = min(body.max_bytes, _BYTES_MAX)
     size, failed = 0, False
     responses = []
     for each in body.topics:

@@ -185,3 +185,19 @@ def test_all_connections_together_hold_so_much_and_no_more() -> None:
     third = playing.connect()
     third.bytes(unfinished)  # what the first has held is free again
     assert third.number not in playing.closed
+
+
+def test_a_client_that_takes_no_responses_gets_no_more_of_them() -> None:
+    size = 1 << 20
+    broker = Playing(Recorded().metadata().fetched(batch("v" * size)).loaded)
+    broker.taking = False
+    client = broker.connect()
+    client.bytes(frames(*[(11, fetch({0: 0}, max_wait_ms=0, max_bytes=2**31 - 1))] * 50))
+    broker.pass_ms(1000)
+    assert len(client.frames) < 10
+    assert broker.broker.next_wake is not None
+    broker.taking = True
+    broker.take()
+    broker.pass_ms(1000)
+    assert len(client.frames) > 40
+    assert broker.broker.next_wake is None
