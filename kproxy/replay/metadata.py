@@ -69,8 +69,10 @@ def _miss(state: State, name: str) -> None:
     known = loaded.cluster.names.values()
     if name in state.missed or name in loaded.refused or name in known:
         return
-    if not state.report.full:
-        state.missed.add(name)
+    if state.report.full:
+        state.report.add("not recorded", "")
+        return
+    state.missed.add(name)
     closest = get_close_matches(name, islice(known, _COMPARED_MAX), 1)
     hint = f" (closest: {closest[0]})" if closest else ""
     state.report.add("not recorded", f"topic {name} is not in the recording{hint}", _ADVICE)
