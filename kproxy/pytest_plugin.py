@@ -296,7 +296,8 @@ def _typed(node: Any, path: Path) -> str:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
     """Forget what was when a test ran before: there are plugins that run one again."""
-    for key in (_run, _unrecorded, _told, _outcomes, _asking, _asked):
+    before: list[Any] = [_run, _unrecorded, _told, _outcomes, _asking, _asked]
+    for key in before:
         if key in item.stash:
             del item.stash[key]
     return (yield)
