@@ -170,6 +170,10 @@ def _no_broker(why: str) -> Any:
 _unrecorded: pytest.StashKey[str] = pytest.StashKey()
 """That a test has no recording: told when it uses one, or passes without; one that is skipped
 needs none."""
+_asking: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
+"""The fixtures that are being set up, by name; of several, each was asked for by the one before."""
+_asked: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
+"""The fixtures that have asked for `kproxy` by its name while they were set up."""
 _told: pytest.StashKey[bool] = pytest.StashKey()
 """Whether the test has failed for what its run has found."""
 
@@ -247,11 +251,22 @@ def _path(node: Any, named: object) -> Path:
     if named is not None:
         return _below(folder, named)
     module = PurePath(os.path.relpath(node.path, config.rootpath))
-    classes = [each.name for each in node.listchain() if isinstance(each, pytest.Class)]
-    name = getattr(node, "originalname", None) or node.name
+    classes = [each for each in node.listchain() if isinstance(each, pytest.Class)]
+    names = [(each.name, each.parent) for each in classes]
+    names.append((getattr(node, "originalname", None) or node.name, node.parent))
     callspec = getattr(node, "callspec", None)
     parameters = None if callspec is None else callspec.id
-    return files.test_file(folder, module, [*classes, name], parameters)
+    unlike = [_unlike_its_siblings(*each) for each in names]
+    return files.test_file(folder, module, unlike, parameters)
+
+
+def _unlike_its_siblings(name: str, parent: Any) -> str:
+    """The name of a class or a test, with a digest where another differs only in its case."""
+    from kproxy.testing import files
+
+    siblings = dir(getattr(parent, "obj", None))
+    alike = [each for each in siblings if each != name and each.lower() == name.lower()]
+    return files.slug(name, cases_differ=False) if alike else name
 
 
 def _below(folder: Path, named: object) -> Path:
@@ -276,6 +291,35 @@ def _typed(node: Any, path: Path) -> str:
 
 
 # ---- what a test's end means
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Forget what was when a test ran before: there are plugins that run one again."""
+    before: list[Any] = [_run, _unrecorded, _told, _outcomes, _asking, _asked]
+    for key in before:
+        if key in item.stash:
+            del item.stash[key]
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    """Notice who asks for `kproxy` by `getfixturevalue`: a fixture that is being set up then."""
+    node = request.node
+    if fixturedef.scope != "function":
+        return (yield)
+    if fixturedef.argname == "kproxy":
+        node.stash[_asked] = node.stash.get(_asked, ()) + node.stash.get(_asking, ())
+        return (yield)
+    before = node.stash.get(_asking, ())
+    node.stash[_asking] = (*before, fixturedef.argname)
+    try:
+        return (yield)
+    finally:
+        node.stash[_asking] = before
 
 
 @pytest.hookimpl(wrapper=True)
@@ -314,7 +358,8 @@ def _is_used_on(item: pytest.Item) -> bool:
     `kproxy` ends."""
     definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
     last = {name: found[-1] for name, found in definitions.items()}
-    names, users = ["kproxy"], []
+    asked = [name for name in item.stash.get(_asked, ()) if name in last]
+    names, users = ["kproxy", *asked], [last[name] for name in asked]
     for name in names:  # it grows
         found = [user for user in last if name in last[user].argnames]
         users += [last[user] for user in found]

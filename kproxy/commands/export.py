@@ -53,8 +53,10 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.view.stream import Stream
 
     stream = Stream(files, wanted)
-    # As an interrupt: what is not whole does not stay.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # `nohup` ignores it
+            # As an interrupt: what is not whole does not stay.
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
     try:
         with reading("export", files) as progress:
             stream.passed = progress.passed

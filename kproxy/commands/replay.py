@@ -22,6 +22,7 @@ from kproxy.commands.faults import (
     report_faults,
 )
 from kproxy.commands.options import UsageError
+from kproxy.commands.place import add_place_options, node_ports
 
 if TYPE_CHECKING:
     from kproxy.net.replaying import Control, StartingMachine
@@ -58,28 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("where it stands")
-    group.add_argument(
-        "--listen",
-        metavar="HOST:PORT",
-        type=kinds.listen_address,
-        default="127.0.0.1:19092",
-        help="where clients connect (default %(default)s); the broker with node id N is at"
-        " PORT + 1 + N; port 0 takes any free ports",
-    )
-    group.add_argument(
-        "--advertise",
-        metavar="HOST",
-        type=kinds.host,
-        help="host that clients are told to connect to (default: the one at which they reached us)",
-    )
-    group.add_argument(
-        "--node-port",
-        metavar="ID=PORT",
-        type=kinds.node_port,
-        action="append",
-        default=[],
-        help="port for the broker with this node id; may be repeated",
-    )
+    add_place_options(group.add_argument)
     group.add_argument(
         "--user",
         metavar="NAME:PASSWORD",
@@ -239,21 +219,19 @@ def _settings(options: argparse.Namespace) -> Settings:
     from kproxy.replay.produced import Partitions
     from kproxy.replay.settings import Mode, Settings, Visible
 
-    node_ports = dict(options.node_port)
-    taken = [*node_ports.values(), options.listen[1]]
-    if len(node_ports) < len(options.node_port) or len(set(taken)) < len(taken):
-        raise UsageError("--node-port: the same node or port twice")
     if options.mode == "strict":
         others = options.fault, options.recorded_faults, options.control, options.timing
         if options.faults or any(others):
             what = "no faults, no --timing, no --control"
             raise UsageError(f"strict mode responds at once and as recorded: {what}")
+    visible = Visible(options.visible)
     return Settings(
         mode=Mode(options.mode),
         listen_port=options.listen[1],
         advertised_host=options.advertise,
-        node_ports=node_ports,
-        visible=Visible(options.visible),
+        node_ports=node_ports(options),
+        visible=visible,
+        unplayed_told=visible is Visible.CAUSAL,
         partitions=Partitions(options.partitions),
         headers_ignored=frozenset(options.ignore_header),
         json_ignored=tuple(options.ignore_json),

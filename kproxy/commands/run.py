@@ -20,7 +20,8 @@ from kproxy.commands.faults import (
     missed_faults,
     report_faults,
 )
-from kproxy.commands.options import CAPTURES, UsageError
+from kproxy.commands.options import CAPTURES
+from kproxy.commands.place import add_place_options, node_ports
 
 if TYPE_CHECKING:
     from kproxy.net.serve import Options, Summary
@@ -107,28 +108,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="brokers of the cluster to begin with, tried in turn (port 9092 if none is given)",
     )
-    group.add_argument(
-        "--listen",
-        metavar="HOST:PORT",
-        type=kinds.listen_address,
-        default="127.0.0.1:19092",
-        help="where clients connect (default %(default)s); the broker with node id N is at"
-        " PORT + 1 + N; port 0 takes any free ports",
-    )
-    group.add_argument(
-        "--advertise",
-        metavar="HOST",
-        type=kinds.host,
-        help="host that clients are told to connect to (default: the one at which they reached us)",
-    )
-    group.add_argument(
-        "--node-port",
-        metavar="ID=PORT",
-        type=kinds.node_port,
-        action="append",
-        default=[],
-        help="port for the broker with this node id; may be repeated",
-    )
+    add_place_options(group.add_argument)
 
 
 def _add_recording(parser: argparse.ArgumentParser) -> None:
@@ -174,7 +154,7 @@ def run(options: argparse.Namespace) -> int:
         bootstrap=options.bootstrap,
         listen_port=listen_port,
         advertised_host=options.advertise,
-        node_ports=_node_ports(options.node_port, listen_port),
+        node_ports=node_ports(options),
         idle_seconds=options.idle_timeout,
         request_bytes_max=options.request_bytes_max,
         pending_requests_max=options.pending_requests_max,
@@ -199,15 +179,6 @@ def run(options: argparse.Namespace) -> int:
         ),
         live=not options.quiet and sys.stdout.isatty(),
     ) or missed_faults(rules, options)
-
-
-def _node_ports(given: list[tuple[int, int]], listen_port: int) -> dict[int, int]:
-    ports: dict[int, int] = {}
-    for node_id, port in given:
-        if node_id in ports or port in (*ports.values(), listen_port):
-            raise UsageError(f"--node-port {node_id}={port}: the node or the port is taken already")
-        ports[node_id] = port
-    return ports
 
 
 def _serve(serve_options: Options, live: bool) -> int:

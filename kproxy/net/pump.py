@@ -105,6 +105,8 @@ class Pump:
         """The machine's, as the alarm knows it."""
         self._quiet_until_ns = 0
         """Until then the machine is not woken: that has failed just now."""
+        self._held_up = False
+        """Whether nothing is read because the recorder has no room."""
         self._alarm = Alarm(clock, self._wake)
         self._nursery: trio.Nursery
         self._empty = trio.Event()
@@ -239,7 +241,13 @@ class Pump:
                 if recorder.congested or now > let_others_run_ns:
                     break
             if recorder.congested:
+                self._held_up = True
+                self._set_alarm()
                 await recorder.room()
+                for key, mask in select(0):  # before the machine sees for how long nothing came
+                    self._handle(key.data, mask)
+                self._held_up = False
+                self._set_alarm()
 
     def _handle(self, end: End, mask: int) -> None:
         try:
@@ -344,7 +352,8 @@ class Pump:
                 break
             self._forget(self._links[number], abrupt=False)
         due = self._machine.next_wake
-        if due is not None and due <= now and self._quiet_until_ns <= now:
+        ready = not self._held_up and self._quiet_until_ns <= now
+        if due is not None and due <= now and ready:
             self._attempt("a timer", lambda: self._machine.wake(now))
             due = self._machine.next_wake
             if due is not None and due <= now:  # it has failed: not again and again
@@ -354,7 +363,9 @@ class Pump:
     def _set_alarm(self) -> None:
         """Have the alarm go off when the first thing is due."""
         due = self._next_wake = self._machine.next_wake
-        alarm_ns = NEVER if due is None else max(due, self._quiet_until_ns)
+        alarm_ns = NEVER
+        if due is not None and not self._held_up:
+            alarm_ns = max(due, self._quiet_until_ns)
         if self._closing:
             alarm_ns = min(alarm_ns, next(iter(self._closing.values())))
         self._alarm.set(alarm_ns)

@@ -32,13 +32,12 @@ from kproxy.proxy.connection import Connection, OpenConnection
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.gate import AddressGate
 from kproxy.proxy.interests import Interests
-from kproxy.proxy.nodes import Nodes
+from kproxy.proxy.nodes import Nodes, listener_port
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.topics import Topics
 from kproxy.proxy.verdicts import Decider
 
-_PORT_MAX = 65_535
 _TOLD_MAX = 1000
 """So many different things are told the operator once; then no more."""
 _IDLE_CHECKS_APART_NS = 1_000_000_000
@@ -239,7 +238,7 @@ class Cluster:
     def _close_idle(self, now: int) -> list[Action]:
         actions: list[Action] = []
         for connection in list(self._connections.values()):
-            if now - connection.last_ns >= self._idle_ns:
+            if now - connection.last_ns >= self._idle_ns and not connection.holds_back:
                 why = f"nothing arrived for {self._settings.idle_seconds:g} s"
                 actions += self._after(connection, connection.close("idle", why, now), now)
         oldest_ns = min((each.last_ns for each in self._connections.values()), default=None)
@@ -297,11 +296,12 @@ class Cluster:
         in_use = {each.about["node_id"] for each in self._connections.values()}
         _, gone = self._nodes.add(brokers, in_use, now)
         actions: list[Action] = [Unlisten(node_id) for node_id in gone]
+        listen_port = self._settings.listen_port
         missing = sorted(brokers.keys() - self._requested)
         self._requested.update(missing)
         for node_id in missing:
-            port = self._port(node_id)
-            if not port and self._settings.listen_port:
+            port = listener_port(node_id, listen_port, self._settings.node_ports)
+            if not port and listen_port:
                 text = f"node {node_id} is too large for its usual port, it gets any (--node-port)"
                 actions.append(Log(text))
             actions.append(Listen(node_id, port))
@@ -319,13 +319,6 @@ class Cluster:
             return () if node is None else (node.broker,)  # its listener has just been closed
         bootstrap = self._settings.bootstrap
         return [*bootstrap[self._last_bootstrap :], *bootstrap[: self._last_bootstrap]]
-
-    def _port(self, node_id: int) -> int:
-        fixed = self._settings.node_ports.get(node_id)
-        if fixed is not None or self._settings.listen_port == 0:
-            return fixed or 0
-        port = self._settings.listen_port + 1 + node_id
-        return port if port <= _PORT_MAX else 0
 
 
 def _name(node_id: int | None) -> str:

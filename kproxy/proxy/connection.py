@@ -161,6 +161,11 @@ class Connection:
         )
 
     @property
+    def holds_back(self) -> bool:
+        """Whether something waits here for its time: then silence has a reason."""
+        return self.delayed or self._ending_due is not None
+
+    @property
     def parked(self) -> bool:
         """Whether a response waits for listeners."""
         return self._gate.parked

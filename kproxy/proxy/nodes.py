@@ -12,6 +12,17 @@ from kproxy.proxy.rewrite import BrokerAddress
 
 FORGOTTEN_AFTER_NS = 3_600_000_000_000
 """A node that no response has named for so long may lose its listener: an hour."""
+_PORT_MAX = 65_535
+
+
+def listener_port(node_id: int, listen_port: int, node_ports: Mapping[int, int]) -> int:
+    """Return the port of a node's listener: the user's, or the one that follows from the bootstrap
+    listener's; 0 for any."""
+    fixed = node_ports.get(node_id)
+    if fixed is not None or not listen_port:
+        return fixed or 0
+    port = listen_port + 1 + node_id
+    return port if port <= _PORT_MAX else 0
 
 
 @attrs.define(eq=False)

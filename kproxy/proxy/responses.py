@@ -15,6 +15,7 @@ since v16) is sent on while it is walked; only its tail is held, and changed in 
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections import deque
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ from kproxy.exchange.entries import (
     Side,
     Splice,
 )
-from kproxy.protocol import ProtocolError, codec, schema
+from kproxy.protocol import ProtocolError
 from kproxy.proxy import diagnosis, redact, rewrite, versions
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
@@ -152,12 +153,21 @@ class ResponseStream:
             self._leave(Held(frame, answer.frame, verdict=answer), now, out)
 
     def finish(self, now: int, out: Output) -> None:
-        """The broker sends no more: record what is incomplete, and send it on if it had begun."""
-        parked = self._gate.take()
-        rest = self._framer.finish(out)
-        if parked is not None:
-            self.give_up(parked, out)
-        elif rest:
+        """The broker sends no more: record what is incomplete, and send it on if it had begun.
+
+        What is parked, and what came behind it, is recorded and does not leave.
+        """
+        lost = Output()
+        parked = held = self._gate.take()
+        while parked is not None or self._framer.stopped:
+            if parked is not None:
+                self.give_up(parked, lost)
+            with contextlib.suppress(Violation):  # its reason would be none: the connection ends
+                self._framer.feed(b"", now, lost)
+            parked = self._gate.take()
+        rest = self._framer.finish(lost)
+        out.entries += lost.entries
+        if rest and held is None:
             out.replace(rest)
 
     def give_up(self, parked: Held, out: Output) -> None:
@@ -277,7 +287,8 @@ class ResponseStream:
         if not wanted & ADDRESSES:
             return bool(wanted & _LOOKED_INTO)
         if wanted & BEHIND_RECORDS and frame.frame_bytes >= STREAMED_BYTES_MIN:
-            self._tail = _tail(frame, data[position : position + _FRONT_BYTES])
+            front = data[position : position + _FRONT_BYTES]
+            self._tail = rewrite.tail(front, frame.api_key, frame.api_version)
         return self._tail is None
 
     def _start_token(self, size: int, now: int) -> Partial:
@@ -485,16 +496,3 @@ def _has_own_response(request: PendingRequest) -> bool:
     """Whether the broker never got a request, so that kproxy responds, or nobody."""
     verdict: RequestVerdict | None = request[-1]
     return verdict is not None and verdict.ending is None and verdict.frames == ()
-
-
-def _tail(frame: Frame, front: bytes) -> Tail | None:
-    """What finds the addresses in a response that streams past; None if it must be held whole."""
-    fields = rewrite.address_fields(frame.api_key, frame.api_version)
-    message = schema.message(frame.api_key, schema.RESPONSE)
-    if fields is None or message is None:
-        return None
-    try:
-        body = codec.response_body(front, frame.api_key, frame.api_version)
-    except ProtocolError:
-        return None  # the header is not whole
-    return Tail(fields, codec.seek(message, frame.api_version, fields.field), body)

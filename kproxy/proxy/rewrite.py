@@ -273,6 +273,22 @@ class Tail:
         return passed
 
 
+def tail(front: bytes, api_key: int, api_version: int) -> Tail | None:
+    """Return what finds the addresses in a response that streams past and begins with `front`.
+
+    None if it must be held whole.
+    """
+    fields = address_fields(api_key, api_version)
+    message = schema.message(api_key, schema.RESPONSE)
+    if fields is None or message is None:
+        return None
+    try:
+        body = codec.response_body(front, api_key, api_version)
+    except ProtocolError:
+        return None  # the header is not whole
+    return Tail(fields, codec.seek(message, api_version, fields.field), body)
+
+
 def find_in_tail(tail: bytes, fields: AddressFields) -> list[BrokerAddress]:
     """Return the addresses in the end of a response, from `fields.field` on.
 

@@ -30,6 +30,7 @@ from kproxy.protocol.plain import uuid_text
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Resume, Send
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.connection import OpenConnection
+from kproxy.proxy.nodes import listener_port
 from kproxy.proxy.verdicts import Decider, Ending, RequestContext, RequestVerdict, ResponseVerdict
 from kproxy.replay.call import CLOSE, LATER, NONE, Call
 from kproxy.replay.connection import Connection, Violation, token_frame
@@ -41,9 +42,11 @@ from kproxy.replay.serving import Serving, Unanswerable
 from kproxy.replay.settings import Settings, Visible
 from kproxy.replay.state import State
 
-_PORT_MAX = 65_535
 _WAITING_MAX = 100
 """With so many requests waiting on a connection its client is not read from."""
+
+_LEAVING_BYTES_MAX = 4 << 20
+"""With so much on its way to a client no other request of it is handled."""
 
 _UNHEARD = RequestVerdict(on_response=lambda frame, now: ResponseVerdict(dropped=True))
 
@@ -93,9 +96,12 @@ class Broker:
         """Open the listeners of the recording's brokers, before any client has come."""
         if self._asked:
             return []
-        self._asked = True
+        self._asked, settings = True, self._settings
         self._unopened = set(self.state.cluster.racks)
-        return [Listen(node_id, self._port(node_id)) for node_id in sorted(self._unopened)]
+        return [
+            Listen(node_id, listener_port(node_id, settings.listen_port, settings.node_ports))
+            for node_id in sorted(self._unopened)
+        ]
 
     def accepted(
         self,
@@ -147,7 +153,8 @@ class Broker:
             return []
         connection.ended = True
         if how == "eof" and (connection.busy or connection.waiting):
-            return []
+            self.state.fetches.answer(self.state, number)
+            return self._drain(now, [])
         return self._end(connection, "")
 
     def listening(self, node_id: int, address: Address, now: int) -> list[Action]:
@@ -167,8 +174,7 @@ class Broker:
 
     def stop(self, now: int) -> list[Action]:
         """Close every connection; what was to be produced and was not is a finding now."""
-        checked = self._settings.visible is Visible.CAUSAL or self._settings.unplayed_told
-        if checked and not self._stopped:  # whoever runs the machine may stop it twice
+        if self._settings.unplayed_told and not self._stopped:  # whoever runs it may stop it twice
             self.state.check.missing()
         self._stopped = True
         return [
@@ -231,6 +237,9 @@ class Broker:
         while waiting and not connection.busy and not self._unopened:
             if connection.number not in self._connections:
                 return
+            if connection.leaving_bytes > _LEAVING_BYTES_MAX:
+                self._after(connection, connection.look_again_ns(), _nothing, now, actions)
+                break
             frame = connection.next_request()
             if connection.raw_tokens:
                 self._token(connection, frame, actions)
@@ -238,6 +247,8 @@ class Broker:
                 self._request(connection, frame, now, actions)
         if connection.number not in self._connections:
             return
+        if not connection.busy:
+            connection.answered()
         if connection.paused and len(waiting) <= _WAITING_MAX // 2:
             connection.paused = False
             actions.append(Resume(connection.number, Side.CLIENT))
@@ -355,7 +366,7 @@ class Broker:
         decide = call.verdict.on_response if call.verdict is not None else None
         verdict = decide(b"".join(pieces), now) if decide is not None else None
         if verdict is None:
-            actions.append(Send(connection.number, Side.CLIENT, pieces, []))
+            actions.append(connection.send(pieces, now))
         else:
             self._send(connection, pieces, verdict, now, actions)
 
@@ -378,7 +389,7 @@ class Broker:
             if verdict.ending is not None:
                 left = [b"".join(pieces)[: verdict.ending_bytes]]
             if any(left):
-                actions.append(Send(connection.number, Side.CLIENT, left, []))
+                actions.append(connection.send(left, now))
             if verdict.ending is not None:
                 delay_ns = verdict.ending_delay_ns
                 self._end_late(connection, verdict.ending, delay_ns, now, actions)
@@ -449,6 +460,7 @@ class Broker:
         if self._connections.pop(connection.number, None) is None:
             return []
         connection.share.release()
+        self.state.fetches.forget(connection.number)
         if self._rules is not None:
             self._rules.closed(connection.number)
         log: list[Action] = (
@@ -456,12 +468,9 @@ class Broker:
         )
         return [*log, Close(connection.number, abrupt)]
 
-    def _port(self, node_id: int) -> int:
-        fixed = self._settings.node_ports.get(node_id)
-        if fixed is not None or not self._settings.listen_port:
-            return fixed or 0
-        port = self._settings.listen_port + 1 + node_id
-        return port if port <= _PORT_MAX else 0
+
+def _nothing(now: int, actions: list[Action]) -> None:
+    """What happens while a client takes its responses."""
 
 
 def _hold_back(state: State) -> None:

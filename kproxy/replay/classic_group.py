@@ -110,7 +110,7 @@ class ClassicGroup:
         body = call.body
         protocols = [(each.name, each.metadata) for each in body.protocols]
         member_id, instance_id = body.member_id, body.group_instance_id
-        if self.members and not self._compatible(body.protocol_type, protocols, member_id):
+        if not self._compatible(body.protocol_type, protocols, member_id):
             return join_error(call.version, INCONSISTENT_GROUP_PROTOCOL, member_id)
         known = self._static(instance_id)
         if member_id:
@@ -244,12 +244,11 @@ class ClassicGroup:
         self, protocol_type: str, protocols: list[tuple[str, bytes]], member_id: str
     ) -> bool:
         others = [each for each in self.members.values() if each.member_id != member_id]
-        if not others:
-            return True
         names = {name for name, _ in protocols}
         for each in others:
             names &= {name for name, _ in each.protocols}
-        return protocol_type == self.protocol_type and bool(names)
+        same = protocol_type == self.protocol_type if others else bool(protocol_type)
+        return same and bool(names)
 
     # ---- SyncGroup, Heartbeat, LeaveGroup
 

@@ -11,14 +11,15 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange.entries import Buffer
+from kproxy.exchange.entries import Buffer, ChunkTimes, Side
 from kproxy.protocol import codec, schema
-from kproxy.proxy.actions import Address
+from kproxy.proxy.actions import Address, Send
 from kproxy.proxy.budget import Share
 from kproxy.replay.sasl import Authentication
 
 _LARGE_BYTES = 16 << 10
 """A piece of a response that is larger is sent as it is, without a copy."""
+_LOOK_AGAIN_NS = 1_000_000, 100_000_000
 
 
 class Violation(Exception):
@@ -57,6 +58,12 @@ class Connection:
     _partial_bytes: int = 0
     """The size of the frame that has begun, as far as that is known."""
     _waiting_bytes: int = 0
+    _handled_bytes: int = 0
+    """The size of the request that is being answered."""
+    _leaving: deque[tuple[ChunkTimes, int]] = attrs.Factory(deque)
+    """Responses that may not have left yet, and their sizes."""
+    _leaving_bytes: int = 0
+    _looked_ns: int = 0
 
     def receive(self, data: bytes, request_bytes_max: int) -> None:
         """Take bytes; the requests that they complete are put in `waiting`.
@@ -88,9 +95,35 @@ class Connection:
     def next_request(self) -> bytes:
         """Take the first of the requests that wait."""
         frame = self.waiting.popleft()
+        self._handled_bytes = len(frame)
+        self._looked_ns = 0
         self._waiting_bytes -= len(frame)
-        self._hold()
         return frame
+
+    def answered(self) -> None:
+        """The request that was taken last is answered: it is kept no longer."""
+        self._handled_bytes = 0
+        self._hold()
+
+    def send(self, pieces: list[Buffer], now: int) -> Send:
+        """Let a response leave, or a part of one."""
+        times, size = ChunkTimes(now), sum(map(len, pieces))
+        self._leaving.append((times, size))
+        self._leaving_bytes += size
+        return Send(self.number, Side.CLIENT, pieces, [times])
+
+    @property
+    def leaving_bytes(self) -> int:
+        """How much the client has not taken yet."""
+        leaving = self._leaving
+        while leaving and leaving[0][0].sent_ns:
+            self._leaving_bytes -= leaving.popleft()[1]
+        return self._leaving_bytes
+
+    def look_again_ns(self) -> int:
+        """In how long to see whether the client has taken more: sooner at first than at last."""
+        self._looked_ns = min(max(2 * self._looked_ns, _LOOK_AGAIN_NS[0]), _LOOK_AGAIN_NS[1])
+        return self._looked_ns
 
     def forget_requests(self) -> None:
         """Handle none of the requests that wait."""
@@ -99,7 +132,7 @@ class Connection:
         self._hold()
 
     def _hold(self) -> None:
-        held = self._waiting_bytes + len(self._partial)
+        held = self._waiting_bytes + self._handled_bytes + len(self._partial)
         if not self.share.hold(held):
             raise Violation(self.share.refusal(held))
 

@@ -28,6 +28,8 @@ _ZSTD = 4
 _ZSTD_FETCH_VERSION = 10
 _READ_COMMITTED = 1
 _NO_SESSION_EPOCH = -1
+_BYTES_MAX = 55 << 20
+"""Of records in a response, whatever the client allows; Kafka's fetch.max.bytes."""
 
 _OFFSET_OUT_OF_RANGE = CODES["OFFSET_OUT_OF_RANGE"]
 _UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
@@ -52,29 +54,47 @@ class _Waiting:
 class Fetches:
     """The Fetches that wait for more."""
 
-    waiting: list[_Waiting] = attrs.Factory(list)
+    waiting: dict[int, list[_Waiting]] = attrs.Factory(dict)
+    """By connection."""
 
     def wait(self, state: State, call: Call, partitions: list[Partition]) -> None:
         """Have a Fetch wait until its time is up."""
 
         def expire(now: int) -> None:
-            self.waiting.remove(waiting)
+            self._remove(waiting)
             state.respond(call, _collect(state, call)[0])
 
         timer = state.timers.at(call.now + call.body.max_wait_ms * _MS, expire)
         waiting = _Waiting(call, partitions, timer)
-        self.waiting.append(waiting)
+        self.waiting.setdefault(call.connection.number, []).append(waiting)
 
     def more(self, state: State, partition: Partition) -> None:
         """More of a partition is visible: answer who has waited for that."""
-        for waiting in list(self.waiting):
+        for waiting in [each for some in self.waiting.values() for each in some]:
             if partition not in waiting.partitions:
                 continue
             body, size, _ = _collect(state, waiting.call)
             if size >= waiting.call.body.min_bytes:
                 waiting.timer.cancel()
-                self.waiting.remove(waiting)
+                self._remove(waiting)
                 state.respond(waiting.call, body)
+
+    def answer(self, state: State, connection: int) -> None:
+        """A client has half-closed: answer at once what of it waits, for it may be gone."""
+        for waiting in self.waiting.pop(connection, ()):
+            waiting.timer.cancel()
+            state.respond(waiting.call, _collect(state, waiting.call)[0])
+
+    def forget(self, connection: int) -> None:
+        """A connection has ended: nothing of it waits any more."""
+        for waiting in self.waiting.pop(connection, ()):
+            waiting.timer.cancel()
+
+    def _remove(self, waiting: _Waiting) -> None:
+        number = waiting.call.connection.number
+        self.waiting[number].remove(waiting)
+        if not self.waiting[number]:
+            del self.waiting[number]
 
 
 def fetch(state: State, call: Call) -> Any:
@@ -84,6 +104,8 @@ def fetch(state: State, call: Call) -> Any:
         return messages.FetchResponse(error_code=_FETCH_SESSION_ID_NOT_FOUND)
     response, size, failed = _collect(state, call)
     if failed or size >= body.min_bytes or body.max_wait_ms <= 0 or not body.topics:
+        return response
+    if call.connection.ended:
         return response
     found = [
         state.cluster.partition(each.topic, each.topic_id, one.partition)
@@ -97,7 +119,7 @@ def fetch(state: State, call: Call) -> Any:
 def _collect(state: State, call: Call) -> tuple[Any, int, bool]:
     """The response as of now; how many bytes of records it has; whether something is wrong."""
     body, kind = call.body, messages.FetchResponse
-    left = body.max_bytes
+    left = min(body.max_bytes, _BYTES_MAX)
     size, failed = 0, False
     responses = []
     for each in body.topics:

@@ -18,8 +18,10 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import sys
 import tempfile
+import time
 import uuid
 from array import array
 from collections.abc import Iterable, Sequence
@@ -42,6 +44,9 @@ INDEX_VERSION = 2
 """Counts how it is written; and another kproxy may make something else of a recording."""
 _MAGIC = b"KPROXYIX"
 _END_BYTES = 4096
+_UNFINISHED = ".index-"
+_UNFINISHED_SECONDS = 3600
+"""Nobody writes an index for so long."""
 _LOCATION_CODES = {"numbers": "q", "offsets": "q", "ends": "q", "nths": "i"}
 
 
@@ -60,10 +65,13 @@ class Indexed:
 # ---- which index
 
 
-def cache_folder() -> Path:
-    """Where the user's programs keep what can be made again."""
+def cache_folder() -> Path | None:
+    """Where the user's programs keep what can be made again; None for a user without a home."""
     given = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    try:
+        base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    except RuntimeError:
+        return None
     return base / "kproxy" / "replay"
 
 
@@ -96,10 +104,7 @@ def path_of(folder: Path, key: dict[str, Any]) -> Path:
 
 def read(path: Path, key: dict[str, Any]) -> Indexed | None:
     """Read an index; None if there is none that fits."""
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
+    data = _own_bytes(path)
     size = int.from_bytes(data[8:12], "little")
     if data[:8] != _MAGIC or len(data) < 16 + size:
         return None
@@ -110,8 +115,24 @@ def read(path: Path, key: dict[str, Any]) -> Indexed | None:
         if text["key"] != key:
             return None
         return _decoded(text, _Blobs.of(text["sizes"], memoryview(data)[12 + size : -4]))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError):
         return None
+
+
+def _own_bytes(path: Path) -> bytes:
+    """What a file holds that the user has made; nothing where it is another's, or no file.
+
+    An index is believed, so whoever could plant one could have a recording say anything.
+    """
+    try:
+        # Nobody waits for the other end of what is a pipe.
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(number, "rb") as file:
+            about = os.fstat(number)
+            mine = about.st_uid == os.geteuid() and not about.st_mode & 0o022
+            return file.read() if mine and stat.S_ISREG(about.st_mode) else b""
+    except OSError:
+        return b""
 
 
 def write(path: Path, key: dict[str, Any], indexed: Indexed) -> None:
@@ -124,7 +145,8 @@ def write(path: Path, key: dict[str, Any], indexed: Indexed) -> None:
     text["sizes"] = [memoryview(each).nbytes for each in blobs.all]
     head = json.dumps(text, separators=(",", ":")).encode()
     make_folder(path.parent)
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=".index-")  # for its owner only
+    _remove_unfinished(path.parent)
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=_UNFINISHED)  # for its owner only
     try:
         with os.fdopen(number, "wb") as file:
             crc = 0
@@ -137,6 +159,14 @@ def write(path: Path, key: dict[str, Any], indexed: Indexed) -> None:
         with contextlib.suppress(OSError):
             os.unlink(name)
         raise
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove what others had begun to write when they were killed."""
+    for each in folder.glob(f"{_UNFINISHED}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - each.stat().st_mtime > _UNFINISHED_SECONDS:
+                each.unlink()
 
 
 @attrs.define(eq=False)

@@ -8,6 +8,7 @@ topic was missing when it was recorded, too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -49,12 +50,11 @@ def metadata(state: State, call: Call) -> Any:
             error = _UNKNOWN_TOPIC if each.name else _UNKNOWN_TOPIC_ID
             missing = response.MetadataResponseTopic
             topics.append(missing(error_code=error, name=each.name, topic_id=topic_id))
-    brokers = []
-    for node_id in sorted(state.listening):
-        host, port = state.address(call, node_id)
-        rack = cluster.racks.get(node_id)
-        broker = response.MetadataResponseBroker
-        brokers.append(broker(node_id=node_id, host=host, port=port, rack=rack))
+    broker = response.MetadataResponseBroker
+    brokers = [
+        broker(node_id=node_id, host=host, port=port, rack=rack)
+        for node_id, host, port, rack in _brokers(state, call)
+    ]
     return response(
         brokers=brokers,
         cluster_id=cluster.cluster_id,
@@ -69,8 +69,10 @@ def _miss(state: State, name: str) -> None:
     known = loaded.cluster.names.values()
     if name in state.missed or name in loaded.refused or name in known:
         return
-    if not state.report.full:
-        state.missed.add(name)
+    if state.report.full:
+        state.report.add("not recorded", "")
+        return
+    state.missed.add(name)
     closest = get_close_matches(name, islice(known, _COMPARED_MAX), 1)
     hint = f" (closest: {closest[0]})" if closest else ""
     state.report.add("not recorded", f"topic {name} is not in the recording{hint}", _ADVICE)
@@ -93,6 +95,12 @@ def _described(topic: Topic) -> Any:
             for _, each in sorted(topic.partitions.items())
         ],
     )
+
+
+def _brokers(state: State, call: Call) -> Iterator[tuple[int, str, int, str | None]]:
+    """Yield node id, host, port and rack of those that a client can reach."""
+    for node_id in sorted(state.listening):
+        yield node_id, *state.address(call, node_id), state.cluster.racks.get(node_id)
 
 
 def find_coordinator(state: State, call: Call) -> Any:
@@ -130,12 +138,11 @@ def find_coordinator(state: State, call: Call) -> Any:
 def describe_cluster(state: State, call: Call) -> Any:
     """DescribeCluster."""
     response, cluster = messages.DescribeClusterResponse, state.cluster
-    brokers = []
-    for node_id in sorted(state.listening):
-        host, port = state.address(call, node_id)
-        rack = cluster.racks.get(node_id)
-        broker = response.DescribeClusterBroker
-        brokers.append(broker(broker_id=node_id, host=host, port=port, rack=rack))
+    broker = response.DescribeClusterBroker
+    brokers = [
+        broker(broker_id=node_id, host=host, port=port, rack=rack)
+        for node_id, host, port, rack in _brokers(state, call)
+    ]
     return response(
         cluster_id=cluster.cluster_id or "",
         controller_id=cluster.controller_id,

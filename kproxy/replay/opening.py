@@ -74,9 +74,10 @@ def open_recorded(
     """
     opened = Opened.of(list(files))
     key = _key(opened, wanted)
-    if key is None:
+    folder = folder or index_file.cache_folder()
+    if key is None or folder is None:
         return _recorded(_read(opened, wanted, progress, told), opened, wanted)
-    path = index_file.path_of(folder or index_file.cache_folder(), key)
+    path = index_file.path_of(folder, key)
     indexed = index_file.read(path, key)
     if indexed is not None:
         with contextlib.suppress(RecordingError):  # to read it says what is wrong with it

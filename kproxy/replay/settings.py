@@ -44,8 +44,7 @@ class Settings:
     """Ports fixed by the user, by node id."""
     visible: Visible = Visible.ALL
     unplayed_told: bool = False
-    """Whether a record that is never produced again is a finding also where all are visible; where
-    they are not it always is."""
+    """Whether a record that was recorded and is never produced again is a finding."""
     partitions: Partitions = Partitions.KEYED
     """Of which records the partition counts when they are compared with the recorded ones."""
     headers_ignored: frozenset[str] = frozenset()

@@ -25,12 +25,12 @@ from kproxy.protocol import ProtocolError, decode_request, is_known, to_json
 from kproxy.proxy import redact, rewrite
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Send
 from kproxy.proxy.budget import Budget, Share
+from kproxy.proxy.nodes import listener_port
 from kproxy.replay.connection import Connection, Violation
 from kproxy.replay.report import Report
 from kproxy.replay.settings import Settings
 
 _ADVICE = "strict mode wants the very same requests; --mode state takes any client"
-_PORT_MAX = 65_535
 _DIFFERENCES_SHOWN = 5
 
 
@@ -90,8 +90,11 @@ class StrictBroker:
         """Open the listeners of the recording's brokers."""
         if self._started:
             return []
-        self._started = True
-        return [Listen(node_id, self._port(node_id)) for node_id in self._unopened]
+        self._started, settings = True, self._settings
+        return [
+            Listen(node_id, listener_port(node_id, settings.listen_port, settings.node_ports))
+            for node_id in self._unopened
+        ]
 
     def accepted(
         self,
@@ -133,6 +136,8 @@ class StrictBroker:
         actions: list[Action] = []
         while live.connection.waiting and number in self._live:
             actions += self._follow(live, live.connection.next_request())
+            if number in self._live:
+                live.connection.answered()
         return actions
 
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
@@ -224,13 +229,6 @@ class StrictBroker:
             live.candidates[0].owner = number
         log: list[Action] = [Log(f"connection {number} ended: {reason}")] if reason else []
         return [*log, Close(number, abrupt=False)]
-
-    def _port(self, node_id: int) -> int:
-        fixed = self._settings.node_ports.get(node_id)
-        if fixed is not None or not self._settings.listen_port:
-            return fixed or 0
-        port = self._settings.listen_port + 1 + node_id
-        return port if port <= _PORT_MAX else 0
 
 
 def _addresses(exchange: Exchange) -> list[rewrite.BrokerAddress]:

@@ -59,9 +59,7 @@ TYPES: dict[str, pa.DataType] = {
     TEXTS: pa.list_(pa.string()),
     PARTITIONS: pa.list_(_TOPIC_PARTITION),
     HEADERS: pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-    WAITED: pa.struct(
-        [("waited_for", pa.string()), ("behind", pa.int64()), ("waited_ms", pa.float64())]
-    ),
+    WAITED: table.WAITED,
 }
 """Arrow's types for the types of columns."""
 

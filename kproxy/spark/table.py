@@ -46,9 +46,10 @@ pc: Any = importlib.import_module("pyarrow.compute")
 
 _ARROW = {"int64": pa.int64(), "int32": pa.int32(), "int16": pa.int16()}
 _TYPES = {name: _ARROW[kind] for name, kind in EXCHANGE_INTEGERS}
-_WAITED = pa.struct(
+WAITED = pa.struct(
     [("waited_for", pa.string()), ("behind", pa.int64()), ("waited_ms", pa.float64())]
 )
+"""What `Unanswered` says, of the column `unanswered`."""
 
 
 @attrs.define(eq=False)
@@ -270,7 +271,7 @@ class Rows:
         lost = pc.not_equal(flagged, 0)
         stuck = [number for number, peer in self._known.peers.items() if peer.stuck]
         if not stuck and not pc.any(lost).as_py():
-            return pa.nulls(len(self), _WAITED)
+            return pa.nulls(len(self), WAITED)
         connections = self.recorded("connection")
         concerned = pa.array([*stuck, *connections.filter(lost).unique().to_pylist()], pa.int32())
         mask = pc.is_in(connections, concerned)
@@ -278,7 +279,7 @@ class Rows:
         values: list[Any] = [None] * len(self)
         for index, waited in found.items():
             values[index] = waited
-        return pa.array(values, _WAITED)
+        return pa.array(values, WAITED)
 
     def _waited(self, indices: list[int]) -> dict[int, Any]:
         names = (

@@ -33,7 +33,6 @@ from kproxy.testing.broker import Broker
 from kproxy.testing.sessions import Recording, Replay, Replaying, mismatch_text
 from kproxy.view import meaning
 
-MODES = ("replay", "once", "rewrite", "verify", "live")
 _EXCHANGES_SHOWN = 15
 _LOG_SHOWN = 5
 _DIFFERENCES_SHOWN = 60

@@ -44,7 +44,8 @@ def export(stream: Stream, to: Path) -> int:
     write = KINDS[to.suffix]
     if to.exists():
         raise ExportError(f"{to} is there already; it is not replaced")
-    unfinished = to.with_name(f".{to.stem}-{secrets.token_hex(4)}{to.suffix}")
+    # With no suffix: whoever reads the folder's recordings must not take it for one of them.
+    unfinished = to.with_name(f".export-{secrets.token_hex(4)}")
     try:
         count = write(stream, unfinished)
         _publish(unfinished, to)

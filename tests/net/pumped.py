@@ -31,13 +31,15 @@ class Pumped:
 
 
 @contextlib.asynccontextmanager
-async def pumped(machine: Machine, **options) -> AsyncIterator[Pumped]:
+async def pumped(
+    machine: Machine, recorder: Recorder | None = None, **options
+) -> AsyncIterator[Pumped]:
     """Run a pump that drives this machine."""
     logs: list[str] = []
     entries: list[Frame | Note] = []
     interface = await listeners.resolve("127.0.0.1")
     clock = monotonic_clock()
-    recorder = Recorder(None, logs.append, entries.extend)
+    recorder = recorder or Recorder(None, logs.append, entries.extend)
     pump = Pump(machine, interface, recorder, clock, logs.append, **options)
     ours = interface.open(0)
     with trio.fail_after(20):

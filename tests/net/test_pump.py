@@ -11,9 +11,13 @@ import trio
 
 from kproxy.exchange.entries import Frame, Note, Side
 from kproxy.net.link import End
+from kproxy.net.recorder import Recorder
 from kproxy.protocol import messages
+from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.settings import Settings
 from kproxy.recording.reader import entries
 from tests.net.proxied import proxied, receive_exactly
+from tests.net.pumped import pumped
 from tests.proxy.playing import request, response
 
 HEARTBEAT = 12
@@ -297,3 +301,43 @@ async def test_a_large_exchange_passes_whole(tmp_path) -> None:
     assert got == [asked]
     recorded = [e for e in entries(path) if isinstance(e, Frame)]
     assert b"".join(e.data for e in recorded if e.side is Side.CLIENT) == asked
+
+
+class Hanging(Recorder):
+    """Has no room from when it hangs until it may go on."""
+
+    hangs = False
+
+    @property
+    def congested(self) -> bool:
+        return self.hangs
+
+    async def room(self) -> None:
+        self.waits.set()
+        await self.go_on.wait()
+        self.hangs = False
+
+    def hang(self) -> None:
+        self.hangs, self.waits, self.go_on = True, trio.Event(), trio.Event()
+
+
+async def test_no_connection_is_idle_while_the_disk_lets_nothing_be_read() -> None:
+    idle_seconds = 0.2
+    recorder = Hanging(None, print)
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(
+            functools.partial(trio.serve_tcp, answering, 0, host="127.0.0.1")
+        )
+        broker = "127.0.0.1", listener.socket.getsockname()[1]
+        machine = Cluster(Settings([broker], idle_seconds=idle_seconds))
+        async with pumped(machine, recorder) as at, await at.connect() as client:
+            recorder.hang()
+            await client.send_all(ask(1))
+            await recorder.waits.wait()
+            await client.send_all(ask(2))
+            await trio.sleep(2 * idle_seconds)
+            recorder.go_on.set()
+            expected = answer(1) + answer(2)
+            assert await receive_exactly(client, len(expected)) == expected
+            assert await client.receive_some() == b"", "from now on it is"
+        nursery.cancel_scope.cancel()

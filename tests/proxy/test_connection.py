@@ -300,16 +300,19 @@ def test_the_brokers_half_close_comes_behind_what_waits_for_a_listener() -> None
     assert player.closed == {1: False}
 
 
-def test_a_response_that_waits_for_a_listener_is_recorded_when_the_connection_ends() -> None:
+@pytest.mark.parametrize("broken", [None, *Side])
+def test_what_waits_for_a_listener_is_recorded_when_the_connection_ends(broken) -> None:
     player = Player(hold_listeners=True)
     player.connect()
-    player.client(ask_metadata(1) + heartbeat(2))
-    answer = response(METADATA, 9, metadata((1, "b1", 9092)), 1)
-    player.broker(answer + heartbeat_answer(2))
-    player.perform(player.cluster.stop(player.tick()))
-    first, second = player.frames(Side.BROKER)
-    assert first.data == answer and not first.sent_ns
-    assert second.flags & UNANSWERED and second.number == 2
+    player.client(ask_metadata(1) + heartbeat(2) + ask_metadata(3) + heartbeat(4) + heartbeat(5))
+    answers = [response(METADATA, 9, metadata((n, f"b{n}", 9092)), n) for n in (1, 3)]
+    came = [answers[0], heartbeat_answer(2), answers[1], heartbeat_answer(4)]
+    player.broker(b"".join(came) + heartbeat_answer(5)[:9])
+    player.performer.stop() if broken is None else player.performer.reset(1, broken)
+    *whole, cut = player.frames(Side.BROKER)
+    assert [frame.data for frame in whole] == came
+    assert cut.data == heartbeat_answer(5)[:9] and cut.flags & TRUNCATED
+    assert player.to_client() == b"" and not any(frame.sent_ns for frame in [*whole, cut])
 
 
 def test_a_connection_that_ends_while_its_broker_is_dialled_was_opened() -> None:

@@ -105,6 +105,19 @@ def test_a_half_closed_client_gets_the_response_to_a_late_request() -> None:
     assert play.to_client() == heartbeat_answer(1)
 
 
+@pytest.mark.parametrize("action", [{"latency": "20min"}, {"slow_close": "20min"}])
+def test_what_a_rule_holds_back_is_not_idle(action: dict[str, str]) -> None:
+    play = faulty(Rule(api="Heartbeat", **action), idle_seconds=600)
+    play.client(heartbeat(1))
+    play.broker(heartbeat_answer(1))
+    wait(play, 19 * 60 * SECOND)
+    assert play.to_client() == b"" and not play.closed
+    wait(play, 2 * 60 * SECOND)
+    assert play.to_client() == heartbeat_answer(1) if "latency" in action else play.closed
+    wait(play, 10 * 60 * SECOND)
+    assert play.closed, "from then on it is"
+
+
 @pytest.mark.parametrize("broker_ends", [False, True])
 def test_own_responses_beyond_what_may_be_pending_all_leave(broker_ends: bool) -> None:
     rule = Rule(api="Heartbeat", error="REBALANCE_IN_PROGRESS")

@@ -180,6 +180,10 @@ class Playing:
     closed: dict[int, bool] = attrs.Factory(dict)
     """The connections that were closed, and whether abruptly."""
     logs: list[str] = attrs.Factory(list)
+    taking: bool = True
+    """Whether clients take what is sent."""
+    leaving: list[Any] = attrs.Factory(list)
+    """The times of what they have not taken."""
     _numbers: int = 0
     _correlation: int = 0
 
@@ -196,6 +200,12 @@ class Playing:
         self.perform(self.broker.accepted(self._numbers, None, address, reached, self.now))
         return Client(self, self._numbers)
 
+    def take(self) -> None:
+        """Clients take what was sent."""
+        for times in self.leaving:
+            times.sent_ns = self.now
+        self.leaving.clear()
+
     def pass_ms(self, milliseconds: float) -> None:
         """Let time pass; the machine is woken at exactly the times that it names."""
         end = self.now + int(milliseconds * MS)
@@ -210,6 +220,9 @@ class Playing:
             if isinstance(action, Send):
                 assert action.connection not in self.closed, "it sends after the end"
                 self.sent[action.connection] += b"".join(action.pieces)
+                self.leaving += action.timed
+                if self.taking:
+                    self.take()
             elif isinstance(action, Close):
                 self.closed[action.connection] = action.abrupt
             elif isinstance(action, Listen):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+import pytest
 
 from kproxy.protocol import error_name, messages
 from tests.replay.making import Client, Playing, Recorded
@@ -197,6 +198,13 @@ def test_members_without_a_common_assignor_are_refused() -> None:
     other.join(protocols=("sticky",))
     (answer,) = other.early
     assert error_name(answer.error_code) == "INCONSISTENT_GROUP_PROTOCOL"
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_member_without_an_assignor_is_refused(version: int) -> None:
+    lone = Member(playing().connect())
+    lone.join(version, protocols=())
+    assert [error_name(each.error_code) for each in lone.early] == ["INCONSISTENT_GROUP_PROTOCOL"]
 
 
 def test_a_static_member_that_comes_back_keeps_its_place() -> None:

@@ -99,6 +99,17 @@ def test_a_response_keeps_to_its_limits() -> None:
     assert client.values(max_bytes=1) == ["a"]
 
 
+def test_a_response_keeps_to_the_limits_of_a_broker() -> None:
+    broker = playing(batch("v" * (8 << 20)))
+    asked = fetch({0: 0}, max_wait_ms=0, max_bytes=2**31 - 1)
+    (one,) = asked.topics[0].partitions
+    one.partition_max_bytes = 2**31 - 1
+    asked.topics[0].partitions = [one] * 300
+    answer = broker.connect().ask(11, asked)
+    size = sum(len(each.records) for each in answer.responses[0].partitions)
+    assert 40 << 20 < size <= 55 << 20
+
+
 def test_read_committed_stops_at_open_transactions() -> None:
     more = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
     client = playing(batch("a") + batch("b", base_offset=1, **more)).connect()

@@ -154,6 +154,56 @@ def test_a_cache_that_cannot_be_written_is_said_and_done_without(tmp_path: Path)
     assert len(said) == 1 and "the next start reads all of it again" in said[0]
 
 
+@pytest.mark.parametrize("planted", ["pipe", "device", "anybody's", "folder"])
+def test_an_index_that_is_not_the_users_own_file_is_not_believed(
+    tmp_path: Path, planted: str
+) -> None:
+    path = written(tmp_path, everything())
+    open_recorded([path], Wanted(), folder=tmp_path / "i")
+    (index,) = (tmp_path / "i").iterdir()
+    if planted == "anybody's":
+        index.chmod(0o666)
+    else:
+        index.unlink()
+    if planted == "pipe":
+        os.mkfifo(index)
+    elif planted == "device":
+        index.symlink_to("/dev/zero")
+    elif planted == "folder":
+        index.mkdir()
+    read: list[int] = []
+    said: list[str] = []
+    opened = open_recorded(
+        [path], Wanted(), lambda done, _: read.append(done), said.append, tmp_path / "i"
+    )
+    assert len(opened.loaded.cluster.topics) == 1 and read
+    assert (planted == "folder") == bool(said), "another takes its place"
+
+
+def test_what_a_killed_start_has_left_is_removed_in_time(tmp_path: Path) -> None:
+    path = written(tmp_path, everything())
+    folder = tmp_path / "i"
+    folder.mkdir()
+    old, new = folder / ".index-old", folder / ".index-new"
+    for each in (old, new):
+        each.write_bytes(b"half of an index")
+    os.utime(old, (1, 1))
+    open_recorded([path], Wanted(), folder=folder)
+    assert not old.exists() and new.exists(), "another may be writing it"
+
+
+def test_a_user_without_a_home_has_no_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    opened = open_recorded([written(tmp_path, everything())], Wanted())
+    assert len(opened.loaded.cluster.topics) == 1
+
+
 def test_a_torn_recording_has_no_index(tmp_path: Path) -> None:
     path = written(tmp_path, everything())
     path.write_bytes(path.read_bytes()[:-10])

@@ -19,7 +19,7 @@ from kproxy.replay.report import Report
 from kproxy.replay.settings import Settings, Visible
 from tests.replay.making import Playing, Recorded, batch, fetch, produce
 
-CAUSAL = Settings(visible=Visible.CAUSAL)
+CAUSAL = Settings(visible=Visible.CAUSAL, unplayed_told=True)
 
 
 def playing(recorded: Recorded, settings: Settings = CAUSAL) -> Playing:
@@ -86,8 +86,14 @@ def test_a_record_that_is_produced_too_often_is_a_finding() -> None:
     assert "once more" in finding.text
 
 
-def test_a_record_that_is_never_produced_is_a_finding() -> None:
-    broker = playing(recorded())
+@pytest.mark.parametrize("visible", Visible)
+def test_a_record_that_is_never_produced_is_a_finding_where_that_is_told(visible: Visible) -> None:
+    broker = playing(recorded(), Settings(visible=visible))
+    broker.connect().produce(batch("a", "c"))
+    broker.perform(broker.broker.stop(broker.now))
+    assert broker.report.findings == []
+
+    broker = playing(recorded(), Settings(visible=visible, unplayed_told=True))
     broker.connect().produce(batch("a", "c"))
     broker.perform(broker.broker.stop(broker.now))
     (finding,) = broker.report.findings

@@ -194,8 +194,11 @@ def test_what_it_cannot_write_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
     )
 
 
+@pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "mcap"])
-def test_what_is_ended_in_the_middle_leaves_nothing(tmp_path: Path, kind: str) -> None:
+def test_what_is_ended_in_the_middle_leaves_nothing(
+    tmp_path: Path, kind: str, ends: signal.Signals
+) -> None:
     beat = request("Heartbeat", 4, m.HeartbeatRequest(group_id="g", member_id="m"))
     frames = [attrs.evolve(beat, number=number) for number in range(1, 30_001)]
     batches = [frames[start : start + 1000] for start in range(0, len(frames), 1000)]
@@ -207,6 +210,7 @@ def test_what_is_ended_in_the_middle_leaves_nothing(tmp_path: Path, kind: str) -
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         while not any(folder.iterdir()):
             assert process.poll() is None
-        process.terminate()
-    assert process.returncode == 128 + signal.SIGTERM
+        assert not list(folder.glob("*.mcap")), "it would be read as one of the folder's recordings"
+        process.send_signal(ends)
+    assert process.returncode == 128 + ends
     assert list(folder.iterdir()) == []

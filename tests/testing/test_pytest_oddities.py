@@ -1,0 +1,152 @@
+"""The pytest plugin where tests are run or named in ways of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.testing.plugin import APP, demo_project, record, run
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.usefixtures("outside_of_ci")
+
+
+def test_names_that_differ_only_in_case_have_files_of_their_own_everywhere(
+    pytester: pytest.Pytester, mock_brokers: str
+) -> None:
+    pytester.makepyfile(
+        test_app=APP
+        + """
+    def test_get(kproxy):
+        produce(kproxy.bootstrap, "a")
+
+    def test_Get(kproxy):
+        produce(kproxy.bootstrap, "b")
+
+    def test_Alone(kproxy):
+        produce(kproxy.bootstrap, "c")
+
+    class TestIt:
+        def test_one(self, kproxy):
+            produce(kproxy.bootstrap, "d")
+
+    class TestIT:
+        def test_one(self, kproxy):
+            produce(kproxy.bootstrap, "e")
+    """
+    )
+    record(pytester, mock_brokers).assert_outcomes(passed=5)
+    run(pytester).assert_outcomes(passed=5)
+    run(pytester, "-k", "test_Get and not TestI").assert_outcomes(passed=2, deselected=3)
+    names = [path.name for path in (pytester.path / "recordings" / "test_app").iterdir()]
+    assert len({name.lower() for name in names}) == 5
+    assert {"test_get.mcap", "test_Alone.mcap"} <= set(names)
+
+
+def test_what_a_fixture_produces_that_asks_for_it_by_name_counts(
+    pytester: pytest.Pytester,
+) -> None:
+    demo_project(
+        pytester,
+        """
+    @pytest.fixture
+    def app(request):
+        broker = request.getfixturevalue("kproxy")
+        yield broker
+        demo.produce(broker.bootstrap)
+
+    @pytest.fixture
+    def other(app):
+        return app
+
+    @pytest.mark.kproxy(recording="demo")
+    def test_late(other):
+        pass
+
+    @pytest.mark.kproxy(recording="demo")
+    def test_by_itself(request):
+        demo.produce(request.getfixturevalue("kproxy").bootstrap)
+    """,
+    )
+    run(pytester).assert_outcomes(passed=2)
+
+
+def test_a_test_that_is_run_again_is_judged_anew(pytester: pytest.Pytester) -> None:
+    """As plugins do that give flaky tests another chance."""
+    pytester.makeconftest(
+        """
+    from _pytest.runner import runtestprotocol
+
+    def pytest_runtest_protocol(item, nextitem):
+        for last in (False, True):
+            reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        for report in reports:
+            item.ihook.pytest_runtest_logreport(report=report)
+        return True
+    """
+    )
+    demo_project(
+        pytester,
+        """
+    times = []
+
+    @pytest.fixture
+    def app(kproxy):
+        times.append(1)
+        yield kproxy
+        if len(times) == 2:
+            demo.produce(kproxy.bootstrap)
+            demo.produce(kproxy.bootstrap)  # which nobody has recorded
+
+    @pytest.mark.kproxy(recording="demo", unplayed="allow")
+    def test_one(app):
+        if len(times) == 1:
+            demo.produce(app.bootstrap)
+            demo.produce(app.bootstrap)
+    """,
+    )
+    run(pytester).assert_outcomes(passed=1, errors=1)
+
+
+def test_an_interrupt_keeps_the_recording_that_was_there(
+    pytester: pytest.Pytester, mock_brokers: str
+) -> None:
+    source = """
+    def test_one(kproxy):
+        produce(kproxy.bootstrap, "a")
+        {}
+    """
+    pytester.makepyfile(test_app=APP + source.format("pass"))
+    record(pytester, mock_brokers).assert_outcomes(passed=1)
+    kept = pytester.path / "recordings" / "test_app" / "test_one.mcap"
+    before = kept.read_bytes()
+    pytester.makepyfile(test_app=APP + source.format("raise KeyboardInterrupt"))
+    words = ("--kproxy-mode=rewrite", "--kproxy-broker", mock_brokers)
+    found = pytester.runpytest_subprocess("-p", "no:cacheprovider", *words)
+    assert found.ret == pytest.ExitCode.INTERRUPTED
+    assert kept.read_bytes() == before
+    assert {path.name for path in kept.parent.iterdir()} <= {
+        "test_one.mcap",
+        "test_one.failed.mcap",
+    }
+
+
+def test_a_fixture_that_fails_beside_it_keeps_the_recording_that_was_there(
+    pytester: pytest.Pytester, mock_brokers: str
+) -> None:
+    source = """
+    @pytest.fixture
+    def other(kproxy):
+        produce(kproxy.bootstrap, "a")
+        {}
+
+    def test_one(other):
+        pass
+    """
+    pytester.makepyfile(test_app=APP + source.format("pass"))
+    record(pytester, mock_brokers).assert_outcomes(passed=1)
+    kept = pytester.path / "recordings" / "test_app" / "test_one.mcap"
+    before = kept.read_bytes()
+    pytester.makepyfile(test_app=APP + source.format("raise ValueError"))
+    record(pytester, mock_brokers, "rewrite").assert_outcomes(errors=1)
+    assert kept.read_bytes() == before
+    assert kept.with_name("test_one.failed.mcap").exists()
