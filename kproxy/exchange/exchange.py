@@ -12,9 +12,8 @@ exchanges of a stream of frames; `recording` reads them from tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
@@ -42,6 +41,35 @@ from kproxy.protocol import codec
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class Frames(Protocol):
+    """Where the frames of exchanges are."""
+
+    def frame(self, row: ExchangeRow, side: Side) -> Frame | None:
+        """Open a frame of an exchange; None if there is none."""
+        ...
+
+    def data(self, row: ExchangeRow, side: Side) -> bytes | None:
+        """Open it, and return its bytes alone."""
+        ...
+
+
+@attrs.frozen(eq=False)
+class Halves:
+    """The frames of one exchange, as they were paired."""
+
+    request: Frame | None
+    response: Frame | None
+
+    def frame(self, row: ExchangeRow, side: Side) -> Frame | None:
+        """Return one of them."""
+        return self.request if side is Side.CLIENT else self.response
+
+    def data(self, row: ExchangeRow, side: Side) -> bytes | None:
+        """Return the bytes of one of them."""
+        frame = self.frame(row, side)
+        return None if frame is None else frame.data
+
+
 @attrs.frozen(eq=False, repr=False, slots=False)
 class Exchange:
     """A request and what became of it.
@@ -54,7 +82,7 @@ class Exchange:
     row: ExchangeRow
     client_address: str | None
     _connection_client_id: str | None
-    _open: Callable[[Side], Frame | None]
+    _frames: Frames
     topic_names: TopicNames
     """Of the whole stream that it comes from."""
     unanswered: endings.Unanswered | None = None
@@ -117,8 +145,9 @@ class Exchange:
     def client_id(self) -> str | None:
         """As the first request of its connection says, or where that is not known its own."""
         if self._connection_client_id is None and not self._has(RAW_SASL):
-            if self._request is not None:
-                return facts.client_id(self._request)[1]
+            request = self._frames.frame(self.row, Side.CLIENT)
+            if request is not None:
+                return facts.client_id(request)[1]
         return self._connection_client_id
 
     @property
@@ -224,56 +253,63 @@ class Exchange:
     # ---- the bytes
 
     @Lazily
-    def _request(self) -> Frame | None:
-        return self._open(Side.CLIENT)
-
-    @Lazily
-    def _response(self) -> Frame | None:
-        return self._open(Side.BROKER)
-
-    @Lazily
     def request_frame(self) -> bytes | None:
         """The request as its client sent it, size prefix included."""
-        return None if self._request is None else self._request.data
+        return self._frames.data(self.row, Side.CLIENT)
 
     @Lazily
     def response_frame(self) -> bytes | None:
         """The response as its broker sent it (before addresses were rewritten)."""
-        return None if self._response is None else self._response.data
+        return self._frames.data(self.row, Side.BROKER)
 
-    @property
+    @Lazily
     def frames(self) -> tuple[Frame | None, Frame | None]:
         """The request and the response as they stand in the recording."""
-        return self._request, self._response
+        row = self.row
+        return self._frames.frame(row, Side.CLIENT), self._frames.frame(row, Side.BROKER)
 
     @property
     def request_sent(self) -> bytes | None:
         """The request as it was sent on; None if that is not known."""
-        return facts.sent(self._request)
+        return facts.sent(self.frames[0])
 
     @property
     def response_sent(self) -> bytes | None:
         """The response as it was sent on (addresses rewritten); None if that is not known."""
-        return facts.sent(self._response)
+        return facts.sent(self.frames[1])
 
     # ---- what they say
 
-    @property
+    @Lazily
     def request(self) -> Any:
         """The request's body as an attrs value; None if there is none or it is opaque."""
-        return None if self.request_message is None else self.request_message.body
+        return facts.request_body(self.request_frame, self.row.request_flags)
 
-    @property
+    @Lazily
     def response(self) -> Any:
         """The response's body as an attrs value; None if there is none or it is opaque."""
-        return None if self.response_message is None else self.response_message.body
+        return self._response[0]
+
+    @property
+    def response_version(self) -> int:
+        """The version of the response's body: the request's, but 0 where a broker does not know
+        that of an ApiVersions request (KIP-511)."""
+        return self._response[1]
+
+    @Lazily
+    def _response(self) -> tuple[Any, int]:
+        row = self.row
+        return facts.response_body(
+            self.response_frame, row.response_flags, self.api_key, self.api_version
+        )
 
     @property
     def opaque(self) -> bool:
         """Whether it has a body that could not be decoded (unknown API or version, malformed)."""
-        return (self.request_message is None and facts.has_body(self._request)) or (
-            self.response_message is None and facts.has_body(self._response)
-        )
+        row = self.row
+        if self.request is None and facts.has_body(self.request_frame, row.request_flags):
+            return True
+        return self.response is None and facts.has_body(self.response_frame, row.response_flags)
 
     @Lazily
     def errors(self) -> list[str]:
@@ -316,11 +352,11 @@ class Exchange:
     @Lazily
     def request_message(self) -> protocol.Request | None:
         """The request, header and body; None if there is none or it is opaque."""
-        return facts.decoded_request(self._request, self.request_frame)
+        return facts.decoded_request(self.frames[0], self.request_frame)
 
     @Lazily
     def response_message(self) -> protocol.Response | None:
         """The response, header and body; None if there is none or it is opaque."""
         return facts.decoded_response(
-            self._response, self.response_frame, self.api_key, self.api_version
+            self.frames[1], self.response_frame, self.api_key, self.api_version
         )

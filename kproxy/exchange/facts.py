@@ -56,17 +56,45 @@ def client_id_in(head: bytes | memoryview) -> tuple[bool, str | None]:
     return True, text.decode("utf-8", "surrogateescape")
 
 
-def has_body(frame: Frame | None) -> bool:
-    """Whether there are bytes of a Kafka body to look into."""
-    return frame is not None and not frame.flags & (RAW_SASL | LEFT_OUT)
+def has_body(data: bytes | None, flags: int) -> bool:
+    """Whether there are bytes of a Kafka body to look into, in a frame with these flags."""
+    return data is not None and not flags & (RAW_SASL | LEFT_OUT)
+
+
+def is_whole(flags: int) -> bool:
+    """Whether the body of a frame with these flags is all there."""
+    if flags & (RAW_SASL | LEFT_OUT | TRUNCATED):
+        return False
+    # An opaque frame may be known to a newer kproxy, but not one that was blanked out whole.
+    return not (flags & OPAQUE and flags & REDACTED)
 
 
 def decodable(frame: Frame | None) -> bool:
-    """Whether a frame's body is all there."""
-    if frame is None or not has_body(frame) or frame.flags & TRUNCATED:
-        return False
-    # An opaque frame may be known to a newer kproxy, but not one that was blanked out whole.
-    return not (frame.flags & OPAQUE and frame.flags & REDACTED)
+    """Whether there is a frame whose body is all there."""
+    return frame is not None and is_whole(frame.flags)
+
+
+def request_body(data: bytes | None, flags: int) -> Any:
+    """Decode the body of a request; None if there is none or it is opaque."""
+    if data is None or (flags and not is_whole(flags)):
+        return None
+    try:
+        return codec.decode_request_body(data)
+    except ProtocolError:
+        return None
+
+
+def response_body(
+    data: bytes | None, flags: int, api_key: int | None, api_version: int | None
+) -> tuple[Any, int]:
+    """Decode the body of a response, and tell its version; (None, -1) if there is none or it is
+    opaque."""
+    if data is None or api_key is None or api_version is None or not is_whole(flags):
+        return None, -1
+    try:
+        return codec.decode_response_body(data, api_key, api_version)
+    except ProtocolError:
+        return None, -1
 
 
 def decoded_request(frame: Frame | None, data: bytes | None) -> protocol.Request | None:

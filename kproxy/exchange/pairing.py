@@ -39,7 +39,7 @@ from kproxy.exchange.entries import (
     Note,
     Side,
 )
-from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.exchange import Exchange, Halves
 
 
 @attrs.define(eq=False)
@@ -73,9 +73,8 @@ class Peer:
                 queued_until_ns = min(self.answered_ns, response.received_ns)
                 row = row._replace(queued_ns=max(0, queued_until_ns - row.request_sent_ns))
             self.answered_ns = response.received_ns
-        halves = {Side.CLIENT: request, Side.BROKER: response}
         about = self.client_address, self.client_id
-        return Exchange(row, *about, halves.get, self.names, waited)
+        return Exchange(row, *about, Halves(request, response), self.names, waited)
 
     def give_up(self, request: Frame | None, ended: Frame | None, ended_ns: int | None) -> Exchange:
         """Make an exchange of a request that will not be answered any more."""

@@ -46,6 +46,8 @@ Span = tuple[int, int, int, int]
 Locate = Callable[[bytes, int], tuple[list[Span], int]]
 
 _REQUEST_START = Struct(">ihh")
+_REQUEST_HEAD = Struct(">ihhih")
+"""The header of a request up to its client id, whose length comes last."""
 _SIZE = Struct(">i")
 _ERROR = Struct(">h")
 
@@ -312,6 +314,27 @@ def decode_request(frame: bytes) -> Request:
     return Request(header, body, frame[position:])
 
 
+def decode_request_body(frame: bytes) -> Any:
+    """Decode a whole request frame, and return its body without the header: in half the time.
+
+    Raises:
+        ProtocolError: the API is unknown or the bytes do not follow its definition.
+    """
+    if len(frame) < _REQUEST_HEAD.size:
+        return decode_request(frame).body
+    size, api_key, api_version, _, client_id_bytes = _REQUEST_HEAD.unpack_from(frame)
+    position = _REQUEST_HEAD.size + client_id_bytes
+    header_version = request_header_version(api_key, api_version)
+    if header_version == 2 and frame[position : position + 1] == b"\0":
+        position += 1  # no tagged fields
+    elif header_version != 1:
+        return decode_request(frame).body
+    if client_id_bytes < 0 or size != len(frame) - SIZE_BYTES:
+        return decode_request(frame).body
+    _, decode_body = _request_decoders(api_key, api_version)
+    return decode_body(frame, position)[0]
+
+
 def decode_response(frame: bytes, api_key: int, api_version: int) -> Response:
     """Decode a whole response frame, size prefix included, to a request of that API and version.
 
@@ -320,15 +343,42 @@ def decode_response(frame: bytes, api_key: int, api_version: int) -> Response:
     """
     frame = bytes(frame)
     _check_size(frame, int.from_bytes(frame[:SIZE_BYTES], "big", signed=True))
-    decode_header, decode_body = _response_decoders(api_key, api_version)
+    decode_header, _ = _response_decoders(api_key, api_version)
     header, position = decode_header(frame, SIZE_BYTES)
-    if api_key == API_VERSIONS and api_version > 0 and len(frame) >= position + 2:
-        (error,) = _ERROR.unpack_from(frame, position)
-        if error == UNSUPPORTED_VERSION:
-            api_version = 0
-            _, decode_body = _response_decoders(api_key, 0)
+    if api_key == API_VERSIONS:
+        api_version = _version_of_api_versions(frame, position, api_version)
+    _, decode_body = _response_decoders(api_key, api_version)
     body, position = decode_body(frame, position)
     return Response(header, body, api_version, frame[position:])
+
+
+def decode_response_body(frame: bytes, api_key: int, api_version: int) -> tuple[Any, int]:
+    """Decode a whole response frame to a request of that API and version, and return its body,
+    without the header, and the version that the body is in.
+
+    Raises:
+        ProtocolError: the API is unknown or the bytes do not follow its definition.
+    """
+    _check_size(frame, int.from_bytes(frame[:SIZE_BYTES], "big", signed=True))
+    position = SIZE_BYTES + 4
+    if response_header_version(api_key, api_version):
+        if frame[position : position + 1] == b"\0":
+            position += 1
+        else:
+            position = response_body(frame, api_key, api_version)
+    if api_key == API_VERSIONS:
+        api_version = _version_of_api_versions(frame, position, api_version)
+    _, decode_body = _response_decoders(api_key, api_version)
+    return decode_body(frame, position)[0], api_version
+
+
+def _version_of_api_versions(frame: bytes, position: int, api_version: int) -> int:
+    """The version of an ApiVersions response whose body starts at a position."""
+    if api_version > 0 and len(frame) >= position + 2:
+        (error,) = _ERROR.unpack_from(frame, position)
+        if error == UNSUPPORTED_VERSION:
+            return 0
+    return api_version
 
 
 def _check_size(frame: bytes, size: int) -> None:

@@ -116,6 +116,7 @@ class Reader:
         self._recording += 1
         self._files: list[RecordingFile] = []
         """Of the recording that is being read: frames may lie in an earlier file than their row."""
+        self._frames = StoredFrames(self._files)
         self._batches_read = 0
         """Of the last of them."""
         self._names = TopicNames()
@@ -287,13 +288,12 @@ class Reader:
         if self._names.wants_any and any(self._names.wants(*pair) for pair in set(pairs)):
             for row in table.rows():
                 if self._names.wants(row.api_key, row.api_version) and row.response_position:
-                    opener = functools.partial(_open, self._files, row)
-                    self._names.offer_unopened(functools.partial(_decodable, opener))
+                    self._names.offer_unopened(functools.partial(self._frames.decodable, row))
 
     def _made(self, row: ExchangeRow) -> Exchange:
         peer = self._peers.get(row.connection) or self._peer(row.connection)
-        opener = functools.partial(_open, self._files, row)
-        return Exchange(row, peer.client_address, peer.client_id, opener, self._names)
+        about = peer.client_address, peer.client_id
+        return Exchange(row, *about, self._frames, self._names)
 
     def _exchange(self, row: ExchangeRow) -> Exchange:
         peer = self._peers.get(row.connection) or self._peer(row.connection)
@@ -342,16 +342,33 @@ class _Endings:
             yield self.left.pop(0)
 
 
-def _decodable(opener: Callable[[Side], Frame | None]) -> Frame | None:
-    response = opener(Side.BROKER)
-    return response if facts.decodable(response) else None
+@attrs.frozen(eq=False)
+class StoredFrames:
+    """The frames of the exchanges of one recording; see `exchange.Frames`."""
 
+    files: list[RecordingFile]
 
-def _open(files: list[RecordingFile], row: ExchangeRow, side: Side) -> Frame | None:
-    """Open a frame of an exchange."""
-    integer = row.request_position if side is Side.CLIENT else row.response_position
-    position = Position.of(integer)
-    return None if position is None else _frame(files, position)
+    def frame(self, row: ExchangeRow, side: Side) -> Frame | None:
+        """Open a frame of an exchange."""
+        integer = row.request_position if side is Side.CLIENT else row.response_position
+        position = Position.of(integer)
+        return None if position is None else _frame(self.files, position)
+
+    def data(self, row: ExchangeRow, side: Side) -> bytes | None:
+        """Open it, and return its bytes alone, which is quicker."""
+        integer = row.request_position if side is Side.CLIENT else row.response_position
+        position = Position.of(integer)
+        if position is not None:
+            for file in reversed(self.files):
+                found = file.frame_bytes(position)
+                if found is not None:
+                    return found
+        return None
+
+    def decodable(self, row: ExchangeRow) -> Frame | None:
+        """Open the response of an exchange; None if its body is not all there."""
+        response = self.frame(row, Side.BROKER)
+        return response if facts.decodable(response) else None
 
 
 def _plain(files: list[RecordingFile], position: int) -> bytes | None:

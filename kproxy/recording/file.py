@@ -262,7 +262,7 @@ class RecordingFile:
         size = table.whole_bytes(position.run)
         pieces = [table.bytes_at(position.run, position.nth)]
         if size is None and pieces[0] is not None:
-            return bytes(pieces[0])
+            return pieces[0].tobytes()
         at: Position | None = position
         while at is not None and table is not None:
             before = table.previous_piece(at.run)

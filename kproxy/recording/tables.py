@@ -128,6 +128,7 @@ class FrameTable:
         self._columns = dict(zip((c.name for c in FRAMES.columns), columns, strict=True))
         self._integers = columns[: len(RUN_INTEGERS)]
         self._runs: dict[int, list[Frame]] = {}
+        self._spans: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
         """How many runs there are."""
@@ -151,16 +152,26 @@ class FrameTable:
         """Return the bytes of a frame, or of a piece, without more ado; None where it is wrong."""
         if not 0 <= row < len(self):
             return None
-        start, end = self.column("data[]")[row : row + 2]
-        sizes = self._list("sizes", row).tolist()
-        if sizes:
-            if nth >= len(sizes) or min(sizes) < 0 or sum(sizes) != end - start:
-                return None
-            start += sum(sizes[:nth])
-            end = start + sizes[nth]
-        elif nth:
+        spans = self._spans.get(row)
+        if spans is None:
+            spans = self._spans[row] = self._run_spans(row)
+            if len(self._spans) > _RUNS_KEPT:
+                self._spans.pop(next(iter(self._spans)))
+        if nth >= len(spans) - 1:
             return None
-        return self.column("data")[start:end]
+        return self._columns["data"][spans[nth] : spans[nth + 1]]
+
+    def _run_spans(self, row: int) -> list[int]:
+        """Where the frames of a run begin in the column of data, and where the last of them ends;
+        empty where that is wrong."""
+        ends = self._ends
+        span = ends["data"][row : row + 2]
+        first, last = ends["sizes"][row : row + 2]
+        if first == last:
+            return span
+        sizes = self._columns["sizes"][first:last].tolist()
+        spans = list(itertools.accumulate(sizes, initial=span[0]))
+        return spans if min(sizes) >= 0 and spans[-1] == span[1] else []
 
     def plain(self, row: int, nth: int) -> bytes | None:
         """Return the bytes of a frame that is whole, known and in one piece; else None."""

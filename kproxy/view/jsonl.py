@@ -158,14 +158,16 @@ _dumps = json.JSONEncoder(allow_nan=False).encode
 
 def _body(exchange: Exchange, direction: str, allowance: Allowance) -> Iterator[str]:
     if direction == schema.REQUEST:
-        message, frame = exchange.request_message, exchange.request_frame
+        body, version = exchange.request, exchange.api_version
+        frame = exchange.request_frame
     else:
-        message, frame = exchange.response_message, exchange.response_frame
-    if message is not None and exchange.api_key is not None:
+        body, version = exchange.response, exchange.response_version
+        frame = exchange.response_frame
+    if body is not None and exchange.api_key is not None:
         fields = _records_fields(exchange.api_key, direction)
-        plain = protocol.to_json(message)
-        embedded.to_json(message.body, plain)
-        yield from _struct(message.body, plain, fields, allowance)
+        plain = protocol.to_json(body, version)
+        embedded.to_json(body, plain)
+        yield from _struct(body, plain, fields, allowance)
     elif frame is None or exchange.api == SASL_TOKEN:
         yield "null"
     else:

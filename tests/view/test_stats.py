@@ -79,7 +79,7 @@ def test_by_api_client_and_topic():
 
 
 def test_headers_alone_open_no_body(monkeypatch):
-    monkeypatch.setattr("kproxy.exchange.facts.decoded_response", lambda *_: 1 / 0)
+    monkeypatch.setattr("kproxy.exchange.facts.response_body", lambda *_: 1 / 0)
     made = exchange_of_heartbeat()
     stats = counted(made, reads_bodies=False)
     assert stats.counts.by_api["Heartbeat"].count == 1 and not stats.counts.errors
