@@ -122,7 +122,7 @@ class Exchange:
             return SASL_TOKEN
         return None if self.api_key is None else protocol.api_name(self.api_key)
 
-    @property
+    @Lazily
     def api_key(self) -> int | None:
         """The number of the API; None if the request has none."""
         return self.row.api_key if self._named else None
@@ -162,11 +162,16 @@ class Exchange:
 
     # ---- when
 
+    @property
+    def time_ns(self) -> int:
+        """When the request arrived, since 1970."""
+        row = self.row
+        return row.request_received_ns or row.response_received_ns
+
     @Lazily
     def time(self) -> datetime:
         """When the request arrived, UTC."""
-        received_ns = self.row.request_received_ns or self.row.response_received_ns
-        return _EPOCH + timedelta(microseconds=received_ns // 1000)
+        return _EPOCH + timedelta(microseconds=self.time_ns // 1000)
 
     @Lazily
     def broker_ms(self) -> float | None:
@@ -201,7 +206,7 @@ class Exchange:
         """How long it waited, sent on, for the response to an earlier request of its connection."""
         return self.row.queued_ns
 
-    queued_ms = property(timing.queued_ms)
+    queued_ms = Lazily(timing.queued_ms)
     service_ms = property(timing.service_ms)
 
     @Lazily
@@ -225,6 +230,11 @@ class Exchange:
     def truncated(self) -> bool:
         """Whether one of its frames stops in the middle."""
         return self._has(TRUNCATED)
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing happened to it on the way."""
+        return not (self._flags or self.row.fault_ids)
 
     @property
     def left_out(self) -> bool:

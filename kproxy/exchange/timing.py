@@ -39,7 +39,7 @@ def queued_ms(exchange: Exchange) -> float | None:
 
 def waiting_ms(exchange: Exchange) -> float | None:
     """How much of `broker_ms` may be a wait that the request asked for."""
-    total_ms, queued = exchange.broker_ms, queued_ms(exchange)
+    total_ms, queued = exchange.broker_ms, exchange.queued_ms
     if total_ms is None or queued is None:
         return None
     left_ms = round(total_ms - queued, 3)
@@ -53,7 +53,7 @@ def waiting_ms(exchange: Exchange) -> float | None:
 
 def service_ms(exchange: Exchange) -> float | None:
     """How much of `broker_ms` the broker took for certain: neither queue nor long poll."""
-    total_ms, queued, waiting = exchange.broker_ms, queued_ms(exchange), waiting_ms(exchange)
+    total_ms, queued, waiting = exchange.broker_ms, exchange.queued_ms, exchange.waiting_ms
     if total_ms is None or queued is None or waiting is None:
         return None
     return round(total_ms - queued - waiting, 3)

@@ -14,8 +14,8 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
-from typing import TextIO
+from datetime import timedelta
+from typing import NamedTuple, TextIO
 
 import attrs
 
@@ -53,9 +53,9 @@ def terminal_width(out: TextIO) -> int | None:
 def rendered(segments: Iterable[Segment], colour: bool) -> str:
     """Return styled text for a terminal, or plain text."""
     # The one gate to the terminal: whatever a peer or a file has put into a text ends here.
-    safe = [(style, printable(text)) for style, text in segments]
     if not colour:
-        return "".join(text for _, text in safe).rstrip()
+        return line.plain(segments)
+    safe = ((style, printable(text)) for style, text in segments)
     return "".join(
         f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if style else text for style, text in safe
     )
@@ -72,13 +72,11 @@ def exchange_line(
     `text` are its words, if they are known already.
     """
     text = text or text_of(exchange)
-    if not colour and width is None:
-        return printable(line.plain(exchange, text))
-    head = list(line.head(exchange, line.layout(width)))
-    request, response = printable(text.request), list(line.response(exchange, text))
-    if width is not None:
-        space = max(width - _columns(head), _WORDS_WIDTH_MIN)
-        request, response = _cut(request, response, space)
+    if width is None:
+        return rendered(line.whole(exchange, text, line.WHOLE), colour)
+    head = line.head(exchange, line.layout(width))
+    space = max(width - _columns(head), _WORDS_WIDTH_MIN)
+    request, response = _cut(printable(text.request), line.response(exchange, text), space)
     tail: list[Segment] = [("", request)] if request else []
     if response:
         tail += [line.arrow(request), *response]
@@ -132,14 +130,13 @@ def _columns(segments: Iterable[Segment]) -> int:
 # ---- folding
 
 
-@attrs.frozen
-class Lined:
+class Lined(NamedTuple):
     """An exchange as a line, with what must be known of it to fold it."""
 
     connection: int
     node_id: int | None
     client_id: str | None
-    time: datetime
+    time_ns: int
     took_ms: float
     what: str | None
     """What many like it are called, `Fetch ×%d empty`; None: something happened."""
@@ -170,7 +167,7 @@ class Folding:
     """Whether noise is folded at all."""
     folded_for: timedelta | None = None
     """How long folded lines are held back at most, by the times of the exchanges."""
-    _shown: dict[int, datetime] = attrs.field(factory=dict[int, datetime], init=False)
+    _shown: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
     """Connections whose last exchange was noise → the time of the last line that said so."""
     _quiet: dict[int, _Quiet] = attrs.field(factory=dict[int, _Quiet], init=False)
     _clients: dict[int, str | None] = attrs.field(factory=dict[int, str | None], init=False)
@@ -194,7 +191,7 @@ class Folding:
             shown.connection,
             shown.node_id,
             shown.client_id,
-            shown.time,
+            shown.time_ns,
             shown.broker_ms or 0,
             what,
             "" if what and counted else exchange_line(shown, self.colour, self.width, text),
@@ -211,16 +208,17 @@ class Folding:
             self._shown.pop(number, None)
             return [*lines, shown.line]
         if number not in self._shown:
-            self._shown[number] = shown.time
+            self._shown[number] = shown.time_ns
             return [shown.line]
         quiet = self._quiet.get(number)
         if quiet is None:
             quiet = self._quiet[number] = _Quiet(shown, shown)
         quiet.counts[shown.what] = quiet.counts.get(shown.what, 0) + 1
         quiet.last = shown
-        if self.folded_for is None or shown.time - self._shown[number] < self.folded_for:
+        held = timedelta(microseconds=(shown.time_ns - self._shown[number]) // 1000)
+        if self.folded_for is None or held < self.folded_for:
             return []
-        self._shown[number] = shown.time
+        self._shown[number] = shown.time_ns
         return self._unfold(number)
 
     def end(self, end: ConnectionEnd) -> list[str]:
@@ -241,11 +239,11 @@ class Folding:
         if sum(quiet.counts.values()) == 1:
             return [quiet.since.line]
         last, layout = quiet.last, line.layout(self.width)
-        took_ms = (last.time - quiet.since.time) / timedelta(milliseconds=1)
+        took_ms = (last.time_ns // 1000 - quiet.since.time_ns // 1000) / 1000
         counted = joined(*(what % found for what, found in quiet.counts.items()))
         head = [
-            ("dim", line.clock(quiet.since.time, layout) + " " * (layout.number_width + 1)),
-            *line.who(number, last.node_id, last.client_id, layout),
+            ("dim", line.clock(quiet.since.time_ns, layout) + " " * (layout.number_width + 1)),
+            ("", line.who(number, last.node_id, last.client_id, layout)),
         ]
         indent = " " * (13 + len(layout.unit))
         words: list[Segment] = [("dim", f"{indent}{counted}, {age(took_ms + last.took_ms)}")]

@@ -13,7 +13,6 @@ import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TextIO
 
@@ -31,7 +30,6 @@ from kproxy.view.stream import Stream, refuse_another_recording
 
 _NAMES_ONE = frozenset({"api", "api_key", "number", "correlation_id"})
 """Keys of a filter that asks for certain exchanges: none of them is noise then."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def show_lines(
@@ -123,7 +121,7 @@ def show_connection(
     of_it = parse(f"connection:{number}" + (f" ({wanted})" if wanted is not None else ""))
     stream = Stream(paths, of_it, note, ends=True)
     folding = Folding(wants_colour(out), None, folds=False)
-    found: list[tuple[datetime, int, str]] = []
+    found: list[tuple[int, int, str]] = []
     for each in stream.shown():
         if each.connection == number:
             found += _timed(each, folding)
@@ -136,9 +134,8 @@ def _begun(note: Note) -> str:
     given = {name: str(value) for name, value in note.body.items() if value is not None}
     client, broker = given.get("client_address", "?"), given.get("broker_address", "?")
     node = f" (node {given['node_id']})" if "node_id" in given else " (bootstrap)"
-    at = _EPOCH + timedelta(microseconds=note.time_ns // 1000)
     what = f"connection {given.get('connection', '?')} from {client} to {broker}{node}"
-    return printable(f"{clock(at, WHOLE)}{what}") + "\n"
+    return printable(f"{clock(note.time_ns, WHOLE)}{what}") + "\n"
 
 
 def show_records(
@@ -205,19 +202,16 @@ def _lines(stream: Stream, folding: Folding) -> Iterator[str]:
 
 def _sorted(stream: Stream, folding: Folding) -> Iterator[str]:
     """The same by the arrival of the requests. What is held until the end is text."""
-    found: list[tuple[datetime, int, str]] = []
+    found: list[tuple[int, int, str]] = []
     for each in stream.shown():
         found += _timed(each, folding)
     yield from (text for *_, text in sorted(found))
 
 
-def _timed(each: Exchange | ConnectionEnd, folding: Folding) -> Iterator[tuple[datetime, int, str]]:
+def _timed(each: Exchange | ConnectionEnd, folding: Folding) -> Iterator[tuple[int, int, str]]:
     """Its lines, with what they are sorted by."""
     text = "".join(f"{line}\n" for line in folding.take(each))
-    if isinstance(each, Exchange):
-        yield each.time, each.number, text
-    else:
-        yield _EPOCH + timedelta(microseconds=each.time_ns // 1000), 0, text
+    yield each.time_ns // 1000, each.number if isinstance(each, Exchange) else 0, text
 
 
 def _flush(out: TextIO) -> None:

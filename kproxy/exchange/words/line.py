@@ -24,8 +24,8 @@ shows them. `–` is a time that is not known: nobody answered, or kproxy did.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import attrs
@@ -59,6 +59,9 @@ class Layout:
     api_width: int = 18
 
 
+_TEXTS_KEPT = 1024
+"""Of what stands in many lines."""
+
 WHOLE = Layout()
 """Of a file or a pipe: nothing is cut."""
 _BY_WIDTH = (
@@ -79,73 +82,77 @@ def layout(width: int | None) -> Layout:
 
 def text(exchange: Exchange) -> str:
     """Return an exchange as one whole line of plain text."""
-    return plain(exchange, text_of(exchange))
+    segments = whole(exchange, text_of(exchange), WHOLE)
+    return plain(segments)
 
 
-def plain(exchange: Exchange, found: ExchangeText) -> str:
-    """Return an exchange, whose words are known, as one whole line of plain text."""
-    row, proxy_ms = exchange.row, exchange.proxy_ms
-    proxy = "–" if proxy_ms is None else f"+{milliseconds(proxy_ms)}ms"
-    head_text = (
-        f"{clock(exchange.time, WHOLE)}{f'#{row.number}':<{WHOLE.number_width}} "
-        f"{_connection(row.connection, exchange.node_id):<{WHOLE.connection_width}} "
-        f"{padded(printable(exchange.client_id or ''), WHOLE.client_width)} "
-        f"{_broker(exchange)[1]} {proxy:>7} {_api(exchange):<{WHOLE.api_width}} "
-    )
-    behind = "".join([each for _, each in response(exchange, found)])
-    request = printable(found.request)
-    arrow_text = arrow(request)[1] if behind else ""
-    return f"{head_text}{request}{arrow_text}{behind}".rstrip()
+def plain(segments: Iterable[Segment]) -> str:
+    """Return segments as plain text that a terminal may see."""
+    return printable("".join([text for _, text in segments])).rstrip()
+
+
+def whole(exchange: Exchange, text: ExchangeText, layout: Layout) -> list[Segment]:
+    """Return all segments of a line, in whatever space they take."""
+    segments = head(exchange, layout)
+    behind = response(exchange, text)
+    if text.request:
+        segments.append(("", text.request))
+    if behind:
+        segments.append(arrow(text.request))
+        segments += behind
+    return segments
 
 
 # ---- the fixed part
 
 
-def head(exchange: Exchange, layout: Layout) -> Iterator[Segment]:
+def head(exchange: Exchange, layout: Layout) -> list[Segment]:
     """The fixed part of an exchange's line."""
-    yield "dim", clock(exchange.time, layout)
-    yield "dim", f"{f'#{exchange.number}':<{layout.number_width}} "
-    yield from who(exchange.connection, exchange.node_id, exchange.client_id, layout)
-    yield _broker(exchange)
-    width = 5 + len(layout.unit)
-    proxy_ms = exchange.proxy_ms
-    proxy = "–" if proxy_ms is None else f"+{milliseconds(proxy_ms)}{layout.unit}"
-    yield "dim", f" {proxy:>{width}} "
-    yield "api", f"{_api(exchange):<{layout.api_width}} "
+    row, unit, proxy_ms = exchange.row, layout.unit, exchange.proxy_ms
+    proxy = "–" if proxy_ms is None else f"+{milliseconds(proxy_ms)}{unit}"
+    return [
+        ("dim", clock(exchange.time_ns, layout)),
+        ("dim", f"{f'#{row.number}':<{layout.number_width}} "),
+        ("", who(row.connection, exchange.node_id, exchange.client_id, layout)),
+        _broker(exchange),
+        ("dim", f" {proxy:>{5 + len(unit)}} "),
+        ("api", _api(exchange.api, exchange.api_version, layout.api_width)),
+    ]
 
 
-def _api(exchange: Exchange) -> str:
-    version = exchange.api_version
-    return f"{exchange.api or 'half a header'}{'' if version is None else f' v{version}'}"
+@functools.lru_cache(maxsize=_TEXTS_KEPT)
+def _api(api: str | None, version: int | None, width: int) -> str:
+    text = f"{api or 'half a header'}{'' if version is None else f' v{version}'}"
+    return f"{text:<{width}} "
 
 
-def clock(time: datetime, layout: Layout) -> str:
+def clock(time_ns: int, layout: Layout) -> str:
     """When it was, in UTC."""
-    # Three times as fast as strftime.
-    fraction = f".{time.microsecond // 1000:03}" if layout.fraction else ""
-    return f"{time.hour:02}:{time.minute:02}:{time.second:02}{fraction} "
+    seconds = _clock(time_ns // 1_000_000_000)
+    return f"{seconds}.{time_ns // 1_000_000 % 1000:03} " if layout.fraction else f"{seconds} "
 
 
-def who(
-    connection: int, node_id: int | None, client_id: str | None, layout: Layout
-) -> Iterator[Segment]:
+@functools.lru_cache(maxsize=_TEXTS_KEPT)
+def _clock(seconds: int) -> str:
+    return f"{seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+@functools.lru_cache(maxsize=_TEXTS_KEPT)
+def who(connection: int, node_id: int | None, client_id: str | None, layout: Layout) -> str:
     """A connection, the broker that it leads to, and its client."""
-    yield "", f"{_connection(connection, node_id):<{layout.connection_width}} "
-    if layout.client_width:
-        name = printable(client_id or "")
-        if layout.client_cut:
-            name = cut_middle(name, layout.client_width)
-        yield "", padded(name, layout.client_width) + " "
-
-
-def _connection(connection: int, node_id: int | None) -> str:
-    return f"c{connection}" if node_id is None else f"c{connection}→n{node_id}"
+    ends = f"c{connection}" if node_id is None else f"c{connection}→n{node_id}"
+    if not layout.client_width:
+        return f"{ends:<{layout.connection_width}} "
+    name = printable(client_id or "")
+    if layout.client_cut:
+        name = cut_middle(name, layout.client_width)
+    return f"{ends:<{layout.connection_width}} {padded(name, layout.client_width)} "
 
 
 def _broker(exchange: Exchange) -> Segment:
     total_ms, queued_ms = exchange.broker_ms, exchange.queued_ms
     if total_ms is None or queued_ms is None:
-        return "dim", f"{'–':>5}"
+        return "dim", "    –"
     own = milliseconds(total_ms - queued_ms)
     # What the request lets the broker wait for says nothing of how fast the broker is.
     return ("dim", f"{'~' + own:>5}") if exchange.waiting_ms else ("", f"{own:>5}")
@@ -171,15 +178,16 @@ def response(exchange: Exchange, text: ExchangeText) -> list[Segment]:
     given = list(_errors(exchange)) if exchange.errors or exchange.error_messages else []
     if text.response:
         given.append(("", printable(text.response)))
-    given += _delays(exchange)
+    _delays(exchange, given)
     if exchange.response_bytes is None:
         never = "not to be answered" if exchange.one_way else _never_answered(exchange)
         given.append(("quiet", never))
     if exchange.left_out:
         largest = max(exchange.request_bytes or 0, exchange.response_bytes or 0)
         given.append(("", f"{format_bytes(largest)}, not looked into"))
-    given += [("mark", mark) for mark in _MARKS if getattr(exchange, mark)]
-    given += [("mark", f"fault {fault}") for fault in exchange.faults]
+    if not exchange.plain or exchange.opaque:
+        given += [("mark", mark) for mark in _MARKS if getattr(exchange, mark)]
+        given += [("mark", f"fault {fault}") for fault in exchange.faults]
     return list(separated(given)) if len(given) > 1 else given
 
 
@@ -201,16 +209,16 @@ def _errors(exchange: Exchange) -> Iterator[Segment]:
     yield from (("quiet", f"“{printable(message)}”") for message in messages)
 
 
-def _delays(exchange: Exchange) -> Iterator[Segment]:
-    """What made the response late, apart from the broker's work."""
+def _delays(exchange: Exchange, given: list[Segment]) -> None:
+    """Add what made the response late, apart from the broker's work."""
     throttled_ms = getattr(exchange.response, "throttle_time_ms", 0)
     if throttled_ms:
-        yield "quiet", f"throttled {throttled_ms} ms"
+        given.append(("quiet", f"throttled {throttled_ms} ms"))
     if (queued_ms := exchange.queued_ms or 0) >= _QUEUED_MS_MIN:
-        yield "quiet", f"queued {age(queued_ms)}"
+        given.append(("quiet", f"queued {age(queued_ms)}"))
     late_ms = exchange.service_ms if exchange.waiting_ms else 0
     if late_ms and late_ms >= _LATE_MS_MIN:
-        yield "quiet", f"{age(late_ms)} longer than it may wait"
+        given.append(("quiet", f"{age(late_ms)} longer than it may wait"))
 
 
 def _never_answered(exchange: Exchange) -> str:
@@ -228,9 +236,8 @@ def _never_answered(exchange: Exchange) -> str:
 
 def end_head(end: ConnectionEnd, client_id: str | None, layout: Layout) -> Iterator[Segment]:
     """The fixed part of the line of a connection's end."""
-    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=end.time_ns // 1000)
-    yield "dim", clock(time, layout) + " " * (layout.number_width + 1)
-    yield from who(end.connection, end.node_id, client_id, layout)
+    yield "dim", clock(end.time_ns, layout) + " " * (layout.number_width + 1)
+    yield "", who(end.connection, end.node_id, client_id, layout)
 
 
 def ended(end: ConnectionEnd) -> Iterator[Segment]:

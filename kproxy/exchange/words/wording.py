@@ -55,6 +55,8 @@ def milliseconds(duration_ms: float | None) -> str:
     """
     if duration_ms is None:
         return "–"
+    if -9.995 < duration_ms < 9.995:
+        return f"{duration_ms:.2f}"
     if abs(duration_ms) < 9_999.5:
         return _three_digits(duration_ms)
     if abs(duration_ms) < 599_500:
