@@ -357,10 +357,9 @@ class StoredFrames:
     def data(self, row: ExchangeRow, side: Side) -> bytes | None:
         """Open it, and return its bytes alone, which is quicker."""
         integer = row.request_position if side is Side.CLIENT else row.response_position
-        position = Position.of(integer)
-        if position is not None:
+        if integer > 0:
             for file in reversed(self.files):
-                found = file.frame_bytes(position)
+                found = file.frame_bytes(integer)
                 if found is not None:
                     return found
         return None

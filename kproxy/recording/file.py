@@ -251,27 +251,25 @@ class RecordingFile:
         flags = frame.flags & ~(FRAGMENT | MORE) | (TRUNCATED if cut else 0)
         return attrs.evolve(frame, pieces=data, flags=flags)
 
-    def frame_bytes(self, position: Position) -> bytes | None:
-        """Return the bytes of the frame at a position; None if this file does not have it.
+    def frame_bytes(self, integer: int) -> bytes | None:
+        """Return the bytes of the frame at a position, given as an integer; None if this file does
+        not have it.
 
-        It is `frame` without what else is known of it, in a third of the time.
+        It is `frame` without what else is known of it, in a tenth of the time.
         """
-        table = self._table_of(position.batch)
+        table = self._tables.get(integer >> 32)
         if table is None:
+            table = self._table_of(integer >> 32)
+            if table is None:
+                return None
+        found = table.whole(integer >> 16 & 0xFFFF, integer & 0xFFFF)
+        if found is not None:
+            return found
+        position = Position.of(integer)
+        if position is None:
             return None
-        size = table.whole_bytes(position.run)
-        pieces = [table.bytes_at(position.run, position.nth)]
-        if size is None and pieces[0] is not None:
-            return pieces[0].tobytes()
-        at: Position | None = position
-        while at is not None and table is not None:
-            before = table.previous_piece(at.run)
-            at = before if before is not None and before < at else None
-            table = None if at is None else self._table_of(at.batch)
-            if at is not None and table is not None:
-                pieces.append(table.bytes_at(at.run, 0))
-        found = b"".join(piece for piece in reversed(pieces) if piece is not None)
-        if len(found) == size:
+        found = self._joined(position)
+        if len(found) == table.whole_bytes(position.run):
             return found
         frame = self.frame(position)
         return None if frame is None else frame.data
@@ -283,6 +281,16 @@ class RecordingFile:
         if table is None and (table := self._table_of(batch)) is None:
             return None
         return table.plain(run, nth)
+
+    def _joined(self, position: Position) -> bytes:
+        """The pieces of a frame, of which the last lies here, as far as they are there."""
+        pieces: list[bytes] = []
+        at: Position | None = position
+        while at is not None and (table := self._table_of(at.batch)) is not None:
+            pieces.append(table.piece(at.run))
+            before = table.previous_piece(at.run)
+            at = before if before is not None and before < at else None
+        return b"".join(reversed(pieces))
 
     def _table_of(self, number: int) -> FrameTable | None:
         table = self._tables.get(number)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import attrs
 
-from kproxy.exchange.entries import Note, Position, Side
+from kproxy.exchange.entries import Note, Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile
@@ -155,9 +155,9 @@ class Opened:
         Raises: RecordingError, also when it is not there any more.
         """
         files = self._files[place >> _POSITION_BITS]
-        position = Position.of(place & (1 << _POSITION_BITS) - 1)
+        position = place & (1 << _POSITION_BITS) - 1
         for file in reversed(files):
-            found = None if position is None else file.frame_bytes(position)
+            found = file.frame_bytes(position)
             if found is not None:
                 return found
         raise RecordingError(files[-1].path, None, "has lost a frame that it had")

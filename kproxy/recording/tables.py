@@ -127,8 +127,9 @@ class FrameTable:
         columns = FRAMES.decode(message)
         self._columns = dict(zip((c.name for c in FRAMES.columns), columns, strict=True))
         self._integers = columns[: len(RUN_INTEGERS)]
+        self._data = self._columns["data"]
         self._runs: dict[int, list[Frame]] = {}
-        self._spans: dict[int, list[int]] = {}
+        self._starts: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
         """How many runs there are."""
@@ -148,30 +149,50 @@ class FrameTable:
                 self._runs.pop(next(iter(self._runs)))
         return frames
 
-    def bytes_at(self, row: int, nth: int) -> memoryview | None:
-        """Return the bytes of a frame, or of a piece, without more ado; None where it is wrong."""
-        if not 0 <= row < len(self):
+    def whole(self, row: int, nth: int) -> bytes | None:
+        """Return the bytes of a frame without more ado; None of one in pieces, and where it is
+        wrong."""
+        spans = self._spans
+        if row >= len(spans):
             return None
-        spans = self._spans.get(row)
-        if spans is None:
-            spans = self._spans[row] = self._run_spans(row)
-            if len(self._spans) > _RUNS_KEPT:
-                self._spans.pop(next(iter(self._spans)))
-        if nth >= len(spans) - 1:
+        flags, start, end, first_size, last_size = spans[row]
+        if flags & FRAGMENT:
             return None
-        return self._columns["data"][spans[nth] : spans[nth + 1]]
+        if first_size < last_size:
+            starts = self._starts.get(row) or self._run_starts(row)
+            if nth >= len(starts) - 1:
+                return None
+            start, end = starts[nth], starts[nth + 1]
+        elif nth:
+            return None
+        return self._data[start:end].tobytes()
 
-    def _run_spans(self, row: int) -> list[int]:
+    def piece(self, row: int) -> bytes:
+        """Return the bytes of a piece; none where it is wrong."""
+        if row >= len(self._spans):
+            return b""
+        _, start, end, _, _ = self._spans[row]
+        return self._data[start:end].tobytes()
+
+    @functools.cached_property
+    def _spans(self) -> list[tuple[int, int, int, int, int]]:
+        """The flags of each run, where its data begins and ends, and its list of sizes."""
+        data, sizes = self._ends["data"], self._ends["sizes"]
+        flags = self.column("flags").tolist()
+        return list(zip(flags, data, data[1:], sizes, sizes[1:], strict=False))
+
+    def _run_starts(self, row: int) -> list[int]:
         """Where the frames of a run begin in the column of data, and where the last of them ends;
-        empty where that is wrong."""
-        ends = self._ends
-        span = ends["data"][row : row + 2]
-        first, last = ends["sizes"][row : row + 2]
-        if first == last:
-            return span
-        sizes = self._columns["sizes"][first:last].tolist()
-        spans = list(itertools.accumulate(sizes, initial=span[0]))
-        return spans if min(sizes) >= 0 and spans[-1] == span[1] else []
+        empty where that is wrong. Those of the last few runs are remembered."""
+        _, start, end, first_size, last_size = self._spans[row]
+        sizes = self.column("sizes")[first_size:last_size].tolist()
+        starts = list(itertools.accumulate(sizes, initial=start))
+        if min(sizes) < 0 or starts[-1] != end:
+            starts = []
+        self._starts[row] = starts
+        if len(self._starts) > _RUNS_KEPT:
+            self._starts.pop(next(iter(self._starts)))
+        return starts
 
     def plain(self, row: int, nth: int) -> bytes | None:
         """Return the bytes of a frame that is whole, known and in one piece; else None."""

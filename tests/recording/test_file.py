@@ -155,6 +155,7 @@ def test_the_bytes_of_a_frame_are_those_that_the_frame_has(tmp_path: Path) -> No
     ]
     assert len(positions) > 5
     for position in positions:
-        frame = file.frame(position)
-        assert frame is not None and file.frame_bytes(position) == frame.data
-    assert file.frame_bytes(Position(99, 0, 0)) is None
+        frame, (batch, run, nth) = file.frame(position), position
+        assert frame is not None
+        assert file.frame_bytes(batch << 32 | run << 16 | nth) == frame.data
+    assert file.frame_bytes(99 << 32) is None
