@@ -21,6 +21,7 @@ from kproxy.exchange.words.wording import (
     transaction,
 )
 from kproxy.protocol import ProtocolError, records
+from kproxy.protocol.record_batch import Batch, Head, read_header, read_heads
 from kproxy.units import format_bytes
 
 _MARKER_BYTES_MAX = 1024
@@ -46,29 +47,37 @@ class _Tally:
     aborted: int = 0
     """Records of transactions that are known to be aborted."""
 
-    def add(self, data: bytes, aborted: Iterable[Any] = ()) -> None:
-        """Count one field, as far as it can be read; `aborted` are its aborted transactions."""
-        transactions = AbortedTransactions(aborted)
+    def add(self, data: bytes, aborted: Iterable[Any] = ()) -> int:
+        """Count one field, as far as it can be read; `aborted` are its aborted transactions.
+        Return the offset behind it; 0 where that is not known."""
         self.fields += 1
         self.size_bytes += len(data)
         try:
-            batches = records.batches(data)
+            heads = read_heads(data)
         except ProtocolError:
             self.uncounted = True
-            return
-        for batch in batches:
-            if self.first < 0:
-                self.first = batch.offset
-            self.last = batch.last_offset
-            gone = transactions.dropped(batch)
-            if batch.control:
-                self._marker(batch)
-            else:
-                self.uncounted |= batch.record_count is None
-                self.found += max(batch.record_count or 0, 0)
-                self.aborted += gone * max(batch.record_count or 0, 0)
+            last = records.summary(data).last_offset
+            return 0 if last is None else last + 1
+        if not heads:
+            return 0
+        if self.first < 0:
+            self.first = heads[0].offset
+        self.last = heads[-1].last_offset
+        transactions = AbortedTransactions(aborted) if aborted else None
+        for head in heads:
+            gone = transactions is not None and transactions.dropped(_batch(data, head))
+            if head.control:
+                self._marker(_batch(data, head))
+                continue
+            count = head.record_count
+            if count is None:
+                self.uncounted = True
+            elif count > 0:
+                self.found += count
+                self.aborted += count * gone
+        return self.last + 1
 
-    def _marker(self, batch: records.Batch) -> None:
+    def _marker(self, batch: Batch) -> None:
         # A real marker is tiny; what is made to look like one is not worth decompressing.
         if batch.compression != "none" or len(batch.raw) > _MARKER_BYTES_MAX:
             self.markers["marker"] = None
@@ -86,20 +95,15 @@ class _Tally:
         return joined(text, f"{self.aborted} aborted" if self.aborted else "", *self.markers)
 
 
-def _tally(sets: Iterable[bytes | None]) -> _Tally:
-    tally = _Tally()
-    for data in sets:
-        if data:
-            tally.add(data)
-    return tally
+def _batch(data: bytes, head: Head) -> Batch:
+    return read_header(data, head.start, head.end, head.magic)
 
 
-def _fetched_tally(found: Iterable[Any]) -> _Tally:
-    """Count what the partitions of a Fetch response hold."""
+def _tally(partitions: Iterable[Any]) -> _Tally:
     tally = _Tally()
-    for partition in found:
+    for partition in partitions:
         if partition.records:
-            tally.add(partition.records, partition.aborted_transactions or ())
+            tally.add(partition.records)
     return tally
 
 
@@ -126,7 +130,7 @@ def _all(topics: Iterable[Any] | None, inner: str) -> Iterator[Any]:
 
 def _produce_request(request: Any, context: Context) -> str:
     where = by_topic(request.topic_data, context, "partition_data", lambda p: str(p.index))
-    tally = _tally(p.records for p in _all(request.topic_data, "partition_data"))
+    tally = _tally(_all(request.topic_data, "partition_data"))
     acks = "acks=all" if request.acks == -1 else f"acks={request.acks}"
     return joined(f"{where} {tally}", format_bytes(tally.size_bytes), acks, transaction(request))
 
@@ -149,34 +153,44 @@ def _fetch_request(request: Any, context: Context) -> str:
 
 
 def _fetch_response(response: Any, context: Context) -> str:
-    found = list(_all(response.responses, "partitions"))
-    tally = _fetched_tally(found)
+    found: list[_Reached] = []
+    tally = _Tally()
+    for topic in response.responses or ():
+        for partition in topic.partitions or ():
+            behind = -1
+            if partition.records:
+                behind = tally.add(partition.records, partition.aborted_transactions or ())
+            found.append((topic, partition, behind))
+    lag = _lag(found, context.request)
     if not tally.fields:
-        return joined("empty", _lag(response, context))
+        return joined("empty", lag)
     # In an incremental session the request need not name what it asks for.
     named = response.session_id != 0 or len(response.responses) > 1
     where = "" if len(found) == 1 and not named else _with_records(response, context, named)
-    return joined(_fetched(tally, where), _lag(response, context))
+    return joined(_fetched(tally, where), lag)
 
 
-def _lag(response: Any, context: Context) -> str:
+_Reached = tuple[Any, Any, int]
+"""A topic and a partition of a response, and the offset behind its records; −1: it has none."""
+
+
+def _lag(found: list[_Reached], request: Any) -> str:
     """How far the consumer is behind once it has these records: `lag 12 of 53`.
 
     What is read up to its high watermark is not worth a word; a partition without records says
     nothing unless the request tells from which offset it was asked for.
     """
-    asked = _asked_offsets(context.request)
+    if all(behind >= partition.high_watermark for _, partition, behind in found):
+        return ""
+    asked = _asked_offsets(request)
     lag = end = lagging = 0
-    for topic in response.responses or ():
-        name = topic.topic or topic.topic_id
-        for partition in topic.partitions or ():
-            reached = asked.get((name, partition.partition_index), -1)
-            if partition.records:
-                reached = max(reached, records.summary(partition.records).last_offset or -1) + 1
-            if 0 <= reached < partition.high_watermark:
-                lag += partition.high_watermark - reached
-                lagging += 1
-                end = partition.high_watermark
+    for topic, partition, behind in found:
+        key = topic.topic or topic.topic_id, partition.partition_index
+        reached = max(asked.get(key, -1), behind)
+        if 0 <= reached < partition.high_watermark:
+            lag += partition.high_watermark - reached
+            lagging += 1
+            end = partition.high_watermark
     if not lagging:
         return ""
     return f"lag {lag} of {end}" if lagging == 1 else f"lag {lag} in {lagging} partitions"
@@ -206,7 +220,7 @@ def _share_fetch_request(request: Any, context: Context) -> str:
 
 def _share_fetch_response(response: Any, context: Context) -> str:
     found = list(_all(response.responses, "partitions"))
-    tally = _tally(partition.records for partition in found)
+    tally = _tally(found)
     acquired = sum(
         each.last_offset - each.first_offset + 1 for p in found for each in p.acquired_records or ()
     )

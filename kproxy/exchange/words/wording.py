@@ -91,13 +91,17 @@ def count(number: int, noun: str) -> str:
 def listed(items: Iterable[str], listed_max: int = LISTED_MAX) -> str:
     """Join the first few items: `a, b, c +4`."""
     given = list(items)
-    text = ", ".join(given[:listed_max])
-    return text if len(given) <= listed_max else f"{text} +{len(given) - listed_max}"
+    return _listed(given[:listed_max], len(given))
+
+
+def _listed(first: Sequence[str], total: int) -> str:
+    text = first[0] if len(first) == 1 else ", ".join(first)
+    return text if total <= len(first) else f"{text} +{total - len(first)}"
 
 
 def joined(*parts: str) -> str:
     """Join what is not empty with commas."""
-    return ", ".join(part for part in parts if part)
+    return ", ".join([part for part in parts if part])
 
 
 def shortened(identifier: str | None) -> str:
@@ -110,10 +114,12 @@ def shortened(identifier: str | None) -> str:
 
 def partitions(topic: str, entries: Sequence[str]) -> str:
     """Write a topic with its partitions: `orders[0,1]`, `orders[0@41,1@7,2@0,3@9 +2]`."""
-    text = ",".join(entries[:_PARTITIONS_LISTED_MAX])
-    if len(entries) > _PARTITIONS_LISTED_MAX:
-        text += f" +{len(entries) - _PARTITIONS_LISTED_MAX}"
-    return f"{topic}[{text}]"
+    return _partitions(topic, entries[:_PARTITIONS_LISTED_MAX], len(entries))
+
+
+def _partitions(topic: str, first: Sequence[str], total: int) -> str:
+    more = f" +{total - len(first)}" if total > len(first) else ""
+    return f"{topic}[{','.join(first)}{more}]"
 
 
 def at(partition: int, offset: int | str) -> str:
@@ -122,7 +128,7 @@ def at(partition: int, offset: int | str) -> str:
 
 
 def by_topic(
-    topics: Iterable[Any] | None,
+    topics: Sequence[Any] | None,
     context: Context,
     inner: str,
     entry: Callable[[Any], str],
@@ -132,14 +138,15 @@ def by_topic(
 
     With `named` false, a single topic goes without its name: the request has it.
     """
-    topics = list(topics or ())
-    return listed(
-        partitions(
-            context.topic(topic) if named or len(topics) > 1 else "",
-            [entry(each) for each in getattr(topic, inner) or ()],
-        )
-        for topic in topics
-    )
+    topics = topics or ()
+    named = named or len(topics) > 1
+    texts: list[str] = []
+    for topic in topics[:LISTED_MAX]:
+        given = getattr(topic, inner) or ()
+        entries = [entry(each) for each in given[:_PARTITIONS_LISTED_MAX]]
+        name = context.topic(topic) if named else ""
+        texts.append(_partitions(name, entries, len(given)))
+    return _listed(texts, len(topics))
 
 
 def transaction(body: Any) -> str:
