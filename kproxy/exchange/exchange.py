@@ -207,12 +207,8 @@ class Exchange:
         return self.row.queued_ns
 
     queued_ms = Lazily(timing.queued_ms)
+    waiting_ms = Lazily(timing.waiting_ms)
     service_ms = property(timing.service_ms)
-
-    @Lazily
-    def waiting_ms(self) -> float | None:
-        """How much of `broker_ms` may be a wait that the request asked for."""
-        return timing.waiting_ms(self)
 
     # ---- what happened to it on the way
 
@@ -232,9 +228,13 @@ class Exchange:
         return self._has(TRUNCATED)
 
     @property
-    def plain(self) -> bool:
-        """Whether nothing happened to it on the way."""
-        return not (self._flags or self.row.fault_ids)
+    def ordinary(self) -> bool:
+        """Whether it is a request and its response, both understood, to which nothing happened on
+        the way."""
+        row = self.row
+        if row.request_flags or row.response_flags or row.fault_ids:
+            return False
+        return self.request is not None and self.response is not None
 
     @property
     def left_out(self) -> bool:
@@ -254,11 +254,7 @@ class Exchange:
         return [self.topic_names.rule(fault_id) for fault_id in self.row.fault_ids]
 
     def _has(self, flag: int) -> bool:
-        return bool(self._flags & flag)
-
-    @Lazily
-    def _flags(self) -> int:
-        return self.row.request_flags | self.row.response_flags
+        return bool((self.row.request_flags | self.row.response_flags) & flag)
 
     # ---- the bytes
 

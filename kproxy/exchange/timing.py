@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kproxy.exchange import facts
+
 if TYPE_CHECKING:
     from kproxy.exchange.exchange import Exchange
 
@@ -34,21 +36,20 @@ JOINS = frozenset({"JoinGroup", "SyncGroup"})
 def queued_ms(exchange: Exchange) -> float | None:
     """How much of `broker_ms` it waited behind an earlier request of its connection."""
     total_ms = exchange.broker_ms
-    return None if total_ms is None else min(round(exchange.queued_ns / 1e6, 3), total_ms)
+    if total_ms is None:
+        return None
+    return min(facts.milliseconds(exchange.row.queued_ns), total_ms)
 
 
 def waiting_ms(exchange: Exchange) -> float | None:
     """How much of `broker_ms` may be a wait that the request asked for."""
-    total_ms, queued = exchange.broker_ms, exchange.queued_ms
+    total_ms, queued, api = exchange.broker_ms, exchange.queued_ms, exchange.api
     if total_ms is None or queued is None:
         return None
-    left_ms = round(total_ms - queued, 3)
-    if exchange.api in JOINS:
-        return left_ms
-    if exchange.api not in POLLS:
-        return 0.0
-    max_wait_ms = exchange.row.max_wait_ms or getattr(exchange.request, "max_wait_ms", 0)
-    return min(left_ms, float(max(0, max_wait_ms)))
+    if api in POLLS:
+        max_wait_ms = exchange.row.max_wait_ms or getattr(exchange.request, "max_wait_ms", 0)
+        return min(_less(total_ms, queued), float(max(0, max_wait_ms)))
+    return _less(total_ms, queued) if api in JOINS else 0.0
 
 
 def service_ms(exchange: Exchange) -> float | None:
@@ -56,4 +57,8 @@ def service_ms(exchange: Exchange) -> float | None:
     total_ms, queued, waiting = exchange.broker_ms, exchange.queued_ms, exchange.waiting_ms
     if total_ms is None or queued is None or waiting is None:
         return None
-    return round(total_ms - queued - waiting, 3)
+    return _less(total_ms, queued + waiting)
+
+
+def _less(total_ms: float, part_ms: float) -> float:
+    return round(total_ms - part_ms, 3) if part_ms else total_ms

@@ -44,7 +44,7 @@ Segment = tuple[str, str]
 """The name of a style, or "", and text."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Layout:
     """How wide the fixed part of a line is; 0 leaves something out."""
 
@@ -112,10 +112,10 @@ def head(exchange: Exchange, layout: Layout) -> list[Segment]:
     proxy = "–" if proxy_ms is None else f"+{milliseconds(proxy_ms)}{unit}"
     return [
         ("dim", clock(exchange.time_ns, layout)),
-        ("dim", f"{f'#{row.number}':<{layout.number_width}} "),
+        ("dim", f"#{row.number}".ljust(layout.number_width) + " "),
         ("", who(row.connection, exchange.node_id, exchange.client_id, layout)),
         _broker(exchange),
-        ("dim", f" {proxy:>{5 + len(unit)}} "),
+        ("dim", f" {proxy.rjust(5 + len(unit))} "),
         ("api", _api(exchange.api, exchange.api_version, layout.api_width)),
     ]
 
@@ -128,8 +128,12 @@ def _api(api: str | None, version: int | None, width: int) -> str:
 
 def clock(time_ns: int, layout: Layout) -> str:
     """When it was, in UTC."""
-    seconds = _clock(time_ns // 1_000_000_000)
-    return f"{seconds}.{time_ns // 1_000_000 % 1000:03} " if layout.fraction else f"{seconds} "
+    seconds, fraction = divmod(time_ns // 1_000_000, 1000)
+    return _clock(seconds) + _FRACTIONS[fraction] if layout.fraction else f"{_clock(seconds)} "
+
+
+_FRACTIONS = tuple(f".{fraction:03} " for fraction in range(1000))
+"""Of a second."""
 
 
 @functools.lru_cache(maxsize=_TEXTS_KEPT)
@@ -155,7 +159,7 @@ def _broker(exchange: Exchange) -> Segment:
         return "dim", "    –"
     own = milliseconds(total_ms - queued_ms)
     # What the request lets the broker wait for says nothing of how fast the broker is.
-    return ("dim", f"{'~' + own:>5}") if exchange.waiting_ms else ("", f"{own:>5}")
+    return ("dim", f"~{own}".rjust(5)) if exchange.waiting_ms else ("", own.rjust(5))
 
 
 # ---- the rest of the line
@@ -178,17 +182,22 @@ def response(exchange: Exchange, text: ExchangeText) -> list[Segment]:
     given = list(_errors(exchange)) if exchange.errors or exchange.error_messages else []
     if text.response:
         given.append(("", printable(text.response)))
-    _delays(exchange, given)
+    given += _delays(exchange)
+    if not exchange.ordinary:
+        given += _marks(exchange)
+    return list(separated(given)) if len(given) > 1 else given
+
+
+def _marks(exchange: Exchange) -> Iterator[Segment]:
+    """What sets an exchange apart from an ordinary one."""
     if exchange.response_bytes is None:
         never = "not to be answered" if exchange.one_way else _never_answered(exchange)
-        given.append(("quiet", never))
+        yield "quiet", never
     if exchange.left_out:
         largest = max(exchange.request_bytes or 0, exchange.response_bytes or 0)
-        given.append(("", f"{format_bytes(largest)}, not looked into"))
-    if not exchange.plain or exchange.opaque:
-        given += [("mark", mark) for mark in _MARKS if getattr(exchange, mark)]
-        given += [("mark", f"fault {fault}") for fault in exchange.faults]
-    return list(separated(given)) if len(given) > 1 else given
+        yield "", f"{format_bytes(largest)}, not looked into"
+    yield from (("mark", mark) for mark in _MARKS if getattr(exchange, mark))
+    yield from (("mark", f"fault {fault}") for fault in exchange.faults)
 
 
 def separated(segments: Iterable[Segment]) -> Iterator[Segment]:
@@ -209,16 +218,17 @@ def _errors(exchange: Exchange) -> Iterator[Segment]:
     yield from (("quiet", f"“{printable(message)}”") for message in messages)
 
 
-def _delays(exchange: Exchange, given: list[Segment]) -> None:
-    """Add what made the response late, apart from the broker's work."""
-    throttled_ms = getattr(exchange.response, "throttle_time_ms", 0)
-    if throttled_ms:
+def _delays(exchange: Exchange) -> list[Segment]:
+    """What made the response late, apart from the broker's work."""
+    given: list[Segment] = []
+    if throttled_ms := getattr(exchange.response, "throttle_time_ms", 0):
         given.append(("quiet", f"throttled {throttled_ms} ms"))
-    if (queued_ms := exchange.queued_ms or 0) >= _QUEUED_MS_MIN:
+    if (queued_ms := exchange.queued_ms) and queued_ms >= _QUEUED_MS_MIN:
         given.append(("quiet", f"queued {age(queued_ms)}"))
     late_ms = exchange.service_ms if exchange.waiting_ms else 0
     if late_ms and late_ms >= _LATE_MS_MIN:
         given.append(("quiet", f"{age(late_ms)} longer than it may wait"))
+    return given
 
 
 def _never_answered(exchange: Exchange) -> str:
