@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -28,7 +28,7 @@ from kproxy.exchange.entries import Frame
 from kproxy.protocol import ProtocolError, schema
 from kproxy.protocol.plain import parse_uuid, uuid_text
 from kproxy.protocol.schema import Field
-from kproxy.protocol.select import Found, Selection, select, select_of
+from kproxy.protocol.select import Found, Predicate, select, select_of
 
 TOPIC = "topicName"
 GROUP = "groupId"
@@ -218,9 +218,11 @@ class TopicNames:
 
     def learn(self, body: Any) -> None:
         """Take the names that stand beside ids in a body."""
-        for _, topic_id, within in _selection(body, is_named_topic_id).found(body):
-            name = _own_topic_name(within[-1])
-            if name and topic_id.int:
+        found = _readers(type(body)).named_ids
+        if found is None:
+            return
+        for _, topic_id, within in found(body):
+            if topic_id.int and (name := _own_topic_name(within[-1])):
                 self._names[topic_id] = name
 
     def name(self, topic_id: UUID) -> str | None:
@@ -267,7 +269,7 @@ def topics(bodies: Iterable[Any], names: TopicNames) -> list[str]:
 
 def names_of(bodies: Iterable[Any], entity: str) -> list[str]:
     """The groups or transactional ids (GROUP, TRANSACTIONAL_ID) that bodies name, each once."""
-    found = dict.fromkeys(value for body in bodies for value in _named(body, entity))
+    found = dict.fromkeys([value for body in bodies for value in _named(body, entity)])
     found.pop("", None)
     return list(found)
 
@@ -276,9 +278,16 @@ def partitions(bodies: Iterable[Any], names: TopicNames) -> list[TopicPartition]
     """The partitions that bodies name, each once, in order of appearance."""
     found: dict[TopicPartition, None] = {}
     for body in bodies:
+        read = _readers(type(body)).partitions
+        if read is None:
+            continue
         names.learn(body)
-        for _, partition, within in _selection(body, is_partition).found(body):
-            topic = topic_of(within, names)
+        topic, of = "", None
+        for _, partition, within in read(body):
+            # Those of a topic follow each other, in structs that do not repeat its name.
+            holder = within[-2] if _is_nameless(type(within[-1])) else within[-1]
+            if holder is not of:
+                topic, of = topic_of(within, names), holder
             if topic:
                 found[TopicPartition(topic, partition)] = None
     return list(found)
@@ -304,13 +313,45 @@ def partition_of(struct: Any) -> int:
     return -1
 
 
-def _named(body: Any, entity: str) -> Iterator[Any]:
-    yield from _selection(body, _PREDICATES[entity]).values(body)
-    for found in _selection(body, _is_told_by_kind).found(body):
-        if _kind(type(body).__name__, found) == entity:
-            yield found.value
-    if entity == TOPIC:
-        yield from embedded.topics(body)
+@attrs.frozen
+class _Readers:
+    """What reads the names in bodies of one class; None where there are no such."""
+
+    named: dict[str, Callable[[Any], list[Any]]]
+    """By entity."""
+    told_by_kind: Callable[[Any], list[Found]] | None
+    named_ids: Callable[[Any], list[Found]] | None
+    partitions: Callable[[Any], list[Found]] | None
+    embedded: bool
+
+
+@functools.lru_cache(maxsize=1024)
+def _readers(body: type) -> _Readers:
+    def found(predicate: Predicate) -> Callable[[Any], list[Found]] | None:
+        selection = select_of(body, predicate)
+        return selection.found if selection.places else None
+
+    chosen = {entity: select_of(body, predicate) for entity, predicate in _PREDICATES.items()}
+    return _Readers(
+        {entity: selection.values for entity, selection in chosen.items() if selection.places},
+        found(_is_told_by_kind),
+        found(is_named_topic_id),
+        found(is_partition),
+        body.__name__ in embedded.MESSAGES,
+    )
+
+
+def _named(body: Any, entity: str) -> list[Any]:
+    readers = _readers(type(body))
+    read = readers.named.get(entity)
+    values = [] if read is None else read(body)
+    if readers.told_by_kind is not None:
+        for found in readers.told_by_kind(body):
+            if _kind(type(body).__name__, found) == entity:
+                values.append(found.value)
+    if entity == TOPIC and readers.embedded:
+        values += embedded.topics(body)
+    return values
 
 
 def _kind(message: str, found: Found) -> str | None:
@@ -324,15 +365,19 @@ def _kinds(message: str) -> dict[int, str]:
     return _ACL_RESOURCES if "Acls" in message else _CONFIG_RESOURCES
 
 
-def _selection(body: Any, predicate: Any) -> Selection:
-    return select_of(type(body), predicate)
-
-
 @functools.cache
 def _fields(struct: type) -> tuple[Field, ...]:
     message, _, name = struct.__qualname__.partition(".")
     found = schema.named(message)
     return found.structs[name] if name else found.fields
+
+
+@functools.cache
+def _is_nameless(struct: type) -> bool:
+    """Whether a struct has neither the name nor the id of a topic; a message itself may not."""
+    return "." in struct.__qualname__ and not any(
+        field.entity == TOPIC or field.name == "topic_id" for field in _fields(struct)
+    )
 
 
 @functools.cache
