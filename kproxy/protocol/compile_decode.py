@@ -168,10 +168,10 @@ def _source(layout: Layout, refuse: Any, utf8_only: bool) -> Source:
     source = new_source()
     source.utf8_only = utf8_only
     source.constant("refuse", refuse)
-    structs, places = _structs(layout)
-    texts = [slot for one in structs for slot in one.slots if slot.kind == "string"]
+    found, places = structs(layout)
+    texts = [slot for one in found for slot in one.slots if slot.kind == "string"]
     source.inlines = len(texts) <= INLINED_TEXTS
-    for inner in structs:
+    for inner in found:
         if places[inner.name] < 2:
             continue
         with source.block(f"def read_{inner.name}(o, data, p):"):
@@ -197,7 +197,7 @@ def _source(layout: Layout, refuse: Any, utf8_only: bool) -> Source:
     return source
 
 
-def _structs(layout: Layout) -> tuple[list[Layout], Counter[str]]:
+def structs(layout: Layout) -> tuple[list[Layout], Counter[str]]:
     """Every struct of a message once, those inside others first, and how many fields have it."""
     found: dict[str, Layout] = {}
     places: Counter[str] = Counter()

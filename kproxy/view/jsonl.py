@@ -18,11 +18,10 @@ The end of a connection is an object of its own, with `"event": "closed"`.
 from __future__ import annotations
 
 import base64
-import functools
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import attrs
 
@@ -34,12 +33,26 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.protocol import ProtocolError, records, schema
 from kproxy.protocol.compression import Allowance
 
+_PIECE_CHARACTERS = 64 << 10
+
 
 def pieces(shown: Exchange | ConnectionEnd) -> Iterator[str]:
     """Yield the line of JSON of an exchange, or of the end of a connection, in pieces of ASCII."""
     if isinstance(shown, ConnectionEnd):
         yield _dumps(end_json(shown))
         return
+    text: list[str] = []
+    characters = 0
+    for piece in _pieces(shown):
+        text.append(piece)
+        characters += len(piece)
+        if characters > _PIECE_CHARACTERS:
+            yield "".join(text)
+            text, characters = [], 0
+    yield "".join(text)
+
+
+def _pieces(shown: Exchange) -> Iterator[str]:
     allowance = _allowance(shown)
     yield _dumps(about(shown))[:-1]
     for direction in (schema.REQUEST, schema.RESPONSE):
@@ -163,80 +176,31 @@ def _body(exchange: Exchange, direction: str, allowance: Allowance) -> Iterator[
     else:
         body, version = exchange.response, exchange.response_version
         frame = exchange.response_frame
-    if body is not None and exchange.api_key is not None:
-        fields = _records_fields(exchange.api_key, direction)
-        plain = protocol.to_json(body, version)
-        embedded.to_json(body, plain)
-        yield from _struct(body, plain, fields, allowance)
+    if body is not None and version is not None:
+        if type(body).__name__ in embedded.MESSAGES:
+            plain = protocol.to_json(body, version)
+            embedded.to_json(body, plain)
+            yield _dumps(plain)
+            return
+        for piece in protocol.json_pieces(body, version):
+            if isinstance(piece, str):
+                yield piece
+            else:
+                yield from _batches(piece, allowance)
     elif frame is None or exchange.api == SASL_TOKEN:
         yield "null"
     else:
-        yield _dumps({"frame": base64.b64encode(frame).decode("ascii")})
+        yield f'{{"frame": {_base64(frame)}}}'
 
 
-@functools.cache
-def _records_fields(api_key: int, direction: str) -> dict[str, Any]:
-    """The records of a message: {name: None}, or {name of a struct or array: fields}."""
-    message = schema.message(api_key, direction)
-    return {} if message is None else _records_among(message.fields)
+def _base64(data: bytes) -> str:
+    return f'"{base64.b64encode(data).decode("ascii")}"'
 
 
-def _records_among(fields: tuple[schema.Field, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for field in fields:
-        if field.type == "records":
-            found[field.name] = None
-        elif inner := _records_among(field.fields):
-            found[field.name] = inner
-    return found
-
-
-def _struct(
-    body: Any, plain: dict[str, Any], fields: dict[str, Any], allowance: Allowance
-) -> Iterator[str]:
-    """Write `plain`, the plain values of `body`, with batches in place of records."""
-    if not fields.keys() & plain.keys():
-        yield _dumps(plain)
-        return
-    yield "{"
-    before: dict[str, Any] = {}
-    separator = ""
-    for name, value in plain.items():
-        if name not in fields or value is None:
-            before[name] = value
-            continue
-        if before:
-            yield f"{separator}{_dumps(before)[1:-1]}"
-            before, separator = {}, ", "
-        yield f"{separator}{_dumps(name)}: "
-        separator = ", "
-        if fields[name] is None:
-            yield from _batches(getattr(body, name), value, allowance)
-        elif isinstance(value, list):
-            yield from _array(
-                getattr(body, name), cast("list[Any]", value), fields[name], allowance
-            )
-        else:
-            yield from _struct(getattr(body, name), value, fields[name], allowance)
-    if before:
-        yield f"{separator}{_dumps(before)[1:-1]}"
-    yield "}"
-
-
-def _array(
-    bodies: list[Any], plain: list[Any], fields: dict[str, Any], allowance: Allowance
-) -> Iterator[str]:
-    yield "["
-    for position, (body, value) in enumerate(zip(bodies, plain, strict=True)):
-        yield ", " if position else ""
-        yield from _struct(body, value, fields, allowance)
-    yield "]"
-
-
-def _batches(data: bytes, otherwise: Any, allowance: Allowance) -> Iterator[str]:
+def _batches(data: bytes, allowance: Allowance) -> Iterator[str]:
     try:
         batches = records.batches(data)
     except ProtocolError:
-        yield _dumps(otherwise)
+        yield _base64(data)
         return
     yield from records.json_pieces(batches, allowance)

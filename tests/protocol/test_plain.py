@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 import uuid
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy import protocol
-from kproxy.protocol import messages
+from kproxy.protocol import codec, messages
 from tests.protocol.making import BODIES, few, title
 from tests.protocol.strategies import bodies
 
@@ -67,7 +69,44 @@ def test_every_message_is_json(message):
     @given(st.data())
     def check(data):
         version = data.draw(st.sampled_from(message.versions))
-        plain = protocol.to_json(data.draw(bodies(message, version)), version)
+        body = data.draw(bodies(message, version))
+        pieces = protocol.json_pieces(body, version)
+        assert all(piece.isascii() for piece in pieces if isinstance(piece, str))
+        plain = protocol.to_json(body, version)
         assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+        assert plain == expected(body, codec.layout(message, version))
 
     check()
+
+
+def expected(struct, layout):
+    """The same from the layout, slot by slot."""
+    slots = layout.slots + layout.tagged
+    plain = {slot.name: value(slot, getattr(struct, slot.name)) for slot in slots}
+    known = {slot.tag for slot in layout.tagged}
+    unknown = {str(tag): text(raw) for tag, raw in struct.unknown_tags if tag not in known}
+    return plain | ({"unknown_tags": unknown} if unknown else {})
+
+
+def value(slot, found):
+    if isinstance(found, list):
+        return [value(slot, each) for each in found]
+    if isinstance(found, bytes):
+        return text(found)
+    if isinstance(found, float) and not math.isfinite(found):
+        return str(found)
+    if isinstance(found, uuid.UUID):
+        return base64.urlsafe_b64encode(found.bytes).decode().rstrip("=")
+    return found if slot.struct is None or found is None else expected(found, slot.struct)
+
+
+def text(data):
+    return base64.b64encode(data).decode()
+
+
+def test_the_content_of_records_comes_as_it_is_between_text():
+    produce = messages.ProduceRequest
+    partitions = [produce.PartitionProduceData(records=each) for each in (b"\xff", None, b"")]
+    body = produce(topic_data=[produce.TopicProduceData(partition_data=partitions)])
+    pieces = protocol.json_pieces(body, 9)
+    assert [piece for piece in pieces if isinstance(piece, bytes)] == [b"\xff", b""]

@@ -7,7 +7,7 @@ import json
 
 from kproxy.exchange.entries import NO_RESPONSE, OPAQUE, RAW_SASL, REDACTED
 from kproxy.exchange.pairing import pair
-from kproxy.protocol import messages, schema
+from kproxy.protocol import messages
 from kproxy.view.jsonl import to_json, to_line
 from tests.exchange.batches import TIMESTAMP, batch
 from tests.exchange.bodies import fetch_request, fetch_response, produce_request
@@ -139,24 +139,6 @@ def test_records_that_are_none_or_cannot_be_read():
     first, second = only(asked, answered)["response"]["responses"][0]["partitions"]
     assert first["records"] == base64.b64encode(b"\xff" * 40).decode()
     assert second["records"] is None
-
-
-def test_every_field_of_type_records_is_looked_at():
-    """In whatever message a definition has one."""
-    from kproxy.view.jsonl import _records_fields
-
-    with_records = {
-        schema.message(key, direction).name
-        for key, _ in schema.known_versions()
-        for direction in (schema.REQUEST, schema.RESPONSE)
-        if _records_fields(key, direction)
-    }
-    assert with_records == {
-        "ProduceRequest",
-        "FetchResponse",
-        "ShareFetchResponse",
-        "FetchSnapshotResponse",
-    }
 
 
 def test_what_consumers_embed_is_decoded():
