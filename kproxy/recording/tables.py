@@ -158,7 +158,7 @@ class FrameTable:
         flags, start, end, first_size, last_size = spans[row]
         if flags & FRAGMENT:
             return None
-        if first_size < last_size:
+        if last_size - first_size > 1:
             starts = self._starts.get(row) or self._run_starts(row)
             if nth >= len(starts) - 1:
                 return None
@@ -196,30 +196,10 @@ class FrameTable:
 
     def plain(self, row: int, nth: int) -> bytes | None:
         """Return the bytes of a frame that is whole, known and in one piece; else None."""
-        sizes, starts, ends, flags = self._plain
-        if row >= len(flags) or flags[row] & _NOT_PLAIN:
+        spans = self._spans
+        if row >= len(spans) or spans[row][0] & _NOT_PLAIN:
             return None
-        first, last = starts[row], starts[row + 1]
-        start, end = ends[row], ends[row + 1]
-        if last - first > 1:
-            of_run = sizes[first:last]
-            if nth >= len(of_run) or min(of_run) < 0 or sum(of_run) != end - start:
-                return None
-            start += sum(of_run[:nth])
-            end = start + of_run[nth]
-        elif nth or (last > first and sizes[first] != end - start):
-            return None
-        return bytes(self.column("data")[start:end])
-
-    @functools.cached_property
-    def _plain(self) -> tuple[list[int], list[int], list[int], list[int]]:
-        ends = self._ends
-        return (
-            self.column("sizes").tolist(),
-            ends["sizes"],
-            ends["data"],
-            self.column("flags").tolist(),
-        )
+        return self.whole(row, nth)
 
     def whole_bytes(self, row: int) -> int | None:
         """Return how many bytes the frame has that ends in a row; None if it is not in pieces."""
