@@ -16,6 +16,7 @@ import struct
 import zlib
 from binascii import b2a_base64
 from collections.abc import Iterable, Iterator
+from json.encoder import encode_basestring_ascii as _text
 from typing import Any, NamedTuple
 
 from kproxy.protocol.compression import (
@@ -50,7 +51,6 @@ _SUMMARY_OFFSETS = struct.Struct(">hi")
 """Attributes and last offset delta, at byte 21 of a batch."""
 _JSON_RATIO = 64
 _RECORDS_AT_ONCE = 1000
-_RECORDS_KEY = '"records": '
 
 
 class Batches(list[Batch]):
@@ -100,51 +100,44 @@ def json_allowance(frame_bytes: int) -> Allowance:
 
 
 def json_pieces(batches: Iterable[Batch], allowance: Allowance) -> Iterator[str]:
-    """Give the JSON of `to_json(batches)` in pieces, with no more than one batch in memory."""
-    opening = "["
-    for batch in batches:
-        plain, records = _batch_json(batch, allowance)
-        before, after = _split(json.dumps({**plain, "records": None}))
-        yield opening + before
-        opening = ", "
-        if records is None:
-            yield "null" + after
-            continue
-        for start in range(0, len(records), _RECORDS_AT_ONCE):
-            some = [_record_json(record) for record in records[start : start + _RECORDS_AT_ONCE]]
-            yield ("[" if not start else ", ") + json.dumps(some)[1:-1]
-        yield ("]" if records else "[]") + after
-    yield "[]" if opening == "[" else "]"
-
-
-def _split(text: str) -> tuple[str, str]:
-    """Cut a batch's JSON where its records, a null, stand; numbers and codec names come before."""
-    before, key, after = text.partition(_RECORDS_KEY)
-    return before + key, after.removeprefix("null")
-
-
-def to_json(batches: Batch | Iterable[Batch], allowance: Allowance | None = None) -> Any:
-    """Give a batch, or a list of batches, as plain values: no NaN, no bytes.
+    """Give batches as JSON, in pieces, with the records of no more than one batch in memory.
 
     Keys, values and headers' values are text where they are UTF-8, else `{"base64": …}`.
 
     A batch whose records cannot be read has `"records": null`, the reason under `"error"` and its
     bytes after the header under `"payload"`. One whose checksum is wrong has `"crc"` and
-    `"crc_computed"` beside `"crc_ok": false`. All batches share one allowance for decompression:
-    the one given, or what `json_allowance` gives for their size.
+    `"crc_computed"` beside `"crc_ok": false`. All batches share one allowance for decompression.
+    """
+    opening = "["
+    for batch in batches:
+        records, error = _read(batch, allowance)
+        text = opening + _head_json(batch, records)
+        opening = ", "
+        if records is None:
+            text += "null"
+        else:
+            text += "["
+            for start in range(0, len(records), _RECORDS_AT_ONCE):
+                if start:
+                    yield text
+                    text = ", "
+                some = map(_record_json, records[start : start + _RECORDS_AT_ONCE])
+                text += ", ".join(some)
+            text += "]"
+        yield f"{text}{_trouble_json(batch, error)}}}"
+    yield "[]" if opening == "[" else "]"
+
+
+def to_json(batches: Batch | Iterable[Batch], allowance: Allowance | None = None) -> Any:
+    """Give a batch, or a list of batches, as plain values: those of `json_pieces`.
+
+    The allowance is the one given, or what `json_allowance` gives for their size.
     """
     if isinstance(batches, Batch):
-        return _whole_json(batches, allowance or Allowance())
+        return to_json([batches], allowance or Allowance())[0]
     batches = list(batches)
     allowance = allowance or json_allowance(sum(len(batch.raw) for batch in batches))
-    return [_whole_json(batch, allowance) for batch in batches]
-
-
-def _whole_json(batch: Batch, allowance: Allowance) -> dict[str, Any]:
-    plain, records = _batch_json(batch, allowance)
-    if records is not None:
-        plain["records"] = [_record_json(record) for record in records]
-    return plain
+    return json.loads("".join(json_pieces(batches, allowance)))
 
 
 def summary(data: bytes) -> Summary:
@@ -180,59 +173,70 @@ def summary(data: bytes) -> Summary:
     return Summary(count, records if known else None, first, last, first_magic, compression)
 
 
-def _batch_json(batch: Batch, allowance: Allowance) -> tuple[dict[str, Any], list[Record] | None]:
-    """Give a batch as plain values, but for its records, which may be many.
+def _read(batch: Batch, allowance: Allowance) -> tuple[list[Record] | None, str]:
+    """Read the records of a batch; None, and why, if that is not possible.
 
-    However much is allowed for all of them: one batch becomes no more than `Allowance()` says.
+    However much is allowed for all batches: one becomes no more than `Allowance()` says.
     """
-    records: list[Record] | None = None
-    trouble: dict[str, Any] = {}
     part = Allowance(
         min(DECOMPRESSED_BYTES_MAX, allowance.bytes_left), min(RECORDS_MAX, allowance.records_left)
     )
     bytes_left, records_left = part.bytes_left, part.records_left
+    records: list[Record] | None = None
+    why = ""
     try:
         records = read_records(batch, part)
     except ProtocolError as error:
-        header = MESSAGE_HEADERS[batch.magic] if batch.magic < 2 else BATCH_HEADER
-        trouble = {"error": str(error), "payload": _base64(batch.raw[header.size :])}
+        why = str(error)
     allowance.bytes_left -= bytes_left - part.bytes_left
     allowance.records_left -= records_left - part.records_left
+    return records, why
+
+
+def _head_json(batch: Batch, records: list[Record] | None) -> str:
+    """The JSON of a batch up to its records; names of codecs and types need no escapes."""
+    offset = records[0].offset if batch.wrapper and records else batch.offset
+    return (
+        f'{{"base_offset": {offset}, "magic": {batch.magic}'
+        f', "compression": "{batch.compression}"'
+        f', "partition_leader_epoch": {batch.partition_leader_epoch}'
+        f', "crc_ok": {_TRUTH[batch.crc_ok]}, "timestamp_type": "{batch.timestamp_type}"'
+        f', "transactional": {_TRUTH[batch.transactional]}, "control": {_TRUTH[batch.control]}'
+        f', "base_timestamp": {batch.base_timestamp}, "max_timestamp": {batch.max_timestamp}'
+        f', "producer_id": {batch.producer_id}, "producer_epoch": {batch.producer_epoch}'
+        f', "base_sequence": {batch.base_sequence}, "records": '
+    )
+
+
+def _trouble_json(batch: Batch, error: str) -> str:
+    """What is wrong with a batch, behind its records."""
+    text = ""
+    if error:
+        header = MESSAGE_HEADERS[batch.magic] if batch.magic < 2 else BATCH_HEADER
+        payload = _base64(batch.raw[header.size :])
+        text = f', "error": {_text(error)}, "payload": "{payload}"'
     if not batch.crc_ok:
-        trouble |= {"crc": batch.crc, "crc_computed": batch.crc_computed}
-    plain = {
-        "base_offset": records[0].offset if batch.wrapper and records else batch.offset,
-        "magic": batch.magic,
-        "compression": batch.compression,
-        "partition_leader_epoch": batch.partition_leader_epoch,
-        "crc_ok": batch.crc_ok,
-        "timestamp_type": batch.timestamp_type,
-        "transactional": batch.transactional,
-        "control": batch.control,
-        "base_timestamp": batch.base_timestamp,
-        "max_timestamp": batch.max_timestamp,
-        "producer_id": batch.producer_id,
-        "producer_epoch": batch.producer_epoch,
-        "base_sequence": batch.base_sequence,
-        "records": None,
-        **trouble,
-    }
-    return plain, records
+        text += f', "crc": {batch.crc}, "crc_computed": {batch.crc_computed}'
+    return text
 
 
-def _record_json(record: Record) -> dict[str, Any]:
-    plain: dict[str, Any] = {
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": text_or_base64(record.key),
-        "value": text_or_base64(record.value),
-        "headers": [{"key": key, "value": text_or_base64(value)} for key, value in record.headers],
-    }
-    if record.control_type is not None:
-        plain["control_type"] = record.control_type
-    if not record.crc_ok:
-        plain["crc_ok"] = False
-    return plain
+def _record_json(record: Record) -> str:
+    headers = [
+        f'{{"key": {_text(key)}, "value": {_bytes_json(value)}}}' for key, value in record.headers
+    ]
+    control = record.control_type
+    return (
+        f'{{"offset": {record.offset}, "timestamp": {record.timestamp}'
+        f', "key": {_bytes_json(record.key)}, "value": {_bytes_json(record.value)}'
+        f', "headers": [{", ".join(headers)}]'
+        f"{'' if control is None else f', {_CONTROL_KEY}{_text(control)}'}"
+        f"{'' if record.crc_ok else _CRC_WRONG}}}"
+    )
+
+
+_TRUTH = ("false", "true")
+_CONTROL_KEY = '"control_type": '
+_CRC_WRONG = ', "crc_ok": false'
 
 
 def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
@@ -243,6 +247,15 @@ def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
         return data.decode()
     except UnicodeDecodeError:
         return {"base64": _base64(data)}
+
+
+def _bytes_json(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    try:
+        return _text(data.decode())
+    except UnicodeDecodeError:
+        return f'{{"base64": "{_base64(data)}"}}'
 
 
 def _base64(data: bytes) -> str:

@@ -18,9 +18,11 @@ The end of a connection is an object of its own, with `"event": "closed"`.
 from __future__ import annotations
 
 import base64
+import functools
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from json.encoder import encode_basestring_ascii as _text
 from typing import Any
 
 import attrs
@@ -54,7 +56,7 @@ def pieces(shown: Exchange | ConnectionEnd) -> Iterator[str]:
 
 def _pieces(shown: Exchange) -> Iterator[str]:
     allowance = _allowance(shown)
-    yield _dumps(about(shown))[:-1]
+    yield _about(shown)
     for direction in (schema.REQUEST, schema.RESPONSE):
         yield f', "{direction}": '
         yield from _body(shown, direction, allowance)
@@ -101,38 +103,57 @@ def end_json(end: ConnectionEnd) -> dict[str, Any]:
 
 def about(exchange: Exchange) -> dict[str, Any]:
     """All of an exchange but its bodies."""
-    waited = exchange.unanswered
-    return {
-        "number": exchange.number,
-        "time": f"{exchange.time.isoformat('T', 'microseconds')[:-6]}Z",
-        "connection": exchange.connection,
-        "client_address": exchange.client_address,
-        "client_id": exchange.client_id,
-        "node_id": exchange.node_id,
-        "api": exchange.api,
-        "api_key": exchange.api_key,
-        "api_version": exchange.api_version,
-        "correlation_id": exchange.correlation_id,
-        "request_bytes": exchange.request_bytes,
-        "response_bytes": exchange.response_bytes,
-        "broker_ms": exchange.broker_ms,
-        "queued_ms": exchange.queued_ms,
-        "waiting_ms": exchange.waiting_ms,
-        "service_ms": exchange.service_ms,
-        "proxy_ms": exchange.proxy_ms,
-        "topics": exchange.topics,
-        "partitions": [{"topic": t, "partition": p} for t, p in exchange.partitions],
-        "groups": exchange.groups,
-        "transactional_ids": exchange.transactional_ids,
-        "errors": exchange.errors,
-        "error_messages": exchange.error_messages,
-        "opaque": exchange.opaque,
-        "redacted": exchange.redacted,
-        "injected": exchange.injected,
-        "truncated": exchange.truncated,
-        "faults": exchange.faults,
-        "unanswered": None if waited is None else attrs.asdict(waited),
-    }
+    return json.loads(_about(exchange) + "}")
+
+
+def _about(exchange: Exchange) -> str:
+    """The beginning of its line: all that stands before the bodies."""
+    row, waited = exchange.row, exchange.unanswered
+    partitions = [
+        f'{{"topic": {_text(topic)}, "partition": {partition}}}'
+        for topic, partition in exchange.partitions
+    ]
+    return (
+        f'{{"number": {row.number}, "time": "{_iso8601(exchange.time_ns)}"'
+        f', "connection": {row.connection}'
+        f', "client_address": {_text_or_null(exchange.client_address)}'
+        f', "client_id": {_text_or_null(exchange.client_id)}'
+        f', "node_id": {_number(exchange.node_id)}, "api": {_text_or_null(exchange.api)}'
+        f', "api_key": {_number(exchange.api_key)}'
+        f', "api_version": {_number(exchange.api_version)}'
+        f', "correlation_id": {_number(exchange.correlation_id)}'
+        f', "request_bytes": {_number(exchange.request_bytes)}'
+        f', "response_bytes": {_number(exchange.response_bytes)}'
+        f', "broker_ms": {_number(exchange.broker_ms)}'
+        f', "queued_ms": {_number(exchange.queued_ms)}'
+        f', "waiting_ms": {_number(exchange.waiting_ms)}'
+        f', "service_ms": {_number(exchange.service_ms)}'
+        f', "proxy_ms": {_number(exchange.proxy_ms)}'
+        f', "topics": {_texts(exchange.topics)}, "partitions": [{", ".join(partitions)}]'
+        f', "groups": {_texts(exchange.groups)}'
+        f', "transactional_ids": {_texts(exchange.transactional_ids)}'
+        f', "errors": {_texts(exchange.errors)}'
+        f', "error_messages": {_texts(exchange.error_messages)}'
+        f', "opaque": {_TRUTH[exchange.opaque]}, "redacted": {_TRUTH[exchange.redacted]}'
+        f', "injected": {_TRUTH[exchange.injected]}, "truncated": {_TRUTH[exchange.truncated]}'
+        f', "faults": {_texts(exchange.faults)}'
+        f', "unanswered": {"null" if waited is None else _dumps(attrs.asdict(waited))}'
+    )
+
+
+_TRUTH = ("false", "true")
+
+
+def _text_or_null(text: str | None) -> str:
+    return "null" if text is None else _text(text)
+
+
+def _number(value: float | None) -> str:
+    return "null" if value is None else repr(value)
+
+
+def _texts(texts: list[str]) -> str:
+    return f"[{', '.join(map(_text, texts))}]" if texts else "[]"
 
 
 KEYS = (
@@ -158,13 +179,17 @@ def _allowance(exchange: Exchange) -> Allowance:
     return records.json_allowance(size)
 
 
-_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
-
-
 def _iso8601(time_ns: int) -> str:
-    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_ns // 1000)
-    return time.strftime(_TIME)
+    seconds, microseconds = divmod(time_ns // 1000, 1_000_000)
+    return f"{_seconds_text(seconds)}.{microseconds:06}Z"
 
+
+@functools.lru_cache(maxsize=1024)
+def _seconds_text(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()[: len("1970-01-01T00:00:00")]
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _dumps = json.JSONEncoder(allow_nan=False).encode
 
