@@ -63,6 +63,13 @@ def make_folder(folder: Path) -> None:
             each.mkdir(mode=0o700, exist_ok=True)
 
 
+def cache_folder(name: str) -> Path:
+    """Return where the user's programs keep what can be made again: the part of kproxy's `name`."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    return base / "kproxy" / name
+
+
 def being_written(file: BinaryIO) -> bool:
     """Tell whether a living process is writing the file."""
     if fcntl is None:

@@ -16,7 +16,8 @@ import pytest
 from kproxy import recording
 from kproxy.analyze import charts, compare
 from kproxy.recording import RecordingError
-from kproxy.spark.session import SparkError, first_line
+from kproxy.spark import SparkError
+from kproxy.spark.session import first_line
 from tests.bed import needs
 
 DEMO = str(needs.REPOSITORY / "recordings" / "demo.mcap")
