@@ -28,6 +28,7 @@ from kproxy.exchange.entries import Note
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.stored import StoredBatch
+from kproxy.recording.uri import Uri, located
 from kproxy.spark import plan
 from kproxy.spark.plan import Stretch
 from kproxy.spark.source import Partition, read
@@ -61,7 +62,7 @@ class Followed:
             self._passed += 1
             self.batches.append(batch)
             self.end = batch.exchanges.chunk.end
-        if self._whole:
+        if self._whole or isinstance(self.file.path, Uri):  # there, what is open does not grow
             self.file.close()
         return self.end
 
@@ -121,6 +122,7 @@ class StreamReader(DataSourceStreamReader):
                     continue  # it has no head yet
                 same = before is not None and file.info.continues(before.file.info)
                 earlier = (*before.earlier, str(before.file.path)) if before and same else ()
+                earlier = earlier[-plan.EARLIER_MAX :]
                 recording = file.info.metadata.get("recording") or path.stem
                 self._followed[name] = Followed(file, earlier, recording)
             before = self._followed[name]
@@ -154,13 +156,14 @@ class StreamReader(DataSourceStreamReader):
             each.file.close()
 
 
-def _present(paths: Sequence[str]) -> list[Path]:
+def _present(paths: Sequence[str]) -> list[Path | Uri]:
     """The recordings that are there now: a folder may still be empty."""
-    found: list[Path] = []
+    found: list[Path | Uri] = []
     for path in paths:
         try:
             found += plan.files([path])
         except RecordingError:
-            if Path(path).is_file() and Path(path).stat().st_size:
+            there = located(path)
+            if there.is_file() and there.stat().st_size:
                 raise
     return found
