@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 import kproxy
 from kproxy.analyze import compare, export, gather, report
 from kproxy.analyze.tables import QUERIES
+from kproxy.recording.uri import located
 from kproxy.spark import SparkError
 from kproxy.spark.columns import Column, ddl
 from kproxy.spark.plan import PARTITION_BYTES, Stretch, packed, stretches
@@ -75,7 +76,11 @@ def analyze(
             shutil.rmtree(other)
         page = report.page(gather.gather(spark, differences))
         (partial / "report.html").write_text(page, encoding="utf-8")
-        about = {"kproxy": kproxy.__version__, "recordings": list(paths), "rows": counts}
+        about = {
+            "kproxy": kproxy.__version__,
+            "recordings": [str(located(each)) for each in paths],
+            "rows": counts,
+        }
         (partial / "analysis.json").write_text(json.dumps(about, indent=2) + "\n")
     return Analysis(folder, counts), differences
 

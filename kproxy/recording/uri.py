@@ -5,8 +5,8 @@
 What such a file system wants to know is told as pyarrow has it: in the query of the URI, and in the
 environment (AWS_ACCESS_KEY_ID, HADOOP_HOME, …).
 
-Invariants: whatever goes wrong on the way is a RecordingError or an OSError; pyarrow is imported
-when a URI is used, not before.
+Invariants: what is shown of a URI is without a user and a password; whatever goes wrong is an
+OSError; pyarrow is imported when a URI is used, not before.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import attrs
 _BUFFER_BYTES = 1 << 20
 """Each read is a request over a network."""
 _WILD = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+_USER = re.compile(r"^([A-Za-z][\w+.-]*://)[^/?#]*@")
 _MAGIC_CHARACTERS = re.compile(r"[*?\[]")
 
 
@@ -43,7 +44,7 @@ class Uri:
     text: str
 
     def __str__(self) -> str:
-        return self.text
+        return _USER.sub(r"\1", self.text)
 
     @property
     def name(self) -> str:
@@ -82,7 +83,7 @@ class Uri:
         """
         info = self._info()
         if info.type.name == "NotFound":
-            raise FileNotFoundError(self.text)
+            raise FileNotFoundError(str(self))
         return Stat(info.size or 0, stat.S_IFREG if info.is_file else stat.S_IFDIR)
 
     def open(self, mode: str = "rb") -> BinaryIO:
@@ -107,17 +108,26 @@ class Uri:
                 found = f"{base}/{urllib.parse.quote(below)}"
                 yield Uri(urllib.parse.urlunsplit(self._parts._replace(path=found)))
 
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it has wild cards."""
+        return bool(_MAGIC_CHARACTERS.search(self._split[0]))
+
     def matches(self) -> list[Uri]:
-        """Return the files that it means, if it is a pattern, else itself."""
-        head, mark, query = self.text.rpartition("?")
-        if "=" not in query:  # it is no query, but a part of a pattern
-            head, mark, query = self.text, "", ""
-        if not _MAGIC_CHARACTERS.search(head):
-            return [self]
+        """Return the files that it means as a pattern."""
+        head, query = self._split
         parts = head.split("/")
-        first = next(i for i, part in enumerate(parts) if _MAGIC_CHARACTERS.search(part))
-        folder = Uri("/".join(parts[:first]) + mark + query)
+        first = next((i for i, part in enumerate(parts) if _MAGIC_CHARACTERS.search(part)), None)
+        if first is None:
+            return [self]
+        folder = Uri("/".join(parts[:first]) + query)
         return sorted(folder.glob("/".join(parts[first:])))
+
+    @property
+    def _split(self) -> tuple[str, str]:
+        """What comes before the query, and the query; a `?` may also be a wild card."""
+        head, mark, query = self.text.rpartition("?")
+        return (head, mark + query) if "=" in query else (self.text, "")
 
     def _info(self) -> Any:
         system, path = _system(self.text)
@@ -129,6 +139,11 @@ def located(text: str) -> Path | Uri:
     if text.startswith("file:/"):
         return Path(urllib.parse.unquote(urllib.parse.urlsplit(text).path))
     return Uri(text) if re.match(r"[A-Za-z][\w+.-]*://", text) else Path(text)
+
+
+def spelled(path: Path | Uri) -> str:
+    """Return the text of which `located` makes the path again."""
+    return path.text if isinstance(path, Uri) else str(path)
 
 
 @functools.lru_cache(maxsize=256)

@@ -28,7 +28,7 @@ from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.files import reason
 from kproxy.recording.reader import in_order
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.uri import Uri, located
+from kproxy.recording.uri import Uri, located, spelled
 
 PARTITION_BYTES = 128 << 20
 """A task has at least so much to read: starting one costs 50 to 90 ms."""
@@ -76,8 +76,7 @@ def files(paths: Sequence[str]) -> list[Path | Uri]:
     for text in paths:
         path = located(text)
         try:
-            exists = path.exists()
-            matches = [path] if isinstance(path, Path) and exists else _matches(path)
+            matches = [path] if path.exists() else _matches(path)
         except OSError as error:
             raise RecordingError(path, None, f"cannot be read: {reason(error)}") from None
         if not matches:
@@ -87,11 +86,11 @@ def files(paths: Sequence[str]) -> list[Path | Uri]:
 
 
 def _matches(path: Path | Uri) -> Sequence[Path | Uri]:
-    if isinstance(path, Uri):
+    if isinstance(path, Uri) and path.is_pattern:
         return path.matches()
-    if not glob.has_magic(str(path)):
-        raise RecordingError(path, None, "does not exist")
-    return sorted(map(Path, glob.glob(str(path), recursive=True)))
+    if isinstance(path, Path) and glob.has_magic(str(path)):
+        return sorted(map(Path, glob.glob(str(path), recursive=True)))
+    raise RecordingError(path, None, "does not exist")
 
 
 def stretches(paths: Sequence[str], partition_bytes: int = PARTITION_BYTES) -> list[Stretch]:
@@ -105,7 +104,7 @@ def stretches(paths: Sequence[str], partition_bytes: int = PARTITION_BYTES) -> l
     for path in files(paths):
         with RecordingFile(path) as file:
             same = before is not None and file.info.continues(before.info)
-            earlier = (*earlier, str(before.path))[-EARLIER_MAX:] if same and before else ()
+            earlier = (*earlier, spelled(before.path))[-EARLIER_MAX:] if same and before else ()
             found += cut(file, earlier, partition_bytes)
             before = file
     return found
@@ -116,7 +115,7 @@ def cut(
 ) -> Iterator[Stretch]:
     """Yield the stretches of a file; with `rest`, also that of what has no row."""
     recording = file.info.metadata.get("recording") or file.path.stem
-    whole = Stretch(str(file.path), earlier, recording, 0, 0, END, ())
+    whole = Stretch(spelled(file.path), earlier, recording, 0, 0, END, ())
     if not _divisible(file, partition_bytes):
         yield whole
         if rest and not file.complete:

@@ -30,6 +30,7 @@ from kproxy.recording.file import frame_in
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import FrameTable
+from kproxy.recording.uri import located
 from kproxy.spark import table
 from kproxy.spark.columns import (
     FILE,
@@ -135,7 +136,10 @@ def _from_rows(stretch: Stretch, rows: table.Rows, schema: pa.Schema) -> pa.Reco
 
 def file_values(stretch: Stretch) -> dict[str, str]:
     """Return the columns that have one value for all rows of a stretch."""
-    return {RECORDING: table.clean(stretch.recording), FILE: table.clean(stretch.path)}
+    return {
+        RECORDING: table.clean(stretch.recording),
+        FILE: table.clean(str(located(stretch.path))),
+    }
 
 
 # ---------------------------------------------------------------- from items

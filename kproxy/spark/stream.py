@@ -28,7 +28,7 @@ from kproxy.exchange.entries import Note
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.uri import Uri, located
+from kproxy.recording.uri import Uri, located, spelled
 from kproxy.spark import plan
 from kproxy.spark.plan import Stretch
 from kproxy.spark.source import Partition, read
@@ -78,7 +78,7 @@ class Followed:
             return None
         notes: tuple[Note, ...] = tuple(self.log.opening(self.file.info.start_ns))
         begin = self.batches[0].offset
-        path = str(self.file.path)
+        path = spelled(self.file.path)
         return Stretch(path, self.earlier, self.recording, begin, begin, end, notes)
 
     def _forget(self, start: int) -> None:
@@ -121,7 +121,7 @@ class StreamReader(DataSourceStreamReader):
                 if not file.info.format_version:
                     continue  # it has no head yet
                 same = before is not None and file.info.continues(before.file.info)
-                earlier = (*before.earlier, str(before.file.path)) if before and same else ()
+                earlier = (*before.earlier, spelled(before.file.path)) if before and same else ()
                 earlier = earlier[-plan.EARLIER_MAX :]
                 recording = file.info.metadata.get("recording") or path.stem
                 self._followed[name] = Followed(file, earlier, recording)

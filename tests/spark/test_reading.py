@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -29,6 +30,7 @@ from kproxy.view.jsonl import to_json
 from kproxy.view.record_lines import Choice, json_lines
 from tests.bed import beats, needs, proxies
 from tests.bed.waiting import until
+from tests.spark import storage
 
 RECORDINGS = needs.REPOSITORY / "recordings"
 GOLDEN = needs.REPOSITORY / "tests" / "recording" / "golden"
@@ -233,6 +235,37 @@ def test_paths_may_be_uris_folders_and_globs(broken: Path) -> None:
         [path.as_uri() for path in broken.glob("*.mcap")],
     ]
     assert len({tuple(plan.files(paths)) for paths in named}) == 1
+
+
+def test_recordings_are_read_from_a_bucket(
+    broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = plan._WHOLE_FACTOR
+    folder = tmp_path / "captures of today"
+    folder.mkdir()
+    for path in broken.glob("*.mcap"):
+        shutil.copy(path, folder)
+    expected = [to_json(exchange) for exchange in recording.read(broken)]
+    names = ["number", "file", "topics", "errors", "client_id"]
+    with storage.serving(tmp_path) as bucket:
+        monkeypatch.setattr(plan, "_WHOLE_FACTOR", 1)
+        for text in (folder.name, f"{folder.name}/*.mcap", "**/recording*.mcap"):
+            where = bucket.uri(text)
+            found = plan.stretches([where], 20_000)
+            assert len(found) > 5
+            batches = [reading.record_batches(each, "exchanges", chosen("exchanges", names))
+                       for each in found]  # fmt: skip
+            read = [row for some in batches for batch in some for row in batch.to_pylist()]
+            for row, same in zip(read, expected, strict=True):
+                assert "secret" not in row["file"] and "/captures%20of%20today/" in row.pop("file")
+                assert row == {name: same[name] for name in row}
+        monkeypatch.setattr(plan, "_WHOLE_FACTOR", whole)
+        found = plan.stretches([bucket.uri(folder.name)], 20_000)
+        assert len(found) == len(list(folder.iterdir())), "no pass over a file that is one task"
+        for text, what in (("nothing.mcap", "does not exist"), ("nothing*", "matches no file")):
+            with pytest.raises(RecordingError, match=what) as raised:
+                plan.files([bucket.uri(text)])
+            assert "secret" not in str(raised.value)
 
 
 def test_nothing_of_it_imports_trio() -> None:
