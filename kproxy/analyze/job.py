@@ -123,6 +123,9 @@ def tables(
     counts = _export(spark, groups, folder, with_records, said)
     for name, columns in export.TABLES.items():
         if with_records or name != "records":
+            if counts[name] != _row_count(folder / name):
+                what = "does not have what the workers wrote: name one that all of them share"
+                raise SparkError(f"{folder.parent} {what}")
             if not counts[name]:
                 _empty(folder / name, columns)
             _read(spark, name, folder, ddl(columns))
@@ -143,7 +146,11 @@ def _make(spark: SparkSession, name: str, folder: Path) -> int:
     table = spark.sql(QUERIES[name])
     table.coalesce(1).write.parquet((folder / name).absolute().as_uri())
     _read(spark, name, folder, table.schema)
-    return pq.ParquetDataset(folder / name).read(columns=[]).num_rows
+    return _row_count(folder / name)
+
+
+def _row_count(folder: Path) -> int:
+    return sum(pq.read_metadata(path).num_rows for path in folder.glob("*.parquet"))
 
 
 def _export(

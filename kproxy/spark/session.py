@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _QUIET = Path(__file__).with_name("log4j2.properties")
 _DAEMON = "kproxy.spark.daemon"
+_SHUFFLES = "spark.sql.shuffle.partitions"
 _ALWAYS = {"spark.sql.session.timeZone": "UTC"}
 
 
@@ -52,6 +53,9 @@ def session(
         with _stderr_to(log):
             if found is None:
                 active = _started(master, _ALWAYS | dict(config or {}))
+                context = active.sparkContext
+                if not context.getConf().contains(_SHUFFLES):  # Spark's default is 200
+                    active.conf.set(_SHUFFLES, max(4, 2 * context.defaultParallelism))
             else:
                 master = master or "local[*]"
                 active = _started(master, settings(found, master, short) | dict(config or {}))
@@ -89,7 +93,7 @@ def settings(java: Java, master: str, short: bool = False) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 1))),
+        _SHUFFLES: str(max(4, 2 * (os.cpu_count() or 1))),
     }
     if "SPARK_HOME" not in os.environ:  # else it is another Spark than the one that is imported
         import pyspark

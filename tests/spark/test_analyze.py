@@ -19,6 +19,7 @@ from kproxy.recording import RecordingError
 from kproxy.spark import SparkError
 from kproxy.spark.session import first_line
 from tests.bed import needs
+from tests.spark import cluster
 
 DEMO = str(needs.REPOSITORY / "recordings" / "demo.mcap")
 TABLES = {
@@ -144,6 +145,24 @@ def test_the_command_makes_it_and_is_silent_on_the_way(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"34 exchanges: {out / 'report.html'}\n"
     assert not (out / "records").exists() and len(rows(out, "exchanges")) == 34
+
+
+@pytest.mark.java
+def test_spark_submit_runs_it_on_a_cluster(
+    analysis: tuple[Path, Any], broken: Path, tmp_path: Path
+) -> None:
+    needs.program("java")
+    job = needs.REPOSITORY / "kproxy" / "__main__.py"
+    done = cluster.submit(tmp_path, job, "analyze", broken.as_uri(), "--out", tmp_path / "out")
+    count = len(list(recording.read(broken)))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"{count} exchanges: {tmp_path / 'out' / 'report.html'}" in done.stdout
+    for table in TABLES:
+
+        def ordered(folder: Path, table: str = table) -> list[str]:
+            return sorted(map(repr, rows(folder, table)))
+
+        assert ordered(tmp_path / "out") == ordered(analysis[0]), table
 
 
 @pytest.mark.parametrize(
