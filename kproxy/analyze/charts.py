@@ -16,6 +16,13 @@ import attrs
 _WIDTH = 1000
 _HEIGHT = 200
 
+_ROUND = (
+    *((10.0**power, (1, 2, 5)) for power in range(-2, 4)),
+    (60_000.0, (0.25, 0.5, 1, 2, 5, 10, 15, 30)),
+    (3_600_000.0, (1, 2, 3, 6, 12, 24, 48, 168)),
+)
+"""Units of time in milliseconds, and how many of them are a round time."""
+
 Points = Sequence[tuple[float, float]]
 
 
@@ -45,12 +52,13 @@ class Mark:
     kind: str = "fault"
 
 
-def linear(high: float, text: Callable[[float], str], count: int = 4) -> Axis:
-    """Return an axis from 0 to at least `high`."""
+def linear(high: float, text: Callable[[float], str], count: int = 4, whole: bool = False) -> Axis:
+    """Return an axis from 0 to at least `high`; a `whole` one has no fractions."""
     if high <= 0:
         return Axis(0, 1, ((0, text(0)),))
     step = 10 ** math.floor(math.log10(high / count))
     step = next(step * factor for factor in (1, 2, 2.5, 5, 10, 20) if step * factor * count >= high)
+    step = math.ceil(step) if whole else step
     top = math.ceil(high / step)
     return Axis(0, top * step, tuple((each * step, text(each * step)) for each in range(top + 1)))
 
@@ -62,10 +70,12 @@ def logarithmic(low: float, high: float, text: Callable[[float], str]) -> Axis:
     return Axis(10.0**first, 10.0**last, ticks, log=True)
 
 
-def times(span_ms: float, text: Callable[[float], str], count: int = 5) -> Axis:
-    """Return an axis of time from 0 to the span, in milliseconds."""
+def times(span_ms: float, text: Callable[[float], str], count: int = 6) -> Axis:
+    """Return an axis of time from 0 to the span, in milliseconds, with round times on it."""
     span_ms = span_ms or 1.0
-    ticks = tuple((span_ms * i / count, text(span_ms * i / count)) for i in range(count + 1))
+    steps = (unit * factor for unit, factors in _ROUND for factor in factors)
+    step = next((each for each in steps if each * count >= span_ms), span_ms)
+    ticks = tuple((step * i, text(step * i)) for i in range(int(span_ms / step) + 1))
     return Axis(0, span_ms, ticks)
 
 

@@ -41,6 +41,8 @@ class Gathered:
     apis: list[Row]
     histograms: dict[str, Counter[int]]
     """By API."""
+    rates: list[Row]
+    """How many exchanges there are, by slot and API."""
     traffic: list[Row]
     """Bytes and records produced and consumed, by slot and topic."""
     errors_over_time: list[Row]
@@ -65,6 +67,7 @@ def gather(spark: SparkSession, differences: list[Row]) -> Gathered:
     queries = {
         "heat": _HEAT.format(slot=slot),
         "apis": _APIS,
+        "rates": _RATES.format(slot=slot),
         "traffic": _TRAFFIC.format(slot=slot.replace("time", "second")),
         "errors_over_time": _ERRORS_OVER_TIME.format(slot=slot),
         "errors": _ERRORS,
@@ -114,6 +117,9 @@ SELECT api, COUNT(*) AS count, COUNT_IF(SIZE(errors) > 0) AS errors,
     ROUND(PERCENTILE_APPROX(proxy_ms, 0.99), 3) AS proxy_p99,
     COALESCE(SUM(request_bytes), 0) + COALESCE(SUM(response_bytes), 0) AS bytes
 FROM exchanges GROUP BY api ORDER BY count DESC
+"""
+_RATES = """
+SELECT {slot} AS slot, api, COUNT(*) AS n FROM exchanges GROUP BY ALL ORDER BY slot
 """
 _TRAFFIC = """
 SELECT GREATEST({slot}, 0) AS slot, topic, SUM(bytes_produced) AS produced,

@@ -33,6 +33,11 @@ from kproxy.spark import plan
 from kproxy.spark.plan import Stretch
 from kproxy.spark.source import Partition, read
 
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as AvailableNow
+except ImportError:  # before Spark 4.2, which takes it for one batch
+    AvailableNow = object  # type: ignore[assignment,misc]
+
 
 @attrs.define(eq=False)
 class Followed:
@@ -86,7 +91,7 @@ class Followed:
             self.log.remember(self.batches.pop(0).notes)
 
 
-class StreamReader(DataSourceStreamReader):
+class StreamReader(DataSourceStreamReader, AvailableNow):
     """Follows recordings: files, and what appears in folders and under globs."""
 
     def __init__(
@@ -97,6 +102,8 @@ class StreamReader(DataSourceStreamReader):
         self._schema = schema
         self._partition_bytes = partition_bytes
         self._followed: dict[str, Followed] = {}
+        self._target: dict[str, int] | None = None
+        """Up to where a query goes that ends when it has what was there at its start."""
 
     def initialOffset(self) -> dict[str, int]:
         """Where a new query begins: before everything."""
@@ -106,11 +113,15 @@ class StreamReader(DataSourceStreamReader):
         self, start: dict[str, int] | None = None, limit: Any = None
     ) -> dict[str, int]:
         """Return how far each file goes."""
-        found = dict(start or {})
-        for path, each in self._follow().items():
-            if end := each.look():
-                found[path] = end
-        return found
+        return dict(start or {}) | (self._ends() if self._target is None else self._target)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Let the query end when it has what is there now, after a batch that was begun before."""
+        self._target = self._ends()
+
+    def _ends(self) -> dict[str, int]:
+        ends = {path: each.look() for path, each in self._follow().items()}
+        return {path: end for path, end in ends.items() if end}
 
     def _follow(self) -> dict[str, Followed]:
         before: Followed | None = None

@@ -113,6 +113,11 @@ def test_a_stream_gives_each_exchange_once_over_restarts(
     assert 0 < counts[0] <= counts[1] <= counts[2]  # a third may end in the middle of a batch
     (source / second.name).write_bytes(second.read_bytes()[:20_000])
     counts.append(run())
+    # The last batch was not committed: it comes again, and then what there is besides.
+    commits = tmp_path / "checkpoint" / "commits"
+    last = max(int(path.name) for path in commits.glob("[0-9]*"))
+    for name in (f"{last}", f".{last}.crc"):
+        (commits / name).unlink()
     for each in (second, *rest):
         shutil.copy(each, source / each.name)
     counts.append(run())
