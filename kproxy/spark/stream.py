@@ -34,9 +34,11 @@ from kproxy.spark.plan import Stretch
 from kproxy.spark.source import Partition, read
 
 try:
-    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as AvailableNow
-except ImportError:  # before Spark 4.2, which takes it for one batch
-    AvailableNow = object  # type: ignore[assignment,misc]
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _available_now
+except ImportError:  # before Spark 4.2, which then takes one batch
+    _available_now = object
+AvailableNow: Any = _available_now
+"""By this, Spark asks a reader what a query has to take that ends when it has what was there."""
 
 
 @attrs.define(eq=False)

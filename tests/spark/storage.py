@@ -93,5 +93,6 @@ def _listed(folder: Path, prefix: str) -> str:
     )
     return (
         '<?xml version="1.0"?><ListBucketResult><Name>bucket</Name>'
-        f"<KeyCount>{found.count('<Key>')}</KeyCount><IsTruncated>false</IsTruncated>{found}</ListBucketResult>"
+        f"<KeyCount>{found.count('<Key>')}</KeyCount><IsTruncated>false</IsTruncated>"
+        f"{found}</ListBucketResult>"
     )
