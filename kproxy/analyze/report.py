@@ -53,7 +53,7 @@ def page(gathered: Gathered) -> str:
 def _sections(gathered: Gathered) -> Iterable[tuple[str, str]]:
     x = charts.times(gathered.span_ms, lambda at: f"+{duration(at)}")
     faults = [
-        Mark((row["us"] - gathered.start_us) / 1000, f"fault {row['fault']} on #{row['number']}")
+        Mark((row["us"] - gathered.start_us) / 1000, f"fault {row['fault']}")
         for row in gathered.faults
     ]
     rebalances = [
@@ -176,15 +176,15 @@ def _bars(
     text: Callable[[float], str] | None,
     note: str,
 ) -> str:
-    """Draw stacked bars, the largest series below; without `text` the values are counts."""
+    """Draw stacked bars, the largest series below; `text` writes sizes, else it is counts."""
     if not series:
         return ""
     tops: Counter[float] = Counter()
     for values in series.values():
         tops.update(values)
     ordered = dict(sorted(series.items(), key=lambda item: -sum(item[1].values())))
-    whole = text is None
-    y = charts.linear(max(tops.values()), number if text is None else text, whole=whole)
+    top = max(tops.values())
+    y = charts.linear(top, number, whole=True) if text is None else charts.sizes(top, text)
     return charts.bars(ordered, width, x, y, marks) + (_note(note) if note else "")
 
 
@@ -307,7 +307,7 @@ def _differences(rows: Sequence[Row]) -> str:
         if row[f"{name}_ratio"] is None:
             return "–"
         sure = "" if abs(row[f"{name}_sigma"]) >= SIGNIFICANT else " (chance)"
-        return f"×{row[f'{name}_ratio']:.2f}{sure}"
+        return f"×{row[f'{name}_ratio']:.3g}{sure}"
 
     heads = ("API", "topic", "exchanges", "baseline", "p50", "p95", "p99", "errors", "baseline")
     body = _table(

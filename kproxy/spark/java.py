@@ -29,6 +29,8 @@ SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _JAVA_SECONDS_MAX = 30
 _ARCHIVES_KEPT = 3
 """They have 180 MB each."""
+_ARCHIVE_BYTES_MIN = 64 << 20
+"""One that is smaller was cut off."""
 _SETTLED_SECONDS = 10
 """An archive that was not written to for so long is complete."""
 _SILENT = "-Xlog:disable"
@@ -122,9 +124,11 @@ def _adopt(folder: Path, archive: Path) -> None:
     now = time.time()
     for begun in folder.glob("*.part"):
         with contextlib.suppress(FileNotFoundError):
-            if now - begun.stat().st_mtime < _SETTLED_SECONDS:
+            about = begun.stat()
+            if now - about.st_mtime < _SETTLED_SECONDS:
                 continue
-            if begun.name.startswith(archive.stem) and not archive.exists():
+            whole = about.st_size >= _ARCHIVE_BYTES_MIN
+            if whole and begun.name.startswith(archive.stem) and not archive.exists():
                 begun.rename(archive)
             else:
                 begun.unlink()

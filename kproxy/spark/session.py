@@ -118,12 +118,20 @@ def check() -> Java | None:
     return None if "PYSPARK_GATEWAY_PORT" in os.environ else java()
 
 
+def failures() -> tuple[type[Exception], ...]:
+    """Return what a job of Spark raises when it fails."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JError, OSError
+
+
 def first_line(error: BaseException) -> str:
     """Return what an error of Spark says that came from a recording or the system, in one line."""
     text = str(error)
-    # A task's Python traceback ends with the error itself, behind the name of its class.
+    # A traceback of Python ends with the error, one of Java with its cause.
     found = re.findall(
-        r"^(?:[\w.]+\.)?(RecordingError|ValueError|OSError|\w*Error|\w+Exception): (.+)$",
+        r"^(?:Caused by: |: )?(?:[\w.]+\.)?(\w*Error|\w+Exception): (.+)$",
         text,
         re.MULTILINE,
     )
