@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import html
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 
 _WIDTH = 1000
 _HEIGHT = 200
+_MARK_WIDTH = 8
+
+_ROUND = (
+    *((10.0**power, (1, 2, 5)) for power in range(-2, 4)),
+    (60_000.0, (0.25, 0.5, 1, 2, 5, 10, 15, 30)),
+    (3_600_000.0, (1, 2, 3, 6, 12, 24, 48, 168)),
+)
+"""Units of time in milliseconds, and how many of them are a round time."""
 
 Points = Sequence[tuple[float, float]]
 
@@ -45,14 +54,23 @@ class Mark:
     kind: str = "fault"
 
 
-def linear(high: float, text: Callable[[float], str], count: int = 4) -> Axis:
-    """Return an axis from 0 to at least `high`."""
+def linear(high: float, text: Callable[[float], str], count: int = 4, whole: bool = False) -> Axis:
+    """Return an axis from 0 to at least `high`; a `whole` one has no fractions."""
     if high <= 0:
         return Axis(0, 1, ((0, text(0)),))
     step = 10 ** math.floor(math.log10(high / count))
     step = next(step * factor for factor in (1, 2, 2.5, 5, 10, 20) if step * factor * count >= high)
+    step = math.ceil(step) if whole else step
     top = math.ceil(high / step)
     return Axis(0, top * step, tuple((each * step, text(each * step)) for each in range(top + 1)))
+
+
+def sizes(high: float, text: Callable[[float], str]) -> Axis:
+    """Return an axis from 0 to at least so many bytes, with round sizes on it."""
+    unit = 1024 ** max(0, math.floor(math.log(max(high, 1), 1024)))
+    found = linear(high / unit, str)
+    ticks = tuple((at * unit, text(at * unit)) for at, _ in found.ticks)
+    return Axis(0, found.high * unit, ticks)
 
 
 def logarithmic(low: float, high: float, text: Callable[[float], str]) -> Axis:
@@ -62,10 +80,12 @@ def logarithmic(low: float, high: float, text: Callable[[float], str]) -> Axis:
     return Axis(10.0**first, 10.0**last, ticks, log=True)
 
 
-def times(span_ms: float, text: Callable[[float], str], count: int = 5) -> Axis:
-    """Return an axis of time from 0 to the span, in milliseconds."""
+def times(span_ms: float, text: Callable[[float], str], count: int = 6) -> Axis:
+    """Return an axis of time from 0 to the span, in milliseconds, with round times on it."""
     span_ms = span_ms or 1.0
-    ticks = tuple((span_ms * i / count, text(span_ms * i / count)) for i in range(count + 1))
+    steps = (unit * factor for unit, factors in _ROUND for factor in factors)
+    step = next((each for each in steps if each * count >= span_ms), span_ms)
+    ticks = tuple((step * i, text(step * i)) for i in range(int(span_ms / step) + 1))
     return Axis(0, span_ms, ticks)
 
 
@@ -130,7 +150,7 @@ def heat(
     for (at, low), count in sorted(cells.items()):
         left, right = _x(x, at), _x(x, at + width)
         top, bottom = _y(y, low * factor), _y(y, low)
-        strength = 0.12 + 0.88 * math.log1p(count) / most
+        strength = 0.25 + 0.75 * math.log1p(count) / most
         body.append(
             f'<rect x="{left:.1f}" y="{top:.1f}" width="{max(right - left, 1.5):.1f}"'
             f' height="{max(bottom - top, 1):.1f}" fill-opacity="{strength:.2f}" class="cell">'
@@ -156,9 +176,9 @@ def _plot(body: str, x: Axis, y: Axis, marks: Iterable[Mark], label: str) -> str
         for at, _ in y.ticks
     )
     marked = "".join(
-        f'<line x1="{_x(x, mark.at):.1f}" x2="{_x(x, mark.at):.1f}" y1="0" y2="{_HEIGHT}"'
-        f' class="mark {mark.kind}"><title>{_escape(mark.text)}</title></line>'
-        for mark in marks
+        f'<line x1="{at}" x2="{at}" y1="0" y2="{_HEIGHT}" class="mark {kind}">'
+        f"<title>{_escape(text)}</title></line>"
+        for at, kind, text in _thinned(marks, x)
     )
     written = "".join(
         f'<span class="y" style="bottom:{100 * y.at(at):.1f}%">{_escape(text)}</span>'
@@ -169,8 +189,20 @@ def _plot(body: str, x: Axis, y: Axis, marks: Iterable[Mark], label: str) -> str
     )
     return (
         f'<div class="plot"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none"'
-        f' role="img" aria-label="{_escape(label)}">{grid}{body}{marked}</svg>{written}</div>'
+        f' role="img" aria-label="{_escape(label)}">{grid}{marked}{body}</svg>{written}</div>'
     )
+
+
+def _thinned(marks: Iterable[Mark], x: Axis) -> list[tuple[int, str, str]]:
+    """Return where marks are, with one for those that would stand side by side as a wall."""
+    texts: dict[tuple[int, str], Counter[str]] = {}
+    for mark in marks:
+        place = round(_x(x, mark.at) / _MARK_WIDTH) * _MARK_WIDTH
+        texts.setdefault((place, mark.kind), Counter())[mark.text] += 1
+    return [
+        (at, kind, ", ".join(text if n == 1 else f"{text} × {n}" for text, n in some.items()))
+        for (at, kind), some in texts.items()
+    ]
 
 
 def _x(axis: Axis, value: float) -> float:

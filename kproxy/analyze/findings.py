@@ -39,6 +39,11 @@ def number(value: float) -> str:
     return f"{value:,.0f}".replace(",", " ")
 
 
+def counted(count: int, noun: str) -> str:
+    """So many of something, as a person writes it."""
+    return f"{number(count)} {noun}" if count == 1 else f"{number(count)} {noun}s"
+
+
 def duration(value_ms: float | None) -> str:
     """A duration as a person reads it."""
     if value_ms is None:
@@ -78,15 +83,16 @@ def _errors(gathered: Gathered) -> Iterator[Finding]:
     level = "bad" if totals["errors"] * 100 > totals["exchanges"] else "warn"
     yield Finding(
         level,
-        f"{number(totals['errors'])} exchanges ({share}) have errors; the most frequent is"
-        f" {worst['error']} of {worst['api']}, {number(worst['count'])} times{injected}"
+        f"{counted(totals['errors'], 'response')} ({share}) had errors; the most frequent was"
+        f" {worst['error']} of {worst['api']}, {counted(worst['count'], 'time')}{injected}"
         f" (first #{worst['number']}).",
     )
 
 
 def _unanswered(gathered: Gathered) -> Iterator[Finding]:
     if lost := gathered.totals["unanswered"]:
-        yield Finding("warn", f"{number(lost)} requests were never answered.")
+        verb = "was" if lost == 1 else "were"
+        yield Finding("warn", f"{counted(lost, 'request')} {verb} never answered.")
 
 
 def _slow(gathered: Gathered) -> Iterator[Finding]:
@@ -138,12 +144,13 @@ def _groups(gathered: Gathered) -> Iterator[Finding]:
             level = "warn" if row["rebalances"] > row["members"] else "info"
             yield Finding(
                 level,
-                f"Group {row['group']} rebalanced {number(row['rebalances'])} times"
-                f" ({number(row['members'])} members).",
+                f"Group {row['group']} rebalanced {counted(row['rebalances'], 'time')}"
+                f" ({counted(row['members'], 'member')}).",
             )
         if row["lag"]:
             yield Finding(
-                "info", f"Group {row['group']} ends {number(row['lag'])} records behind its topics."
+                "info",
+                f"Group {row['group']} ends {counted(row['lag'], 'record')} behind its topics.",
             )
 
 
@@ -153,7 +160,8 @@ def _faults(gathered: Gathered) -> Iterator[Finding]:
     back = [row for row in gathered.faults if row["recovered_ms"] is not None]
     slowest = max((row["recovered_ms"] for row in back), default=None)
     left = len(gathered.faults) - len(back)
-    text = f"{number(len(gathered.faults))} faults were injected"
+    hits = counted(len(gathered.faults), "fault")
+    text = f"{hits} {'was' if len(gathered.faults) == 1 else 'were'} injected"
     if back:
         text += f"; clients were back after {duration(slowest)} at most"
     if left:

@@ -6,6 +6,7 @@ Parquet tables ─ SQL ─▶ Findings: counts by slot of time, by api, the firs
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -40,6 +41,8 @@ class Gathered:
     apis: list[Row]
     histograms: dict[str, Counter[int]]
     """By API."""
+    rates: list[Row]
+    """How many exchanges there are, by slot and API."""
     traffic: list[Row]
     """Bytes and records produced and consumed, by slot and topic."""
     errors_over_time: list[Row]
@@ -61,27 +64,29 @@ def gather(spark: SparkSession, differences: list[Row]) -> Gathered:
     slot = f"CAST((UNIX_MICROS(time) - {start}) DIV {round(slot_ms * 1000)} AS INT)"
     heat: defaultdict[int, Counter[int]] = defaultdict(Counter)
     histograms: defaultdict[str, Counter[int]] = defaultdict(Counter)
-    for row in _rows(spark, _HEAT.format(slot=slot)):
+    queries = {
+        "heat": _HEAT.format(slot=slot),
+        "apis": _APIS,
+        "rates": _RATES.format(slot=slot),
+        "traffic": _TRAFFIC.format(slot=slot.replace("time", "second")),
+        "errors_over_time": _ERRORS_OVER_TIME.format(slot=slot),
+        "errors": _ERRORS,
+        "slowest": _SLOWEST,
+        "rebalances": _REBALANCES,
+        "groups": "SELECT * FROM groups LIMIT 50",
+        "faults": f"SELECT *, UNIX_MICROS(time) AS us FROM faults LIMIT {_MARKS_MAX}",
+        "ended_by": _ENDED_BY,
+    }
+    with ThreadPoolExecutor(4) as pool:  # most of a short query is planning it
+        made = pool.map(lambda query: _rows(spark, query), queries.values())
+        found = dict(zip(queries, made, strict=True))
+    for row in found.pop("heat"):
         heat[row["slot"]][row["bucket"]] += row["n"]
         histograms[row["api"] or "?"][row["bucket"]] += row["n"]
     return Gathered(
-        start,
-        span_ms,
-        slot_ms,
-        totals,
-        dict(heat),
-        _rows(spark, _APIS),
-        dict(histograms),
-        _rows(spark, _TRAFFIC.format(slot=slot.replace("time", "second"))),
-        _rows(spark, _ERRORS_OVER_TIME.format(slot=slot)),
-        _rows(spark, _ERRORS),
-        _rows(spark, _SLOWEST),
-        _rows(spark, _REBALANCES),
-        _rows(spark, "SELECT * FROM groups LIMIT 50"),
-        _rows(spark, f"SELECT *, UNIX_MICROS(time) AS us FROM faults LIMIT {_MARKS_MAX}"),
-        _rows(spark, _ENDED_BY),
-        differences,
-    )
+        start, span_ms, slot_ms, totals, dict(heat), histograms=dict(histograms),
+        differences=differences, **found,
+    )  # fmt: skip
 
 
 def _rows(spark: SparkSession, query: str) -> list[Row]:
@@ -112,6 +117,9 @@ SELECT api, COUNT(*) AS count, COUNT_IF(SIZE(errors) > 0) AS errors,
     ROUND(PERCENTILE_APPROX(proxy_ms, 0.99), 3) AS proxy_p99,
     COALESCE(SUM(request_bytes), 0) + COALESCE(SUM(response_bytes), 0) AS bytes
 FROM exchanges GROUP BY api ORDER BY count DESC
+"""
+_RATES = """
+SELECT {slot} AS slot, api, COUNT(*) AS n FROM exchanges GROUP BY ALL ORDER BY slot
 """
 _TRAFFIC = """
 SELECT GREATEST({slot}, 0) AS slot, topic, SUM(bytes_produced) AS produced,

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 import kproxy
 from kproxy.analyze import compare, export, gather, report
 from kproxy.analyze.tables import QUERIES
+from kproxy.recording.uri import located
 from kproxy.spark import SparkError
 from kproxy.spark.columns import Column, ddl
 from kproxy.spark.plan import PARTITION_BYTES, Stretch, packed, stretches
@@ -75,7 +76,11 @@ def analyze(
             shutil.rmtree(other)
         page = report.page(gather.gather(spark, differences))
         (partial / "report.html").write_text(page, encoding="utf-8")
-        about = {"kproxy": kproxy.__version__, "recordings": list(paths), "rows": counts}
+        about = {
+            "kproxy": kproxy.__version__,
+            "recordings": [str(located(each)) for each in paths],
+            "rows": counts,
+        }
         (partial / "analysis.json").write_text(json.dumps(about, indent=2) + "\n")
     return Analysis(folder, counts), differences
 
@@ -118,19 +123,34 @@ def tables(
     counts = _export(spark, groups, folder, with_records, said)
     for name, columns in export.TABLES.items():
         if with_records or name != "records":
+            if counts[name] != _row_count(folder / name):
+                what = "does not have what the workers wrote: name one that all of them share"
+                raise SparkError(f"{folder.parent} {what}")
             if not counts[name]:
                 _empty(folder / name, columns)
             _read(spark, name, folder, ddl(columns))
-    for name, query in QUERIES.items():
-        said(f"making {name}")
-        table = spark.sql(query)
-        table.coalesce(1).write.parquet((folder / name).absolute().as_uri())
-        _read(spark, name, folder, table.schema)
-        counts[name] = pq.ParquetDataset(folder / name).read(columns=[]).num_rows
+    said("making " + ", ".join(QUERIES))
+    *first, last = QUERIES
+    with ThreadPoolExecutor(len(first)) as pool:  # most of a short query is planning it
+        made = pool.map(lambda name: _make(spark, name, folder), first)
+        counts |= dict(zip(first, made, strict=True))
+    counts[last] = _make(spark, last, folder)
     for name in STEPS:
         shutil.rmtree(folder / name)
         del counts[name]
     return counts
+
+
+def _make(spark: SparkSession, name: str, folder: Path) -> int:
+    """Make a table of others; return how many rows it has."""
+    table = spark.sql(QUERIES[name])
+    table.coalesce(1).write.parquet((folder / name).absolute().as_uri())
+    _read(spark, name, folder, table.schema)
+    return _row_count(folder / name)
+
+
+def _row_count(folder: Path) -> int:
+    return sum(pq.read_metadata(path).num_rows for path in folder.glob("*.parquet"))
 
 
 def _export(

@@ -53,7 +53,7 @@ def page(gathered: Gathered) -> str:
 def _sections(gathered: Gathered) -> Iterable[tuple[str, str]]:
     x = charts.times(gathered.span_ms, lambda at: f"+{duration(at)}")
     faults = [
-        Mark((row["us"] - gathered.start_us) / 1000, f"fault {row['fault']} on #{row['number']}")
+        Mark((row["us"] - gathered.start_us) / 1000, f"fault {row['fault']}")
         for row in gathered.faults
     ]
     rebalances = [
@@ -66,8 +66,12 @@ def _sections(gathered: Gathered) -> Iterable[tuple[str, str]]:
     ]
     yield "What the broker took", _latency(gathered, x, [*faults, *rebalances])
     yield "Where the exchanges are", _heat(gathered, x, faults)
+    yield "Exchanges by API", _stacked(gathered, gathered.rates, "api", x, faults)
     yield "Bytes produced and consumed", _traffic(gathered, x, faults)
-    yield "Errors", _errors_over_time(gathered, x, faults) + _errors(gathered)
+    yield (
+        "Errors",
+        (_stacked(gathered, gathered.errors_over_time, "error", x, faults) + _errors(gathered)),
+    )
     yield "Compared with the baseline", _differences(gathered.differences)
     yield "APIs", _apis(gathered)
     yield "Slowest exchanges", _slowest(gathered.slowest)
@@ -148,16 +152,20 @@ def _traffic(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
     return _bars(series, width, x, marks, lambda value: format_bytes(int(value)), note)
 
 
-def _errors_over_time(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
+def _stacked(
+    gathered: Gathered, rows: Sequence[Row], key: str, x: Axis, marks: Sequence[Mark]
+) -> str:
+    """Draw how many rows there are by slot, one colour for each value of a column."""
     total: Counter[str] = Counter()
-    for row in gathered.errors_over_time:
-        total[row["error"]] += row["n"]
-    top = [error for error, _ in total.most_common(_SERIES_MAX)]
+    for row in rows:
+        total[row[key] or "–"] += row["n"]
+    top = [name for name, _ in total.most_common(_SERIES_MAX)]
     series: dict[str, Counter[float]] = defaultdict(Counter)
-    for row in gathered.errors_over_time:
-        name = row["error"] if row["error"] in top else "other errors"
-        series[name][row["slot"] * gathered.slot_ms] += row["n"]
-    return _bars(series, gathered.slot_ms, x, marks, lambda value: f"{value:g}", "")
+    for row in rows:
+        name = row[key] or "–"
+        series[name if name in top else "others"][row["slot"] * gathered.slot_ms] += row["n"]
+    note = f"One bar for {duration(gathered.slot_ms)}." if rows else ""
+    return _bars(series, gathered.slot_ms, x, marks, None, note)
 
 
 def _bars(
@@ -165,16 +173,18 @@ def _bars(
     width: float,
     x: Axis,
     marks: Sequence[Mark],
-    text: Callable[[float], str],
+    text: Callable[[float], str] | None,
     note: str,
 ) -> str:
+    """Draw stacked bars, the largest series below; `text` writes sizes, else it is counts."""
     if not series:
         return ""
     tops: Counter[float] = Counter()
     for values in series.values():
         tops.update(values)
     ordered = dict(sorted(series.items(), key=lambda item: -sum(item[1].values())))
-    y = charts.linear(max(tops.values()), text)
+    top = max(tops.values())
+    y = charts.linear(top, number, whole=True) if text is None else charts.sizes(top, text)
     return charts.bars(ordered, width, x, y, marks) + (_note(note) if note else "")
 
 
@@ -182,14 +192,15 @@ def _bars(
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    body = "".join(
-        "<tr>" + "".join(f"<td>{_escape(_text(value))}</td>" for value in row) + "</tr>"
-        for row in rows
-    )
+    body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
     if not body:
         return ""
     head = "".join(f"<th>{_escape(each)}</th>" for each in heads)
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
+
+
+def _cell(value: Any) -> str:
+    return f"<td>{_escape(_text(value))}</td>"
 
 
 def _text(value: Any) -> str:
@@ -296,7 +307,7 @@ def _differences(rows: Sequence[Row]) -> str:
         if row[f"{name}_ratio"] is None:
             return "–"
         sure = "" if abs(row[f"{name}_sigma"]) >= SIGNIFICANT else " (chance)"
-        return f"×{row[f'{name}_ratio']:.2f}{sure}"
+        return f"×{row[f'{name}_ratio']:.3g}{sure}"
 
     heads = ("API", "topic", "exchanges", "baseline", "p50", "p95", "p99", "errors", "baseline")
     body = _table(

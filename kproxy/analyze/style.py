@@ -39,7 +39,7 @@ section { background: var(--panel); border: 1px solid var(--rule); border-radius
 .grid { stroke: var(--rule); stroke-width: 1; vector-effect: non-scaling-stroke; }
 .line { fill: none; stroke-width: 1.8; vector-effect: non-scaling-stroke; stroke-linejoin: round; }
 .cell { fill: var(--c1); }
-.mark { stroke-width: 1; vector-effect: non-scaling-stroke; stroke-opacity: .55; }
+.mark { stroke-width: 1; vector-effect: non-scaling-stroke; stroke-opacity: .4; }
 .mark.fault { stroke: var(--bad); } .mark.rebalance { stroke: var(--soft); }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1rem; margin: 0; font-size: .85rem; }
 .legend i { display: inline-block; width: .8rem; height: .8rem; border-radius: 2px;

@@ -206,4 +206,4 @@ QUERIES = {
     "groups": GROUPS,
     "faults": FAULTS,
 }
-"""In this order: the last one needs an earlier one."""
+"""The last one needs an earlier one, `connections`."""

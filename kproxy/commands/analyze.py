@@ -81,7 +81,7 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
     from kproxy.analyze import job
     from kproxy.spark import SparkError, session
     from kproxy.spark.plan import files
-    from kproxy.spark.session import check, first_line
+    from kproxy.spark.session import check, failures, first_line
 
     check()
     # What is not there is said before Spark starts.
@@ -92,14 +92,12 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
     with _progress() as said:
         said("starting Spark")
         spark = session(options.master, config, temporary / "spark.log", short)
-        from pyspark.errors import PySparkException
-
         try:
             made, differences = job.analyze(
                 spark, options.files, options.out, options.baseline, not options.no_records,
                 said=said,
             )  # fmt: skip
-        except (PySparkException, OSError) as error:
+        except failures() as error:
             raise SparkError(first_line(error)) from None
         finally:
             spark.stop()

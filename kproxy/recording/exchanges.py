@@ -16,7 +16,6 @@ from pathlib import Path
 import attrs
 
 from kproxy.exchange import endings, facts
-from kproxy.exchange.entities import NAMING, TopicNames
 from kproxy.exchange.entries import (
     CONNECTIONS,
     EVENTS,
@@ -31,9 +30,10 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import YES, Filter
+from kproxy.exchange.known import Known
 from kproxy.exchange.pairing import Peer
 from kproxy.recording.columns import RowColumns, Rows
-from kproxy.recording.file import RecordingFile
+from kproxy.recording.file import RecordingFile, frame_in
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import ExchangeTable, FrameTable
 
@@ -119,8 +119,8 @@ class Reader:
         self._frames = StoredFrames(self._files)
         self._batches_read = 0
         """Of the last of them."""
-        self._names = TopicNames()
-        self._peers: dict[int, Peer] = {}
+        self._known = Known()
+        self._names = self._known.names
         self._stuck: set[int] = set()
         """Connections on which a request was not answered."""
         self._pending = Pending()
@@ -187,9 +187,9 @@ class Reader:
         Raises: RecordingError.
         """
         files, ended_ns = self._files, max((file.end_ns for file in self._files), default=0)
-        for request, response, ended in self._pending.halves(functools.partial(_frame, files)):
+        for request, response, ended in self._pending.halves(functools.partial(frame_in, files)):
             known = request or response or ended
-            peer = self._peer(known.connection) if known is not None else Peer(self._names)
+            peer = self._known.peer(known.connection) if known is not None else Peer(self._names)
             if response is None and not (request and request.flags & NO_RESPONSE):
                 at_ns = ended_ns if ended is None else ended.received_ns
                 exchange = peer.give_up(request, ended, at_ns)
@@ -213,10 +213,11 @@ class Reader:
         """
         closing: list[Note] = []
         for note in batch.notes:
-            if note.channel == CONNECTIONS and note.body.get("event") == "closed":
+            self._known.note(note)
+            if _closes(note):
                 closing.append(note)
             else:
-                self._note(note)
+                self._tell(note)
         frames = file.frames(batch) if torn else None
         if frames is not None:
             self._pending.add(batch.number, frames)
@@ -234,10 +235,9 @@ class Reader:
         for note in closing:
             self._tell(note)
         for note in batch.notes:
-            if note.channel == CONNECTIONS and note.body.get("event") == "closed":
-                number = endings.connection(note.body)
-                self._peers.pop(number, None)
-                self._stuck.discard(number)
+            if _closes(note):
+                self._stuck.discard(endings.connection(note.body))
+        self._known.forget()
 
     def _tell(self, note: Note) -> None:
         if self._mine:
@@ -279,7 +279,7 @@ class Reader:
             yield from ((index, table.row(index), verdicts[index]) for index in chosen)
 
     def _about(self, connection: int) -> tuple[str | None, str | None]:
-        peer = self._peer(connection)
+        peer = self._known.peer(connection)
         return peer.client_address, peer.client_id
 
     def _offer_names(self, table: ExchangeTable) -> None:
@@ -291,12 +291,12 @@ class Reader:
                     self._names.offer_unopened(functools.partial(self._frames.decodable, row))
 
     def _made(self, row: ExchangeRow) -> Exchange:
-        peer = self._peers.get(row.connection) or self._peer(row.connection)
+        peer = self._known.peer(row.connection)
         about = peer.client_address, peer.client_id
         return Exchange(row, *about, self._frames, self._names)
 
     def _exchange(self, row: ExchangeRow) -> Exchange:
-        peer = self._peers.get(row.connection) or self._peer(row.connection)
+        peer = self._known.peer(row.connection)
         exchange = self._made(row)
         if row.response_bytes:
             peer.stuck = None
@@ -306,17 +306,9 @@ class Reader:
             return attrs.evolve(exchange, unanswered=waited)
         return exchange
 
-    def _peer(self, number: int) -> Peer:
-        return self._peers.setdefault(number, Peer(self._names))
 
-    def _note(self, note: Note) -> None:
-        self._tell(note)
-        body = note.body
-        if note.channel == CONNECTIONS:
-            for name, value in endings.about(body):
-                setattr(self._peer(endings.connection(body)), name, value)
-        elif body.get("event") in NAMING:
-            self._names.note(body)
+def _closes(note: Note) -> bool:
+    return note.channel == CONNECTIONS and note.body.get("event") == "closed"
 
 
 class _Endings:
@@ -352,7 +344,7 @@ class StoredFrames:
         """Open a frame of an exchange."""
         integer = row.request_position if side is Side.CLIENT else row.response_position
         position = Position.of(integer)
-        return None if position is None else _frame(self.files, position)
+        return None if position is None else frame_in(self.files, position)
 
     def data(self, row: ExchangeRow, side: Side) -> bytes | None:
         """Open it, and return its bytes alone, which is quicker."""
@@ -373,11 +365,3 @@ class StoredFrames:
 def _plain(files: list[RecordingFile], position: int) -> bytes | None:
     """The bytes of a frame that is in one piece in the newest file."""
     return files[-1].plain_frame(position >> 32, position >> 16 & 0xFFFF, position & 0xFFFF)
-
-
-def _frame(files: list[RecordingFile], position: Position) -> Frame | None:
-    for file in reversed(files):
-        frame = file.frame(position)
-        if frame is not None:
-            return frame
-    return None

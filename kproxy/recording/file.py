@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -35,6 +35,7 @@ from kproxy.recording.stored import (
     wrong,
 )
 from kproxy.recording.tables import ExchangeTable, FrameTable
+from kproxy.recording.uri import Uri, located
 
 if TYPE_CHECKING:
     from kproxy.recording.opened import Locations
@@ -58,9 +59,9 @@ class RecordingFile:
     """
 
     def __init__(
-        self, path: Path | str, *, whole: bool = False, skip_damaged: bool = False
+        self, path: Path | Uri | str, *, whole: bool = False, skip_damaged: bool = False
     ) -> None:
-        self.path = Path(path)
+        self.path = located(path) if isinstance(path, str) else path
         self.damages: list[RecordingError] = []
         file = open_recording(self.path)
         self._closer = weakref.finalize(self, file.close)
@@ -334,3 +335,12 @@ class RecordingFile:
         """Return the error that says that a table does not decode."""
         assert place is not None
         return wrong(self._scan, place.chunk, f"has a table that does not decode: {error}")
+
+
+def frame_in(files: Sequence[RecordingFile], position: Position) -> Frame | None:
+    """Return the frame at a position in the files of a recording; None if none of them has it.
+
+    Raises: RecordingError.
+    """
+    found = (file.frame(position) for file in reversed(files))
+    return next((frame for frame in found if frame is not None), None)

@@ -12,6 +12,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from kproxy.recording.uri import Uri, located
+
 try:
     import fcntl
 except ImportError:  # not on Windows
@@ -21,12 +23,12 @@ except ImportError:  # not on Windows
 class RecordingError(Exception):
     """A file that is not a recording, or not any more.
 
-    `path` (Path), `offset` (of the byte in the file, or None) and `what` (what is wrong and what to
-    do about it) say it all; the text is one line with the three.
+    `path` (Path or Uri), `offset` (of the byte in the file, or None) and `what` (what is wrong and
+    what to do about it) say it all; the text is one line with the three.
     """
 
-    def __init__(self, path: Path | str, offset: int | None, what: str):
-        self.path = Path(path)
+    def __init__(self, path: Path | Uri | str, offset: int | None, what: str):
+        self.path = located(path) if isinstance(path, str) else path
         self.offset = offset
         self.what = what
         super().__init__(path, offset, what)
@@ -36,7 +38,7 @@ class RecordingError(Exception):
         return f"{self.path}: {self.what}{where}"
 
 
-def open_recording(path: Path) -> BinaryIO:
+def open_recording(path: Path | Uri) -> BinaryIO:
     """Open a file for reading.
 
     Raises: RecordingError, when it is not there, may not be read, or is not a regular file.
@@ -49,7 +51,12 @@ def open_recording(path: Path) -> BinaryIO:
     except FileNotFoundError:
         raise RecordingError(path, None, "does not exist") from None
     except OSError as error:
-        raise RecordingError(path, None, f"cannot be read: {error.strerror}") from None
+        raise RecordingError(path, None, f"cannot be read: {reason(error)}") from None
+
+
+def reason(error: OSError) -> str:
+    """Return in one line why something was not done."""
+    return error.strerror or str(error).partition("\n")[0]
 
 
 def make_folder(folder: Path) -> None:
@@ -61,6 +68,28 @@ def make_folder(folder: Path) -> None:
     for each in reversed((folder, *folder.parents)):  # of `parents=True`, the mode is the umask's
         if not each.exists():
             each.mkdir(mode=0o700, exist_ok=True)
+
+
+def cache_folder(name: str) -> Path | None:
+    """Return where the user's programs keep what can be made again: the part of kproxy's `name`;
+    None for a user without a home."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    except RuntimeError:
+        return None
+    return base / "kproxy" / name
+
+
+def file_bytes(file: BinaryIO) -> int:
+    """Return the size of a file that is open."""
+    try:
+        return os.fstat(file.fileno()).st_size
+    except OSError:  # it is not of the kernel's
+        at = file.tell()
+        size = file.seek(0, os.SEEK_END)
+        file.seek(at)
+        return size
 
 
 def being_written(file: BinaryIO) -> bool:

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import attrs
 
+from kproxy.recording.uri import Uri
+
 
 @attrs.define(eq=False)
 class Info:
     """What a pass over a file finds: what its head says, and where its chunks are."""
 
-    path: Path
+    path: Path | Uri
     library: str = ""
     native: bool = False
     """Whether kproxy wrote it, and no other tool touched it since."""

@@ -19,7 +19,7 @@ rotated follow each other without; each repeats the connections that are open, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from kproxy.recording.files import RecordingError
 from kproxy.recording.info import Info
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import FrameTable
+from kproxy.recording.uri import Uri
 
 if TYPE_CHECKING:
     from kproxy.exchange.exchange import Exchange
@@ -120,7 +121,7 @@ def verify(path: Path | str) -> None:
             raise RecordingError(path, file.scan.offset, file.why_torn())
 
 
-def info(path: Path | str) -> Info:
+def info(path: Path | Uri | str) -> Info:
     """Return what the head of a file says.
 
     Raises: RecordingError, when it is not a recording. A torn head gives what there is of it.
@@ -140,9 +141,17 @@ def recordings(paths: Paths) -> list[Path]:
 
     Raises: RecordingError, when there is none, or one of several cannot be read.
     """
-    given = [paths] if isinstance(paths, (str, Path)) else list(paths)
-    found: dict[Path, Path] = {}
-    for path in map(Path, given):
+    given = map(Path, [paths] if isinstance(paths, (str, Path)) else paths)
+    return [path for path in in_order(given) if isinstance(path, Path)]
+
+
+def in_order(paths: Iterable[Path | Uri]) -> list[Path | Uri]:
+    """Do the same for paths or URIs.
+
+    Raises: RecordingError.
+    """
+    found: dict[Path | Uri, Path | Uri] = {}
+    for path in paths:
         for file in _folder(path) if path.is_dir() else [path]:
             found.setdefault(file.resolve(), file)
     files = list(found.values())
@@ -153,15 +162,15 @@ def recordings(paths: Paths) -> list[Path]:
     return files
 
 
-def _start(path: Path) -> tuple[int, int]:
+def _start(path: Path | Uri) -> tuple[int, int]:
     """Return by what files are sorted: when they start, and which part they are."""
     head = info(path)
     part = head.metadata.get("part", "")
     return head.start_ns or 1 << 64, int(part) if part.isdecimal() else 0
 
 
-def _folder(folder: Path) -> list[Path]:
-    files = sorted(folder.glob("*.mcap"))
+def _folder(folder: Path | Uri) -> Sequence[Path | Uri]:
+    files = sorted(folder.glob("*.mcap"), key=str)
     if not files:
         below = sum(1 for _ in folder.glob("**/*.mcap"))
         hint = f"; there are {below} in folders below it: name one" if below else ""
@@ -169,7 +178,7 @@ def _folder(folder: Path) -> list[Path]:
     return files
 
 
-def _about(event: str, time_ns: int, path: Path, **more: object) -> Note:
+def _about(event: str, time_ns: int, path: Path | Uri, **more: object) -> Note:
     return Note(EVENTS, time_ns, {"event": event, "path": str(path), **more})
 
 

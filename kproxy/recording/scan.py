@@ -30,7 +30,7 @@ from zlib_ng.zlib_ng import crc32
 
 from kproxy.recording.compression import decompress
 from kproxy.recording.ending import Index
-from kproxy.recording.files import RecordingError
+from kproxy.recording.files import RecordingError, file_bytes
 from kproxy.recording.info import Chunk, Info
 from kproxy.recording.layout import FORMAT_VERSION, LIBRARY_PREFIX, PROFILE, Channel
 from kproxy.recording.mcap import (
@@ -52,6 +52,7 @@ from kproxy.recording.mcap import (
     take_map,
     take_string,
 )
+from kproxy.recording.uri import Uri
 
 _BLOCK_BYTES = 1024 * 1024
 _COMPRESSION_NAME_BYTES_MAX = 32
@@ -73,7 +74,7 @@ class Scan:
     and the chunk is left out. After `chunks` ended, `torn` is None for a complete file.
     """
 
-    path: Path
+    path: Path | Uri
     file: BinaryIO
     damaged: Callable[[RecordingError], None] | None = None
     info: Info = attrs.field(init=False)
@@ -198,7 +199,7 @@ class Scan:
     def _size(self, least: int = -1) -> int:
         """The size of the file; as it was before, if that is at least so much."""
         if not 0 <= least <= self._known_size:
-            self._known_size = os.fstat(self.file.fileno()).st_size
+            self._known_size = file_bytes(self.file)
         return self._known_size
 
     def _read(self, wanted: int, what: str) -> bytes:

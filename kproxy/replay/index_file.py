@@ -32,6 +32,7 @@ import attrs
 from zlib_ng.zlib_ng import crc32
 
 from kproxy import __version__
+from kproxy.recording import files
 from kproxy.recording.files import make_folder
 from kproxy.recording.layout import FORMAT_VERSION
 from kproxy.recording.opened import Locations
@@ -67,12 +68,7 @@ class Indexed:
 
 def cache_folder() -> Path | None:
     """Where the user's programs keep what can be made again; None for a user without a home."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
-    except RuntimeError:
-        return None
-    return base / "kproxy" / "replay"
+    return files.cache_folder("replay")
 
 
 def key_of(paths: Sequence[Path], way: Sequence[Any]) -> dict[str, Any]:

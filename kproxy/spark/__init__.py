@@ -6,6 +6,7 @@ An installed kproxy needs nothing else: Spark finds the format by itself. `regis
 that got kproxy by `--py-files`; `session` starts one on this machine. Nothing here imports trio.
 """
 
-from kproxy.spark.session import SparkError, register, session
+from kproxy.spark.java import SparkError
+from kproxy.spark.session import register, session
 
 __all__ = ["SparkError", "register", "session"]

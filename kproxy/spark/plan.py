@@ -17,22 +17,27 @@ from __future__ import annotations
 
 import glob
 import math
-import urllib.parse
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
 
 from kproxy.exchange.entries import Note
-from kproxy.recording import RecordingError, RecordingFile, recordings
+from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
+from kproxy.recording.files import reason
+from kproxy.recording.reader import in_order
 from kproxy.recording.stored import StoredBatch
+from kproxy.recording.uri import Uri, located, spelled
 
 PARTITION_BYTES = 128 << 20
 """A task has at least so much to read: starting one costs 50 to 90 ms."""
 _BATCHES_MAX = 64 << 10
 """A stretch has no more batches: those of a quiet recording have a few hundred bytes."""
 _LEAD_BATCHES = 32
+EARLIER_MAX = 8
+"""Requests wait for their responses in so many files, by default so many hours, at most."""
+_WHOLE_FACTOR = 10
 END = 1 << 62
 """Behind the end of any file."""
 
@@ -43,7 +48,7 @@ class Stretch:
 
     path: str
     earlier: tuple[str, ...]
-    """The files of the same recording before it."""
+    """The last files of the same recording before it: frames of its first rows may lie there."""
     recording: str
     """Its id; of a recording without one, the name of its file."""
     begin: int
@@ -62,34 +67,30 @@ class Stretch:
         return self.stop - (self.begin if self.rest else self.start)
 
 
-def files(paths: Sequence[str]) -> list[Path]:
-    """Return the recordings that paths, globs and `file:` URIs stand for, by time.
+def files(paths: Sequence[str]) -> list[Path | Uri]:
+    """Return the recordings that paths, globs and URIs stand for, by time.
 
     Raises: RecordingError.
     """
-    found: list[Path] = []
+    found: list[Path | Uri] = []
     for text in paths:
-        path = _local(text)
-        if Path(path).exists():
-            found.append(Path(path))
-        elif not glob.has_magic(path):
-            raise RecordingError(path, None, "does not exist")
-        else:
-            matches = sorted(glob.glob(path, recursive=True))
-            if not matches:
-                raise RecordingError(path, None, "matches no file")
-            found += map(Path, matches)
-    return recordings(found)
+        path = located(text)
+        try:
+            matches = [path] if path.exists() else _matches(path)
+        except OSError as error:
+            raise RecordingError(path, None, f"cannot be read: {reason(error)}") from None
+        if not matches:
+            raise RecordingError(path, None, "matches no file")
+        found += matches
+    return in_order(found)
 
 
-def _local(text: str) -> str:
-    scheme, colon, rest = text.partition(":")
-    if colon and scheme == "file":
-        return urllib.parse.unquote(urllib.parse.urlsplit(text).path)
-    if colon and rest.startswith("//"):
-        what = "is on storage that cannot be read in place: mount it, or copy it here"
-        raise RecordingError(text, None, what)
-    return text
+def _matches(path: Path | Uri) -> Sequence[Path | Uri]:
+    if isinstance(path, Uri) and path.is_pattern:
+        return path.matches()
+    if isinstance(path, Path) and glob.has_magic(str(path)):
+        return sorted(map(Path, glob.glob(str(path), recursive=True)))
+    raise RecordingError(path, None, "does not exist")
 
 
 def stretches(paths: Sequence[str], partition_bytes: int = PARTITION_BYTES) -> list[Stretch]:
@@ -103,7 +104,7 @@ def stretches(paths: Sequence[str], partition_bytes: int = PARTITION_BYTES) -> l
     for path in files(paths):
         with RecordingFile(path) as file:
             same = before is not None and file.info.continues(before.info)
-            earlier = (*earlier, str(before.path)) if same and before is not None else ()
+            earlier = (*earlier, spelled(before.path))[-EARLIER_MAX:] if same and before else ()
             found += cut(file, earlier, partition_bytes)
             before = file
     return found
@@ -114,8 +115,8 @@ def cut(
 ) -> Iterator[Stretch]:
     """Yield the stretches of a file; with `rest`, also that of what has no row."""
     recording = file.info.metadata.get("recording") or file.path.stem
-    whole = Stretch(str(file.path), earlier, recording, 0, 0, END, ())
-    if not file.info.native:  # other tools put batches together as they like
+    whole = Stretch(spelled(file.path), earlier, recording, 0, 0, END, ())
+    if not _divisible(file, partition_bytes):
         yield whole
         if rest and not file.complete:
             yield attrs.evolve(whole, rest=True)
@@ -137,6 +138,12 @@ def cut(
     yield attrs.evolve(part, stop=file.scan.offset)
     if rest and not file.complete:
         yield attrs.evolve(whole, stop=file.scan.offset, rest=True)
+
+
+def _divisible(file: RecordingFile, partition_bytes: int) -> bool:
+    if isinstance(file.path, Uri):  # a pass from afar takes as long as a task: for large files only
+        return file.info.native and file.path.stat().st_size > _WHOLE_FACTOR * partition_bytes
+    return file.info.native  # other tools put batches together as they like
 
 
 def _enough(part: Stretch, batch: StoredBatch, batches: int, partition_bytes: int) -> bool:

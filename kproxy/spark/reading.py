@@ -18,14 +18,19 @@ from typing import Any
 import pyarrow as pa
 
 from kproxy.exchange import topic_records
-from kproxy.exchange.entries import FRAGMENT, MORE, UNANSWERED, Note, Position
+from kproxy.exchange.entries import FRAGMENT, MORE, UNANSWERED, Frame, Note, Position
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.known import Known
+from kproxy.exchange.pairing import Peer
 from kproxy.protocol import schema as kafka
 from kproxy.protocol.select import select
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.exchanges import Reader
+from kproxy.recording.file import frame_in
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.stored import StoredBatch
+from kproxy.recording.tables import FrameTable
+from kproxy.recording.uri import located
 from kproxy.spark import table
 from kproxy.spark.columns import (
     FILE,
@@ -93,10 +98,8 @@ def record_batches(
 def _rows(stretch: Stretch, waits: bool) -> Iterator[table.Rows]:
     """Yield the rows of a stretch; if `waits`, it matters who waited at its beginning."""
     with _opened(stretch) as file:
-        known = table.Known()
-        for note in stretch.notes:
-            known.note(note)
-        frames = functools.partial(_frame, [*_earlier(stretch), file])
+        known = _known(stretch)
+        frames = functools.partial(frame_in, [*_earlier(stretch), file])
         tables: list[Any] = []
         for batch, given in _batches(file, stretch):
             for note in batch.notes:
@@ -131,7 +134,10 @@ def _from_rows(stretch: Stretch, rows: table.Rows, schema: pa.Schema) -> pa.Reco
 
 def file_values(stretch: Stretch) -> dict[str, str]:
     """Return the columns that have one value for all rows of a stretch."""
-    return {RECORDING: table.clean(stretch.recording), FILE: table.clean(stretch.path)}
+    return {
+        RECORDING: table.clean(stretch.recording),
+        FILE: table.clean(str(located(stretch.path))),
+    }
 
 
 # ---------------------------------------------------------------- from items
@@ -219,25 +225,44 @@ def _apis_with_records() -> frozenset[int]:
     )
 
 
-def _frames(stretch: Stretch) -> Iterator[tuple[Any, Any]]:
-    """Yield the frames that end in a stretch, put together, with who their connections are."""
-    if stretch.rest:
-        return
-    known = table.Known()
-    for note in stretch.notes:
-        known.note(note)
+def _frames(stretch: Stretch) -> Iterator[tuple[Frame, Peer]]:
+    """Yield the frames that end in a stretch, put together, with who their connections are. The
+    rest of a torn file are those that do not end in it."""
+    known = _known(stretch)
+    unfinished: dict[tuple[int, int], Position] = {}
     with _opened(stretch) as file:
-        frames = functools.partial(_frame, [*_earlier(stretch), file])
+        frames = functools.partial(frame_in, [*_earlier(stretch), file])
         for batch, given in _batches(file, stretch):
             for note in batch.notes:
                 known.note(note)
-            found = file.frames(batch) if given else None
-            for run in range(0 if found is None else len(found)):
+            found = file.frames(batch) if given or stretch.rest else None
+            if found is None:
+                continue
+            if stretch.rest:
+                _continue(unfinished, found, batch.number)
+                continue
+            for run in range(len(found)):
                 for frame in _run(file, batch, run):
                     if frame.flags & FRAGMENT and not frame.flags & (MORE | UNANSWERED):
                         frame = frames(Position(batch.number, run, 0))
                     if frame is not None and not frame.flags & (MORE | UNANSWERED):
                         yield frame, known.peer(frame.connection)
+        for position in sorted(unfinished.values()):
+            frame = frames(position)
+            if frame is not None:
+                yield frame, known.peer(frame.connection)
+
+
+def _continue(
+    unfinished: dict[tuple[int, int], Position], found: FrameTable, batch_number: int
+) -> None:
+    """Keep where the last pieces are, by connection and side, of frames that have not ended."""
+    columns = (found.column(name) for name in ("connection", "side", "flags"))
+    for run, (connection, side, flags) in enumerate(zip(*columns, strict=True)):
+        if flags & MORE:
+            unfinished[connection, side] = Position(batch_number, run, 0)
+        elif flags & FRAGMENT:
+            unfinished.pop((connection, side), None)
 
 
 def _run(file: RecordingFile, batch: StoredBatch, run: int) -> Any:
@@ -278,6 +303,14 @@ _WEIGHTS: dict[str, Callable[[Any], int]] = {
 # ---------------------------------------------------------------- files
 
 
+def _known(stretch: Stretch) -> Known:
+    """What is known where a stretch begins."""
+    known = Known()
+    for note in stretch.notes:
+        known.note(note)
+    return known
+
+
 def _opened(stretch: Stretch) -> RecordingFile:
     file = RecordingFile(stretch.path)
     file.skip_to(stretch.begin)
@@ -304,11 +337,3 @@ def _batches(file: RecordingFile, stretch: Stretch) -> Iterator[tuple[StoredBatc
         if batch.offset >= stretch.stop:
             return
         yield batch, batch.offset >= stretch.start or not stretch.start
-
-
-def _frame(files: list[RecordingFile], position: Position) -> Any:
-    for file in reversed(files):
-        frame = file.frame(position)
-        if frame is not None:
-            return frame
-    return None

@@ -1,7 +1,4 @@
-"""Sessions of Spark that know recordings, and what can keep one from starting, in one line.
-
-Spark's own answer to a missing or old Java is a stack trace of the JVM, so Java is looked at first.
-"""
+"""Sessions of Spark that know recordings, and start as quickly as Spark can."""
 
 from __future__ import annotations
 
@@ -9,24 +6,20 @@ import contextlib
 import importlib
 import os
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kproxy.spark.java import SHORT, Java, SparkError, archive_options, java
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JAVA_MIN = 17
-_JAVA_SECONDS_MAX = 30
-SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _QUIET = Path(__file__).with_name("log4j2.properties")
-
-
-class SparkError(Exception):
-    """Spark cannot be started, or could not do it; the text is one line that says what to do."""
+_DAEMON = "kproxy.spark.daemon"
+_SHUFFLES = "spark.sql.shuffle.partitions"
+_ALWAYS = {"spark.sql.session.timeZone": "UTC"}
 
 
 def register(spark: SparkSession) -> None:
@@ -43,7 +36,8 @@ def session(
     log: Path | None = None,
     short: bool = False,
 ) -> SparkSession:
-    """Return a session that knows recordings: the one that there is, or a new one on this machine.
+    """Return a session that knows recordings: the one that there is, that of `spark-submit`, or a
+    new one, by default on this machine.
 
     A new one has as many tasks as there are cores, times in UTC, no web page, and logs errors only,
     with `log` into that file instead of stderr. `config` are settings of Spark. A
@@ -51,27 +45,36 @@ def session(
 
     Raises: SparkError, when Java or PySpark is missing or too old.
     """
-    check()
+    found = check()
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is None:
         with _stderr_to(log):
-            active = _started(master or "local[*]", settings(short) | dict(config or {}))
+            if found is None:
+                active = _started(master, _ALWAYS | dict(config or {}))
+                context = active.sparkContext
+                if not context.getConf().contains(_SHUFFLES):  # Spark's default is 200
+                    active.conf.set(_SHUFFLES, max(4, 2 * context.defaultParallelism))
+            else:
+                master = master or "local[*]"
+                active = _started(master, settings(found, master, short) | dict(config or {}))
     register(active)
     return active
 
 
-def _started(master: str, config: Mapping[str, str]) -> SparkSession:
+def _started(master: str | None, config: Mapping[str, str]) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    if master.startswith("local"):
-        # Workers are the `python3` of the search path otherwise, which may be another.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.Builder().master(master).appName("kproxy")
+    builder = SparkSession.Builder().appName("kproxy")
+    if master is not None:
+        builder = builder.master(master)
+        if master.startswith("local"):
+            # Workers are the `python3` of the search path otherwise, which may be another.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for name, value in config.items():
         builder = builder.config(name, value)
     try:
@@ -80,24 +83,30 @@ def _started(master: str, config: Mapping[str, str]) -> SparkSession:
         raise SparkError(f"Spark did not start: {first_line(error)}") from None
 
 
-def settings(short: bool = False) -> dict[str, str]:
+def settings(java: Java, master: str, short: bool = False) -> dict[str, str]:
     """Return what a session of kproxy sets unless it is told otherwise.
 
     In a `short` one the JVM compiles quickly instead of well: it begins in two thirds of the time.
     """
-    quiet = f"-Dlog4j2.configurationFile={_QUIET.as_uri()}"
-    return {
+    options = [f"-Dlog4j2.configurationFile={_QUIET.as_uri()}", SHORT if short else ""]
+    found = _ALWAYS | {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 1))),
-        "spark.driver.extraJavaOptions": f"{quiet} {SHORT}" if short else quiet,
+        _SHUFFLES: str(max(4, 2 * (os.cpu_count() or 1))),
     }
+    if "SPARK_HOME" not in os.environ:  # else it is another Spark than the one that is imported
+        import pyspark
+
+        options.append(archive_options(java, Path(pyspark.__file__).with_name("jars")))
+        if master.startswith("local"):
+            found["spark.python.daemon.module"] = _DAEMON
+    return found | {"spark.driver.extraJavaOptions": " ".join(filter(None, options))}
 
 
-def check() -> None:
-    """Check that Spark can start.
+def check() -> Java | None:
+    """Check that Spark can start; return the Java that it would start with, and None where
+    `spark-submit` has started it.
 
     Raises: SparkError.
     """
@@ -106,48 +115,23 @@ def check() -> None:
             importlib.import_module(name)
         except ImportError:
             raise SparkError(f"{name} is not installed: pip install 'kproxy[spark]'") from None
-    java = _java()
-    try:
-        done = subprocess.run(
-            [java, "-version"],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=_JAVA_SECONDS_MAX,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SparkError(f"{java} does not run ({error}): install Java {JAVA_MIN}") from None
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', done.stderr + done.stdout)
-    if done.returncode or not found:
-        raise SparkError(f"{java} is no Java that runs: install Java {JAVA_MIN}")
-    version = int(found[2] or 0) if found[1] == "1" else int(found[1])
-    if version < JAVA_MIN:
-        what = f"Spark needs Java {JAVA_MIN} or newer, {java} is Java {version}"
-        raise SparkError(f"{what}: install it, and let JAVA_HOME name its folder")
+    return None if "PYSPARK_GATEWAY_PORT" in os.environ else java()
 
 
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        java = Path(home) / "bin" / "java"
-        if not java.exists():
-            raise SparkError(f"JAVA_HOME is {home}, which has no bin/java: correct or unset it")
-        return str(java)
-    java = shutil.which("java")
-    if java is None:
-        what = f"Spark needs Java {JAVA_MIN} or newer, and there is none"
-        raise SparkError(
-            f"{what}: install it (Debian: apt install openjdk-{JAVA_MIN}-jre-headless)"
-        )
-    return java
+def failures() -> tuple[type[Exception], ...]:
+    """Return what a job of Spark raises when it fails."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JError, OSError
 
 
 def first_line(error: BaseException) -> str:
     """Return what an error of Spark says that came from a recording or the system, in one line."""
     text = str(error)
-    # A task's Python traceback ends with the error itself, behind the name of its class.
+    # A traceback of Python ends with the error, one of Java with its cause.
     found = re.findall(
-        r"^(?:[\w.]+\.)?(RecordingError|ValueError|OSError|\w*Error|\w+Exception): (.+)$",
+        r"^(?:Caused by: |: )?(?:[\w.]+\.)?(\w*Error|\w+Exception): (.+)$",
         text,
         re.MULTILINE,
     )

@@ -28,9 +28,17 @@ from kproxy.exchange.entries import Note
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.stored import StoredBatch
+from kproxy.recording.uri import Uri, located, spelled
 from kproxy.spark import plan
 from kproxy.spark.plan import Stretch
 from kproxy.spark.source import Partition, read
+
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _available_now
+except ImportError:  # before Spark 4.2, which then takes one batch
+    _available_now = object
+AvailableNow: Any = _available_now
+"""By this, Spark asks a reader what a query has to take that ends when it has what was there."""
 
 
 @attrs.define(eq=False)
@@ -61,7 +69,7 @@ class Followed:
             self._passed += 1
             self.batches.append(batch)
             self.end = batch.exchanges.chunk.end
-        if self._whole:
+        if self._whole or isinstance(self.file.path, Uri):  # there, what is open does not grow
             self.file.close()
         return self.end
 
@@ -77,7 +85,7 @@ class Followed:
             return None
         notes: tuple[Note, ...] = tuple(self.log.opening(self.file.info.start_ns))
         begin = self.batches[0].offset
-        path = str(self.file.path)
+        path = spelled(self.file.path)
         return Stretch(path, self.earlier, self.recording, begin, begin, end, notes)
 
     def _forget(self, start: int) -> None:
@@ -85,7 +93,7 @@ class Followed:
             self.log.remember(self.batches.pop(0).notes)
 
 
-class StreamReader(DataSourceStreamReader):
+class StreamReader(DataSourceStreamReader, AvailableNow):
     """Follows recordings: files, and what appears in folders and under globs."""
 
     def __init__(
@@ -96,6 +104,8 @@ class StreamReader(DataSourceStreamReader):
         self._schema = schema
         self._partition_bytes = partition_bytes
         self._followed: dict[str, Followed] = {}
+        self._target: dict[str, int] | None = None
+        """Up to where a query goes that ends when it has what was there at its start."""
 
     def initialOffset(self) -> dict[str, int]:
         """Where a new query begins: before everything."""
@@ -105,11 +115,15 @@ class StreamReader(DataSourceStreamReader):
         self, start: dict[str, int] | None = None, limit: Any = None
     ) -> dict[str, int]:
         """Return how far each file goes."""
-        found = dict(start or {})
-        for path, each in self._follow().items():
-            if end := each.look():
-                found[path] = end
-        return found
+        return dict(start or {}) | (self._ends() if self._target is None else self._target)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Let the query end when it has what is there now, after a batch that was begun before."""
+        self._target = self._ends()
+
+    def _ends(self) -> dict[str, int]:
+        ends = {path: each.look() for path, each in self._follow().items()}
+        return {path: end for path, end in ends.items() if end}
 
     def _follow(self) -> dict[str, Followed]:
         before: Followed | None = None
@@ -120,7 +134,8 @@ class StreamReader(DataSourceStreamReader):
                 if not file.info.format_version:
                     continue  # it has no head yet
                 same = before is not None and file.info.continues(before.file.info)
-                earlier = (*before.earlier, str(before.file.path)) if before and same else ()
+                earlier = (*before.earlier, spelled(before.file.path)) if before and same else ()
+                earlier = earlier[-plan.EARLIER_MAX :]
                 recording = file.info.metadata.get("recording") or path.stem
                 self._followed[name] = Followed(file, earlier, recording)
             before = self._followed[name]
@@ -154,13 +169,14 @@ class StreamReader(DataSourceStreamReader):
             each.file.close()
 
 
-def _present(paths: Sequence[str]) -> list[Path]:
+def _present(paths: Sequence[str]) -> list[Path | Uri]:
     """The recordings that are there now: a folder may still be empty."""
-    found: list[Path] = []
+    found: list[Path | Uri] = []
     for path in paths:
         try:
             found += plan.files([path])
         except RecordingError:
-            if Path(path).is_file() and Path(path).stat().st_size:
+            there = located(path)
+            if there.is_file() and there.stat().st_size:
                 raise
     return found

@@ -20,9 +20,7 @@ import pyarrow as pa
 
 from kproxy import protocol
 from kproxy.exchange import endings, facts
-from kproxy.exchange.entities import NAMING, TopicNames
 from kproxy.exchange.entries import (
-    CONNECTIONS,
     INJECTED,
     NO_API,
     NO_NODE,
@@ -33,10 +31,9 @@ from kproxy.exchange.entries import (
     TRUNCATED,
     UNANSWERED,
     Frame,
-    Note,
     Position,
 )
-from kproxy.exchange.pairing import Peer
+from kproxy.exchange.known import Known
 from kproxy.exchange.timing import JOINS, POLLS
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.tables import ExchangeTable
@@ -50,43 +47,6 @@ WAITED = pa.struct(
     [("waited_for", pa.string()), ("behind", pa.int64()), ("waited_ms", pa.float64())]
 )
 """What `Unanswered` says, of the column `unanswered`."""
-
-
-@attrs.define(eq=False)
-class Known:
-    """What the notes so far tell."""
-
-    names: TopicNames = attrs.field(factory=TopicNames)
-    peers: dict[int, Peer] = attrs.field(factory=dict)
-    """The connections, by number."""
-    closed: list[int] = attrs.field(factory=list)
-
-    def note(self, note: Note) -> None:
-        """Take a note."""
-        body = note.body
-        if note.channel != CONNECTIONS:
-            if body.get("event") in NAMING:
-                self.names.note(body)
-            return
-        number = endings.connection(body)
-        if body.get("event") == "closed":
-            self.closed.append(number)
-            return
-        for name, value in endings.about(body):
-            setattr(self.peer(number), name, value)
-
-    def peer(self, number: int) -> Peer:
-        """Return what is known of a connection."""
-        peer = self.peers.get(number)
-        if peer is None:
-            peer = self.peers[number] = Peer(self.names)
-        return peer
-
-    def forget(self) -> None:
-        """Forget the connections that have been closed: their rows have been read."""
-        for number in self.closed:
-            self.peers.pop(number, None)
-        self.closed.clear()
 
 
 class Rows:

@@ -1,14 +1,21 @@
-"""How fast Spark reads recordings, beside one process with pyarrow and beside Parquet.
+"""How fast Spark reads recordings, beside one process, DuckDB, and Parquet; all in one run.
 
-    python -m tests.benchmarks.spark [SIZE]         256MiB by default, real traffic, two cores
+    python -m tests.benchmarks.spark [SIZE] [--growth FACTOR …]        256MiB by default
 
-Producers and consumers work through kproxy on librdkafka's mock cluster until the recording has
-its size. Then each query runs three times in one session, and the best is shown: rows and MB of the
-recording per second. `cold` is `kproxy analyze` as a process, from its start to its end.
+Real traffic is recorded until a recording has SIZE: even, skewed to one connection, and with
+compressed batches. Larger sizes are copies of the first. Each query runs three times in one
+session, and the best counts: rows and MB of the recording per second. `cold` is a process from its
+start to its end. Memory is the sum of the proportional set sizes of all processes. DuckDB takes
+part where it is installed (pip install duckdb).
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib
+import json
+import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,7 +25,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -28,132 +34,256 @@ from kproxy.spark import plan, reading
 from kproxy.spark.columns import chosen
 from kproxy.units import parse_bytes
 from tests.bed import mock_cluster, proxies
+from tests.benchmarks import spark_traffic
 
-FOUR = "api_key SMALLINT, request_bytes INT, response_bytes INT, service_ms DOUBLE"
-AGGREGATE = "SELECT api_key, count(*), sum(response_bytes), max(service_ms) FROM {} GROUP BY 1"
+ROUNDS = 3
+VIEWS = {
+    "exchanges": ["api_key", "request_bytes", "response_bytes", "service_ms"],
+    "frames": ["api_key", "side", "frame_bytes"],
+    "records": ["topic", "partition", "key", "value"],
+}
+"""The columns that are read of each view."""
+QUERIES = {
+    "exchanges": (
+        "SELECT api_key, count(*), sum(response_bytes), max(service_ms) FROM {} GROUP BY 1"
+    ),
+    "frames": "SELECT api_key, side, count(*), sum(frame_bytes) FROM {} GROUP BY 1, 2",
+    "records": "SELECT topic, partition, count(*), sum(length(value)) FROM {} GROUP BY 1, 2",
+}
+COLD = """
+import sys
+from kproxy.spark import session
+spark = session("local[2]", short=True)
+table = spark.read.format("kproxy").load(sys.argv[1])
+table.groupBy("api").agg({"number": "count", "service_ms": "max"}).show()
+"""
 
 
 def main() -> None:
     """Record, then measure."""
-    size = parse_bytes(sys.argv[1] if len(sys.argv) > 1 else "256MiB")
-    with tempfile.TemporaryDirectory() as folder:
-        with mock_cluster.running() as cluster:
-            with proxies.running(cluster, Path(folder), "--quiet", "--rotate", "off") as proxy:
-                _fill(proxy.bootstrap, proxy.recording, size)
-        measure(proxy.recording, Path(folder))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("size", nargs="?", type=parse_bytes, default=256 << 20)
+    parser.add_argument("--growth", type=int, nargs="*", default=[4], help="times SIZE")
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        _child(*options.child)
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        recordings = {
+            kind: spark_traffic.record(kind, folder / kind, options.size)
+            for kind in spark_traffic.KINDS
+        }
+        _alone(recordings["even"], folder)
+        for kind, path in recordings.items():
+            for cores in (1, 2):
+                _in_spark(f"{kind}, {cores} cores", [str(path)], cores, folder)
+        for factor in options.growth:
+            paths = spark_traffic.copies(recordings["even"], folder / "copies", factor)
+            _in_spark(f"even × {factor}, 2 cores", paths, 2, folder)
+        _cold(recordings["even"], folder)
+        _live(folder)
 
 
-def _fill(bootstrap: str, recording: Path, size: int) -> None:
-    done = threading.Event()
-    work = [
-        threading.Thread(target=each, args=(bootstrap, number, done))
-        for each in (_produce, _consume)
-        for number in range(2)
-    ]
-    for each in work:
-        each.start()
-    while recording.stat().st_size < size:
-        time.sleep(0.1)
-    done.set()
-    for each in work:
-        each.join()
+# ---------------------------------------------------------------- without Spark
 
 
-def _produce(bootstrap: str, number: int, done: threading.Event) -> None:
-    settings = {"bootstrap.servers": bootstrap, "client.id": f"shop-{number}", "linger.ms": 1}
-    producer = confluent_kafka.Producer(settings | {"batch.num.messages": 20, "log_level": 2})
-    count = 0
-    while not done.is_set():
-        count += 1
-        value = f'{{"order": {count}, "state": "new", "note": "{"x" * (count % 90)}"}}'
-        try:
-            producer.produce(f"orders-{number}", key=f"customer-{count % 1000}", value=value)
-        except BufferError:
-            producer.poll(0.05)
-        producer.poll(0)
-    producer.flush(10)
-
-
-def _consume(bootstrap: str, number: int, done: threading.Event) -> None:
-    settings = {
-        "bootstrap.servers": bootstrap, "client.id": f"billing-{number}", "group.id": f"b{number}",
-        "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10, "log_level": 2,
-        "fetch.message.max.bytes": 16_384,
-    }  # fmt: skip
-    consumer = confluent_kafka.Consumer(settings)
-    consumer.subscribe([f"orders-{number}"])
-    while not done.is_set():
-        consumer.consume(1000, 0.1)
-    consumer.close()
-
-
-def measure(path: Path, folder: Path) -> None:
-    """Measure one recording."""
+def _alone(path: Path, folder: Path) -> None:
+    """One process: pyarrow, the readers alone, and DuckDB on what they export."""
     size = path.stat().st_size
     started = time.perf_counter()
     stretches = plan.stretches([str(path)])
-    planned = time.perf_counter() - started
-    columns = chosen("exchanges")
-    parquet = folder / "exchanges.parquet"
-    count = _export(stretches, columns, parquet)
-    print(f"{size / 1e6:.0f} MB, {count} exchanges, planned in {planned:.2f} s", flush=True)
-
-    session = spark.session("local[2]", {}, folder / "spark.log")
-    read = session.read.format("kproxy")
-    read.schema(FOUR).load(str(path)).createOrReplaceTempView("four")
-    read = session.read.format("kproxy")
-    read.load(str(path)).createOrReplaceTempView("whole")
-    session.read.parquet(str(parquet)).createOrReplaceTempView("exported")
-    records = session.read.format("kproxy").option("view", "records").load(str(path))
-    records.createOrReplaceTempView("records")
-    counted = sum(len(each) for each in _columns_of("records", stretches, ["number"]))
-    rows = [
-        ("pyarrow, one process, 4 columns", count, lambda: _pyarrow(path)),
-        ("Spark, 4 columns", count, lambda: session.sql(AGGREGATE.format("four")).collect()),
-        ("Spark, all columns", count, lambda: session.sql(AGGREGATE.format("whole")).collect()),
-        ("Spark, Parquet", count, lambda: session.sql(AGGREGATE.format("exported")).collect()),
-        ("export, one process", count, lambda: _export(stretches, columns, parquet)),
-        ("Spark, records", counted, lambda: session.sql("SELECT count(*) FROM records").first()),
-    ]
-    for name, number, work in rows:
-        seconds = min(_timed(work) for _ in range(1 if name.endswith("records") else 3))
-        rates = f"{number / seconds:12,.0f} rows/s {size / seconds / 1e6:8,.0f} MB/s"
-        print(f"{name:34} {seconds:6.2f} s {rates}", flush=True)
-    session.stop()
-    out = folder / "analysis"
-    command = [sys.executable, "-m", "kproxy", "analyze", str(path), "--out", str(out)]
-    seconds = _timed(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
-    print(f"{'kproxy analyze, cold':34} {seconds:6.2f} s")
+    took = time.perf_counter() - started
+    print(f"one recording: {size / 1e6:.0f} MB, {len(stretches)} stretches in {took:.2f} s")
+    _say("pyarrow, exchanges", _best(lambda: _pyarrow(path)), size)
+    for view, names in VIEWS.items():
+        _say(f"readers alone, {view}", _best(lambda v=view, n=names: _read(stretches, v, n)), size)
+        parquet = folder / f"{view}.parquet"
+        _say(f"to Parquet, {view}", _best(lambda v=view, p=parquet: _export(stretches, v, p)), size)
+    try:
+        duckdb: Any = importlib.import_module("duckdb")
+    except ImportError:
+        print("DuckDB is not installed: pip install duckdb")
+        return
+    duckdb.execute("SET threads = 2")
+    for view, query in QUERIES.items():
+        text = query.format(f"'{folder / view}.parquet'")
+        rows = pq.read_metadata(folder / f"{view}.parquet").num_rows
+        _say(f"DuckDB, Parquet, {view}", _best(lambda t=text, n=rows: _duck(duckdb, t, n)), size)
 
 
-def _columns_of(view: str, stretches: Any, names: list[str]) -> Iterator[pa.RecordBatch]:
-    for stretch in stretches:
-        yield from reading.record_batches(stretch, view, chosen(view, names))
-
-
-def _timed(work: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
-def _pyarrow(path: Path) -> None:
+def _pyarrow(path: Path) -> int:
     stream = b"".join(RecordingFile(path).arrow_stream("exchanges"))
     table = pa.ipc.open_stream(stream).read_all()
     took = pa.compute.subtract(table["response_received_ns"], table["request_sent_ns"])
     table = table.append_column("took", took)
     aggregates = [("number", "count"), ("response_bytes", "sum"), ("took", "max")]
     table.group_by("api_key").aggregate(aggregates)
+    return len(table)
 
 
-def _export(stretches: Any, columns: Any, path: Path) -> int:
+def _batches(stretches: Any, view: str, names: list[str]) -> Iterator[pa.RecordBatch]:
+    for stretch in stretches:
+        yield from reading.record_batches(stretch, view, chosen(view, names))
+
+
+def _read(stretches: Any, view: str, names: list[str]) -> int:
+    return sum(map(len, _batches(stretches, view, names)))
+
+
+def _export(stretches: Any, view: str, path: Path) -> int:
     count = 0
-    with pq.ParquetWriter(path, reading.schema_of(columns), compression="zstd") as writer:
-        for stretch in stretches:
-            for batch in reading.record_batches(stretch, "exchanges", columns):
-                writer.write_batch(batch)
-                count += len(batch)
+    schema = reading.schema_of(chosen(view, VIEWS[view]))
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for batch in _batches(stretches, view, VIEWS[view]):
+            writer.write_batch(batch)
+            count += len(batch)
     return count
+
+
+def _duck(duckdb: Any, query: str, rows: int) -> int:
+    duckdb.sql(query).fetchall()
+    return rows
+
+
+def _best(work: Callable[[], int]) -> tuple[int, float]:
+    """Rows, and the seconds of the best of some rounds."""
+    found: list[tuple[float, int]] = []
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        rows = work()
+        found.append((time.perf_counter() - started, rows))
+    seconds, rows = min(found)
+    return rows, seconds
+
+
+def _say(name: str, measured: tuple[int, float], size: int) -> None:
+    rows, seconds = measured
+    rates = f"{rows / seconds:12,.0f} rows/s {size / seconds / 1e6:8,.0f} MB/s"
+    print(f"  {name:36} {seconds:7.2f} s {rates}", flush=True)
+
+
+# ---------------------------------------------------------------- in Spark
+
+
+def _in_spark(name: str, paths: list[str], cores: int, folder: Path) -> None:
+    """Measure queries in a process of their own, and its memory."""
+    size = sum(Path(path).stat().st_size for path in paths)
+    command = [sys.executable, "-m", "tests.benchmarks.spark", "--child", str(cores), str(folder)]
+    process = subprocess.Popen([*command, *paths], stdout=subprocess.PIPE, text=True)
+    peak = 0
+    done = threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.3):
+            peak = max(peak, tree_bytes(process.pid))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    print(f"{name}, {size / 1e6:.0f} MB", flush=True)
+    assert process.stdout
+    for line in process.stdout:
+        what, rows, seconds = json.loads(line)
+        _say(what, (rows, seconds), size)
+    code = process.wait()
+    done.set()
+    thread.join()
+    assert code == 0, code
+    print(f"  {'peak memory':36} {peak / (1 << 20):7.0f} MiB", flush=True)
+
+
+def _child(cores: str, folder: str, *paths: str) -> None:
+    session = spark.session(f"local[{cores}]", {}, Path(folder) / "spark.log")
+    for view, names in VIEWS.items():
+        read = session.read.format("kproxy").option("view", view)
+        read = read.option("columns", ",".join(names)).load(list(paths))
+        read.createOrReplaceTempView(view)
+        rows = session.sql(f"SELECT count(*) FROM {view}").first()[0]
+        query = QUERIES[view]
+        measured = _best(lambda q=query, v=view, n=rows: _ask(session, q.format(v), n))
+        print(json.dumps([f"Spark, {view}", *measured]), flush=True)
+        exported = Path(folder) / f"{view}.parquet"
+        if exported.exists() and len(paths) == 1 and "/even/" in paths[0]:
+            session.read.parquet(str(exported)).createOrReplaceTempView("exported")
+            measured = _best(lambda q=query, n=rows: _ask(session, q.format("exported"), n))
+            print(json.dumps([f"Spark, Parquet, {view}", *measured]), flush=True)
+    whole = session.read.format("kproxy").load(list(paths))
+    whole.createOrReplaceTempView("whole")
+    query, rows = QUERIES["exchanges"].format("whole"), whole.count()
+    measured = _best(lambda: _ask(session, query, rows))
+    print(json.dumps(["Spark, exchanges, all columns", *measured]), flush=True)
+    session.stop()
+
+
+def _ask(session: Any, query: str, rows: int) -> int:
+    session.sql(query).collect()
+    return rows
+
+
+def tree_bytes(pid: int) -> int:
+    """The memory of a process and of all below it: what they share is counted once."""
+    parents: dict[int, list[int]] = {}
+    for each in os.listdir("/proc"):
+        if each.isdecimal():
+            try:
+                stat = Path(f"/proc/{each}/stat").read_text()
+            except OSError:
+                continue
+            parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(each))
+    found, total = [pid], 0
+    while found:
+        each = found.pop()
+        found += parents.get(each, [])
+        try:
+            text = Path(f"/proc/{each}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in text.splitlines() if line[:4] == "Pss:")
+    return total << 10
+
+
+# ---------------------------------------------------------------- as processes, and live
+
+
+def _cold(path: Path, folder: Path) -> None:
+    """From the start of a process to its end; twice, for the first one may make the archive."""
+    for number in range(2):
+        out = folder / f"analysis-{number}"
+        table = [sys.executable, "-c", COLD, str(path)]
+        analyze = [sys.executable, "-m", "kproxy", "analyze", str(path), "--out", str(out)]
+        for name, command in (("table of latencies", table), ("kproxy analyze", analyze)):
+            started = time.perf_counter()
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            seconds = time.perf_counter() - started
+            print(f"  {f'cold, {name}':36} {seconds:7.2f} s", flush=True)
+        time.sleep(15)  # the JVM writes the archive
+
+
+def _live(folder: Path) -> None:
+    """Follow a proxy that writes, and tell how long batches take."""
+    session = spark.session("local[2]", {}, folder / "spark.log")
+    captures = folder / "live"
+    with mock_cluster.running() as cluster, proxies.running(cluster, captures, "--quiet") as proxy:
+        with spark_traffic.working(proxy.bootstrap, "even"):
+            stream = session.readStream.format("kproxy").load(str(captures))
+            query = (
+                stream.writeStream.format("noop")
+                .option("checkpointLocation", str(folder / "checkpoint"))
+                .trigger(processingTime="1 second")
+                .start()
+            )
+            time.sleep(40)
+            query.stop()
+        progress = [each for each in query.recentProgress[3:] if each.numInputRows]
+    took = sorted(each.durationMs["triggerExecution"] for each in progress)
+    rows = sum(each.numInputRows for each in progress)
+    print(
+        f"live: {len(took)} batches, {rows} rows; a batch takes {statistics.median(took):.0f} ms"
+        f" in the middle, {took[-1]} ms at most"
+    )
+    session.stop()
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,10 @@ import pytest
 from kproxy import recording
 from kproxy.analyze import charts, compare
 from kproxy.recording import RecordingError
-from kproxy.spark.session import SparkError, first_line
+from kproxy.spark import SparkError, java
+from kproxy.spark.session import first_line
 from tests.bed import needs
+from tests.spark import cluster
 
 DEMO = str(needs.REPOSITORY / "recordings" / "demo.mcap")
 TABLES = {
@@ -145,8 +149,63 @@ def test_the_command_makes_it_and_is_silent_on_the_way(tmp_path: Path) -> None:
     assert not (out / "records").exists() and len(rows(out, "exchanges")) == 34
 
 
+@pytest.mark.java
+def test_spark_submit_runs_it_on_a_cluster(
+    analysis: tuple[Path, Any], broken: Path, tmp_path: Path
+) -> None:
+    needs.program("java")
+    job = needs.REPOSITORY / "kproxy" / "__main__.py"
+    done = cluster.submit(tmp_path, job, "analyze", broken.as_uri(), "--out", tmp_path / "out")
+    count = len(list(recording.read(broken)))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"{count} exchanges: {tmp_path / 'out' / 'report.html'}" in done.stdout
+    for table in TABLES:
+
+        def ordered(folder: Path, table: str = table) -> list[str]:
+            return sorted(map(repr, rows(folder, table)))
+
+        assert ordered(tmp_path / "out") == ordered(analysis[0]), table
+
+
+@pytest.mark.java
+@pytest.mark.skipif(shutil.which("prlimit") is None, reason="a full disk needs prlimit")
+def test_a_full_disk_is_one_line_and_leaves_nothing(broken: Path, tmp_path: Path) -> None:
+    needs.program("java")
+    analyze = [sys.executable, "-m", "kproxy", "analyze", str(broken), "--out", tmp_path / "out"]
+    done = subprocess.run(
+        ["prlimit", "--fsize=30000", *analyze],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "File too large" in done.stderr and not list(tmp_path.iterdir())
+
+
+def test_an_archive_of_classes_is_taken_when_it_is_whole(tmp_path: Path) -> None:
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    found = java.Java("java", "17")
+    begin = java.archive_options(found, jars, tmp_path).split()[0]
+    part = Path(begin.removeprefix("-XX:ArchiveClassesAtExit="))
+    assert part.parent == tmp_path
+
+    def written(size: int, seconds_ago: float) -> str:
+        with part.open("wb") as file:
+            file.truncate(size)
+        os.utime(part, (time.time() - seconds_ago,) * 2)
+        return java.archive_options(found, jars, tmp_path)
+
+    assert written(200 << 20, 1).startswith(begin), "it is still written"
+    assert written(1 << 20, 60).startswith(begin) and not part.exists(), "it was cut off"
+    (whole,) = written(200 << 20, 60).split()[:1]
+    assert Path(whole.removeprefix("-XX:SharedArchiveFile=")).stat().st_size == 200 << 20
+    (jars / "other.jar").touch()
+    assert "ArchiveClassesAtExit" in java.archive_options(found, jars, tmp_path), "of other jars"
+
+
 @pytest.mark.parametrize(
-    ("java", "version", "what"),
+    ("name", "version", "what"),
     [
         (None, "", "Spark needs Java 17 or newer, and there is none: install it"),
         ("openjdk", '"11.0.2"', "Spark needs Java 17 or newer, "),
@@ -155,13 +214,13 @@ def test_the_command_makes_it_and_is_silent_on_the_way(tmp_path: Path) -> None:
     ],
 )
 def test_a_java_that_is_missing_or_old_is_said(
-    java: str | None, version: str, what: str, tmp_path: Path
+    name: str | None, version: str, what: str, tmp_path: Path
 ) -> None:
-    if java is not None:
+    if name is not None:
         program = tmp_path / "java"
-        program.write_text(f"#!/bin/sh\necho '{java} version {version}' >&2\n")
+        program.write_text(f"#!/bin/sh\necho '{name} version {version}' >&2\n")
         program.chmod(0o700)
-    path = f"{tmp_path}:/bin" if java else str(tmp_path)
+    path = f"{tmp_path}:/bin" if name else str(tmp_path)
     done = run(DEMO, "--out", str(tmp_path / "out"), PATH=path, JAVA_HOME="")
     assert done.returncode == 1 and what in done.stderr
     assert done.stderr.startswith("kproxy analyze: ") and done.stderr.count("\n") == 1
@@ -211,3 +270,7 @@ def test_axes_hold_their_values() -> None:
     assert axis.high >= 937 and next(axis.at(at) for at, _ in axis.ticks) == 0
     log = charts.logarithmic(0.3, 45, str)
     assert (log.low, log.high, log.at(1)) == (0.1, 100.0, pytest.approx(1 / 3))
+    assert [at for at, _ in charts.times(498, str).ticks] == [0, 100, 200, 300, 400]
+    assert [at for at, _ in charts.times(5_000_000, str).ticks] == [0, 1_800_000, 3_600_000]
+    assert [at for at, _ in charts.sizes(300_000, str).ticks] == [0, 102400, 204800, 307200]
+    assert [at for at, _ in charts.linear(1, str, whole=True).ticks] == [0, 1]

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -16,13 +21,16 @@ from hypothesis import strategies
 
 from kproxy import recording
 from kproxy.exchange import facts
+from kproxy.exchange.entries import TRUNCATED
 from kproxy.exchange.exchange import Exchange
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.spark import plan, reading, table
 from kproxy.spark.columns import EXCHANGES, chosen
 from kproxy.view.jsonl import to_json
 from kproxy.view.record_lines import Choice, json_lines
-from tests.bed import needs
+from tests.bed import beats, needs, proxies
+from tests.bed.waiting import until
+from tests.spark import storage
 
 RECORDINGS = needs.REPOSITORY / "recordings"
 GOLDEN = needs.REPOSITORY / "tests" / "recording" / "golden"
@@ -163,6 +171,34 @@ def test_frames_are_there_whole_with_their_bytes(broken: Path) -> None:
     assert not found
 
 
+def test_frames_that_never_ended_are_there_as_far_as_they_came(tmp_path: Path) -> None:
+    head = struct.pack(">ihhih7s", 3_000_000, 12, 4, 7, 7, b"heart-0")
+    sent = head + os.urandom(2_500_000)
+    with beats.broker() as broker, proxies.running(broker, tmp_path, "--quiet") as proxy:
+
+        def recorded(size: int) -> object:
+            return until(lambda: proxy.recording.stat().st_size > size, "it is recorded")
+
+        with socket.create_connection(("127.0.0.1", proxy.port)) as client:
+            client.sendall(sent)
+            recorded(2_000_000)
+        with socket.create_connection(("127.0.0.1", proxy.port)) as client:
+            client.sendall(sent)
+            recorded(4_500_000)
+            proxy.process.kill()
+            proxy.process.wait()
+        proxy.code = -signal.SIGKILL
+    names = ["number", "connection", "side", "frame_bytes", "flags", "data"]
+    found = rows([proxy.recording], "frames", names, 1_000_000)
+    by_number = {row["number"]: row for row in found if row["frame_bytes"] == 3_000_004}
+    assert len(found) == len({(row["number"], row["side"]) for row in found})
+    exchanges = {each.number: each for each in recording.read(proxy.recording)}
+    assert len(by_number) == 2 and by_number.keys() <= exchanges.keys()
+    for number, row in by_number.items():
+        assert row["flags"] & TRUNCATED and len(row["data"]) > 2_000_000
+        assert sent.startswith(row["data"]) and row["data"] == exchanges[number].request_frame
+
+
 def test_events_have_the_faults(broken: Path) -> None:
     found = rows([broken], "events")
     hits = [row for row in found if row["event"] == "fault"]
@@ -183,7 +219,8 @@ def test_durations_are_rounded_as_python_does(values: list[int]) -> None:
     [
         ("/nowhere.mcap", "does not exist"),
         ("/nowhere*.mcap", "matches no file"),
-        ("s3://bucket/a.mcap", "storage"),
+        ("what://bucket/a.mcap", "cannot be read: Unrecognized filesystem type"),
+        ("s3://bucket/a.mcap?endpoint_override=127.0.0.1:1&what=1", "cannot be read: Unexpected"),
     ],
 )
 def test_what_cannot_be_read_is_said(text: str, what: str) -> None:
@@ -198,6 +235,37 @@ def test_paths_may_be_uris_folders_and_globs(broken: Path) -> None:
         [path.as_uri() for path in broken.glob("*.mcap")],
     ]
     assert len({tuple(plan.files(paths)) for paths in named}) == 1
+
+
+def test_recordings_are_read_from_a_bucket(
+    broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = plan._WHOLE_FACTOR
+    folder = tmp_path / "captures of today"
+    folder.mkdir()
+    for path in broken.glob("*.mcap"):
+        shutil.copy(path, folder)
+    expected = [to_json(exchange) for exchange in recording.read(broken)]
+    names = ["number", "file", "topics", "errors", "client_id"]
+    with storage.serving(tmp_path) as bucket:
+        monkeypatch.setattr(plan, "_WHOLE_FACTOR", 1)
+        for text in (folder.name, f"{folder.name}/*.mcap", "**/recording*.mcap"):
+            where = bucket.uri(text)
+            found = plan.stretches([where], 20_000)
+            assert len(found) > 5
+            batches = [reading.record_batches(each, "exchanges", chosen("exchanges", names))
+                       for each in found]  # fmt: skip
+            read = [row for some in batches for batch in some for row in batch.to_pylist()]
+            for row, same in zip(read, expected, strict=True):
+                assert "secret" not in row["file"] and "/captures%20of%20today/" in row.pop("file")
+                assert row == {name: same[name] for name in row}
+        monkeypatch.setattr(plan, "_WHOLE_FACTOR", whole)
+        found = plan.stretches([bucket.uri(folder.name)], 20_000)
+        assert len(found) == len(list(folder.iterdir())), "no pass over a file that is one task"
+        for text, what in (("nothing.mcap", "does not exist"), ("nothing*", "matches no file")):
+            with pytest.raises(RecordingError, match=what) as raised:
+                plan.files([bucket.uri(text)])
+            assert "secret" not in str(raised.value)
 
 
 def test_nothing_of_it_imports_trio() -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kproxy import recording
+from kproxy.exchange.exchange import Exchange
 from kproxy.view.jsonl import to_json
-from tests.bed import needs
+from tests.bed import needs, proxies
+from tests.bed.waiting import until
+from tests.spark import cluster, traffic
 
 pytestmark = pytest.mark.java
 
@@ -112,6 +113,11 @@ def test_a_stream_gives_each_exchange_once_over_restarts(
     assert 0 < counts[0] <= counts[1] <= counts[2]  # a third may end in the middle of a batch
     (source / second.name).write_bytes(second.read_bytes()[:20_000])
     counts.append(run())
+    # The last batch was not committed: it comes again, and then what there is besides.
+    commits = tmp_path / "checkpoint" / "commits"
+    last = max(int(path.name) for path in commits.glob("[0-9]*"))
+    for name in (f"{last}", f".{last}.crc"):
+        (commits / name).unlink()
     for each in (second, *rest):
         shutil.copy(each, source / each.name)
     counts.append(run())
@@ -119,6 +125,44 @@ def test_a_stream_gives_each_exchange_once_over_restarts(
     rows = spark.read.parquet(str(sink)).collect()
     expected = [(each.number, each.client_id) for each in recording.read(broken)]
     assert sorted(map(tuple, rows)) == sorted(expected)
+
+
+def test_a_stream_follows_what_is_written_and_rotated_meanwhile(
+    spark: Any, mock_brokers: str, tmp_path: Path
+) -> None:
+    captures, sink = tmp_path / "captures", tmp_path / "sink"
+    stream = spark.readStream.format("kproxy").load(str(captures)).select("recording", "number")
+
+    def start(**trigger: Any) -> Any:
+        writer = stream.writeStream.format("parquet").trigger(**trigger)
+        return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(sink))
+
+    def count(query: Any) -> int:
+        assert query.exception() is None
+        return sum(progress.numInputRows for progress in query.recentProgress)
+
+    with proxies.running(mock_brokers, captures, "--quiet", "--rotate", "64KiB,1h") as proxy:
+        with traffic.flowing(proxy.bootstrap, "spark-live"):
+            for _ in range(2):  # the second time it goes on from its checkpoint
+                files = len(list(captures.glob("*.mcap")))
+                query = start(processingTime="200 milliseconds")
+                until(lambda query=query: count(query) > 200, "rows come", 60)
+                until(lambda n=files: len(list(captures.glob("*.mcap"))) > n, "it rotates")
+                query.stop()
+        read_meanwhile = spark.read.parquet(str(sink)).count()
+    query = start(availableNow=True)
+    assert query.awaitTermination(120) and query.exception() is None
+    rows = Counter(tuple(row) for row in spark.read.parquet(str(sink)).collect())
+    whole = spark.read.format("kproxy").load(str(captures)).select("recording", "number")
+    assert rows == Counter(tuple(row) for row in whole.collect())
+    numbers = sorted(number for _, number in rows)
+    assert numbers == [each.number for each in sorted_exchanges(captures)]
+    assert 400 < read_meanwhile < len(numbers)
+
+
+def sorted_exchanges(folder: Path) -> list[Exchange]:
+    """The exchanges of a folder by number."""
+    return sorted(recording.read(folder), key=lambda each: each.number)
 
 
 def test_the_queries_in_the_readme_say_something(
@@ -159,23 +203,8 @@ def test_it_works_when_it_is_sent_along_to_a_cluster(broken: Path, tmp_path: Pat
             if path.is_file() and "__pycache__" not in path.parts:
                 packed.write(path, path.relative_to(needs.REPOSITORY))
     program.write_text(_SENT_ALONG)
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    }
-    submit = Path(sys.executable).with_name("spark-submit")
-    command = [str(submit), "--master", "local-cluster[2,1,1024]", "--py-files", str(archive)]
-    command += [part for item in settings.items() for part in ("--conf", "=".join(item))]
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    done = subprocess.run(
-        [*command, str(program), str(archive), str(broken)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        cwd=tmp_path,
-        env={**os.environ, **python, "SPARK_LOCAL_IP": "127.0.0.1"},
+    done = cluster.submit(
+        tmp_path, "--py-files", archive, program, archive, broken, seconds_max=240
     )
     expected = sorted((each.number, each.api, each.client_id) for each in recording.read(broken))
     assert done.returncode == 0, done.stderr[-3000:]

@@ -6,6 +6,10 @@ librdkafka ─ SASL ────▶ kproxy run ───────────
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import confluent_kafka
@@ -33,6 +37,26 @@ def broken(cluster: str, folder: Path, prefix: str) -> Path:
             programs.work(client, proxy.bootstrap, f"{prefix}{name}", client.steps["mock"])
     assert len(list(folder.glob("*.mcap"))) > 2, "it was not rotated"
     return folder
+
+
+@contextlib.contextmanager
+def flowing(bootstrap: str, topic: str) -> Iterator[None]:
+    """Have a producer work for as long as it takes."""
+    done = threading.Event()
+
+    def produce() -> None:
+        producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        while not done.is_set():
+            producer.produce(topic, value=os.urandom(500))
+            producer.flush(10)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def redacted(cluster: str, folder: Path, prefix: str) -> Path:

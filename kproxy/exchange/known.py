@@ -1,0 +1,54 @@
+"""What the notes of a recording tell so far: who the connections are, topic ids, fault rules.
+
+    Note, Note, … ─▶ Known ─▶ peer(connection) · names
+
+Invariant: memory is bounded by the open connections and by the topics that have an id, as long as
+those who read forget the connections that have been closed.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from kproxy.exchange import endings
+from kproxy.exchange.entities import NAMING, TopicNames
+from kproxy.exchange.entries import CONNECTIONS, Note
+from kproxy.exchange.pairing import Peer
+
+
+@attrs.define(eq=False)
+class Known:
+    """What the notes so far tell."""
+
+    names: TopicNames = attrs.field(factory=TopicNames)
+    peers: dict[int, Peer] = attrs.field(factory=dict)
+    """The connections, by number."""
+    closed: list[int] = attrs.field(factory=list)
+    """Those that have been closed, and are not forgotten yet."""
+
+    def note(self, note: Note) -> None:
+        """Take a note."""
+        body = note.body
+        if note.channel != CONNECTIONS:
+            if body.get("event") in NAMING:
+                self.names.note(body)
+            return
+        number = endings.connection(body)
+        if body.get("event") == "closed":
+            self.closed.append(number)
+            return
+        for name, value in endings.about(body):
+            setattr(self.peer(number), name, value)
+
+    def peer(self, number: int) -> Peer:
+        """Return what is known of a connection."""
+        peer = self.peers.get(number)
+        if peer is None:
+            peer = self.peers[number] = Peer(self.names)
+        return peer
+
+    def forget(self) -> None:
+        """Forget the connections that have been closed: their rows have been read."""
+        for number in self.closed:
+            self.peers.pop(number, None)
+        self.closed.clear()

@@ -1,0 +1,196 @@
+"""Recordings on storage that pyarrow reads: `s3://`, `gs://`, `hdfs://`, `abfs://`, `fsspec+…://`.
+
+    "s3://bucket/captures/*.mcap?region=…" ─▶ Uri ─▶ what readers use of a Path
+
+What such a file system wants to know is told as pyarrow has it: in the query of the URI, and in the
+environment (AWS_ACCESS_KEY_ID, HADOOP_HOME, …).
+
+Invariants: what is shown of a URI is without a user and a password; whatever goes wrong is an
+OSError; pyarrow is imported when a URI is used, not before.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import re
+import stat
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+import attrs
+
+_BUFFER_BYTES = 1 << 20
+"""Each read is a request over a network."""
+_WILD = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+_USER = re.compile(r"^([A-Za-z][\w+.-]*://)[^/?#]*@")
+_MAGIC_CHARACTERS = re.compile(r"[*?\[]")
+
+
+@attrs.frozen
+class Stat:
+    """What is known of a file there."""
+
+    st_size: int
+    st_mode: int
+
+
+@attrs.frozen(order=True)
+class Uri:
+    """Names a file or a folder, and has the methods of a Path that readers use."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return _USER.sub(r"\1", self.text)
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return PurePosixPath(urllib.parse.unquote(self._parts.path)).name
+
+    @property
+    def stem(self) -> str:
+        """Its name without what follows the last dot."""
+        return PurePosixPath(self.name).stem
+
+    @property
+    def _parts(self) -> urllib.parse.SplitResult:
+        return urllib.parse.urlsplit(self.text)
+
+    def resolve(self) -> Uri:
+        """Return it as it is: there are no links."""
+        return self
+
+    def exists(self) -> bool:
+        """Whether something is there."""
+        return self._info().type.name != "NotFound"
+
+    def is_dir(self) -> bool:
+        """Whether it is a folder."""
+        return self._info().type.name == "Directory"
+
+    def is_file(self) -> bool:
+        """Whether it is a file."""
+        return self._info().type.name == "File"
+
+    def stat(self) -> Stat:
+        """Return its size, and whether it is a file.
+
+        Raises: FileNotFoundError, OSError.
+        """
+        info = self._info()
+        if info.type.name == "NotFound":
+            raise FileNotFoundError(str(self))
+        return Stat(info.size or 0, stat.S_IFREG if info.is_file else stat.S_IFDIR)
+
+    def open(self, mode: str = "rb") -> BinaryIO:
+        """Open it for reading.
+
+        Raises: FileNotFoundError, OSError.
+        """
+        system, path = _system(self.text)
+        return io.BufferedReader(_Raw(system.open_input_file(path)), _BUFFER_BYTES)
+
+    def glob(self, pattern: str) -> Iterator[Uri]:
+        """Yield the files below it that a pattern means; `**` in it are any folders."""
+        from pyarrow.fs import FileSelector
+
+        system, path = _system(self.text)
+        wanted = re.compile(_expression(pattern))
+        selector = FileSelector(path, allow_not_found=True, recursive="/" in pattern)
+        base = self._parts.path.rstrip("/")
+        for info in system.get_file_info(selector):
+            below = info.path[len(path.rstrip("/")) :].lstrip("/")
+            if info.is_file and wanted.fullmatch(below):
+                found = f"{base}/{urllib.parse.quote(below)}"
+                yield Uri(urllib.parse.urlunsplit(self._parts._replace(path=found)))
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it has wild cards."""
+        return bool(_MAGIC_CHARACTERS.search(self._split[0]))
+
+    def matches(self) -> list[Uri]:
+        """Return the files that it means as a pattern."""
+        head, query = self._split
+        parts = head.split("/")
+        first = next((i for i, part in enumerate(parts) if _MAGIC_CHARACTERS.search(part)), None)
+        if first is None:
+            return [self]
+        folder = Uri("/".join(parts[:first]) + query)
+        return sorted(folder.glob("/".join(parts[first:])))
+
+    @property
+    def _split(self) -> tuple[str, str]:
+        """What comes before the query, and the query; a `?` may also be a wild card."""
+        head, mark, query = self.text.rpartition("?")
+        return (head, mark + query) if "=" in query else (self.text, "")
+
+    def _info(self) -> Any:
+        system, path = _system(self.text)
+        return system.get_file_info(path)
+
+
+def located(text: str) -> Path | Uri:
+    """Return what a text names: a file here, or one that a URI names."""
+    if text.startswith("file:/"):
+        return Path(urllib.parse.unquote(urllib.parse.urlsplit(text).path))
+    return Uri(text) if re.match(r"[A-Za-z][\w+.-]*://", text) else Path(text)
+
+
+def spelled(path: Path | Uri) -> str:
+    """Return the text of which `located` makes the path again."""
+    return path.text if isinstance(path, Uri) else str(path)
+
+
+@functools.lru_cache(maxsize=256)
+def _system(text: str) -> tuple[Any, str]:
+    """Return the file system of a URI and the path in it.
+
+    Raises: OSError.
+    """
+    try:
+        from pyarrow.fs import FileSystem
+    except ImportError:
+        raise OSError(None, "to read it, pip install pyarrow") from None
+    try:
+        return FileSystem.from_uri(text)
+    except (ValueError, ImportError) as error:  # no such scheme, or nothing that reads it
+        raise OSError(None, str(error).splitlines()[0]) from None
+
+
+def _expression(pattern: str) -> str:
+    """Return the regular expression of a pattern, in which only `**` passes a `/`."""
+    found = ""
+    for part in re.findall(r"\*\*/|\*|\?|\[[^]]+\]|.", pattern, re.DOTALL):
+        found += _WILD.get(part) or (part.replace("[!", "[^") if len(part) > 1 else re.escape(part))
+    return found
+
+
+class _Raw(io.RawIOBase):
+    """A file of pyarrow as Python's own files are, for a buffer to read."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._file.readinto(buffer)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()

@@ -1,0 +1,139 @@
+"""The Java that Spark runs on: whether it is there and new enough, and how it starts quickly.
+
+Spark's own answer to a missing or old Java is a stack trace of the JVM, so Java is looked at first.
+
+A JVM spends most of its start on loading Spark's classes. The first session has it write an
+archive of them when it ends (AppCDS), in the user's cache, which makes that one a third slower;
+later ones map it, and start sooner.
+An archive is of one Java and one set of jars. A JVM ignores one that does not fit or is cut off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import attrs
+
+from kproxy.recording.files import cache_folder, make_folder
+
+JAVA_MIN = 17
+SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a job of less than a minute: the JVM compiles quickly instead of well."""
+_JAVA_SECONDS_MAX = 30
+_ARCHIVES_KEPT = 3
+"""They have 180 MB each."""
+_ARCHIVE_BYTES_MIN = 64 << 20
+"""One that is smaller was cut off."""
+_SETTLED_SECONDS = 10
+"""An archive that was not written to for so long is complete."""
+_SILENT = "-Xlog:disable"
+"""A JVM would say on stdout that an archive does not fit it."""
+
+
+class SparkError(Exception):
+    """Spark cannot be started, or could not do it; the text is one line that says what to do."""
+
+
+@attrs.frozen
+class Java:
+    """A Java that Spark can run on."""
+
+    program: str
+    about: str
+    """What it says of itself."""
+
+
+def java() -> Java:
+    """Return the Java that Spark would start.
+
+    Raises: SparkError, when there is none, or one that is too old.
+    """
+    program = _program()
+    try:
+        done = subprocess.run(
+            [program, "-version"],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_JAVA_SECONDS_MAX,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SparkError(f"{program} does not run ({error}): install Java {JAVA_MIN}") from None
+    about = done.stderr + done.stdout
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', about)
+    if done.returncode or not found:
+        raise SparkError(f"{program} is no Java that runs: install Java {JAVA_MIN}")
+    version = int(found[2] or 0) if found[1] == "1" else int(found[1])
+    if version < JAVA_MIN:
+        what = f"Spark needs Java {JAVA_MIN} or newer, {program} is Java {version}"
+        raise SparkError(f"{what}: install it, and let JAVA_HOME name its folder")
+    return Java(program, about)
+
+
+def _program() -> str:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        program = Path(home) / "bin" / "java"
+        if not program.exists():
+            raise SparkError(f"JAVA_HOME is {home}, which has no bin/java: correct or unset it")
+        return str(program)
+    program = shutil.which("java")
+    if program is None:
+        what = f"Spark needs Java {JAVA_MIN} or newer, and there is none"
+        raise SparkError(
+            f"{what}: install it (Debian: apt install openjdk-{JAVA_MIN}-jre-headless)"
+        )
+    return program
+
+
+# ---------------------------------------------------------------- the archive of classes
+
+
+def archive_options(java: Java, jars: Path, folder: Path | None = None) -> str:
+    """Return the options with which a JVM takes the archive of these jars, or writes one when it
+    ends; none, where there is no cache to keep it in."""
+    folder = cache_folder("spark") if folder is None else folder
+    if folder is None:
+        return ""
+    try:
+        make_folder(folder)
+        archive = folder / f"{_key(java, jars)}.jsa"
+        if not archive.exists():
+            _adopt(folder, archive)
+        if archive.exists():
+            os.utime(archive)
+            return f"-XX:SharedArchiveFile={archive} {_SILENT}"
+    except OSError:
+        return ""
+    begun = archive.with_suffix(f".{os.getpid()}.part")
+    return f"-XX:ArchiveClassesAtExit={begun} {_SILENT}"
+
+
+def _key(java: Java, jars: Path) -> str:
+    names = sorted((each.name, each.stat().st_size) for each in jars.iterdir())
+    return hashlib.sha256(f"{java} {jars} {names}".encode()).hexdigest()[:16]
+
+
+def _adopt(folder: Path, archive: Path) -> None:
+    """Take an archive that a session before has written, and remove what is left of others."""
+    now = time.time()
+    for begun in folder.glob("*.part"):
+        with contextlib.suppress(FileNotFoundError):
+            about = begun.stat()
+            if now - about.st_mtime < _SETTLED_SECONDS:
+                continue
+            whole = about.st_size >= _ARCHIVE_BYTES_MIN
+            if whole and begun.name.startswith(archive.stem) and not archive.exists():
+                begun.rename(archive)
+            else:
+                begun.unlink()
+    last = sorted(folder.glob("*.jsa"), key=lambda each: each.stat().st_mtime, reverse=True)
+    for old in last[_ARCHIVES_KEPT:]:
+        old.unlink(missing_ok=True)
