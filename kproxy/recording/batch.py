@@ -64,7 +64,6 @@ PLACE = struct.Struct("<HH")
 _own = operator.attrgetter(*OWN_FIELDS)
 _shared = operator.attrgetter(*SHARED_FIELDS)
 _SPLICE = struct.Struct("<III")
-_NOTE_BYTES = 512
 
 
 def _first_position(batch: Batch) -> int:
@@ -121,12 +120,6 @@ class Batch:
         return (
             self.data_bytes - self.spared_bytes >= BATCH_BYTES or len(self.runs) >= RUNS_BYTES_MAX
         )
-
-    @property
-    def memory_bytes(self) -> int:
-        """About how much memory it holds."""
-        rows = len(self.runs) + len(self.heads) + len(self.own) + len(self.shared)
-        return self.data_bytes + rows + _NOTE_BYTES * len(self.notes)
 
     @property
     def exchange_count(self) -> int:

@@ -10,8 +10,9 @@ An exchange is complete when its response has left, when a request that has none
 its connection ends. What has not left when its entry comes is looked at again whenever a batch is
 taken.
 
-Invariants: a run is never split over batches. Positions name batches that came before, or their
-own. Memory is bounded by what is pending: connections, requests, responses that wait for a client.
+Invariants: frames of a run stay together, up to as many as a position tells apart. Positions name
+batches that came before, or their own. Memory is bounded by what is pending: connections, requests,
+responses that wait for a client.
 """
 
 from __future__ import annotations
@@ -136,8 +137,8 @@ class BatchBuilder:
         return batches
 
     def lose(self, entries: Iterable[Entry]) -> None:
-        """Take note of entries that will not be recorded: their exchanges get no row, and what
-        follows a lost piece does not refer to the pieces before."""
+        """Take note of entries that will not be recorded: an exchange of which one ends in them
+        gets no row, and what follows a lost piece does not refer to the pieces before."""
         for entry in entries:
             if isinstance(entry, Note):
                 if entry.channel == CONNECTIONS and entry.body.get("event") == "closed":
@@ -148,7 +149,10 @@ class BatchBuilder:
                 continue
             if isinstance(entry, Frame) and entry.flags & FRAGMENT:
                 connection.unfinished.pop(entry.side, None)
+                if entry.flags & MORE:
+                    continue
             if entry.side is Side.BROKER:
+                connection.answered_ns = max(connection.answered_ns, entry.time_ns)
                 for number in (
                     [r[3] for r in entry.requests] if isinstance(entry, Run) else [entry.number]
                 ):
@@ -162,15 +166,20 @@ class BatchBuilder:
 
     def _close(self) -> None:
         batch = self._batch
-        for run, timed, kept in batch.unsent:
-            struct.pack_into("<q", batch.runs, run + 8, timed.sent_ns)
-            if kept is not None:
-                kept.sent_ns = timed.sent_ns
-        batch.unsent = []
+        self._look_at_unsent()
         for row in (0, len(batch.runs) - RUN.size) if batch.runs else ():
             batch.span(*struct.unpack_from("<q", batch.runs, row))
         self._full.append(batch)
         self._batch = Batch(batch.number + 1)
+
+    def _look_at_unsent(self) -> None:
+        """Take over when the frames of the batch have left that had not when they were added."""
+        batch, unsent = self._batch, self._batch.unsent
+        batch.unsent = [each for each in unsent if not each[1].sent_ns]
+        for run, timed, kept in unsent:
+            struct.pack_into("<q", batch.runs, run + 8, timed.sent_ns)
+            if kept is not None:
+                kept.sent_ns = timed.sent_ns
 
     def _connection(self, number: int) -> _Connection:
         connection = self._connections.get(number)
@@ -195,7 +204,7 @@ class BatchBuilder:
         known = last, position, first, waits, flags, (), requests
         if flags & NO_RESPONSE:
             for request in requests:
-                row = _asked(run.connection, connection.node_id, request, known)
+                row = _row(run.connection, connection.node_id, request, known)
                 self._complete(times, "request_sent_ns", row)
         else:
             connection.pending[first] = known
@@ -232,32 +241,24 @@ class BatchBuilder:
         """Exchanges of one run of requests are complete with the responses from the nth on."""
         batch, count, times = self._batch, len(requests), run.times
         received_ns, sent_ns = times.received_ns, times.sent_ns
-        _, asked_at, first, waits, asked_flags, fault_ids, _ = known
+        _, request_position, first, waits, request_flags, fault_ids, _ = known
         _, api_key, api_version, number, _, _, asked, _ = requests[0]
-        asked_sent_ns = asked.sent_ns
+        request_sent_ns = asked.sent_ns
         later_ns = queued_ns = 0
-        if asked_sent_ns > received_ns:  # as of ChunkTimes.sent_before
-            asked_sent_ns = 0
-        elif asked_sent_ns:
-            later_ns = received_ns - asked_sent_ns
-            if connection.answered_ns > asked_sent_ns:
-                queued_ns = connection.answered_ns - asked_sent_ns
+        if request_sent_ns > received_ns:  # as of ChunkTimes.sent_before
+            request_sent_ns = 0
+        elif request_sent_ns:
+            later_ns = received_ns - request_sent_ns
+            if connection.answered_ns > request_sent_ns:
+                queued_ns = connection.answered_ns - request_sent_ns
         connection.answered_ns = received_ns
-        position, flags = batch.position, REWRITTEN if run.splices else 0
         api = api_key << 16 | api_version & 0xFFFF
         if not sent_ns or fault_ids:
             for place, (request, size) in enumerate(zip(requests, sizes, strict=True)):
                 batch.heads += _PACK_HEAD(number + place, api)
-                row = _asked(run.connection, connection.node_id, request, known)._replace(
-                    request_sent_ns=asked_sent_ns,
-                    response_received_ns=received_ns,
-                    response_sent_ns=sent_ns,
-                    queued_ns=later_ns if place else queued_ns,
-                    response_position=position + nth + place,
-                    response_bytes=size,
-                    response_flags=flags,
-                )
-                self._complete(times, "response_sent_ns", row)
+                row = _row(run.connection, connection.node_id, request, known)
+                queued_ns = later_ns if place else queued_ns
+                self._later(run, nth + place, row, request_sent_ns, queued_ns, size)
             return
         heads, own = batch.heads, batch.own
         for request, size in zip(requests, sizes):  # noqa: B905, it costs
@@ -266,21 +267,39 @@ class BatchBuilder:
             own += _PACK_OWN(
                 number, request_bytes, size, correlation_id, waits.get(number, 0) if waits else 0
             )
-        asked_nth = number + 1 - count - first if asked_at else 0
-        if nth or asked_nth:
-            nths = zip(range(asked_nth, asked_nth + count), range(nth, nth + count), strict=True)
+        request_nth = number + 1 - count - first if request_position else 0
+        if nth or request_nth:
+            nths = zip(
+                range(request_nth, request_nth + count), range(nth, nth + count), strict=True
+            )
             batch.places += b"".join(PLACE.pack(*each) for each in nths)
         else:
             batch.places += PLACES[: PLACE.size * count]
         shared = [
-            asked.received_ns, asked_sent_ns, received_ns, sent_ns, queued_ns, asked_at, position,
-            run.connection, connection.node_id, api_key, api_version, asked_flags, flags,
-            ERROR_NOT_LOOKED, len(batch.exchange_fault_ids),
+            asked.received_ns, request_sent_ns, received_ns, sent_ns, queued_ns,
+            request_position, batch.position, run.connection, connection.node_id, api_key,
+            api_version, request_flags, REWRITTEN if run.splices else 0, ERROR_NOT_LOOKED,
+            len(batch.exchange_fault_ids),
         ]  # fmt: skip
         batch.shared += _PACK_SHARED(*shared)
         if count > 1:
             shared[4] = later_ns
             batch.shared += _PACK_SHARED(*shared) * (count - 1)
+
+    def _later(
+        self, run: Run, nth: int, row: ExchangeRow, sent_ns: int, queued_ns: int, size: int
+    ) -> None:
+        """An exchange is complete but for its response's leaving, or a rule has touched it."""
+        row = row._replace(
+            request_sent_ns=sent_ns,
+            response_received_ns=run.times.received_ns,
+            response_sent_ns=run.times.sent_ns,
+            queued_ns=queued_ns,
+            response_position=self._batch.position + nth,
+            response_bytes=size,
+            response_flags=REWRITTEN if run.splices else 0,
+        )
+        self._complete(run.times, "response_sent_ns", row)
 
     def _run(self, run: Run, number: int, flags: int) -> None:
         """Add the row and the bytes of a run."""
@@ -346,7 +365,7 @@ class BatchBuilder:
         faults = tuple(frame.fault_ids)
         known = number, position, number, waits, flags, faults, (request,)
         if frame.flags & NO_RESPONSE:
-            row = _asked(frame.connection, connection.node_id, request, known)
+            row = _row(frame.connection, connection.node_id, request, known)
             self._complete(frame, "request_sent_ns", row)
             return None
         connection.pending[number] = known
@@ -354,7 +373,7 @@ class BatchBuilder:
 
     def _response(self, connection: _Connection, frame: Frame, position: int) -> None:
         known, _ = _take(connection.pending, frame.number, 1)
-        *_, first, _, asked_flags, _, requests = known
+        *_, first, _, request_flags, _, requests = known
         ended = frame.flags & UNANSWERED
         times = ChunkTimes(frame.request_received_ns, frame.request_sent_ns)
         if requests and not times.sent_ns:  # when the response began, it was not known yet
@@ -362,9 +381,9 @@ class BatchBuilder:
             times.sent_ns = asked.sent_ns if ended else asked.sent_before(frame.received_ns)
         request: PendingRequest = (
             frame.correlation_id, frame.api_key, frame.api_version, frame.number,
-            frame.request_bytes, asked_flags, times, None,
+            frame.request_bytes, request_flags, times, None,
         )  # fmt: skip
-        row = _asked(frame.connection, connection.node_id, request, known)
+        row = _row(frame.connection, connection.node_id, request, known)
         if ended:
             row = row._replace(response_flags=UNANSWERED, response_received_ns=frame.received_ns)
             self._complete(None, "", row)
@@ -404,10 +423,11 @@ class BatchBuilder:
         connection = self._connections.pop(number, None)
         if connection is None:
             return
+        self._look_at_unsent()
         for start, known in connection.pending.items():
             last, _, first, _, _, _, requests = known
             for request in requests[start - first : last + 1 - first]:
-                row = _asked(number, connection.node_id, request, known)
+                row = _row(number, connection.node_id, request, known)
                 row = row._replace(response_flags=UNANSWERED, response_received_ns=ended_ns)
                 self._complete(None, "", row)
 
@@ -426,7 +446,7 @@ class BatchBuilder:
                 self._connection(number).node_id = node_id
 
 
-def _asked(connection: int, node_id: int, request: PendingRequest, known: _Known) -> ExchangeRow:
+def _row(connection: int, node_id: int, request: PendingRequest, known: _Known) -> ExchangeRow:
     """The row of an exchange as far as the request is concerned."""
     correlation_id, api_key, api_version, number, request_bytes, _, times, _ = request
     _, position, first, waits, flags, fault_ids, _ = known

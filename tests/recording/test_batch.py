@@ -238,3 +238,36 @@ def test_pieces_name_the_piece_before() -> None:
     assert [batch.frames for batch in batches] == [0, 0, 1]
     cut = attrs.evolve(whole, pieces=[b"a"], flags=FRAGMENT | MORE)
     assert cut.flags & MORE
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_lost_response_is_one_that_others_were_queued_behind(lost: bool) -> None:
+    builder = BatchBuilder()
+    builder.add([request(n, bytes(20), sent_ns=START_NS + 10) for n in (1, 2)])
+    asked = {"request_received_ns": START_NS, "request_sent_ns": START_NS + 10}
+    first, second = (
+        response(n, bytes(8), received_ns=START_NS + 5000 + n, sent_ns=START_NS + 6000, **asked)
+        for n in (1, 2)
+    )
+    builder.lose([first]) if lost else builder.add([first])
+    builder.add([second])
+    assert rows(*builder.take())[-1].queued_ns == 4991
+
+
+def test_an_exchange_of_which_the_end_is_recorded_knows_its_request() -> None:
+    builder = BatchBuilder()
+    builder.add([request(1, bytes(20), sent_ns=START_NS + 10)])
+    builder.lose([response(1, bytes(20), flags=FRAGMENT | MORE, frame_bytes=40)])
+    builder.add([response(1, bytes(20), flags=FRAGMENT, frame_bytes=40, sent_ns=START_NS + 20)])
+    (row,) = rows(*builder.take())
+    assert row.request_position and row.response_position and row.request_received_ns
+
+
+def test_a_request_that_left_after_it_came_and_got_no_response_has_its_time() -> None:
+    builder = BatchBuilder()
+    asked = request(1, bytes(20), sent_ns=0)
+    builder.add([opened(), asked])
+    asked.sent_ns = START_NS + 10
+    builder.finish()
+    (row,) = rows(*builder.take())
+    assert row.request_sent_ns == START_NS + 10
