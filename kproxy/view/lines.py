@@ -109,9 +109,9 @@ def _error_columns(response: list[Segment]) -> int:
 def _make_room(head: list[Segment], name: int, width: int) -> None:
     """Take from the fixed part of a line what kproxy added, then the time, then the number, if the
     name of an error does not fit otherwise."""
-    for least in (-2, 0, 0):
+    for least, rest in ((-2, [("", " ")]), (0, []), (0, [])):
         if name and _columns(head) + _ARROW_WIDTH + name > width:
-            del head[least]
+            head[least : least + 1 or None] = rest
 
 
 def _cut(request: str, response: list[Segment], space: int) -> tuple[str, list[Segment]]:
@@ -131,10 +131,19 @@ def _cut_to(segments: Iterable[Segment], left: int) -> Iterator[Segment]:
     for style, text in segments:
         if left <= 0:
             return
-        further = named and style == "error" and columns(text.partition(" ")[0]) > left
-        named = named or style == "error"
-        yield style, "…" if further else cut(text, left)
+        if style == "error":
+            text = _cut_error(text, left, first=not named)
+            named = True
+        yield style, cut(text, left)
         left -= columns(text)
+
+
+def _cut_error(text: str, left: int, first: bool) -> str:
+    """Cut what the broker says of an error before its name."""
+    name = text.partition(" ")[0]
+    if columns(text) <= left or columns(name) < left:
+        return text
+    return name if first or columns(name) == left else "…"
 
 
 def _within(segments: list[Segment], width: int | None) -> list[Segment]:

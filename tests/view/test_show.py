@@ -184,6 +184,15 @@ def test_the_name_of_an_error_is_whole_on_every_terminal(width):
         answered = response(asked, R(results_by_topic_v3_and_below=[result]))
         text = shown(opened(node_id=2), asked, answered, width=width)
         assert text.endswith(f"→ {name}") and len(text) <= width
+        assert " AddPartitionsToTxn v3 " in text
+
+
+def test_the_name_of_an_error_comes_before_what_the_broker_says_of_it():
+    asked = request("FindCoordinator", 2, messages.FindCoordinatorRequest(key="billing"))
+    failed = messages.FindCoordinatorResponse(error_code=15, error_message="not yet")
+    for width in range(70, 140):
+        text = shown(asked, response(asked, failed), width=width)
+        assert "→ COORDINATOR_NOT_AVAILABLE" in text and len(text) <= width
 
 
 def test_what_does_not_fit_of_many_errors_is_no_part_of_a_name():
