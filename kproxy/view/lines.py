@@ -109,9 +109,9 @@ def _error_columns(response: list[Segment]) -> int:
 def _make_room(head: list[Segment], name: int, width: int) -> None:
     """Take from the fixed part of a line what kproxy added, then the time, then the number, if the
     name of an error does not fit otherwise."""
-    for least, rest in ((-2, [("", " ")]), (0, []), (0, [])):
+    for position, instead in ((-2, [("", " ")]), (0, []), (0, [])):
         if name and _columns(head) + _ARROW_WIDTH + name > width:
-            head[least : least + 1 or None] = rest
+            head[position : position + 1] = instead
 
 
 def _cut(request: str, response: list[Segment], space: int) -> tuple[str, list[Segment]]:
