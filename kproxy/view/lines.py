@@ -28,15 +28,17 @@ from kproxy.exchange.words.wording import age, joined
 from kproxy.printable import printable
 
 _WORDS_WIDTH_MIN = 20
+_ARROW_WIDTH = 2
 
-# Select Graphic Rendition of ECMA-48: the eight colours that every terminal has.
+# Select Graphic Rendition of ECMA-48. Of the eight colours that every terminal has only red and
+# magenta can be read on a dark and on a light ground alike; the rest is weight.
 _STYLES = {
     "dim": "2",
     "bold": "1",
     "error": "31;1",
-    "mark": "35",
-    "quiet": "33",
-    "api": "36",
+    "mark": "35;1",
+    "quiet": "35",
+    "api": "1",
 }
 
 
@@ -74,9 +76,10 @@ def exchange_line(
     text = text or text_of(exchange)
     if width is None:
         return rendered(line.whole(exchange, text, line.WHOLE), colour)
-    head = line.head(exchange, line.layout(width))
+    head, behind = line.head(exchange, line.layout(width)), line.response(exchange, text)
+    _make_room(head, _error_columns(behind), width)
     space = max(width - _columns(head), _WORDS_WIDTH_MIN)
-    request, response = _cut(printable(text.request), line.response(exchange, text), space)
+    request, response = _cut(printable(text.request), behind, space)
     tail: list[Segment] = [("", request)] if request else []
     if response:
         tail += [line.arrow(request), *response]
@@ -97,22 +100,50 @@ def end_line(
     return rendered(_within([*head, *tail], width), colour)
 
 
+def _error_columns(response: list[Segment]) -> int:
+    """How many columns the name of the first error takes; 0 if there is none."""
+    error = next((text for style, text in response if style == "error"), "")
+    return columns(error.partition(" ")[0])
+
+
+def _make_room(head: list[Segment], name: int, width: int) -> None:
+    """Take from the fixed part of a line what kproxy added, then the time, then the number, if the
+    name of an error does not fit otherwise."""
+    for position, instead in ((-2, [("", " ")]), (0, []), (0, [])):
+        if name and _columns(head) + _ARROW_WIDTH + name > width:
+            head[position : position + 1] = instead
+
+
 def _cut(request: str, response: list[Segment], space: int) -> tuple[str, list[Segment]]:
     """Cut words to the space that there is: first the request, then the end of the response."""
-    length = _columns(response)
+    length, name = _columns(response), _error_columns(response)
     kept = max(space - (length + 3 if length else 0), min(columns(request), space // 2))
-    request = cut(request, kept)
-    left = space - (columns(request) + 3 if request else 2)
+    if name:
+        kept = max(0, min(kept, space - 3 - name))
+    request = cut(request, kept) if kept else ""
+    left = space - (columns(request) + 3 if request else _ARROW_WIDTH)
     return request, list(_cut_to(response, left))
 
 
 def _cut_to(segments: Iterable[Segment], left: int) -> Iterator[Segment]:
-    """Cut segments that are longer than what is left."""
+    """Cut segments that are longer than what is left; of errors only the first is ever cut."""
+    named = False
     for style, text in segments:
         if left <= 0:
             return
+        if style == "error":
+            text = _cut_error(text, left, first=not named)
+            named = True
         yield style, cut(text, left)
         left -= columns(text)
+
+
+def _cut_error(text: str, left: int, first: bool) -> str:
+    """Cut what the broker says of an error before its name."""
+    name = text.partition(" ")[0]
+    if columns(text) <= left or columns(name) < left:
+        return text
+    return name if first or columns(name) == left else "…"
 
 
 def _within(segments: list[Segment], width: int | None) -> list[Segment]:

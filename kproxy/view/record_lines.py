@@ -2,7 +2,8 @@
 
     orders[0] @41  2026-05-01T12:03:04.123Z #812 produced by app-1  key  value  {header: value}
 
-A record has a line each time that it passes: once when it is produced, once per consumer.
+A record has a line each time that it passes: once when it is produced, once per consumer. A narrow
+terminal gets keys and values, and less of what stands before them: the topic is what was asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kproxy.exchange.filter import Filter
 from kproxy.exchange.filter.terms import Group, Term
 from kproxy.exchange.filter.values import Glob
 from kproxy.exchange.topic_records import TopicRecord
-from kproxy.exchange.words.columns import cut
+from kproxy.exchange.words.columns import columns, cut, cut_middle, padded
 from kproxy.exchange.words.line import Segment
 from kproxy.printable import printable
 from kproxy.protocol.records import text_or_base64
@@ -53,6 +54,8 @@ class Choice:
 
 
 _TEXTS = frozenset({"key", "value"})
+_WIDE = 120
+_CLIENT_WIDTH = 8
 
 
 def _meant(term: Term, record: TopicRecord) -> bool:
@@ -68,7 +71,9 @@ def lines(
 ) -> Iterator[str]:
     """Yield a line per record that an exchange carries."""
     for record in choice.records(exchange):
-        segments = list(_segments(exchange, record))
+        narrow = width is not None and width < _WIDE
+        head = _narrow_head(exchange, record) if narrow else _head(exchange, record)
+        segments = [*head, *_content(record)]
         if width is not None:
             segments = list(_cut(segments, width))
         yield rendered(segments, colour)
@@ -97,13 +102,31 @@ def json_lines(exchange: Exchange, choice: Choice) -> Iterator[str]:
         )
 
 
-def _segments(exchange: Exchange, record: TopicRecord) -> Iterator[Segment]:
-    offset = "@–" if record.offset is None else f"@{record.offset}"
-    yield "api", f"{printable(record.topic)}[{record.partition}] {offset:<8} "
+def _head(exchange: Exchange, record: TopicRecord) -> Iterator[Segment]:
+    yield "api", f"{printable(record.topic)}[{record.partition}] {_offset(record):<8} "
     yield "dim", f"{when(record.timestamp)} "
-    client = printable(exchange.client_id or f"c{exchange.connection}")
     verb = "produced by" if record.produced else "consumed by"
-    yield "dim", f"{f'#{exchange.number}':<6} {verb} {client:<12} "
+    yield "dim", f"{f'#{exchange.number}':<6} {verb} {_client(exchange):<12} "
+
+
+def _narrow_head(exchange: Exchange, record: TopicRecord) -> Iterator[Segment]:
+    yield "api", f"[{record.partition}] {_offset(record):<5} "
+    time, day = when(record.timestamp), f"{exchange.time:%Y-%m-%d}T"
+    yield "dim", f"{time[len(day) : -1] if time.startswith(day) else time} "
+    verb = "from" if record.produced else "to"
+    client = padded(cut_middle(_client(exchange), _CLIENT_WIDTH), _CLIENT_WIDTH)
+    yield "dim", f"{f'#{exchange.number}':<5} {verb:<4} {client} "
+
+
+def _offset(record: TopicRecord) -> str:
+    return "@–" if record.offset is None else f"@{record.offset}"
+
+
+def _client(exchange: Exchange) -> str:
+    return printable(exchange.client_id or f"c{exchange.connection}")
+
+
+def _content(record: TopicRecord) -> Iterator[Segment]:
     if record.aborted:
         yield "mark", "aborted "
     if record.key is not None:
@@ -120,4 +143,4 @@ def _cut(segments: list[Segment], width: int) -> Iterator[Segment]:
         if width <= 0:
             return
         yield style, (short := cut(text, width))
-        width -= len(short) if short == text else width
+        width -= columns(short) if short == text else width

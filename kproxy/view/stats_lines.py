@@ -133,7 +133,7 @@ def lines(
                 yield line(("dim", f"… and {len(tallies) - len(rows)} more"))
     if stats.counts.errors:
         yield ""
-        yield from (line(*row) for row in _errors(stats.counts.errors, rows_max))
+        yield from (line(*row) for row in _errors(stats.counts.errors, rows_max, width))
     if events := [event for event in _events(stats) if event]:
         yield ""
         yield from (line(("", text)) for event in events for text in _wrapped(event, width))
@@ -186,14 +186,16 @@ def _row(tally: Tally) -> list[Segment]:
     ]
 
 
-def _errors(errors: Mapping[str, ErrorTally], rows_max: int | None) -> Iterator[list[Segment]]:
+def _errors(
+    errors: Mapping[str, ErrorTally], rows_max: int | None, width: int | None
+) -> Iterator[list[Segment]]:
     ordered = sorted(errors.items(), key=lambda item: (-item[1].count, item[0]))
     for name, error in ordered[:rows_max]:
         apis = listed(f"{api} {number}" for api, number in error.apis.most_common())
-        yield [
-            ("error", f"{name} ×{error.count}"),
-            ("dim", f"  {apis}; the first is #{error.first}"),
-        ]
+        head = f"{name} ×{error.count}"
+        first, *more = _wrapped(f"{head}  {apis}; the first is #{error.first}", width)
+        yield [("error", first[: len(head)]), ("dim", first[len(head) :])]
+        yield from ([("dim", each)] for each in more)
     if rows_max is not None and len(ordered) > rows_max:
         yield [("dim", f"… and {count(len(ordered) - rows_max, 'more error')}")]
 

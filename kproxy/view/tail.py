@@ -30,7 +30,7 @@ from kproxy.view.lines import Folding, terminal_width, wants_colour
 from kproxy.view.show import names_one, write
 from kproxy.view.stream import Stream, connection_ends
 
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.02
 LINES_BEFORE = 10
 """Lines of what was recorded before that are shown first."""
 _FOLDED_FOR = timedelta(seconds=10)

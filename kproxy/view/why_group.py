@@ -109,8 +109,8 @@ class _Story:
     group: str
     members: dict[str, Member] = attrs.field(factory=dict[str, Member], init=False)
     generations: dict[int, Generation] = attrs.field(factory=dict[int, Generation], init=False)
-    sentences: list[tuple[datetime, str]] = attrs.field(
-        factory=list[tuple[datetime, str]], init=False
+    sentences: list[tuple[datetime, tuple[str | Member, ...]]] = attrs.field(
+        factory=list[tuple[datetime, tuple[str | Member, ...]]], init=False
     )
     _static: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
     """Ids that static members got when they came again: the ids that they had first."""
@@ -135,9 +135,9 @@ class _Story:
             self.members[member_id] = Member(member_id, client)
         return self.members[member_id]
 
-    def say(self, time: datetime, text: str) -> None:
-        """Keep a sentence for its time."""
-        self.sentences.append((time, text))
+    def say(self, time: datetime, *parts: str | Member) -> None:
+        """Keep a sentence for its time; what its members are called is known when all is read."""
+        self.sentences.append((time, parts))
 
     def name(self, member_id: str) -> str:
         """What a member is called: its client's id, told from others of the same name."""
@@ -147,7 +147,7 @@ class _Story:
         others = [each for each in self.members.values() if each.client == member.client]
         if len(others) == 1:
             return member.client
-        return f"{member.client} ({shortened(member_id)[-8:]})"
+        return f"{member.client} (…{member_id[-6:]})"
 
     def told(self) -> Iterator[str]:
         """All sentences in order of time."""
@@ -156,8 +156,9 @@ class _Story:
             generation = self.generations[number]
             self._generation(previous, generation)
             previous = generation
-        for time, text in sorted(self.sentences, key=lambda each: each[0]):
-            yield f"{_clock(time)} {text}"
+        for time, parts in sorted(self.sentences, key=lambda each: each[0]):
+            words = (self.name(each.id) if isinstance(each, Member) else each for each in parts)
+            yield f"{_clock(time)} {''.join(words)}"
 
     # ---- classic groups
 
@@ -166,7 +167,7 @@ class _Story:
         if first is None:
             return
         if before is None:
-            who = listed((self.name(each) for each in sorted(now.members)), 6)
+            who = listed((self._joined(each, now) for each in sorted(now.members)), 6)
             text = f"generation {now.number}: {count(len(now.members), 'member')}, {who}"
             text += "; what was before is not in the recording" if now.number > 1 else ""
         else:
@@ -174,6 +175,10 @@ class _Story:
             text = f"generation {before.number} → {now.number}: {why}"
             text += self._gap(before, now)
         self.say(first, f"{text}. {self._assignments(now)}".rstrip())
+
+    def _joined(self, member_id: str, now: Generation) -> str:
+        join = now.joins.get(member_id)
+        return self.name(member_id) + ("" if join is None else f" (#{join.number})")
 
     def _causes(self, before: Generation, now: Generation) -> str:
         gone = [self._gone(each, now) for each in sorted(before.members - now.members)]
@@ -221,7 +226,7 @@ class _Story:
 
     def _assignments(self, now: Generation) -> str:
         given = [
-            f"{self.name(member_id)} has {_assigned(each.response.assignment)}"
+            f"{self.name(member_id)} has {_assigned(each.response.assignment)} (#{each.number})"
             for member_id, each in sorted(now.synced.items())
             if each.response is not None
         ]
@@ -260,13 +265,13 @@ def _join(story: _Story, exchange: Exchange) -> None:
 
 
 def _comes_again(story: _Story, member: Member, exchange: Exchange) -> None:
-    text = f"{member.client} comes again as static member {member.instance} (#{exchange.number})"
+    text = f" comes again as static member {member.instance} (#{exchange.number})"
     if member.seen is not None:
         silent = _after(exchange.time, answered(member.seen))
         text += f", {silent} after {member.seen.api} #{member.seen.number}"
     if exchange.response.generation_id in story.generations:
         text += "; the group does not rebalance"
-    story.say(exchange.time, f"{text}.")
+    story.say(exchange.time, member, f"{text}.")
 
 
 def _sync(story: _Story, exchange: Exchange) -> None:
@@ -295,11 +300,11 @@ def _beat(story: _Story, exchange: Exchange) -> None:
 
 
 def _refused(story: _Story, exchange: Exchange, member_id: str) -> None:
-    name = story.member(member_id, exchange).client
+    member = story.member(member_id, exchange)
     errors = listed(exchange.errors)
     news = "learns that the group rebalances" if errors == "REBALANCE_IN_PROGRESS" else "is refused"
-    text = f"{name} {news}: {exchange.api} #{exchange.number} → {errors}"
-    story.say(answered(exchange), f"{text}.")
+    text = f" {news}: {exchange.api} #{exchange.number} → {errors}."
+    story.say(answered(exchange), member, text)
 
 
 def _leave(story: _Story, exchange: Exchange) -> None:
@@ -310,7 +315,7 @@ def _leave(story: _Story, exchange: Exchange) -> None:
         member = story.member(leaving.member_id or "".join(statics), exchange)
         member.left, member.reason = exchange, getattr(leaving, "reason", None) or ""
         why = f": “{member.reason}”" if member.reason else "; why is not in the recording"
-        story.say(exchange.time, f"{member.client} leaves with #{exchange.number}{why}.")
+        story.say(exchange.time, member, f" leaves with #{exchange.number}{why}.")
 
 
 # ---- KIP-848
@@ -329,8 +334,8 @@ def _group_heartbeat(story: _Story, exchange: Exchange) -> None:
         if member.seen is not None:
             since = f", {_after(exchange.time, answered(member.seen))} after its last heartbeat"
         errors = listed(exchange.errors)
-        text = f"{member.client} is refused: #{exchange.number} → {errors}{since}."
-        story.say(answered(exchange), text)
+        text = f" is refused: #{exchange.number} → {errors}{since}."
+        story.say(answered(exchange), member, text)
         return
     _heartbeat_request(story, member, exchange)
     if response is not None:
@@ -346,26 +351,29 @@ def _assigned_epoch(story: _Story, member: Member, exchange: Exchange) -> None:
     if news == member.is_to_have:
         return
     member.is_to_have = news
-    text = f"epoch {response.member_epoch}: {member.client} is to have {given} (#{exchange.number})"
+    told: list[str | Member] = [f"epoch {response.member_epoch}: ", member]
+    told.append(f" is to have {given} (#{exchange.number})")
     beats = timedelta(milliseconds=_BEATS_MISSED * response.heartbeat_interval_ms)
     for other in story.members.values():
         if other.left is None and other.seen is not None and other is not member:
             if exchange.time - other.seen.time > beats:
                 silent = _after(exchange.time, other.seen.time)
-                text += f"; {other.client} has been silent for {silent}, since #{other.seen.number}"
+                owned = "" if other.owns == NOTHING else f", which owned {other.owns},"
+                since = f"#{other.seen.number} at {_clock(other.seen.time)}"
+                told += ["; ", other, f"{owned} has been silent for {silent}, since {since}"]
                 other.left = exchange
-    story.say(answered(exchange), f"{text}.")
+    story.say(answered(exchange), *told, ".")
 
 
 def _heartbeat_request(story: _Story, member: Member, exchange: Exchange) -> None:
     request, number = exchange.request, exchange.number
     if request.member_epoch in _EPOCHS:
         member.left = None if request.member_epoch == 0 else exchange
-        story.say(exchange.time, f"{member.client} {_EPOCHS[request.member_epoch]} (#{number}).")
+        story.say(exchange.time, member, f" {_EPOCHS[request.member_epoch]} (#{number}).")
     elif request.topic_partitions is not None:
         owned = _owned(request.topic_partitions, exchange)
         if owned != member.owns:
-            story.say(exchange.time, f"{member.client} says that it owns {owned} (#{number}).")
+            story.say(exchange.time, member, f" says that it owns {owned} (#{number}).")
         member.owns = owned
 
 

@@ -38,13 +38,13 @@ def produce_request(sets: dict[int, bytes], topic: str = "orders", **fields):
     return P(topic_data=topics, acks=-1, timeout_ms=1, **fields)
 
 
-def produce_response(offsets: dict[int, int], error_code: int = 0):
+def produce_response(offsets: dict[int, int], error_code: int = 0, topic: str = "orders"):
     P = M.ProduceResponse
     partitions = [
         P.PartitionProduceResponse(index=index, base_offset=offset, error_code=error_code)
         for index, offset in offsets.items()
     ]
-    return P(responses=[P.TopicProduceResponse(name="orders", partition_responses=partitions)])
+    return P(responses=[P.TopicProduceResponse(name=topic, partition_responses=partitions)])
 
 
 def fetch_request(offsets: dict[int, int], topic: str = "orders", **fields):

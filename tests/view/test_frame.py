@@ -176,6 +176,20 @@ def test_the_records_of_a_topic(recorded):
         assert out.getvalue() == ""
 
 
+@pytest.mark.parametrize("width", [80, 119, 120, 200])
+def test_keys_and_values_are_seen_on_every_terminal(recorded, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = io.StringIO()
+    out.isatty = lambda: True
+    show_records([recorded], "orders", None, out)
+    found = out.getvalue().splitlines()
+    assert all(line.endswith(f"k{n % 3} v{n % 3}") for n, line in enumerate(found)), found
+    assert all(len(line) <= width for line in found)
+    if width < 120:
+        assert found[0] == "[0] @41   22:13:20.000 #2    to   app      k0 v0"
+
+
 def test_the_records_of_a_topic_as_json(recorded):
     out = io.StringIO()
     show_records([recorded], "orders", 0, out, as_json=True)

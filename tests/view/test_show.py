@@ -27,6 +27,7 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.pairing import Pairing, pair
 from kproxy.exchange.words.columns import columns
 from kproxy.protocol import messages
+from kproxy.protocol.errors import ERRORS
 from kproxy.recording import Recording, RecordingError
 from kproxy.view.lines import exchange_line as line
 from kproxy.view.show import show_json, show_lines
@@ -163,6 +164,48 @@ def test_lines_are_cut_to_the_terminal(width, colour):
     assert "…" in text
     assert text.endswith(" → offset 41") or width < 80
     assert "Produce v9" in text or width < 60
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_the_name_of_an_error_is_whole_on_every_terminal(width):
+    A, R = messages.AddPartitionsToTxnRequest, messages.AddPartitionsToTxnResponse
+    topics = [A.AddPartitionsToTxnTopic(name="shipments-of-today", partitions=[0, 1, 2])]
+    body = A(v3_and_below_transactional_id="a-long-transaction", v3_and_below_topics=topics)
+    asked = request("AddPartitionsToTxn", 3, body, 1234567)
+    for code, (name, _) in ERRORS.items():
+        if code == 0:
+            continue
+        partition = R.AddPartitionsToTxnPartitionResult(
+            partition_index=0, partition_error_code=code
+        )
+        result = R.AddPartitionsToTxnTopicResult(
+            name="shipments-of-today", results_by_partition=[partition]
+        )
+        answered = response(asked, R(results_by_topic_v3_and_below=[result]))
+        text = shown(opened(node_id=2), asked, answered, width=width)
+        assert text.endswith(f"→ {name}") and len(text) <= width
+        assert " AddPartitionsToTxn v3 " in text
+
+
+def test_the_name_of_an_error_comes_before_what_the_broker_says_of_it():
+    asked = request("FindCoordinator", 2, messages.FindCoordinatorRequest(key="billing"))
+    failed = messages.FindCoordinatorResponse(error_code=15, error_message="not yet")
+    for width in range(70, 140):
+        text = shown(asked, response(asked, failed), width=width)
+        assert "→ COORDINATOR_NOT_AVAILABLE" in text and len(text) <= width
+
+
+def test_what_does_not_fit_of_many_errors_is_no_part_of_a_name():
+    R = messages.DeleteTopicsResponse.DeletableTopicResult
+    codes = [29, 3, 41, 44, 17, 7]
+    asked = request("DeleteTopics", 4, messages.DeleteTopicsRequest(topic_names=["a", "b"]))
+    results = [R(name=f"t-{code}", error_code=code) for code in codes]
+    answered = response(asked, messages.DeleteTopicsResponse(responses=results))
+    names = {name for name, _ in ERRORS.values()}
+    for width in (80, 100, 120, 200):
+        text = shown(asked, answered, width=width)
+        words = re.findall("[A-Z_]{5,}", text)
+        assert words and set(words) <= names and len(text) <= width, text
 
 
 def test_a_long_answer_leaves_room_for_the_question():

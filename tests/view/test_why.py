@@ -103,14 +103,14 @@ def test_a_member_that_is_silent_for_too_long(tmp_path):
     traffic.add(9000, *beat("m-b", 3, error_code=25), connection=2, client="slow")  # 9
     assert traffic.story(tmp_path, "group", "billing") == [
         (
-            "22:13:20.001 generation 3: 2 members, fast, slow; what was before is not in the"
-            " recording. fast has orders[0,1], slow has orders[2,3]."
+            "22:13:20.001 generation 3: 2 members, fast (#1), slow (#2); what was before is not in"
+            " the recording. fast has orders[0,1] (#3), slow has orders[2,3] (#4)."
         ),
         "22:13:27.001 fast learns that the group rebalances: Heartbeat #6 → REBALANCE_IN_PROGRESS.",
         (
             "22:13:28.000 generation 3 → 4: slow left after 7.5 s of silence (since Heartbeat #5,"
             " its session timeout is 6.0 s); 1.0 s from the first JoinGroup (#7) to the last"
-            " assignment (#8). fast has orders[0,1,2,3]."
+            " assignment (#8). fast has orders[0,1,2,3] (#8)."
         ),
         "22:13:29.001 slow is refused: Heartbeat #9 → UNKNOWN_MEMBER_ID.",
     ]
@@ -184,8 +184,8 @@ def test_a_static_member_that_comes_again(tmp_path):
     traffic.add(5100, *join("m-a", 2, ["m-a"], group_instance_id="one"), client="first")
     assert traffic.story(tmp_path, "group", "billing") == [
         (
-            "22:13:20.001 generation 1: 2 members, first, second. first has orders[0], second has"
-            " orders[1]."
+            "22:13:20.001 generation 1: 2 members, first (#1), second (#2). first has orders[0]"
+            " (#3), second has orders[1] (#4)."
         ),
         (
             "22:13:23.001 second comes again as static member two (#6), 2.0 s after Heartbeat #5;"
@@ -226,8 +226,8 @@ def test_a_member_of_kip_848_that_is_silent_and_what_is_said_twice(tmp_path):
         f"22:13:20.500 lives says that it owns {where}[0] (#3).",
         f"22:13:20.501 dies says that it owns {where}[1] (#4).",
         (
-            f"22:13:29.001 epoch 2: lives is to have {where}[0,1] (#6); dies has been silent for"
-            " 8.5 s, since #4."
+            f"22:13:29.001 epoch 2: lives is to have {where}[0,1] (#6); dies, which owned"
+            f" {where}[1], has been silent for 8.5 s, since #4 at 22:13:20.501."
         ),
         f"22:13:29.501 epoch 3: lives is to have {where}[0,1] (#7).",
     ]
@@ -344,3 +344,18 @@ def test_who_ended_a_connection_after_what(tmp_path):
 def test_what_there_is_no_story_of(typed, code, said, tmp_path, capsys):
     assert main(["why", str(two_members().recorded(tmp_path)), typed]) == code
     assert capsys.readouterr().err == f"{said}\n"
+
+
+def test_members_of_one_client_id_are_told_apart_in_every_sentence(tmp_path):
+    traffic = Traffic()
+    for at_ms, member, generation in ((0, "js-111111", 1), (1000, "js-222222", 3)):
+        traffic.add(at_ms, *join(member, generation, [member]), client="js")
+        traffic.add(at_ms + 100, *sync(member, generation, 0), client="js")
+        left = M.LeaveGroupRequest(group_id="billing", member_id=member)
+        traffic.add(at_ms + 500, "LeaveGroup", 1, left, M.LeaveGroupResponse(), client="js")
+    told = traffic.story(tmp_path, "group", "billing")
+    leaving = [line.partition(" ")[2] for line in told if "leaves" in line]
+    assert leaving == [
+        "js (…111111) leaves with #3; why is not in the recording.",
+        "js (…222222) leaves with #6; why is not in the recording.",
+    ]
