@@ -38,6 +38,8 @@ from kproxy.exchange.lazily import Lazily
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.protocol import codec
 
+# A look into the enum costs as much as opening a frame does otherwise.
+_CLIENT, _BROKER = Side.CLIENT, Side.BROKER
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -62,7 +64,7 @@ class Halves:
 
     def frame(self, row: ExchangeRow, side: Side) -> Frame | None:
         """Return one of them."""
-        return self.request if side is Side.CLIENT else self.response
+        return self.request if side is _CLIENT else self.response
 
     def data(self, row: ExchangeRow, side: Side) -> bytes | None:
         """Return the bytes of one of them."""
@@ -145,7 +147,7 @@ class Exchange:
     def client_id(self) -> str | None:
         """As the first request of its connection says, or where that is not known its own."""
         if self._connection_client_id is None and not self._has(RAW_SASL):
-            request = self._frames.frame(self.row, Side.CLIENT)
+            request = self._frames.frame(self.row, _CLIENT)
             if request is not None:
                 return facts.client_id(request)[1]
         return self._connection_client_id
@@ -261,18 +263,18 @@ class Exchange:
     @Lazily
     def request_frame(self) -> bytes | None:
         """The request as its client sent it, size prefix included."""
-        return self._frames.data(self.row, Side.CLIENT)
+        return self._frames.data(self.row, _CLIENT)
 
     @Lazily
     def response_frame(self) -> bytes | None:
         """The response as its broker sent it (before addresses were rewritten)."""
-        return self._frames.data(self.row, Side.BROKER)
+        return self._frames.data(self.row, _BROKER)
 
     @Lazily
     def frames(self) -> tuple[Frame | None, Frame | None]:
         """The request and the response as they stand in the recording."""
         row = self.row
-        return self._frames.frame(row, Side.CLIENT), self._frames.frame(row, Side.BROKER)
+        return self._frames.frame(row, _CLIENT), self._frames.frame(row, _BROKER)
 
     @property
     def request_sent(self) -> bytes | None:

@@ -57,8 +57,9 @@ OWN = struct.Struct(f"<{len(OWN_FIELDS)}q")
 SHARED = struct.Struct(f"<{len(SHARED_FIELDS) + 1}q")
 RUN_FRAMES_MAX = 0x10000
 """As many as a position tells apart."""
-PLACES = array("H", [nth for nth in range(RUN_FRAMES_MAX) for _ in range(2)]).tobytes()
-"""Which frames of their runs the request and the response are, where both are the nth."""
+PLACES = array("I", range(0, 1 << 32, 0x1_0001)).tobytes()
+"""Which frames of their runs the request and the response are, where both are the nth: twice the
+same 16 bits."""
 PLACE = struct.Struct("<HH")
 
 _own = operator.attrgetter(*OWN_FIELDS)

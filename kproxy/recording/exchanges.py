@@ -38,6 +38,8 @@ from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import ExchangeTable, FrameTable
 
 _OPEN_FILES_MAX = 3
+# A look into the enum, for each frame, would cost more than finding its position.
+_CLIENT, _BROKER = Side.CLIENT, Side.BROKER
 
 
 @attrs.define(eq=False)
@@ -342,13 +344,13 @@ class StoredFrames:
 
     def frame(self, row: ExchangeRow, side: Side) -> Frame | None:
         """Open a frame of an exchange."""
-        integer = row.request_position if side is Side.CLIENT else row.response_position
+        integer = row.request_position if side is _CLIENT else row.response_position
         position = Position.of(integer)
         return None if position is None else frame_in(self.files, position)
 
     def data(self, row: ExchangeRow, side: Side) -> bytes | None:
         """Open it, and return its bytes alone, which is quicker."""
-        integer = row.request_position if side is Side.CLIENT else row.response_position
+        integer = row.request_position if side is _CLIENT else row.response_position
         if integer > 0:
             for file in reversed(self.files):
                 found = file.frame_bytes(integer)
@@ -358,7 +360,7 @@ class StoredFrames:
 
     def decodable(self, row: ExchangeRow) -> Frame | None:
         """Open the response of an exchange; None if its body is not all there."""
-        response = self.frame(row, Side.BROKER)
+        response = self.frame(row, _BROKER)
         return response if facts.decodable(response) else None
 
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -82,7 +81,7 @@ class Recording:
             "library_version": library_version,
             "compression": compression,
         }
-        self._metadata = {"recording": secrets.token_hex(8)} | (metadata or {})
+        self._metadata = {"recording": os.urandom(8).hex()} | (metadata or {})
         self._connections = ConnectionLog()
         self._builder: BatchBuilder | None = None
         self._log = log
