@@ -50,7 +50,7 @@ QUERIES = {
         "SELECT api_key, count(*), sum(response_bytes), max(service_ms) FROM {} GROUP BY 1"
     ),
     "frames": "SELECT api_key, side, count(*), sum(frame_bytes) FROM {} GROUP BY 1, 2",
-    "records": "SELECT topic, partition, count(*), sum(length(value)) FROM {} GROUP BY 1, 2",
+    "records": "SELECT topic, partition, count(*), sum(octet_length(value)) FROM {} GROUP BY 1, 2",
 }
 COLD = """
 import sys
