@@ -37,6 +37,8 @@ from tests.bed import mock_cluster, proxies
 from tests.benchmarks import spark_traffic
 
 ROUNDS = 3
+ENOUGH_SECONDS = 20
+"""What took so long is not done again."""
 VIEWS = {
     "exchanges": ["api_key", "request_bytes", "response_bytes", "service_ms"],
     "frames": ["api_key", "side", "frame_bytes"],
@@ -48,7 +50,7 @@ QUERIES = {
         "SELECT api_key, count(*), sum(response_bytes), max(service_ms) FROM {} GROUP BY 1"
     ),
     "frames": "SELECT api_key, side, count(*), sum(frame_bytes) FROM {} GROUP BY 1, 2",
-    "records": "SELECT topic, partition, count(*), sum(length(value)) FROM {} GROUP BY 1, 2",
+    "records": "SELECT topic, partition, count(*), sum(octet_length(value)) FROM {} GROUP BY 1, 2",
 }
 COLD = """
 import sys
@@ -154,6 +156,8 @@ def _best(work: Callable[[], int]) -> tuple[int, float]:
         started = time.perf_counter()
         rows = work()
         found.append((time.perf_counter() - started, rows))
+        if sum(seconds for seconds, _ in found) > ENOUGH_SECONDS:
+            break
     seconds, rows = min(found)
     return rows, seconds
 
