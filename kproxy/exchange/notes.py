@@ -4,7 +4,7 @@ A note is a `Note` of `entries`: a channel, a time and one JSON object, whose `e
 is. Whoever makes a note makes it here, so that this file is the list of all that there are::
 
     CONNECTIONS   opened ─▶ client_id ─▶ closed
-    EVENTS        topic_id · fault_rules · fault · lost · ignored
+    EVENTS        topic_id · fault_rules · fault · lost · stood_still · ignored
 """
 
 from __future__ import annotations
@@ -80,6 +80,12 @@ def session_refused(time_ns: int, rule: str, fault_id: int, number: int, connect
 def lost(frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int) -> Note:
     """Frames that passed in a span of time are not in the recording."""
     body = {"event": "lost", "frames": frames, "bytes": frame_bytes, "reason": reason}
+    return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns})
+
+
+def stood_still(from_ns: int, until_ns: int) -> Note:
+    """kproxy itself did nothing in a span of time: what came then has too late a time."""
+    body = {"event": "stood_still", "seconds": round((until_ns - from_ns) / 1e9, 3)}
     return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns})
 
 

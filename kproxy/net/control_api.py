@@ -42,7 +42,6 @@ from kproxy.recording.rotation import Recording
 RULES_MAX = 1000
 """So many rules there can be by way of the control address."""
 CONNECTIONS_SHOWN_MAX = 1000
-_NOTE_BYTES = 1024
 
 
 @attrs.frozen(eq=False)
@@ -225,7 +224,7 @@ class Api:
             raise Refused(422, str(error), key="latency") from None
 
     def _note(self) -> None:
-        self.recorder.put([rules_note(self.rules, self.clock())], _NOTE_BYTES)
+        self.recorder.note(rules_note(self.rules, self.clock()))
 
 
 @contextlib.contextmanager

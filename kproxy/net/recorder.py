@@ -196,6 +196,10 @@ class Recorder:
         if self._bytes >= FLUSH_BYTES and not self._writing and self._thread is not None:
             self._hand_over()
 
+    def note(self, note: Note) -> None:
+        """Take a note that no frame brings with it."""
+        self.put([note], _NOTE_BYTES)
+
     async def room(self) -> None:
         """Wait until the backlog has room again, or until that takes too long."""
         with trio.move_on_after(math.inf if self._lossless else STALL_SECONDS) as waiting:

@@ -28,7 +28,7 @@ from kproxy import __version__
 from kproxy.exchange.entries import Entry, Frame, Note
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.selecting import Selection
-from kproxy.net import listeners
+from kproxy.net import listeners, stalls
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.descriptors import Descriptors, TooFew, raise_limit
 from kproxy.net.dial import leads_to, why
@@ -50,7 +50,6 @@ from kproxy.recording.rotation import Recording
 
 DRAIN_SECONDS = 5.0
 _FEW_CONNECTIONS = 1000
-_NOTE_BYTES = 1024
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -172,6 +171,10 @@ async def serve(
 
                 await nursery.start(until_done, pump.serve, bootstrap)
                 nursery.start_soon(until_done, recorder.run)
+                if (
+                    recording is not None and options.observer is None
+                ):  # of a test, runs are compared
+                    nursery.start_soon(stalls.watch, clock, recorder.note)
                 nursery.start_soon(end_at_signals, signals, pump, nursery.cancel_scope, log)
                 if traffic is not None and options.control is not None:
                     place = options.control[0], options.control_token, control
@@ -273,9 +276,9 @@ def _recorder(
     limit = options.backlog_bytes_max
     recorder = Recorder(recording, log, watch, options.lossless, limit, intake)
     if options.rules.rules:
-        recorder.put([rules_note(options.rules, start_ns)], _NOTE_BYTES)
+        recorder.note(rules_note(options.rules, start_ns))
     if observer is not None:
-        observer.began(lambda note: recorder.put([note], _NOTE_BYTES))
+        observer.began(recorder.note)
     return recorder
 
 

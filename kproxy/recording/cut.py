@@ -46,7 +46,7 @@ _BEGINNINGS = (
     *("Metadata", "FindCoordinator", "InitProducerId", "EndTxn"),
 )
 """What a replay needs beside the exchanges that are meant, of the same clients."""
-_KEPT_EVENTS = frozenset({"topic_id", "fault_rules", "lost"})
+_KEPT_EVENTS = frozenset({"topic_id", "fault_rules", "lost", "stood_still"})
 
 
 def cut(

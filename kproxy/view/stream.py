@@ -7,6 +7,7 @@ paths ─▶ read ─▶ Exchange · ConnectionEnd
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,10 @@ _NOTICES = {
     "torn": "{path}: read up to byte {offset}: {what}",
     "damaged": "{path}: left out what is damaged at byte {offset}: {what}",
     "lost": "{frames} frames ({bytes} bytes) are not in the recording: {reason}",
+    "stood_still": (
+        "kproxy itself stood still for {seconds} s until {time}: what was on its way then looks"
+        " slower than the broker was"
+    ),
 }
 """What a reader of a recording must know of its own state, by event."""
 
@@ -96,7 +101,14 @@ class Stream:
         if note.channel == EVENTS:
             notice = _NOTICES.get(str(note.body.get("event")))
             if notice is not None:
-                self.notices.append(notice.format_map(_Given(note.body)))
+                told = {"time": _time_of_day(note.time_ns), **note.body}
+                self.notices.append(notice.format_map(_Given(told)))
+
+
+def _time_of_day(time_ns: int) -> str:
+    """As lines show it."""
+    moment = datetime.fromtimestamp(time_ns // 1_000_000_000, UTC)
+    return f"{moment:%H:%M:%S}.{time_ns // 1_000_000 % 1000:03}"
 
 
 def refuse_another_recording(note: Note) -> None:
