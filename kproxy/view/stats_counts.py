@@ -121,14 +121,16 @@ class Counts:
     by_topic: dict[str, Tally] = attrs.field(factory=dict[str, Tally])
     errors: dict[str, ErrorTally] = attrs.field(factory=dict[str, ErrorTally])
     first: datetime | None = None
+    """When the earliest request arrived; a long poll that did may be counted after many others."""
     last: datetime | None = None
+    """When the latest request arrived."""
     generations: dict[str, set[int]] = attrs.field(factory=dict[str, set[int]])
     """Of groups: the generations (KIP-848: epochs) that members joined."""
     throttled: int = 0
 
     def span(self, first: datetime, last: datetime) -> None:
         """Something happened between these times."""
-        self.first = self.first or first
+        self.first = min(self.first or first, first)
         self.last = max(self.last or last, last)
 
     def tallies(self, api: str | None, client_id: str | None) -> list[Tally]:

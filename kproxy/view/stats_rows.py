@@ -95,7 +95,7 @@ class RowCounter:
             return verdicts
         chosen, part = _Chosen(rows), Part(rows.recording)
         counts = part.counts
-        counts.span(_time(chosen.times_ns[0]), _time(max(chosen.times_ns)))
+        counts.span(_time(min(chosen.times_ns)), _time(max(chosen.times_ns)))
         part.connections += chosen.first_of_connections()
         groups = self._by_bodies(rows, chosen, part) if self.reads_bodies else _by_headers(chosen)
         for (key, client_id, topics, failed), group in groups.items():

@@ -103,6 +103,24 @@ def test_a_long_poll_and_a_queue_are_no_time_of_the_broker():
     assert stats.counts.by_api["Heartbeat"].broker.max_ms == 3.0
 
 
+@pytest.mark.parametrize("same_batch", [True, False])
+def test_a_recording_begins_with_the_request_that_arrived_first(same_batch, tmp_path):
+    """A poll of 30 s is over, and so recorded, after what was asked in the middle of it."""
+    fetch = request("Fetch", 11, fetch_request({0: 5}, max_wait_ms=30_000), 1)
+    beat = request("Heartbeat", 4, M.HeartbeatRequest(), 15_000, connection=2)
+    polled = response(fetch, fetch_response({0: b""}), received_ns=fetch.sent_ns + 30_000 * MS)
+    beaten = response(beat, M.HeartbeatResponse())
+    batches = [[fetch, beat, beaten], [polled]]
+    if same_batch:
+        batches = [[fetch, beat, beaten, polled]]
+    out = io.StringIO()
+    show_stats([write(tmp_path / "poll.mcap", batches)], out)
+    assert out.getvalue().startswith("2 exchanges in 15.0 s from 2023-11-14 22:13:20 UTC")
+    counts = counted(*pair([fetch, beat, beaten, polled])).counts
+    assert counts.first is not None and counts.last is not None
+    assert (counts.last - counts.first).total_seconds() == 14.999
+
+
 def test_what_is_sent_again():
     def produced(sequence: int):
         data = records.encode_batch(
