@@ -181,14 +181,14 @@ def _name(name: str, width: int) -> Segment:
 
 
 def _row(tally: Tally) -> list[Segment]:
-    times = [tally.broker.percentile(part) for part in (0.5, 0.95, 0.99)]
+    times = [tally.broker.percentile(percent) for percent in (50, 95, 99)]
     times.append(tally.broker.max_ms if tally.broker.count else None)
     errors = tally.errors + tally.unanswered
     return [
         ("", f"{tally.count:>7}"),
         ("error" if errors else "dim", f"{errors or '':>7}"),
         ("", "".join(f"{milliseconds(time):>6}" for time in times)),
-        ("dim", f"{milliseconds(tally.proxy.percentile(0.99)):>7}"),
+        ("dim", f"{milliseconds(tally.proxy.percentile(99)):>7}"),
         ("", f"{format_bytes(tally.bytes):>10}{tally.records or '':>8}"),
     ]
 
