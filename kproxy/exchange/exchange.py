@@ -175,13 +175,19 @@ class Exchange:
         """When the request arrived, UTC."""
         return _EPOCH + timedelta(microseconds=self.time_ns // 1000)
 
-    @Lazily
-    def broker_ms(self) -> float | None:
+    @property
+    def broker_ns(self) -> int | None:
         """From sending the request's last byte on to the arrival of the response's."""
         row = self.row
         if not (row.request_sent_ns and row.response_bytes) or self.injected:
             return None
-        return facts.milliseconds(row.response_received_ns - row.request_sent_ns)
+        return row.response_received_ns - row.request_sent_ns
+
+    @Lazily
+    def broker_ms(self) -> float | None:
+        """From sending the request's last byte on to the arrival of the response's."""
+        broker_ns = self.broker_ns
+        return None if broker_ns is None else facts.milliseconds(broker_ns)
 
     @property
     def max_wait_ms(self) -> int | None:
@@ -208,6 +214,7 @@ class Exchange:
         """How long it waited, sent on, for the response to an earlier request of its connection."""
         return self.row.queued_ns
 
+    broker_parts_us = Lazily(timing.broker_parts_us)
     queued_ms = Lazily(timing.queued_ms)
     waiting_ms = Lazily(timing.waiting_ms)
     service_ms = property(timing.service_ms)

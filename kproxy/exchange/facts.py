@@ -206,11 +206,11 @@ def errors_of_opaque(api_key: int, frame: bytes) -> list[str]:
     return []
 
 
+def microseconds(duration_ns: int) -> int:
+    """A duration as whole microseconds; half of one counts as one."""
+    return (duration_ns + 500) // 1000
+
+
 def milliseconds(duration_ns: int) -> float:
     """A duration in milliseconds, to the microsecond."""
-    microseconds = duration_ns // 1000
-    rest_ns = duration_ns - microseconds * 1000
-    if rest_ns == 500:
-        return round(duration_ns / 1_000_000, 3)
-    # As that, in a third of the time.
-    return (microseconds + (rest_ns > 500)) / 1000
+    return (duration_ns + 500) // 1000 / 1000

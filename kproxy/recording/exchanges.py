@@ -329,7 +329,7 @@ class _Endings:
         """Yield those that come before a row."""
         if not self.left:
             return
-        completed_ns = max(row.response_sent_ns, row.response_received_ns, row.request_sent_ns)
+        completed_ns = row.completed_ns
         while self.left and self.left[0].time_ns < completed_ns:
             if self._last.get(endings.connection(self.left[0].body), -1) >= index:
                 return

@@ -158,8 +158,10 @@ class FrameTable:
         flags, start, end, first_size, last_size = spans[row]
         if flags & FRAGMENT:
             return None
-        if last_size - first_size > 1:
-            starts = self._starts.get(row) or self._run_starts(row)
+        if last_size > first_size:
+            starts = self._starts.get(row)
+            if starts is None:
+                starts = self._run_starts(row)
             if nth >= len(starts) - 1:
                 return None
             start, end = starts[nth], starts[nth + 1]

@@ -1,6 +1,6 @@
 """`kproxy stats`: a recording on one screen.
 
-    Exchange, ConnectionEnd ─▶ Stats: tallies by API, client and topic, errors, events ─▶ lines
+    Part, ConnectionEnd ─▶ Stats: tallies by API, client and topic, errors, events ─▶ lines
 
 The broker's time is what it took for certain: without what a request waited behind an earlier one,
 and without what a long poll or the joining of a group may have waited (`exchange.timing`). Of
@@ -18,8 +18,12 @@ import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
-from kproxy.exchange.exchange import Exchange
 from kproxy.view.stats_counts import Counts, Part
+
+_SEQUENCES = 1 << 31
+"""Sequences go from 0 to one less, and begin anew."""
+_SEQUENCES_IN_FLIGHT_MAX = 1 << 24
+"""More records than producers have in flight: what is further behind than that is ahead."""
 
 
 @attrs.define(eq=False)
@@ -48,6 +52,52 @@ class _Peers:
 
 
 @attrs.define(eq=False)
+class _Recording:
+    """What is remembered of one recording: another one numbers its connections anew, and may be of
+    another cluster."""
+
+    number: int = 1
+    connections: set[int] = attrs.field(factory=set[int], init=False)
+    open: dict[int, _Peers] = attrs.field(factory=dict[int, _Peers], init=False)
+    """By connection."""
+    peers: dict[tuple[str | None, int | None], _Peers] = attrs.field(
+        factory=dict[tuple[str | None, int | None], _Peers], init=False
+    )
+    """By client and broker."""
+    sequences: dict[tuple[int, TopicPartition], int] = attrs.field(
+        factory=dict[tuple[int, TopicPartition], int], init=False
+    )
+    """The furthest that a producer has come."""
+    leaders: dict[TopicPartition, int] = attrs.field(factory=dict[TopicPartition, int], init=False)
+
+    def begin(self, connection: int, client_id: str | None, node_id: int | None, at_ns: int) -> int:
+        """A connection is used for the first time; return how many reconnects are known by that."""
+        self.connections.add(connection)
+        peers = self.peers.setdefault((client_id, node_id), _Peers())
+        self.open[connection] = peers
+        return peers.begin(at_ns)
+
+    def end(self, end: ConnectionEnd) -> int:
+        """A connection has ended; return how many reconnects are known by that."""
+        peers = self.open.pop(end.connection, None)
+        return 0 if peers is None else peers.end(end.time_ns)
+
+    def sent_again(self, producer: int, where: TopicPartition, sequence: int) -> bool:
+        """Whether a batch was sent before: its sequence is not beyond the furthest."""
+        before = self.sequences.get((producer, where))
+        if before is not None and (before - sequence) % _SEQUENCES < _SEQUENCES_IN_FLIGHT_MAX:
+            return True
+        self.sequences[producer, where] = sequence
+        return False
+
+    def leads(self, where: TopicPartition, leader: int) -> bool:
+        """Metadata names the leader of a partition; return whether that was another before."""
+        before = self.leaders.get(where, leader)
+        self.leaders[where] = leader
+        return leader != before
+
+
+@attrs.define(eq=False)
 class Stats:
     """What is counted over recordings."""
 
@@ -55,65 +105,32 @@ class Stats:
     """Whether errors, topics, records and events are counted, for which bodies are looked into."""
     counts: Counts = attrs.field(factory=Counts, init=False)
     connection_count: int = attrs.field(default=0, init=False)
-    ended_by: Counter[str] = attrs.field(factory=Counter[str], init=False)
-    """Ends of connections by who was first: client, broker, proxy."""
+    ended_by: Counter[str | None] = attrs.field(factory=Counter[str | None], init=False)
+    """Ends of connections by who was first: client, broker, proxy; None where nobody knows."""
     reconnects: int = attrs.field(default=0, init=False)
     """Connections to a broker that the same client had been connected to before."""
     retries: int = attrs.field(default=0, init=False)
     """Batches that an idempotent producer sent again."""
     leader_changes: int = attrs.field(default=0, init=False)
     """Partitions of which Metadata named another leader than before."""
-    _recording: int = attrs.field(default=1, init=False)
-    _connections: set[int] = attrs.field(factory=set[int], init=False)
-    """Those of that recording."""
-    _open: dict[int, _Peers] = attrs.field(factory=dict[int, _Peers], init=False)
-    _peers: dict[tuple[str | None, int | None], _Peers] = attrs.field(
-        factory=dict[tuple[str | None, int | None], _Peers], init=False
-    )
-    """By client and broker."""
-    _sequences: dict[tuple[int, TopicPartition], int] = attrs.field(
-        factory=dict[tuple[int, TopicPartition], int], init=False
-    )
-    _leaders: dict[TopicPartition, int] = attrs.field(factory=dict[TopicPartition, int], init=False)
-
-    def add(self, shown: Exchange | ConnectionEnd) -> None:
-        """Count an exchange, or the end of a connection."""
-        if isinstance(shown, ConnectionEnd):
-            self._end(shown)
-        else:
-            self.take(Part.of(shown, self.reads_bodies))
+    _recording: _Recording = attrs.field(factory=_Recording, init=False)
 
     def take(self, part: Part) -> None:
         """Count what the next exchanges tell."""
-        if part.recording != self._recording:
-            self._recording = part.recording
-            self._connections.clear()
-            self._open.clear()
+        if part.recording != self._recording.number:
+            self._recording = _Recording(part.recording)
+        recording = self._recording
         self.counts.merge(part.counts)
-        for about in part.connections:
-            self._connect(*about)
+        for connection, client_id, node_id, at_ns in part.connections:
+            if connection not in recording.connections:
+                self.connection_count += 1
+                self.reconnects += recording.begin(connection, client_id, node_id, at_ns)
         for sequence in part.sequences:
-            self._sequence(*sequence)
+            self.retries += recording.sent_again(*sequence)
         for where, leader in part.leaders:
-            self.leader_changes += self._leaders.get(where, leader) != leader
-            self._leaders[where] = leader
+            self.leader_changes += recording.leads(where, leader)
 
-    def _connect(self, number: int, client_id: str | None, node_id: int | None, at_ns: int) -> None:
-        if number not in self._connections:
-            self._connections.add(number)
-            self.connection_count += 1
-            peers = self._peers.setdefault((client_id, node_id), _Peers())
-            self._open[number] = peers
-            self.reconnects += peers.begin(at_ns)
-
-    def _end(self, end: ConnectionEnd) -> None:
-        self.ended_by[end.first.side if end.first else "nobody knows whom"] += 1
-        if (peers := self._open.pop(end.connection, None)) is not None:
-            self.reconnects += peers.end(end.time_ns)
-
-    def _sequence(self, producer: int, where: TopicPartition, sequence: int) -> None:
-        """A sequence that does not go on is one that was sent before; they begin anew at 0 after
-        2³¹ − 1."""
-        before = self._sequences.get((producer, where), -1)
-        self.retries += 0 <= before - sequence < 1 << 30
-        self._sequences[producer, where] = max(before, sequence)
+    def end(self, end: ConnectionEnd) -> None:
+        """Count the end of a connection."""
+        self.ended_by[end.first.side if end.first else None] += 1
+        self.reconnects += self._recording.end(end)

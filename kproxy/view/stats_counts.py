@@ -8,11 +8,13 @@ A part is what some exchanges tell by themselves; what they tell together with t
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from datetime import datetime
 
 import attrs
 
+from kproxy.exchange import timing
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.view.stats_bodies import NOTHING, Sequence, Told, told_by
@@ -29,14 +31,9 @@ class Histogram:
     _counts: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
     """By microseconds, of which the first eight significant bits are kept."""
 
-    def add(self, duration_ms: float) -> None:
+    def add(self, duration_us: int) -> None:
         """Count one."""
-        microseconds = max(0, round(duration_ms * 1000))
-        dropped = max(0, microseconds.bit_length() - _SIGNIFICANT_BITS)
-        kept = microseconds >> dropped << dropped
-        self._counts[kept] = self._counts.get(kept, 0) + 1
-        self.count += 1
-        self.max_ms = max(self.max_ms, duration_ms)
+        self.merge(Histogram.of({max(0, duration_us): 1}))
 
     @classmethod
     def of(cls, microseconds: dict[int, int]) -> Histogram:
@@ -48,7 +45,7 @@ class Histogram:
                 kept = each >> dropped << dropped
                 found._counts[kept] = found._counts.get(kept, 0) + count
                 found.count += count
-        found.max_ms = max(0, *microseconds, 0) / 1000
+        found.max_ms = max(0, max(microseconds, default=0)) / 1000
         return found
 
     def merge(self, other: Histogram) -> None:
@@ -59,11 +56,12 @@ class Histogram:
         self.count += other.count
         self.max_ms = max(self.max_ms, other.max_ms)
 
-    def percentile(self, part: float) -> float | None:
-        """The duration in milliseconds that this part of all does not exceed; None of none."""
+    def percentile(self, percent: int) -> float | None:
+        """The duration in milliseconds that at least so many of all do not exceed, as exact as
+        durations are kept; None of none."""
         if not self.count:
             return None
-        rank = max(1, -int(-part * self.count // 1))
+        rank = max(1, math.ceil(percent * self.count / 100))
         passed = 0
         for microseconds in sorted(self._counts):
             passed += self._counts[microseconds]
@@ -121,14 +119,16 @@ class Counts:
     by_topic: dict[str, Tally] = attrs.field(factory=dict[str, Tally])
     errors: dict[str, ErrorTally] = attrs.field(factory=dict[str, ErrorTally])
     first: datetime | None = None
+    """When the earliest request arrived; a long poll that did may be counted after many others."""
     last: datetime | None = None
+    """When the latest request arrived."""
     generations: dict[str, set[int]] = attrs.field(factory=dict[str, set[int]])
     """Of groups: the generations (KIP-848: epochs) that members joined."""
     throttled: int = 0
 
     def span(self, first: datetime, last: datetime) -> None:
         """Something happened between these times."""
-        self.first = self.first or first
+        self.first = min(self.first or first, first)
         self.last = max(self.last or last, last)
 
     def tallies(self, api: str | None, client_id: str | None) -> list[Tally]:
@@ -186,8 +186,7 @@ class Part:
         part = cls(recording)
         counts, row = part.counts, exchange.row
         counts.span(exchange.time, exchange.time)
-        over_ns = max(row.response_sent_ns, row.response_received_ns, row.request_sent_ns)
-        about = exchange.connection, exchange.client_id, exchange.node_id, over_ns
+        about = exchange.connection, exchange.client_id, exchange.node_id, row.completed_ns
         part.connections.append(about)
         told = NOTHING
         if reads_bodies:
@@ -249,14 +248,14 @@ def _count(tally: Tally, exchange: Exchange, failed: bool) -> None:
     tally.count += 1
     tally.errors += failed
     tally.unanswered += exchange.unanswered is not None
-    service_ms = counted_service_ms(exchange)
-    if service_ms is not None:
-        tally.broker.add(service_ms)
+    certain_us = counted_us(exchange)
+    if certain_us is not None:
+        tally.broker.add(certain_us)
     if exchange.proxy_ms is not None:
-        tally.proxy.add(exchange.proxy_ms)
+        tally.proxy.add(round(exchange.proxy_ms * 1000))
 
 
-def counted_service_ms(exchange: Exchange) -> float | None:
-    """How long the broker took for certain; None where all of its time may be a wait."""
-    service_ms, waiting_ms = exchange.service_ms, exchange.waiting_ms
-    return service_ms if service_ms or not waiting_ms else None
+def counted_us(exchange: Exchange) -> int | None:
+    """How long the broker took, if it is counted."""
+    parts = exchange.broker_parts_us
+    return None if parts is None else timing.certain_us(parts)

@@ -11,7 +11,7 @@ from typing import TextIO
 from kproxy.exchange.entries import Note
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.words.columns import columns, cut_middle, padded
-from kproxy.exchange.words.line import Segment
+from kproxy.exchange.words.line import Segment, named
 from kproxy.exchange.words.wording import age, count, joined, listed, milliseconds
 from kproxy.printable import printable
 from kproxy.units import format_bytes
@@ -54,30 +54,37 @@ def show_stats(
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
     """
-    stats = Stats(reads_bodies)
-
-    def heard(note: Note) -> None:
-        if wanted is None:
-            for end in connection_ends(note):
-                stats.add(end)
-
-    # Ends come when they are heard of, not before the next exchange: there may be none.
-    stream = Stream(paths, wanted, heard, ends=False)
+    stream = Stream(paths, wanted)
     with reading("stats", paths) as progress:
         stream.passed = progress.passed
-        _count(stats, stream)
+        stats = stats_of(stream, reads_bodies)
     found = _fitting(stats, wants_colour(out), terminal_width(out), rows_max, _height(out))
     texts = (f"{line}\n" for line in found)
     write(texts, stream, out, "stats")
 
 
-def _count(stats: Stats, stream: Stream) -> None:
-    processes = processes_for(stream)
+def stats_of(stream: Stream, reads_bodies: bool = True, processes: int | None = None) -> Stats:
+    """Count what a stream shows; in so many processes, by default in as many as are worth it.
+
+    Raises: RecordingError, as `Stream.shown`.
+    """
+    stats = Stats(reads_bodies)
+
+    def heard(note: Note) -> None:
+        if stream.wanted is None:
+            for end in connection_ends(note):
+                stats.end(end)
+
+    # Ends come when they are heard of, not before the next exchange: there may be none.
+    stream.heard, stream.ends = heard, False
+    if processes is None:
+        processes = processes_for(stream)
     parts: list[Part] = []
     take = stats.take if processes < 2 else parts.append
     counter = stream.counted = RowCounter(take, stats.reads_bodies)
     for part in spread(stream, counter.parts, processes, parts):
         stats.take(part)
+    return stats
 
 
 def _height(out: TextIO) -> int | None:
@@ -174,14 +181,14 @@ def _name(name: str, width: int) -> Segment:
 
 
 def _row(tally: Tally) -> list[Segment]:
-    times = [tally.broker.percentile(part) for part in (0.5, 0.95, 0.99)]
+    times = [tally.broker.percentile(percent) for percent in (50, 95, 99)]
     times.append(tally.broker.max_ms if tally.broker.count else None)
     errors = tally.errors + tally.unanswered
     return [
         ("", f"{tally.count:>7}"),
         ("error" if errors else "dim", f"{errors or '':>7}"),
         ("", "".join(f"{milliseconds(time):>6}" for time in times)),
-        ("dim", f"{milliseconds(tally.proxy.percentile(0.99)):>7}"),
+        ("dim", f"{milliseconds(tally.proxy.percentile(99)):>7}"),
         ("", f"{format_bytes(tally.bytes):>10}{tally.records or '':>8}"),
     ]
 
@@ -209,7 +216,7 @@ def _events(stats: Stats) -> Iterator[str]:
         else:
             changes = count(len(generations) - 1, "rebalance")
             yield f"group {group}: generation {low} → {high}, {changes}"
-    ends = listed(f"{number} by the {side}" for side, number in stats.ended_by.most_common())
+    ends = listed(f"{number} by {named(side)}" for side, number in stats.ended_by.most_common())
     yield joined(
         f"connections ended: {ends}" if ends else "",
         count(stats.reconnects, "reconnect") if stats.reconnects else "",

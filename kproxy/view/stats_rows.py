@@ -34,11 +34,11 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import MAYBE, NO, UNKNOWN, YES
-from kproxy.exchange.timing import JOINS, POLLS
+from kproxy.exchange.timing import JOINS, POLLS, certain_us, parts_us
 from kproxy.protocol import api_key, api_name, codec
 from kproxy.recording.columns import Rows
 from kproxy.view.stats_bodies import OFTEN, Looker, Told, told_by
-from kproxy.view.stats_counts import Histogram, Part, Tally, counted_service_ms
+from kproxy.view.stats_counts import Histogram, Part, Tally, counted_us
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TOKEN = -2
@@ -49,8 +49,8 @@ def _keys(names: Iterable[str]) -> frozenset[int]:
     return frozenset(key for key in map(api_key, names) if key is not None)
 
 
-_JOINS = _keys(JOINS)
 _POLLS = _keys(POLLS)
+_WAIT = _keys(JOINS | POLLS)
 _OFTEN = _keys(OFTEN)
 _AS_SENT = REWRITTEN | INJECTED | FAULTED | REDACTED | NO_RESPONSE | UNANSWERED
 """Flags of frames whose bodies are whole and known."""
@@ -95,7 +95,7 @@ class RowCounter:
             return verdicts
         chosen, part = _Chosen(rows), Part(rows.recording)
         counts = part.counts
-        counts.span(_time(chosen.times_ns[0]), _time(max(chosen.times_ns)))
+        counts.span(_time(min(chosen.times_ns)), _time(max(chosen.times_ns)))
         part.connections += chosen.first_of_connections()
         groups = self._by_bodies(rows, chosen, part) if self.reads_bodies else _by_headers(chosen)
         for (key, client_id, topics, failed), group in groups.items():
@@ -164,7 +164,8 @@ def _by_headers(chosen: _Chosen) -> _Groups:
     return groups
 
 
-_OVER = ("response_sent_ns", "response_received_ns", "request_sent_ns")
+_COMPLETED = ("response_sent_ns", "response_received_ns", "request_sent_ns")
+"""The latest of these is `ExchangeRow.completed_ns`."""
 
 
 class _Chosen:
@@ -213,10 +214,12 @@ class _Chosen:
     def first_of_connections(self) -> Iterator[tuple[int, str | None, int | None, int]]:
         """Yield connections, each with its client and broker, and when the first of its exchanges
         was over, in order."""
-        over_ns = map(max, *(self.column(name) for name in _OVER))
+        completed_ns = map(max, *(self.column(name) for name in _COMPLETED))
         node_ids = self.column("node_id")
         seen: set[int] = set()
-        for index, (connection, time_ns) in enumerate(zip(self.connections, over_ns, strict=True)):
+        for index, (connection, time_ns) in enumerate(
+            zip(self.connections, completed_ns, strict=True)
+        ):
             if connection not in seen:
                 seen.add(connection)
                 node_id = node_ids[index]
@@ -233,13 +236,13 @@ class _Chosen:
             self.column("max_wait_ms"),
             strict=True,
         ):
-            left_us = -1 if broker_us < 0 else broker_us - queued_us if broker_us > queued_us else 0
-            if left_us > 0:
-                if key == codec.FETCH:
-                    left_us = left_us - wait_ms * 1000 if left_us > wait_ms * 1000 else -1
-                elif key in _JOINS or key in _POLLS:
-                    left_us = -1
-            found.append(left_us)
+            if broker_us > 0 and (queued_us or key in _WAIT):
+                # The limit of other polls stands in their bodies.
+                wait_max_us = wait_ms * 1000 if key == codec.FETCH else broker_us
+                parts = parts_us(broker_us, queued_us, wait_max_us if key in _WAIT else 0)
+                left_us = certain_us(parts)
+                broker_us = -1 if left_us is None else left_us
+            found.append(broker_us)
         return found
 
     def add(
@@ -270,14 +273,8 @@ class _Chosen:
 
 
 def _microseconds(durations_ns: Sequence[int]) -> list[int]:
-    """Durations as exchanges have them; −1 where there is none."""
-    return [
-        (ns + 500) // 1000 if ns % 1000 != 500 and ns >= 0 else _rounded(ns) for ns in durations_ns
-    ]
-
-
-def _rounded(duration_ns: int) -> int:
-    return -1 if duration_ns < 0 else round(round(duration_ns / 1e6, 3) * 1000)
+    """Durations as `facts.microseconds` has them, without calls; −1 where there is none."""
+    return [-1 if ns < 0 else (ns + 500) // 1000 for ns in durations_ns]
 
 
 def _max_wait_ms(fetch: bytes | None, version: int) -> int:
@@ -286,8 +283,8 @@ def _max_wait_ms(fetch: bytes | None, version: int) -> int:
 
 
 def _service_us(exchange: Exchange) -> int:
-    counted_ms = counted_service_ms(exchange)
-    return -1 if counted_ms is None else round(counted_ms * 1000)
+    found_us = counted_us(exchange)
+    return -1 if found_us is None else found_us
 
 
 def _api(key: int) -> str | None:

@@ -165,8 +165,8 @@ def _look(each: Exchange, around: _Surroundings, found: Exchange, passed: bool) 
         return
     if passed and around.again is None and _is_like(each, found):
         around.again = each
-    if each.service_ms is not None:
-        around.times.add(each.service_ms)
+    if (parts := each.broker_parts_us) is not None:
+        around.times.add(parts[2])
     finished = found.time + timedelta(milliseconds=found.broker_ms or 0)
     if found.api in JOINS and each.groups == found.groups and each.time <= finished:
         if around.last_to_join is None or each.time > around.last_to_join.time:
@@ -211,7 +211,7 @@ def _joined(found: Exchange, waiting_ms: float, last: Exchange | None) -> Iterat
 
 
 def _compared(service_ms: float, times: Histogram) -> str:
-    median_ms, high_ms = times.percentile(0.5), times.percentile(0.99)
+    median_ms, high_ms = times.percentile(50), times.percentile(99)
     if median_ms is None or high_ms is None:
         return "; there is no other to compare it with"
     text = f"; the median of the {times.count} others is {age(median_ms)}, p99 {age(high_ms)}"

@@ -57,6 +57,8 @@ class Member:
     """KIP-848: what it said last."""
     is_to_have: tuple[int, str] = (0, NOTHING)
     """KIP-848: in which epoch, what."""
+    silence_told: Exchange | None = None
+    """KIP-848: its last request before the silence that was told last."""
 
 
 @attrs.define(eq=False)
@@ -311,8 +313,9 @@ def _leave(story: _Story, exchange: Exchange) -> None:
     request = exchange.request
     for leaving in getattr(request, "members", None) or ([request] if request else []):
         instance = getattr(leaving, "group_instance_id", None) or ""
-        statics = [each.id for each in story.members.values() if instance == each.instance != ""]
-        member = story.member(leaving.member_id or "".join(statics), exchange)
+        members = story.members.values() if instance else ()
+        static = next((each.id for each in members if each.instance == instance), "")
+        member = story.member(leaving.member_id or static, exchange)
         member.left, member.reason = exchange, getattr(leaving, "reason", None) or ""
         why = f": “{member.reason}”" if member.reason else "; why is not in the recording"
         story.say(exchange.time, member, f" leaves with #{exchange.number}{why}.")
@@ -355,13 +358,14 @@ def _assigned_epoch(story: _Story, member: Member, exchange: Exchange) -> None:
     told.append(f" is to have {given} (#{exchange.number})")
     beats = timedelta(milliseconds=_BEATS_MISSED * response.heartbeat_interval_ms)
     for other in story.members.values():
-        if other.left is None and other.seen is not None and other is not member:
-            if exchange.time - other.seen.time > beats:
-                silent = _after(exchange.time, other.seen.time)
-                owned = "" if other.owns == NOTHING else f", which owned {other.owns},"
-                since = f"#{other.seen.number} at {_clock(other.seen.time)}"
-                told += ["; ", other, f"{owned} has been silent for {silent}, since {since}"]
-                other.left = exchange
+        seen = other.seen
+        if other is member or other.left is not None or seen is None or seen is other.silence_told:
+            continue
+        if exchange.time - seen.time > beats:
+            owned = "" if other.owns == NOTHING else f", which owned {other.owns},"
+            silent = f"{_after(exchange.time, seen.time)}, since #{seen.number}"
+            told += ["; ", other, f"{owned} has been silent for {silent} at {_clock(seen.time)}"]
+            other.silence_told = seen
     story.say(answered(exchange), *told, ".")
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 from pathlib import Path
 
 import pytest
 
 from kproxy.recording import RecordingError, entries
-from kproxy.recording.batch import Batch
+from kproxy.recording.batch import RUN, Batch
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.mcap import CHANNEL, MESSAGE, record
 from kproxy.recording.tables import FrameTable, exchanges_message, frames_message
@@ -93,3 +94,17 @@ def test_a_channel_that_does_not_decode_is_named(tmp_path: Path) -> None:
     path = forged(tmp_path / "a.mcap", record(CHANNEL, b"\1\0\0\0\xff"), native=False)
     with pytest.raises(RecordingError, match="has a channel that does not decode"):
         list(entries(path))
+
+
+@pytest.mark.parametrize("sizes", [(8,), (-1,), (8, 8), (24, -4), (12, 12)])
+def test_frames_whose_sizes_are_not_those_of_their_data_are_refused(sizes: tuple[int, ...]) -> None:
+    batch = Batch(1)
+    batch.runs += RUN.pack(1, 1, 1, 1, 0, 0, 0, len(sizes), 0, 0, 20)
+    batch.sizes += struct.pack(f"<{len(sizes)}i", *sizes)
+    batch.pieces, batch.data_bytes = [bytes(20)], 20
+    parts, _ = frames_message(batch)
+    table = FrameTable(memoryview(b"".join(parts)))
+    for nth in (0, 0, 1):  # what is remembered is refused, too
+        assert table.whole(0, nth) is None
+    with pytest.raises(ValueError, match="sizes are not those of its data"):
+        table.run(0)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import os
-import re
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -12,15 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.cli import main
-from kproxy.exchange.endings import connection_end
+from kproxy.exchange.endings import ConnectionEnd, connection_end
 from kproxy.exchange.filter import parse
 from kproxy.exchange.pairing import pair
+from kproxy.exchange.words.line import ended, plain
 from kproxy.protocol import messages, records
 from kproxy.protocol.record_batch import Record
 from kproxy.recording import Recording
 from kproxy.view.stats import Stats
-from kproxy.view.stats_counts import Histogram
-from kproxy.view.stats_lines import lines, show_stats
+from kproxy.view.stats_counts import Histogram, Part
+from kproxy.view.stats_lines import lines, show_stats, stats_of
 from kproxy.view.stream import Stream
 from tests.bed import needs
 from tests.exchange.batches import batch
@@ -41,21 +45,31 @@ M = messages
 def counted(*exchanges, reads_bodies: bool = True) -> Stats:
     stats = Stats(reads_bodies)
     for each in exchanges:
-        stats.add(each)
+        if isinstance(each, ConnectionEnd):
+            stats.end(each)
+        else:
+            stats.take(Part.of(each, reads_bodies))
     return stats
 
 
-@given(st.lists(st.floats(0, 100_000), min_size=1), st.sampled_from([0.0, 0.5, 0.95, 0.99, 1.0]))
-def test_percentiles_are_right_to_a_hundredth(durations, part):
+@given(st.lists(st.integers(0, 10**8), min_size=1), st.integers(1, 100))
+def test_percentiles_are_right_to_a_hundredth(durations_us, percent):
     histogram = Histogram()
-    for each in durations:
+    for each in durations_us:
         histogram.add(each)
-    exact = sorted(durations)[max(0, -int(-part * len(durations) // 1) - 1)]
-    assert histogram.percentile(part) == pytest.approx(exact, rel=0.01, abs=0.001)
+    # As its definition says: the least that so many do not exceed.
+    exact = min(
+        each
+        for each in durations_us
+        if 100 * sum(other <= each for other in durations_us) >= percent * len(durations_us)
+    )
+    assert histogram.percentile(percent) == pytest.approx(exact / 1000, rel=0.01, abs=1e-9)
+    assert histogram.max_ms == max(durations_us) / 1000
+    assert histogram.count == len(durations_us)
 
 
 def test_of_nothing_there_is_no_percentile():
-    assert Histogram().percentile(0.5) is None
+    assert Histogram().percentile(50) is None
 
 
 def test_by_api_client_and_topic():
@@ -103,7 +117,38 @@ def test_a_long_poll_and_a_queue_are_no_time_of_the_broker():
     assert stats.counts.by_api["Heartbeat"].broker.max_ms == 3.0
 
 
-def test_what_is_sent_again():
+@pytest.mark.parametrize("same_batch", [True, False])
+def test_a_recording_begins_with_the_request_that_arrived_first(same_batch, tmp_path):
+    """A poll of 30 s is over, and so recorded, after what was asked in the middle of it."""
+    fetch = request("Fetch", 11, fetch_request({0: 5}, max_wait_ms=30_000), 1)
+    beat = request("Heartbeat", 4, M.HeartbeatRequest(), 15_000, connection=2)
+    polled = response(fetch, fetch_response({0: b""}), received_ns=fetch.sent_ns + 30_000 * MS)
+    beaten = response(beat, M.HeartbeatResponse())
+    batches = [[fetch, beat, beaten], [polled]]
+    if same_batch:
+        batches = [[fetch, beat, beaten, polled]]
+    out = io.StringIO()
+    show_stats([write(tmp_path / "poll.mcap", batches)], out)
+    assert out.getvalue().startswith("2 exchanges in 15.0 s from 2023-11-14 22:13:20 UTC")
+    counts = counted(*pair([fetch, beat, beaten, polled])).counts
+    assert counts.first is not None and counts.last is not None
+    assert (counts.last - counts.first).total_seconds() == 14.999
+
+
+@pytest.mark.parametrize(
+    ("sequences", "retries"),
+    [
+        ([0, 2, 2, 4], 1),
+        ([5, 3, 1, 7], 2),
+        ([2**31 - 2, 0, 2, 4], 0),
+        ([2**31 - 2, 0, 0, 2, 2], 2),
+        ([2**31 - 2, 0, 2**31 - 2, 2], 1),
+        ([2**31 - 2, 0, 2**30 + 4, 2**30 + 6], 0),
+    ],
+)
+def test_what_is_sent_again(sequences, retries):
+    """Behind 2³¹ − 1, sequences begin anew at 0."""
+
     def produced(sequence: int):
         data = records.encode_batch(
             [Record(n, 0, None, b"v") for n in range(2)],
@@ -113,7 +158,7 @@ def test_what_is_sent_again():
         )
         return exchange("Produce", 9, produce_request({0: data}), produce_response({0: 1}))
 
-    assert counted(*map(produced, [0, 2, 2, 4])).retries == 1
+    assert counted(*map(produced, sequences)).retries == retries
 
 
 def test_leader_changes_and_rebalances():
@@ -148,7 +193,24 @@ def test_reconnects():
         shown = [on(number) if number else end for number in order]
         assert counted(*shown).reconnects == 1
     stats = counted(on(1), on(2), end, on(3))
-    assert "connections ended: 1 by the proxy, 1 reconnect" in list(lines(stats))
+    assert "connections ended: 1 by kproxy, 1 reconnect" in list(lines(stats))
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ([{"side": "proxy", "how": "idle"}], "by kproxy"),
+        ([{"side": "client", "how": "eof"}], "by the client"),
+        ([], "by nobody knows whom"),
+    ],
+)
+def test_who_ended_a_connection_is_called_as_in_a_line(ends, said):
+    ends = [{**each, "time_ns": START_NS} for each in ends]
+    end = connection_end(attrs.evolve(closed(9), body={**closed(9).body, "ends": ends}))
+    stats = counted(exchange_of_heartbeat(), end)
+    (line,) = (each for each in lines(stats) if each.startswith("connections ended"))
+    assert line == f"connections ended: 1 {said}"
+    assert plain(ended(end)).startswith(f"ended {said}")
 
 
 # ---- recordings
@@ -269,18 +331,32 @@ def many_batches(tmp_path_factory):
 def test_several_processes_count_what_one_counts(
     many_batches, processes, wanted, reads_bodies, monkeypatch
 ):
-    def shown() -> str:
-        out = io.StringIO()
-        demo = needs.REPOSITORY / "recordings" / "demo.mcap"
-        found = parse(wanted) if wanted else None
-        show_stats([many_batches, demo], out, found, reads_bodies, None)
-        return out.getvalue()
+    forks: list[int] = []
+    fork = os.fork
+    monkeypatch.setattr(os, "fork", lambda: forks.append(1) or fork())
 
-    alone = shown()
-    monkeypatch.setattr("kproxy.view.stats_lines.processes_for", lambda stream: processes)
-    assert shown() == alone
-    if reads_bodies and wanted is None:
-        assert "sent again" in alone and "leader change" in alone and "8 reconnects" in alone
+    def found(processes: int) -> tuple[Any, ...]:
+        demo = needs.REPOSITORY / "recordings" / "demo.mcap"
+        stream = Stream([many_batches, demo], parse(wanted) if wanted else None)
+        stats = stats_of(stream, reads_bodies, processes)
+        return stats, sums(stats), attrs.asdict(stats.counts), list(lines(stats))
+
+    stats, *alone = found(1)
+    assert not forks
+    assert found(processes)[1:] == tuple(alone)
+    assert len(forks) == processes
+    if wanted is None:
+        events = {"retries": 10, "leader_changes": 5} if reads_bodies else {}
+        ends = {"by None": 10, "by client": 9}
+        assert sums(stats) == Counter(connection_count=19, reconnects=8, **events, **ends)
+        assert stats.counts.total.count == 60 + 34
+
+
+def sums(stats: Stats) -> Counter[str]:
+    """What is counted over all that is shown, without what is 0."""
+    names = ("connection_count", "reconnects", "retries", "leader_changes")
+    ends = {f"by {side}": number for side, number in stats.ended_by.items()}
+    return +Counter({name: getattr(stats, name) for name in names} | ends)
 
 
 @pytest.mark.parametrize("reads_bodies", [False, True])
@@ -289,16 +365,21 @@ def test_columns_are_counted_as_exchanges_are(recorded, wanted, reads_bodies):
     for path in (recorded, *needs.REPOSITORY.glob("recordings/**/*.mcap"), MOCK):
         out = io.StringIO()
         show_stats([path], out, parse(wanted) if wanted else None, reads_bodies, None)
-        one_by_one = Stats(reads_bodies)
-        for each in Stream([path], parse(wanted) if wanted else None).shown():
-            one_by_one.add(each)
+        shown = Stream([path], parse(wanted) if wanted else None).shown()
+        one_by_one = counted(*shown, reads_bodies=reads_bodies)
         assert out.getvalue().splitlines() == list(lines(one_by_one, rows_max=None))
 
 
-def test_connections_of_two_recordings_are_not_the_same(recorded, capsys):
+def test_recordings_together_are_counted_as_each_by_itself(many_batches, recorded, tmp_path):
+    """Their connections and producers have the same numbers, and are not the same."""
     demo = needs.REPOSITORY / "recordings" / "demo.mcap"
-    counts = []
-    for files in ([recorded], [demo], [recorded, demo]):
-        assert main(["stats", *map(str, files)]) == 0
-        counts.append(int(re.search(r"(\d+) connection", capsys.readouterr().out)[1]))
-    assert counts[0] + counts[1] == counts[2]
+    folder = needs.REPOSITORY / "recordings" / "tests" / "integration" / "test_recorded"
+
+    def found(*paths: Path) -> Counter[str]:
+        return sums(stats_of(Stream(paths)))
+
+    again = shutil.copy(many_batches, tmp_path / "again.mcap")
+    for paths in ([many_batches, recorded, again, demo], sorted(folder.iterdir())):
+        alone = sum(map(found, paths), Counter[str]())
+        assert found(*paths) == alone
+        assert alone["reconnects"] > 0 < alone["retries"]

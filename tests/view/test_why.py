@@ -219,6 +219,8 @@ def test_a_member_of_kip_848_that_is_silent_and_what_is_said_twice(tmp_path):
     traffic.add(1000, *heartbeat("a", 1, 1, owned(0)), client="lives")
     traffic.add(9000, *heartbeat("a", 1, 2, assignment=given(0, 1)), client="lives")  # 6
     traffic.add(9500, *heartbeat("a", 2, 3, assignment=given(0, 1)), client="lives")  # 7
+    traffic.add(9600, *heartbeat("b", 1, 1), client="dies")  # 8
+    traffic.add(12000, *heartbeat("a", 3, 4, assignment=given(0, 1)), client="lives")  # 9
     found = traffic.story(tmp_path, "group", "billing")
     told = [line for line in found if not line.startswith("22:13:20.00")]
     where = "id:EjRWeBI0"
@@ -230,6 +232,10 @@ def test_a_member_of_kip_848_that_is_silent_and_what_is_said_twice(tmp_path):
             f" {where}[1], has been silent for 8.5 s, since #4 at 22:13:20.501."
         ),
         f"22:13:29.501 epoch 3: lives is to have {where}[0,1] (#7).",
+        (
+            f"22:13:32.001 epoch 4: lives is to have {where}[0,1] (#9); dies, which owned"
+            f" {where}[1], has been silent for 2.4 s, since #8 at 22:13:29.600."
+        ),
     ]
 
 

@@ -259,10 +259,16 @@ def ended(end: ConnectionEnd) -> Iterator[Segment]:
 
 def _sides(ends: Sequence[SideEnd]) -> str:
     if not ends:
-        return "by nobody knows whom"
+        return f"by {named(None)}"
     given: list[str] = []
     for position, end in enumerate(ends):
         later = f" {age((end.time_ns - ends[0].time_ns) / 1e6)} later" if position else ""
-        name = "kproxy" if end.side == "proxy" else f"the {end.side}"
-        given.append(f"by {name} ({printable(end.how)}){later}")
+        given.append(f"by {named(end.side)} ({printable(end.how)}){later}")
     return ", ".join(given)
+
+
+def named(side: str | None) -> str:
+    """A side of a connection behind "by": what `SideEnd.side` says, None where nobody knows."""
+    if side is None:
+        return "nobody knows whom"
+    return "kproxy" if side == "proxy" else f"the {side}"
