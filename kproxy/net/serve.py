@@ -127,9 +127,8 @@ async def serve(
     watch: Callable[[Iterable[Frame | Note]], None] | None = None,
     stop: trio.Event | None = None,
 ) -> Summary:
-    """Run until a signal, or until `stop` is set; say the bootstrap address through `ready`.
-
-    `watch` is given the entries as they pass.
+    """Run until a signal, or until `stop` is set; say the bootstrap address through `ready`, and
+    show the entries to `watch` as they pass.
 
     Raises:
         Unusable: no bootstrap address resolves, or all are our own; other machines reach the
@@ -171,10 +170,7 @@ async def serve(
 
                 await nursery.start(until_done, pump.serve, bootstrap)
                 nursery.start_soon(until_done, recorder.run)
-                if (
-                    recording is not None and options.observer is None
-                ):  # of a test, runs are compared
-                    nursery.start_soon(stalls.watch, clock, recorder.note)
+                nursery.start_soon(_tell_stalls, options, clock, recorder)
                 nursery.start_soon(end_at_signals, signals, pump, nursery.cancel_scope, log)
                 if traffic is not None and options.control is not None:
                     place = options.control[0], options.control_token, control
@@ -280,6 +276,12 @@ def _recorder(
     if observer is not None:
         observer.began(recorder.note)
     return recorder
+
+
+async def _tell_stalls(options: Options, clock: Callable[[], int], recorder: Recorder) -> None:
+    """Have the recording say when kproxy stood still; those of tests are to be alike."""
+    if options.record_path is not None and options.observer is None:
+        await stalls.watch(clock, recorder.note)
 
 
 def _intake(

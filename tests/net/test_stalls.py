@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import trio
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Note
@@ -17,7 +16,7 @@ from tests.recording.making import conversation, write
 SECOND = 1_000_000_000
 
 
-@pytest.mark.parametrize("late_seconds,told", [(0.0, 0), (0.4, 0), (0.5, 1), (30.0, 1)])
+@pytest.mark.parametrize(("late_seconds", "told"), [(0.0, 0), (0.4, 0), (0.5, 1), (30.0, 1)])
 async def test_a_late_turn_is_told(autojump_clock, late_seconds: float, told: int) -> None:
     def times() -> Iterator[int]:
         now = 1_700_000_000 * SECOND
