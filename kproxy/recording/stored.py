@@ -104,7 +104,15 @@ class BatchScan:
             yield from self._grouped(chunk, messages)
         if self._open is not None and not (scan.info.native and being_written(scan.file)):
             batch, self._open = self._open, None
-            yield batch
+            yield self._numbered(batch)
+
+    def _numbered(self, batch: StoredBatch) -> StoredBatch:
+        """Read the number of a batch whose frames were passed over and that has nothing else."""
+        if batch.number < 0 and batch.frames is not None:
+            chunk = batch.frames.chunk
+            for message in read_messages(self._scan, self._scan.again(chunk)):
+                batch.number = message.sequence
+        return batch
 
     def _skip(self, size: int) -> bool:
         native = self._skip_frames and self._scan.info.native
@@ -113,7 +121,7 @@ class BatchScan:
     def _grouped(self, chunk: Chunk, messages: list[Message]) -> Iterator[StoredBatch]:
         for index, message in enumerate(messages):
             if self._open is not None and not self._open.takes(message):
-                yield self._open
+                yield self._numbered(self._open)
                 self._open = None
             if self._open is None:
                 self._open = StoredBatch(message.sequence)

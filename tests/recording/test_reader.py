@@ -7,6 +7,7 @@ from pathlib import Path
 
 import mcap.writer
 import pytest
+from mcap.reader import make_reader
 
 from kproxy.exchange.entries import ExchangeRow, Note
 from kproxy.exchange.pairing import pair
@@ -145,6 +146,28 @@ def test_a_file_cut_anywhere_gives_the_exchanges_of_its_frames(tmp_path: Path) -
             assert exchange.response_frame == other.response_frame
             assert exchange.time == other.time
         assert told[-1].body["event"] == "torn"
+
+
+@pytest.mark.parametrize("behind_bytes", [0, 9])
+def test_a_file_cut_behind_large_frames_gives_their_exchanges(
+    tmp_path: Path, behind_bytes: int
+) -> None:
+    batches = [
+        [
+            frame
+            for number in (n, n + 1)
+            for frame in (request(number, b"a" * 20_000), response(number, b"b" * 20_000))
+        ]
+        for n in (1, 3, 5)
+    ]
+    path = write(tmp_path / "a.mcap", batches)
+    with path.open("rb") as file:
+        summary = make_reader(file).get_summary()
+    assert summary is not None
+    for chunk in reversed(summary.chunk_indexes):
+        os.truncate(path, chunk.chunk_start_offset + behind_bytes)
+        assert [each.number for each in read(path)] == [each.number for each in pair(entries(path))]
+    assert len(summary.chunk_indexes) == 6
 
 
 def test_a_torn_file_does_not_verify(tmp_path: Path) -> None:
