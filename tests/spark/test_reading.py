@@ -249,7 +249,8 @@ def test_recordings_are_read_from_a_bucket(
     names = ["number", "file", "topics", "errors", "client_id"]
     with storage.serving(tmp_path) as bucket:
         monkeypatch.setattr(plan, "_WHOLE_FACTOR", 1)
-        for text in (folder.name, f"{folder.name}/*.mcap", "**/recording*.mcap"):
+        patterns = ["captures of toda?/recording*.mcap", "captures of [s-u]oday/*", "**/rec*.mcap"]
+        for text in (folder.name, f"{folder.name}/*.mcap", *patterns):
             where = bucket.uri(text)
             found = plan.stretches([where], 20_000)
             assert len(found) > 5
@@ -262,7 +263,12 @@ def test_recordings_are_read_from_a_bucket(
         monkeypatch.setattr(plan, "_WHOLE_FACTOR", whole)
         found = plan.stretches([bucket.uri(folder.name)], 20_000)
         assert len(found) == len(list(folder.iterdir())), "no pass over a file that is one task"
-        for text, what in (("nothing.mcap", "does not exist"), ("nothing*", "matches no file")):
+        for text, what in (
+            ("nothing.mcap", "does not exist"),
+            ("nothing*", "matches no file"),
+            ("capture?/*", "matches no file"),
+            ("captures of [z-a]oday/*", "matches no file"),
+        ):
             with pytest.raises(RecordingError, match=what) as raised:
                 plan.files([bucket.uri(text)])
             assert "secret" not in str(raised.value)
