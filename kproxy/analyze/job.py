@@ -18,6 +18,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +133,7 @@ def tables(
     said("making " + ", ".join(FIRST | THEN))
     with ThreadPoolExecutor(len(FIRST)) as pool:  # most of a short query is planning it
         for queries in (FIRST, THEN):
-            made = pool.map(lambda query: _make(spark, *query, folder), queries.items())
+            made = pool.map(partial(_make, spark, folder), queries, queries.values())
             counts |= dict(zip(queries, made, strict=True))
     for name in STEPS:
         shutil.rmtree(folder / name)
@@ -140,7 +141,7 @@ def tables(
     return counts
 
 
-def _make(spark: SparkSession, name: str, query: str, folder: Path) -> int:
+def _make(spark: SparkSession, folder: Path, name: str, query: str) -> int:
     """Make a table of others; return how many rows it has."""
     table = spark.sql(query)
     table.coalesce(1).write.parquet((folder / name).absolute().as_uri())
