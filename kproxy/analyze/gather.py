@@ -80,13 +80,28 @@ def gather(spark: SparkSession, differences: list[Row]) -> Gathered:
     with ThreadPoolExecutor(4) as pool:  # most of a short query is planning it
         made = pool.map(lambda query: _rows(spark, query), queries.values())
         found = dict(zip(queries, made, strict=True))
-    for row in found.pop("heat"):
+    for row in found["heat"]:
         heat[row["slot"]][row["bucket"]] += row["n"]
         histograms[row["api"] or "?"][row["bucket"]] += row["n"]
     return Gathered(
-        start, span_ms, slot_ms, totals, dict(heat), histograms=dict(histograms),
-        differences=differences, **found,
-    )  # fmt: skip
+        start_us=start,
+        span_ms=span_ms,
+        slot_ms=slot_ms,
+        totals=totals,
+        heat=dict(heat),
+        apis=found["apis"],
+        histograms=dict(histograms),
+        rates=found["rates"],
+        traffic=found["traffic"],
+        errors_over_time=found["errors_over_time"],
+        errors=found["errors"],
+        slowest=found["slowest"],
+        rebalances=found["rebalances"],
+        groups=found["groups"],
+        faults=found["faults"],
+        ended_by=found["ended_by"],
+        differences=differences,
+    )
 
 
 def _rows(spark: SparkSession, query: str) -> list[Row]:

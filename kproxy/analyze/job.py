@@ -18,6 +18,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ import pyarrow.parquet as pq
 
 import kproxy
 from kproxy.analyze import compare, export, gather, report
-from kproxy.analyze.tables import QUERIES
+from kproxy.analyze.tables import FIRST, THEN
 from kproxy.recording.uri import located
 from kproxy.spark import SparkError
 from kproxy.spark.columns import Column, ddl
@@ -129,21 +130,20 @@ def tables(
             if not counts[name]:
                 _empty(folder / name, columns)
             _read(spark, name, folder, ddl(columns))
-    said("making " + ", ".join(QUERIES))
-    *first, last = QUERIES
-    with ThreadPoolExecutor(len(first)) as pool:  # most of a short query is planning it
-        made = pool.map(lambda name: _make(spark, name, folder), first)
-        counts |= dict(zip(first, made, strict=True))
-    counts[last] = _make(spark, last, folder)
+    said("making " + ", ".join(FIRST | THEN))
+    with ThreadPoolExecutor(len(FIRST)) as pool:  # most of a short query is planning it
+        for queries in (FIRST, THEN):
+            made = pool.map(partial(_make, spark, folder), queries, queries.values())
+            counts |= dict(zip(queries, made, strict=True))
     for name in STEPS:
         shutil.rmtree(folder / name)
         del counts[name]
     return counts
 
 
-def _make(spark: SparkSession, name: str, folder: Path) -> int:
+def _make(spark: SparkSession, folder: Path, name: str, query: str) -> int:
     """Make a table of others; return how many rows it has."""
-    table = spark.sql(QUERIES[name])
+    table = spark.sql(query)
     table.coalesce(1).write.parquet((folder / name).absolute().as_uri())
     _read(spark, name, folder, table.schema)
     return _row_count(folder / name)

@@ -198,12 +198,14 @@ FROM hits h LEFT JOIN after USING (recording, fault, number, time_ns)
 ORDER BY h.time, h.number
 """
 
-QUERIES = {
+FIRST = {
     "latency": LATENCY,
     "throughput": THROUGHPUT,
     "errors": ERRORS,
     "connections": CONNECTIONS,
     "groups": GROUPS,
-    "faults": FAULTS,
 }
-"""The last one needs an earlier one, `connections`."""
+"""Tables of those that tasks wrote."""
+
+THEN = {"faults": FAULTS}
+"""Tables that also need some of those."""

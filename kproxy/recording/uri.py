@@ -5,12 +5,14 @@
 What such a file system wants to know is told as pyarrow has it: in the query of the URI, and in the
 environment (AWS_ACCESS_KEY_ID, HADOOP_HOME, …).
 
-Invariants: what is shown of a URI is without a user and a password; whatever goes wrong is an
-OSError; pyarrow is imported when a URI is used, not before.
+Invariants: what is shown of a URI, also in errors of pyarrow, has no password, and of its query no
+values but a few that are known to be harmless; whatever goes wrong is an OSError; pyarrow is
+imported when a URI is used, not before.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import re
@@ -25,8 +27,18 @@ import attrs
 _BUFFER_BYTES = 1 << 20
 """Each read is a request over a network."""
 _WILD = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
-_USER = re.compile(r"^([A-Za-z][\w+.-]*://)[^/?#]*@")
+_USER = re.compile(
+    r"^(?P<scheme>[A-Za-z][\w+.-]*)://"
+    r"(?P<name>[^/?#@:]*)(?:[^/?#]*@|:(?!\d*/)[^?#]*@)"  # the `/` in a password may be unescaped
+)
+_NAMING = re.compile(r"(?:fsspec\+)?abfss?$", re.IGNORECASE)
+"""Schemes where what stands before the `@` is a container or an account."""
+_QUERY = re.compile(r"\?(?=[\w.-]+=)")
+"""Where a query begins; any other `?` is a wild card."""
+_HARMLESS = frozenset({"region", "endpoint_override", "scheme"})
 _MAGIC_CHARACTERS = re.compile(r"[*?\[]")
+_AUTHORITY_PARTS = 3
+"""`s3:`, nothing, and `bucket`: they have no wild cards."""
 
 
 @attrs.frozen
@@ -44,7 +56,17 @@ class Uri:
     text: str
 
     def __str__(self) -> str:
-        return _USER.sub(r"\1", self.text)
+        head, query = self._split
+        found = _USER.match(head)
+        if found is not None:
+            kept = f"{found['name']}@" if _NAMING.match(found["scheme"]) else ""
+            head = f"{found['scheme']}://{kept}{head[found.end() :]}"
+        settings = (setting.partition("=") for setting in query[1:].split("&"))
+        shown = (
+            name + mark + (value if name in _HARMLESS or not value else "…")
+            for name, mark, value in settings
+        )
+        return head + query[:1] + "&".join(shown)
 
     @property
     def name(self) -> str:
@@ -91,18 +113,24 @@ class Uri:
 
         Raises: FileNotFoundError, OSError.
         """
-        system, path = _system(self.text)
-        return io.BufferedReader(_Raw(system.open_input_file(path)), _BUFFER_BYTES)
+        with self._without_secrets():
+            system, path = _system(self.text)
+            return io.BufferedReader(_Raw(system.open_input_file(path)), _BUFFER_BYTES)
 
     def glob(self, pattern: str) -> Iterator[Uri]:
         """Yield the files below it that a pattern means; `**` in it are any folders."""
         from pyarrow.fs import FileSelector
 
-        system, path = _system(self.text)
-        wanted = re.compile(_expression(pattern))
-        selector = FileSelector(path, allow_not_found=True, recursive="/" in pattern)
+        with self._without_secrets():
+            system, path = _system(self.text)
+            selector = FileSelector(path, allow_not_found=True, recursive="/" in pattern)
+            infos = system.get_file_info(selector)
+        try:
+            wanted = re.compile(_expression(pattern))
+        except re.error:  # such as [z-a]
+            return
         base = self._parts.path.rstrip("/")
-        for info in system.get_file_info(selector):
+        for info in infos:
             below = info.path[len(path.rstrip("/")) :].lstrip("/")
             if info.is_file and wanted.fullmatch(below):
                 found = f"{base}/{urllib.parse.quote(below)}"
@@ -111,27 +139,49 @@ class Uri:
     @property
     def is_pattern(self) -> bool:
         """Whether it has wild cards."""
-        return bool(_MAGIC_CHARACTERS.search(self._split[0]))
+        return self._first_pattern is not None
 
     def matches(self) -> list[Uri]:
         """Return the files that it means as a pattern."""
         head, query = self._split
         parts = head.split("/")
-        first = next((i for i, part in enumerate(parts) if _MAGIC_CHARACTERS.search(part)), None)
+        first = self._first_pattern
         if first is None:
             return [self]
         folder = Uri("/".join(parts[:first]) + query)
         return sorted(folder.glob("/".join(parts[first:])))
 
     @property
+    def _first_pattern(self) -> int | None:
+        """Which of the parts between slashes is the first that has wild cards."""
+        parts = enumerate(self._split[0].split("/"))
+        magic = (at for at, part in parts if _MAGIC_CHARACTERS.search(part))
+        return next((at for at in magic if at >= _AUTHORITY_PARTS), None)
+
+    @property
     def _split(self) -> tuple[str, str]:
-        """What comes before the query, and the query; a `?` may also be a wild card."""
-        head, mark, query = self.text.rpartition("?")
-        return (head, mark + query) if "=" in query else (self.text, "")
+        """What comes before the query, and the query."""
+        found = _QUERY.search(self.text)
+        at = len(self.text) if found is None else found.start()
+        return self.text[:at], self.text[at:]
 
     def _info(self) -> Any:
-        system, path = _system(self.text)
-        return system.get_file_info(path)
+        with self._without_secrets():
+            system, path = _system(self.text)
+            return system.get_file_info(path)
+
+    @contextlib.contextmanager
+    def _without_secrets(self) -> Iterator[None]:
+        """Show the URI in errors as it may be shown."""
+        try:
+            yield
+        except OSError as error:
+            what = error.strerror or str(error)
+            for text in (self.text, self.text.removeprefix("fsspec+")):
+                what = what.replace(text, str(self))
+            if what == (error.strerror or str(error)):
+                raise
+            raise OSError(error.errno, what) from None
 
 
 def located(text: str) -> Path | Uri:
@@ -165,8 +215,13 @@ def _system(text: str) -> tuple[Any, str]:
 def _expression(pattern: str) -> str:
     """Return the regular expression of a pattern, in which only `**` passes a `/`."""
     found = ""
-    for part in re.findall(r"\*\*/|\*|\?|\[[^]]+\]|.", pattern, re.DOTALL):
-        found += _WILD.get(part) or (part.replace("[!", "[^") if len(part) > 1 else re.escape(part))
+    for part in re.findall(r"\*\*/|\*|\?|\[!?[^]]+\]|(?:%[0-9A-Fa-f]{2})+|.", pattern, re.DOTALL):
+        if part.startswith("[") and len(part) > 1:
+            negated = part.startswith("[!") and len(part) > len("[!]")
+            characters = re.sub(r"([\\^\[&~|])", r"\\\1", part[1 + negated : -1])
+            found += f"[{'^/' * negated}{characters}]"
+        else:
+            found += _WILD.get(part) or re.escape(urllib.parse.unquote(part))
     return found
 
 

@@ -33,8 +33,8 @@ _ARCHIVE_BYTES_MIN = 64 << 20
 """One that is smaller was cut off."""
 _SETTLED_SECONDS = 10
 """An archive that was not written to for so long is complete."""
-_SILENT = "-Xlog:disable"
-"""A JVM would say on stdout that an archive does not fit it."""
+_SILENT = "-Xlog:disable -XX:+DisplayVMOutputToStderr"
+"""A JVM would say on stdout that an archive does not fit it, or the disk."""
 
 
 class SparkError(Exception):
@@ -100,20 +100,28 @@ def archive_options(java: Java, jars: Path, folder: Path | None = None) -> str:
     """Return the options with which a JVM takes the archive of these jars, or writes one when it
     ends; none, where there is no cache to keep it in."""
     folder = cache_folder("spark") if folder is None else folder
-    if folder is None:
+    if folder is None or os.pathsep in str(folder):  # to a JVM it is a list of archives then
         return ""
     try:
         make_folder(folder)
         archive = folder / f"{_key(java, jars)}.jsa"
         if not archive.exists():
-            _adopt(folder, archive)
+            _settle(folder)
         if archive.exists():
             os.utime(archive)
-            return f"-XX:SharedArchiveFile={archive} {_SILENT}"
+            _prune(folder)
+            return f"{_quoted(f'-XX:SharedArchiveFile={archive}')} {_SILENT}"
     except OSError:
         return ""
     begun = archive.with_suffix(f".{os.getpid()}.part")
-    return f"-XX:ArchiveClassesAtExit={begun} {_SILENT}"
+    return f"{_quoted(f'-XX:ArchiveClassesAtExit={begun}')} {_SILENT}"
+
+
+def _quoted(option: str) -> str:
+    """Return an option as Spark takes it out of a line of options."""
+    if not re.search(r"[\s\"'\\]", option):
+        return option
+    return '"' + re.sub(r'(["\\])', r"\\\1", option) + '"'
 
 
 def _key(java: Java, jars: Path) -> str:
@@ -121,19 +129,24 @@ def _key(java: Java, jars: Path) -> str:
     return hashlib.sha256(f"{java} {jars} {names}".encode()).hexdigest()[:16]
 
 
-def _adopt(folder: Path, archive: Path) -> None:
-    """Take an archive that a session before has written, and remove what is left of others."""
+def _settle(folder: Path) -> None:
+    """Give the archives that sessions before have written their names; remove what was cut off."""
     now = time.time()
     for begun in folder.glob("*.part"):
         with contextlib.suppress(FileNotFoundError):
             about = begun.stat()
             if now - about.st_mtime < _SETTLED_SECONDS:
                 continue
-            whole = about.st_size >= _ARCHIVE_BYTES_MIN
-            if whole and begun.name.startswith(archive.stem) and not archive.exists():
+            archive = folder / f"{begun.name.partition('.')[0]}.jsa"
+            if about.st_size >= _ARCHIVE_BYTES_MIN and not archive.exists():
                 begun.rename(archive)
             else:
                 begun.unlink()
-    last = sorted(folder.glob("*.jsa"), key=lambda each: each.stat().st_mtime, reverse=True)
-    for old in last[_ARCHIVES_KEPT:]:
-        old.unlink(missing_ok=True)
+
+
+def _prune(folder: Path) -> None:
+    """Keep the archives that were used last."""
+    with contextlib.suppress(FileNotFoundError):
+        last = sorted(folder.glob("*.jsa"), key=lambda each: each.stat().st_mtime, reverse=True)
+        for old in last[_ARCHIVES_KEPT:]:
+            old.unlink(missing_ok=True)

@@ -76,7 +76,7 @@ def files(paths: Sequence[str]) -> list[Path | Uri]:
     for text in paths:
         path = located(text)
         try:
-            matches = [path] if path.exists() else _matches(path)
+            matches = _matches(path)
         except OSError as error:
             raise RecordingError(path, None, f"cannot be read: {reason(error)}") from None
         if not matches:
@@ -86,8 +86,10 @@ def files(paths: Sequence[str]) -> list[Path | Uri]:
 
 
 def _matches(path: Path | Uri) -> Sequence[Path | Uri]:
-    if isinstance(path, Uri) and path.is_pattern:
+    if isinstance(path, Uri) and path.is_pattern:  # first: to pyarrow a `?` begins a query
         return path.matches()
+    if path.exists():
+        return [path]
     if isinstance(path, Path) and glob.has_magic(str(path)):
         return sorted(map(Path, glob.glob(str(path), recursive=True)))
     raise RecordingError(path, None, "does not exist")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -229,17 +230,15 @@ def _frames(stretch: Stretch) -> Iterator[tuple[Frame, Peer]]:
     """Yield the frames that end in a stretch, put together, with who their connections are. The
     rest of a torn file are those that do not end in it."""
     known = _known(stretch)
-    unfinished: dict[tuple[int, int], Position] = {}
+    unfinished: dict[tuple[int, int], tuple[Position, Peer]] = {}
     with _opened(stretch) as file:
         frames = functools.partial(frame_in, [*_earlier(stretch), file])
-        for batch, given in _batches(file, stretch):
-            for note in batch.notes:
-                known.note(note)
+        for batch, given in _noted(file, stretch, known):
             found = file.frames(batch) if given or stretch.rest else None
             if found is None:
                 continue
             if stretch.rest:
-                _continue(unfinished, found, batch.number)
+                _continue(unfinished, found, batch.number, known)
                 continue
             for run in range(len(found)):
                 for frame in _run(file, batch, run):
@@ -247,20 +246,36 @@ def _frames(stretch: Stretch) -> Iterator[tuple[Frame, Peer]]:
                         frame = frames(Position(batch.number, run, 0))
                     if frame is not None and not frame.flags & (MORE | UNANSWERED):
                         yield frame, known.peer(frame.connection)
-        for position in sorted(unfinished.values()):
+        for position, peer in sorted(unfinished.values(), key=itemgetter(0)):
             frame = frames(position)
             if frame is not None:
-                yield frame, known.peer(frame.connection)
+                yield frame, peer
+
+
+def _noted(
+    file: RecordingFile, stretch: Stretch, known: Known
+) -> Iterator[tuple[StoredBatch, bool]]:
+    """Yield what `_batches` does, with what each batch tells known while it is read."""
+    for batch, given in _batches(file, stretch):
+        for note in batch.notes:
+            known.note(note)
+        yield batch, given
+        known.forget()
 
 
 def _continue(
-    unfinished: dict[tuple[int, int], Position], found: FrameTable, batch_number: int
+    unfinished: dict[tuple[int, int], tuple[Position, Peer]],
+    found: FrameTable,
+    batch_number: int,
+    known: Known,
 ) -> None:
-    """Keep where the last pieces are, by connection and side, of frames that have not ended."""
+    """Keep where the last pieces are, by connection and side, of frames that have not ended, and
+    who the connection is, which is forgotten when it is closed."""
     columns = (found.column(name) for name in ("connection", "side", "flags"))
     for run, (connection, side, flags) in enumerate(zip(*columns, strict=True)):
         if flags & MORE:
-            unfinished[connection, side] = Position(batch_number, run, 0)
+            position = Position(batch_number, run, 0)
+            unfinished[connection, side] = position, known.peer(connection)
         elif flags & FRAGMENT:
             unfinished.pop((connection, side), None)
 

@@ -23,7 +23,7 @@ class Bucket:
     def uri(self, path: str) -> str:
         """Return the URI of a path in the bucket, with all that a client must know."""
         query = f"endpoint_override=127.0.0.1:{self.port}&scheme=http&region=us-east-1"
-        return f"s3://somebody:secret@bucket/{urllib.parse.quote(path, '/*')}?{query}"
+        return f"s3://somebody:secret@bucket/{urllib.parse.quote(path, '/*?[]-!')}?{query}"
 
 
 @contextlib.contextmanager

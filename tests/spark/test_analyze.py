@@ -169,11 +169,16 @@ def test_spark_submit_runs_it_on_a_cluster(
 
 @pytest.mark.java
 @pytest.mark.skipif(shutil.which("prlimit") is None, reason="a full disk needs prlimit")
-def test_a_full_disk_is_one_line_and_leaves_nothing(broken: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line_and_leaves_nothing(
+    broken: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     needs.program("java")
+    # Nor is there room for an archive of classes in an empty cache.
+    cache = {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
     analyze = [sys.executable, "-m", "kproxy", "analyze", str(broken), "--out", tmp_path / "out"]
     done = subprocess.run(
         ["prlimit", "--fsize=30000", *analyze],
+        env=os.environ | cache,
         capture_output=True,
         text=True,
         timeout=240,
@@ -202,6 +207,45 @@ def test_an_archive_of_classes_is_taken_when_it_is_whole(tmp_path: Path) -> None
     assert Path(whole.removeprefix("-XX:SharedArchiveFile=")).stat().st_size == 200 << 20
     (jars / "other.jar").touch()
     assert "ArchiveClassesAtExit" in java.archive_options(found, jars, tmp_path), "of other jars"
+
+
+def test_each_of_several_javas_has_its_archive(tmp_path: Path) -> None:
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    several = [java.Java(f"java{version}", version) for version in ("17", "21", "25", "26")]
+    cache = tmp_path / "cache"
+
+    def taken(of: java.Java) -> bool:
+        """Start and end a session a while ago; return whether it had an archive."""
+        option, path = java.archive_options(of, jars, cache).split()[0].split("=")
+        if option.endswith("ArchiveClassesAtExit"):
+            with Path(path).open("wb") as file:
+                file.truncate(200 << 20)
+            os.utime(path, (time.time() - 60,) * 2)
+        return option.endswith("SharedArchiveFile")
+
+    assert [taken(each) for each in several[:2] * 3] == [False] * 2 + [True] * 4
+    assert [taken(each) for each in several * 2][2:4] == [False] * 2
+    assert len(list(cache.glob("*.jsa"))) == 3, "they are large"
+
+
+@pytest.mark.java
+def test_a_jvm_of_spark_starts_with_an_archive_in_a_folder_of_any_name(tmp_path: Path) -> None:
+    needs.program("java")
+    folder = tmp_path / """it's a "cache" \\ of 1"""
+    options = java.archive_options(java.Java("java", "17"), tmp_path, folder)
+    assert folder.is_dir()
+    program = "from pyspark.java_gateway import launch_gateway as go\n"
+    program += "from pyspark import SparkConf\nimport sys\n"
+    program += "conf = SparkConf().set('spark.driver.extraJavaOptions', sys.argv[1])\n"
+    program += "jvm = go(conf).jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()\n"
+    program += "print(*jvm.getInputArguments(), sep='\\n')"
+    done = subprocess.run(
+        [sys.executable, "-c", program, options], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"-XX:ArchiveClassesAtExit={folder}/" in done.stdout
+    assert java.archive_options(java.Java("java", "17"), tmp_path, tmp_path / "a:b") == ""
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from kproxy import recording
 from kproxy.exchange import facts
 from kproxy.exchange.entries import TRUNCATED
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.known import Known
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.spark import plan, reading, table
 from kproxy.spark.columns import EXCHANGES, chosen
@@ -171,6 +172,23 @@ def test_frames_are_there_whole_with_their_bytes(broken: Path) -> None:
     assert not found
 
 
+def test_connections_that_were_closed_take_no_memory(
+    broken: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Known] = []
+    monkeypatch.setattr(reading, "Known", lambda: made.append(Known()) or made[-1])
+    columns = chosen("frames", ["number", "client_id"])
+    count = 0
+    for stretch in plan.stretches([str(broken)]):
+        notes = [note.body for note in reading.events(stretch)]
+        closed = {body["connection"] for body in notes if body.get("event") == "closed"}
+        count += len(closed)
+        made.clear()
+        assert sum(map(len, reading.record_batches(stretch, "frames", columns)))
+        assert not any(closed & known.peers.keys() for known in made)
+    assert count > 5
+
+
 def test_frames_that_never_ended_are_there_as_far_as_they_came(tmp_path: Path) -> None:
     head = struct.pack(">ihhih7s", 3_000_000, 12, 4, 7, 7, b"heart-0")
     sent = head + os.urandom(2_500_000)
@@ -195,7 +213,7 @@ def test_frames_that_never_ended_are_there_as_far_as_they_came(tmp_path: Path) -
     exchanges = {each.number: each for each in recording.read(proxy.recording)}
     assert len(by_number) == 2 and by_number.keys() <= exchanges.keys()
     for number, row in by_number.items():
-        assert row["flags"] & TRUNCATED and len(row["data"]) > 2_000_000
+        assert row["flags"] & TRUNCATED and len(row["data"]) > 500_000  # the last batch is torn
         assert sent.startswith(row["data"]) and row["data"] == exchanges[number].request_frame
 
 
@@ -249,7 +267,8 @@ def test_recordings_are_read_from_a_bucket(
     names = ["number", "file", "topics", "errors", "client_id"]
     with storage.serving(tmp_path) as bucket:
         monkeypatch.setattr(plan, "_WHOLE_FACTOR", 1)
-        for text in (folder.name, f"{folder.name}/*.mcap", "**/recording*.mcap"):
+        patterns = ["captures of toda?/recording*.mcap", "captures of [s-u]oday/*", "**/rec*.mcap"]
+        for text in (folder.name, f"{folder.name}/*.mcap", *patterns):
             where = bucket.uri(text)
             found = plan.stretches([where], 20_000)
             assert len(found) > 5
@@ -262,7 +281,12 @@ def test_recordings_are_read_from_a_bucket(
         monkeypatch.setattr(plan, "_WHOLE_FACTOR", whole)
         found = plan.stretches([bucket.uri(folder.name)], 20_000)
         assert len(found) == len(list(folder.iterdir())), "no pass over a file that is one task"
-        for text, what in (("nothing.mcap", "does not exist"), ("nothing*", "matches no file")):
+        for text, what in (
+            ("nothing.mcap", "does not exist"),
+            ("nothing*", "matches no file"),
+            ("capture?/*", "matches no file"),
+            ("captures of [z-a]oday/*", "matches no file"),
+        ):
             with pytest.raises(RecordingError, match=what) as raised:
                 plan.files([bucket.uri(text)])
             assert "secret" not in str(raised.value)
