@@ -32,7 +32,7 @@ _ARCHIVES_KEPT = 3
 _ARCHIVE_BYTES_MIN = 64 << 20
 """One that is smaller was cut off."""
 _SETTLED_SECONDS = 10
-"""An archive that was not written to for so long is complete."""
+"""An archive that was not written to for so long is complete, or was cut off."""
 _SILENT = "-Xlog:disable -XX:+DisplayVMOutputToStderr"
 """A JVM would say on stdout that an archive does not fit it, or the disk."""
 
@@ -110,14 +110,24 @@ def archive_options(java: Java, jars: Path, folder: Path | None = None) -> str:
         if archive.exists():
             os.utime(archive)
             _prune(folder)
-            return f"{_quoted(f'-XX:SharedArchiveFile={archive}')} {_SILENT}"
+            return f"{quoted(f'-XX:SharedArchiveFile={archive}')} {_SILENT}"
     except OSError:
         return ""
     begun = archive.with_suffix(f".{os.getpid()}.part")
-    return f"{_quoted(f'-XX:ArchiveClassesAtExit={begun}')} {_SILENT}"
+    return f"{quoted(f'-XX:ArchiveClassesAtExit={begun}')} {_SILENT}"
 
 
-def _quoted(option: str) -> str:
+def drop_archives(folder: Path | None = None) -> bool:
+    """Remove the archives, as no JVM starts with one that is damaged; return whether there was
+    any."""
+    folder = cache_folder("spark") if folder is None else folder
+    archives = [] if folder is None else list(folder.glob("*.jsa"))
+    for archive in archives:
+        archive.unlink(missing_ok=True)
+    return bool(archives)
+
+
+def quoted(option: str) -> str:
     """Return an option as Spark takes it out of a line of options."""
     if not re.search(r"[\s\"'\\]", option):
         return option

@@ -7,11 +7,20 @@ import importlib
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kproxy.spark.java import SHORT, Java, SparkError, archive_options, java
+from kproxy.spark.java import (
+    SHORT,
+    Java,
+    SparkError,
+    archive_options,
+    drop_archives,
+    java,
+    quoted,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,9 +67,19 @@ def session(
                     active.conf.set(_SHUFFLES, max(4, 2 * context.defaultParallelism))
             else:
                 master = master or "local[*]"
-                active = _started(master, settings(found, master, short) | dict(config or {}))
+                active = _started_anew(found, master, short, config or {})
     register(active)
     return active
+
+
+def _started_anew(found: Java, master: str, short: bool, config: Mapping[str, str]) -> SparkSession:
+    """Start one; where no JVM starts with the archive of classes that there is, without."""
+    try:
+        return _started(master, settings(found, master, short) | dict(config))
+    except SparkError:
+        if not drop_archives():
+            raise
+        return _started(master, settings(found, master, short) | dict(config))
 
 
 def _started(master: str | None, config: Mapping[str, str]) -> SparkSession:
@@ -88,7 +107,12 @@ def settings(java: Java, master: str, short: bool = False) -> dict[str, str]:
 
     In a `short` one the JVM compiles quickly instead of well: it begins in two thirds of the time.
     """
-    options = [f"-Dlog4j2.configurationFile={_QUIET.as_uri()}", SHORT if short else ""]
+    crash = f"{tempfile.gettempdir()}/kproxy-java-%p.log"  # not where the user happens to be
+    options = [
+        f"-Dlog4j2.configurationFile={_QUIET.as_uri()}",
+        SHORT if short else "",
+        quoted(f"-XX:ErrorFile={crash}"),
+    ]
     found = _ALWAYS | {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -209,6 +209,31 @@ def test_an_archive_of_classes_is_taken_when_it_is_whole(tmp_path: Path) -> None
     assert "ArchiveClassesAtExit" in java.archive_options(found, jars, tmp_path), "of other jars"
 
 
+def test_a_damaged_archive_of_classes_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyspark
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    session = sys.modules[first_line.__module__]
+    jars = Path(pyspark.__file__).with_name("jars")
+    begin = java.archive_options(java.java(), jars).split()[0].partition("=")[2]
+    archive = Path(begin.partition(".")[0] + ".jsa")
+    archive.write_bytes(b"x" * 1000)
+    given: list[str] = []
+
+    def start(master: str, config: dict[str, str]) -> str:
+        given.append(config["spark.driver.extraJavaOptions"])
+        if archive.exists():
+            raise java.SparkError("Spark did not start: [JAVA_GATEWAY_EXITED]")
+        return "a session"
+
+    monkeypatch.setattr(session, "_started", start)
+    monkeypatch.setattr(session, "register", lambda _: None)
+    assert session.session("local[1]") == "a session"
+    assert ["SharedArchiveFile" in each for each in given] == [True, False]
+
+
 def test_each_of_several_javas_has_its_archive(tmp_path: Path) -> None:
     jars = tmp_path / "jars"
     jars.mkdir()
