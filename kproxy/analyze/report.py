@@ -15,7 +15,7 @@ from typing import Any
 
 from kproxy.analyze import charts
 from kproxy.analyze.charts import Axis, Mark
-from kproxy.analyze.compare import SIGNIFICANT, percentile
+from kproxy.analyze.compare import ENOUGH, SIGNIFICANT, percentile, representative
 from kproxy.analyze.findings import duration, findings, number
 from kproxy.analyze.gather import Gathered, Row
 from kproxy.analyze.style import STYLE
@@ -220,6 +220,9 @@ def _apis(gathered: Gathered) -> str:
     rows = []
     for row in gathered.apis:
         histogram = gathered.histograms.get(row["api"] or "?", {})
+        shown = histogram if representative(sum(histogram.values()), row["count"]) else {}
+        ends = row["broker_min"], row["broker_max"]
+        proxy_shown = representative(row["proxy_count"], row["count"])
         rows.append(
             (
                 row["api"],
@@ -227,16 +230,23 @@ def _apis(gathered: Gathered) -> str:
                 row["errors"],
                 row["unanswered"],
                 row["waited"],
-                *(duration(percentile(histogram, part)) for part in (0.5, 0.95, 0.99, 0.999)),
-                duration(row["proxy_p99"]),
+                *(duration(percentile(shown, part, *ends)) for part in (0.5, 0.95, 0.99, 0.999)),
+                duration(row["broker_max"]),
+                duration(row["proxy_p99"] if proxy_shown else None),
+                duration(row["proxy_max"]),
                 format_bytes(int(row["bytes"])),
             )
         )
     heads = (
         "API", "exchanges", "errors", "unanswered", "long polls", "p50", "p95", "p99", "p99.9",
-        "kproxy p99", "bytes",
+        "max", "kproxy p99", "kproxy max", "bytes",
     )  # fmt: skip
-    return _table(heads, rows)
+    note = (
+        "Percentiles and max are of the broker's own time. There is a – where too few exchanges"
+        f" have one (fewer than {ENOUGH}, or 1 %): the others were waits for records or members."
+        " kproxy max is without what fault rules touched."
+    )
+    return _table(heads, rows) + _note(note) if rows else ""
 
 
 def _errors(gathered: Gathered) -> str:

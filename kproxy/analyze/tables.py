@@ -7,7 +7,8 @@
 
 A histogram counts microseconds in buckets that grow by 1.1 %: bucket b begins at 2^(b/64) µs. The
 counts of two are added, so percentiles of any part are those of its histogram, whatever the plan;
-an approximate percentile of Spark's differs between plans. Of what waited for a long poll or a
+an approximate percentile of Spark's differs between plans. A percentile is the middle of its
+bucket, but not outside of the least and the largest value. Of what waited for a long poll or a
 group only the rest counts as the broker's time (`service_ms`), as in `kproxy stats`.
 """
 
@@ -40,7 +41,9 @@ _KEYS = "api, api_version, client_id, topic, minute"
 
 def _percentiles(kind: str) -> str:
     return ",\n".join(
+        f"LEAST(GREATEST("
         f"{milliseconds(f'MIN(IF(kind = {kind!r} AND passed >= {part} * total, bucket, NULL))')}"
+        f", MIN(IF(kind = {kind!r}, low, NULL))), MAX(IF(kind = {kind!r}, high, NULL)))"
         f" AS {kind}_{name}"
         for name, part in PERCENTILES.items()
     )
@@ -67,7 +70,8 @@ WITH named AS (
         STRUCT('broker' AS kind, {SERVED} AS ms), STRUCT('proxy' AS kind, proxy_ms AS ms)
     )) AS timed FROM named
 ), filled AS (
-    SELECT {_KEYS}, timed.kind AS kind, {bucket("timed.ms")} AS bucket, COUNT(*) AS n
+    SELECT {_KEYS}, timed.kind AS kind, {bucket("timed.ms")} AS bucket, COUNT(*) AS n,
+        MIN(timed.ms) AS low, MAX(timed.ms) AS high
     FROM timed WHERE timed.ms IS NOT NULL GROUP BY ALL
 ), ranked AS (
     SELECT *, SUM(n) OVER (PARTITION BY {_KEYS}, kind ORDER BY bucket) AS passed,

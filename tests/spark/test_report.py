@@ -1,0 +1,102 @@
+"""The report and its sentences: what too few exchanges tell is not said, and blame is fair."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from kproxy.analyze import compare, findings, report
+from kproxy.analyze.gather import Gathered
+
+TOTALS = Counter[str]()
+
+
+def api(name: str, count: int, **others: Any) -> dict[str, Any]:
+    """What is known of an API."""
+    return {
+        "api": name, "count": count, "errors": 0, "unanswered": 0, "waited": 0, "queued": 0,
+        "queued_ms": None, "broker_min": None, "broker_max": None, "proxy_p99": 0.1,
+        "proxy_count": count, "proxy_max": 0.2, "proxy_max_number": 1, "bytes": 1,
+    } | others  # fmt: skip
+
+
+def gathered(
+    apis: list[dict[str, Any]], histograms: dict[str, dict[int, int]], **others: Any
+) -> Gathered:
+    """What a report shows of APIs."""
+    lists = (
+        "rates", "traffic", "errors_over_time", "errors", "slowest", "rebalances", "groups",
+        "faults", "ended_by", "differences",
+    )  # fmt: skip
+    empty: dict[str, Any] = {name: [] for name in lists}
+    counted = {name: Counter(each) for name, each in histograms.items()}
+    return Gathered(
+        start_us=0, span_ms=1000, slot_ms=10, totals=Counter(TOTALS), heat={}, apis=apis,
+        histograms=counted, **(empty | others),
+    )  # fmt: skip
+
+
+def said(found: Gathered) -> str:
+    """The sentences of a report."""
+    return "\n".join(each.text for each in findings.findings(found))
+
+
+def row_of(page: str, name: str) -> list[str]:
+    """The cells of a row of a table."""
+    (found,) = re.findall(rf"<tr><td>{name}</td>(.*?)</tr>", page)
+    return re.findall(r"<td>(.*?)</td>", found)
+
+
+def bucket(milliseconds: float) -> int:
+    """The bucket of a time."""
+    return math.floor(math.log2(milliseconds * 1000) * 64)
+
+
+@pytest.mark.parametrize(
+    ("counted", "count", "shown"),
+    [(5, 5, True), (5, 6, False), (20, 2000, True), (20, 2001, False), (500, 64_811, False)],
+)
+def test_percentiles_of_few_are_not_shown(counted: int, count: int, shown: bool) -> None:
+    row = api("Fetch", count, broker_min=699.0, broker_max=704.0)
+    cells = row_of(report.page(gathered([row], {"Fetch": {bucket(700): counted}})), "Fetch")
+    assert (cells[4:8] == ["–"] * 4) is not shown
+    assert cells[8] == "704 ms", "the largest is one exchange's, and true"
+
+
+def test_sentences_need_enough_exchanges() -> None:
+    times = {bucket(1): 290, bucket(900): 10}
+    ends = {"broker_min": 1.0, "broker_max": 901.0}
+    assert "One Produce in a hundred takes 896 ms" in said(
+        gathered([api("Produce", 300, **ends)], {"Produce": times})
+    )
+    assert "of the 300 not held back" in said(
+        gathered([api("Fetch", 400, **ends)], {"Fetch": times})
+    )
+    assert "in a hundred" not in said(gathered([api("Fetch", 64_811, **ends)], {"Fetch": times}))
+
+
+def test_a_percentile_is_no_more_than_the_largest() -> None:
+    assert compare.percentile({bucket(700): 9}, 0.99, 680, 690) == 690
+    assert compare.percentile({bucket(700): 9}, 0.5, 710, 720) == 710
+    assert compare.percentile({}, 0.5, 1, 2) is None
+
+
+def test_kproxy_names_its_own_pause_and_blames_few_exchanges_for_nothing() -> None:
+    few = api("ApiVersions", 16, proxy_p99=47.9, proxy_max=47.9)
+    assert "kproxy itself" not in said(gathered([few], {}))
+    paused = api("Fetch", 64_811, proxy_p99=0.2, proxy_max=1027.7, proxy_max_number=119698)
+    assert "kproxy itself held #119698 Fetch for 1.03 s" in said(gathered([paused], {}))
+    slow = api("Fetch", 100, proxy_p99=6.0, proxy_max=99.0)
+    assert "kproxy itself held one Fetch in a hundred for 6 ms" in said(gathered([slow], {}))
+
+
+def test_more_connections_are_advised_when_the_broker_is_quick() -> None:
+    queued = api("Produce", 1000, queued=500, queued_ms=500 * 80.0)
+    quick = said(gathered([queued], {"Produce": {bucket(1): 1000}}))
+    assert "waited behind" in quick and "more connections would help" in quick
+    stalled = said(gathered([queued], {"Produce": {bucket(1): 980, bucket(1200): 20}}))
+    assert "50 % of Produce waited behind" in stalled and "connections would" not in stalled
