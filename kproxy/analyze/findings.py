@@ -65,6 +65,15 @@ def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.2g} %" if whole else "0 %"
 
 
+def most_lag(group: dict[str, Any]) -> str:
+    """Which partition has most of a group's lag, if the group has any."""
+    partitions = group["partitions"] or ()
+    worst = max(partitions, key=lambda each: each["lag"] or 0, default=None)
+    if worst is None or not worst["lag"]:
+        return ""
+    return f"{number(worst['lag'])} of it on {worst['topic']}[{worst['partition']}]"
+
+
 def _completeness(gathered: Gathered) -> Iterator[Finding]:
     totals = gathered.totals
     if totals["lost"]:
@@ -168,12 +177,14 @@ def _groups(gathered: Gathered) -> Iterator[Finding]:
             yield Finding(
                 level,
                 f"Group {row['group']} rebalanced {counted(row['rebalances'], 'time')}"
-                f" ({counted(row['members'], 'member')}).",
+                f" ({counted(row['members'], 'member id')}).",
             )
         if row["lag"]:
+            worst = most_lag(row)
             yield Finding(
                 "info",
-                f"Group {row['group']} ends {counted(row['lag'], 'record')} behind its topics.",
+                f"Group {row['group']} ends {counted(row['lag'], 'record')} behind its topics"
+                f"{f', {worst}' if worst else ''}.",
             )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from kproxy.analyze import charts
 from kproxy.analyze.charts import Axis, Mark
 from kproxy.analyze.compare import ENOUGH, SIGNIFICANT, percentile, representative
-from kproxy.analyze.findings import duration, findings, number
+from kproxy.analyze.findings import duration, findings, most_lag, number
 from kproxy.analyze.gather import Gathered, Row
 from kproxy.analyze.style import STYLE
 from kproxy.analyze.tables import BUCKETS
@@ -76,6 +76,7 @@ def _sections(gathered: Gathered) -> Iterable[tuple[str, str]]:
     yield "APIs", _apis(gathered)
     yield "Slowest exchanges", _slowest(gathered.slowest)
     yield "Groups", _groups(gathered.groups)
+    yield "Generations of groups", _rebalances(gathered.rebalances)
     yield "Faults, and what the clients did", _faults(gathered.faults)
     yield "Who ended connections", _ended(gathered.ended_by)
 
@@ -279,16 +280,35 @@ def _slowest(rows: Sequence[Row]) -> str:
 
 
 def _groups(rows: Sequence[Row]) -> str:
-    heads = ("group", "members", "rebalances", "generations", "commits", "errors", "lag")
+    heads = ("group", "member ids", "rebalances", "generations", "commits", "errors", "lag")
     return _table(
         heads,
         [
             (
                 row["group"], row["members"], row["rebalances"],
                 f"{_text(row['first_generation'])} to {_text(row['last_generation'])}",
-                row["commits"], row["errors"], row["lag"],
+                row["commits"], row["errors"], _lag(row),
             )
             for row in rows
+        ],
+    )  # fmt: skip
+
+
+def _lag(row: Row) -> str | None:
+    worst = most_lag(row)
+    return None if row["lag"] is None else number(row["lag"]) + (f", {worst}" if worst else "")
+
+
+def _rebalances(rows: Sequence[Row]) -> str:
+    heads = ("group", "at", "generation", "joined")
+    return _table(
+        heads,
+        [
+            (
+                row["group"], _clock(_EPOCH + timedelta(microseconds=row["us"])),
+                row["generation"], row["members"],
+            )
+            for row in rows[:50]
         ],
     )  # fmt: skip
 

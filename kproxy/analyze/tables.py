@@ -144,14 +144,15 @@ WITH members AS (
         GREATEST(COUNT(DISTINCT IF(event IN ('JoinGroup', 'ConsumerGroupHeartbeat'),
             generation, NULL)) - 1, 0) AS rebalances,
         COUNT_IF(event = 'JoinGroup') AS joins, COUNT_IF(event = 'LeaveGroup') AS leaves,
-        COUNT_IF(topic IS NOT NULL) AS commits, COUNT(error) AS errors,
+        COUNT(DISTINCT IF(topic IS NOT NULL, STRUCT(recording, number), NULL)) AS commits,
+        COUNT(error) AS errors,
         MIN(time) AS first_time, MAX(time) AS last_time
     FROM group_events GROUP BY `group`
 ), committed AS (
     SELECT `group`, topic, partition, MAX_BY(committed, time) AS committed
     FROM group_events WHERE topic IS NOT NULL AND error IS NULL GROUP BY ALL
 ), ends AS (
-    SELECT topic, partition, MAX_BY(log_end, second) AS log_end FROM log_ends GROUP BY ALL
+    SELECT topic, partition, MAX(log_end) AS log_end FROM log_ends GROUP BY ALL
 ), lags AS (
     SELECT `group`, SUM(GREATEST(log_end - committed, 0)) AS lag,
         SORT_ARRAY(COLLECT_LIST(STRUCT(topic, partition, committed, log_end,

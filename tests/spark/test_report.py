@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 
-from kproxy.analyze import compare, findings, report
+from kproxy import recording
+from kproxy.analyze import compare, export, findings, report
 from kproxy.analyze.gather import Gathered
+from kproxy.exchange import topic_records
+from tests.bed import needs
+
+DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 
 TOTALS = Counter[str]()
 
@@ -100,3 +105,37 @@ def test_more_connections_are_advised_when_the_broker_is_quick() -> None:
     assert "waited behind" in quick and "more connections would help" in quick
     stalled = said(gathered([queued], {"Produce": {bucket(1): 980, bucket(1200): 20}}))
     assert "50 % of Produce waited behind" in stalled and "connections would" not in stalled
+
+
+def test_what_was_produced_ends_a_log() -> None:
+    produced = [each for each in recording.read(DEMO) if each.api == "Produce" and each.records]
+    assert produced
+    for exchange in produced:
+        ends: dict[tuple[str, int], int] = {}
+        for record in exchange.records:
+            assert record.offset is not None
+            ends[record.topic, record.partition] = record.offset + 1
+        heads = topic_records.heads(exchange.request, exchange.response, exchange.topic_names)
+        found = {(topic, at): end for topic, at, end in export.ends_of(exchange, list(heads))}
+        assert found == ends
+
+
+def test_the_partition_with_most_lag_is_named() -> None:
+    partitions = [
+        {"topic": "orders", "partition": 0, "committed": 295, "log_end": 10232, "lag": 9937},
+        {"topic": "orders", "partition": 1, "committed": 3359, "log_end": 5117, "lag": 1758},
+        {"topic": "orders", "partition": 2, "committed": 1, "log_end": None, "lag": None},
+    ]
+    group = {
+        "group": "billing", "members": 5, "rebalances": 6, "first_generation": 1,
+        "last_generation": 7, "commits": 55, "errors": 0, "lag": 11695, "partitions": partitions,
+    }  # fmt: skip
+    born = {"group": "billing", "us": 3_723_000_000, "generation": 7, "members": 2}
+    found = gathered([], {}, groups=[group], rebalances=[born])
+    assert "billing rebalanced 6 times (5 member ids)" in said(found)
+    assert "ends 11 695 records behind its topics, 9 937 of it on orders[0]." in said(found)
+    page = report.page(found)
+    assert "<td>11 695, 9 937 of it on orders[0]</td>" in page
+    assert "<td>billing</td><td>01:02:03.000</td><td>7</td><td>2</td>" in page
+    even = gathered([], {}, groups=[group | {"rebalances": 0, "lag": None, "partitions": None}])
+    assert "behind" not in said(even) and report.page(even)
