@@ -19,17 +19,18 @@ from kproxy.analyze.compare import ENOUGH, SIGNIFICANT, percentile, representati
 from kproxy.analyze.findings import duration, findings, most_lag, number
 from kproxy.analyze.gather import Gathered, Row
 from kproxy.analyze.style import STYLE
-from kproxy.analyze.tables import BUCKETS
+from kproxy.analyze.tables import BUCKETS, PERCENTILES
 from kproxy.units import format_bytes
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SERIES_MAX = 5
+_NAMES_MAX = 20
 _HEAT_BUCKETS = BUCKETS // 4
 """Buckets of a histogram that are one row of the heat map."""
 
 
-def page(gathered: Gathered) -> str:
-    """Return the report."""
+def page(gathered: Gathered, recordings: Sequence[str], baseline: Sequence[str] = ()) -> str:
+    """Return the report of recordings, which are named as they were given."""
     began = _EPOCH + timedelta(microseconds=gathered.start_us)
     sections = "".join(
         f"<section><h2>{_escape(title)}</h2>{body}</section>"
@@ -42,12 +43,19 @@ def page(gathered: Gathered) -> str:
         '<meta name="color-scheme" content="light dark">'
         f"<title>kproxy: {began:%Y-%m-%d %H:%M}</title><style>{STYLE}</style></head><body><main>"
         f"<header><h1>What the recordings say</h1><p>{began:%Y-%m-%d %H:%M:%S} UTC,"
-        f" {duration(gathered.span_ms)}</p></header>"
+        f" {duration(gathered.span_ms)}</p>{_names('Of', recordings)}"
+        f"{_names('Compared with', baseline)}</header>"
         f"{_tiles(gathered.totals)}{_findings(gathered)}{sections}"
         "<footer>Made by <code>kproxy analyze</code>. The broker's time is without what requests"
         " waited for behind others, in a long poll, or for a group. <code>kproxy show FILE"
         " number:N</code> shows exchange #N.</footer></main></body></html>\n"
     )
+
+
+def _names(what: str, names: Sequence[str]) -> str:
+    shown = ", ".join(f"<code>{_escape(name)}</code>" for name in names[:_NAMES_MAX])
+    more = f" and {number(len(names) - _NAMES_MAX)} more" if len(names) > _NAMES_MAX else ""
+    return f"<p>{what} {shown}{more}</p>" if names else ""
 
 
 def _sections(gathered: Gathered) -> Iterable[tuple[str, str]]:
@@ -105,17 +113,18 @@ def _findings(gathered: Gathered) -> str:
 
 
 def _latency(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
-    series: dict[str, list[tuple[float, float]]] = {"p50": [], "p95": [], "p99": []}
+    # p95 is dashed and lies on p99: the two are often the same.
+    series: dict[str, list[tuple[float, float]]] = {"p99": [], "p95": [], "p50": []}
     for slot in sorted(gathered.heat):
-        for name, part in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
-            value = percentile(gathered.heat[slot], part)
+        for name, points in series.items():
+            value = percentile(gathered.heat[slot], PERCENTILES[name])
             if value is not None:
-                series[name].append(((slot + 0.5) * gathered.slot_ms, value))
+                points.append(((slot + 0.5) * gathered.slot_ms, value))
     values = [value for points in series.values() for _, value in points]
     if not values:
         return ""
     y = charts.logarithmic(max(min(values), 0.01), max(values), duration)
-    note = f"One point for {duration(gathered.slot_ms)}."
+    note = f"One point for {duration(gathered.slot_ms)}; p95 is dashed."
     if marks:
         note += " Vertical lines are faults (red) and new generations of groups (grey)."
     return charts.lines(series, x, y, marks, "latency over time") + _note(note)

@@ -67,7 +67,7 @@ def bucket(milliseconds: float) -> int:
 )
 def test_percentiles_of_few_are_not_shown(counted: int, count: int, shown: bool) -> None:
     row = api("Fetch", count, broker_min=699.0, broker_max=704.0)
-    cells = row_of(report.page(gathered([row], {"Fetch": {bucket(700): counted}})), "Fetch")
+    cells = row_of(report.page(gathered([row], {"Fetch": {bucket(700): counted}}), []), "Fetch")
     assert (cells[4:8] == ["–"] * 4) is not shown
     assert cells[8] == "704 ms", "the largest is one exchange's, and true"
 
@@ -134,8 +134,26 @@ def test_the_partition_with_most_lag_is_named() -> None:
     found = gathered([], {}, groups=[group], rebalances=[born])
     assert "billing rebalanced 6 times (5 member ids)" in said(found)
     assert "ends 11 695 records behind its topics, 9 937 of it on orders[0]." in said(found)
-    page = report.page(found)
+    page = report.page(found, [])
     assert "<td>11 695, 9 937 of it on orders[0]</td>" in page
     assert "<td>billing</td><td>01:02:03.000</td><td>7</td><td>2</td>" in page
     even = gathered([], {}, groups=[group | {"rebalances": 0, "lag": None, "partitions": None}])
-    assert "behind" not in said(even) and report.page(even)
+    assert "behind" not in said(even) and report.page(even, [])
+
+
+def test_the_report_names_what_it_is_of() -> None:
+    page = report.page(gathered([], {}), ["a&b.mcap", "s3://captures"], ["old.mcap"])
+    assert "<p>Of <code>a&amp;b.mcap</code>, <code>s3://captures</code></p>" in page
+    assert "<p>Compared with <code>old.mcap</code></p>" in page
+    assert "Compared with" not in report.page(gathered([], {}), ["a"])
+    many = report.page(gathered([], {}), [f"{number}.mcap" for number in range(23)])
+    assert "<code>19.mcap</code> and 3 more</p>" in many
+
+
+def test_the_line_of_p99_is_not_drawn_over_that_of_p95() -> None:
+    found = gathered([], {})
+    found.heat = {slot: Counter({bucket(5): 3}) for slot in range(4)}
+    page = report.page(found, [])
+    lines = re.findall(r'class="line"><title>(\w+)<', page)
+    assert lines == ["p99", "p95", "p50"], "the last one lies on top"
+    assert ".line:nth-of-type(2) { stroke-dasharray" in page
