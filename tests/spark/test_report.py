@@ -12,7 +12,9 @@ import pytest
 from kproxy import recording
 from kproxy.analyze import compare, export, findings, report
 from kproxy.analyze.gather import Gathered
-from kproxy.exchange import topic_records
+from kproxy.exchange import notes, topic_records
+from kproxy.exchange.endings import SideEnd
+from kproxy.spark.columns import chosen
 from tests.bed import needs
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
@@ -157,3 +159,13 @@ def test_the_line_of_p99_is_not_drawn_over_that_of_p95() -> None:
     lines = re.findall(r'class="line"><title>(\w+)<', page)
     assert lines == ["p99", "p95", "p50"], "the last one lies on top"
     assert ".line:nth-of-type(2) { stroke-dasharray" in page
+
+
+def test_an_event_says_how_the_first_side_ended_a_connection() -> None:
+    columns = chosen("events", ["first", "how", "reason"])
+    ends = [SideEnd("client", "reset", 1), SideEnd("broker", "eof", 2)]
+    closed = notes.closed(1, 2, {}, "eof", "", "broker", ends)
+    assert [each.get(closed) for each in columns] == ["client", "reset", ""]
+    idle = notes.closed(1, 2, {}, "idle", "", None)
+    assert columns[1].get(idle) == "idle"
+    assert columns[1].get(notes.topic_id(1, "x", "y")) is None
