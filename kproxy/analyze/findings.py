@@ -149,6 +149,13 @@ def _queues(gathered: Gathered) -> Iterator[Finding]:
 
 
 def _proxy(gathered: Gathered) -> Iterator[Finding]:
+    if stalls := gathered.totals["stalls"]:
+        yield Finding(
+            "warn",
+            f"kproxy itself stood still {counted(stalls, 'time')}, for"
+            f" {duration(1000 * (gathered.totals['stall_seconds'] or 0))} at most: what came"
+            " meanwhile seems slow without being so.",
+        )
     paused = [row for row in gathered.apis if (row["proxy_max"] or 0) >= _PAUSE_MS]
     for row in sorted(paused, key=lambda row: -row["proxy_max"]):
         yield Finding(

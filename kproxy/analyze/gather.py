@@ -103,7 +103,10 @@ SELECT UNIX_MICROS(MIN(time)) AS start_us, UNIX_MICROS(MAX(time)) AS end_us,
     (SELECT COALESCE(SUM(records_produced), 0) FROM throughput) AS produced,
     (SELECT COALESCE(SUM(records_consumed), 0) FROM throughput) AS consumed,
     (SELECT COUNT(*) FROM events WHERE event = 'lost') AS lost,
-    (SELECT COUNT(*) FROM events WHERE event = 'torn') AS torn
+    (SELECT COUNT(*) FROM events WHERE event = 'torn') AS torn,
+    (SELECT COUNT(*) FROM events WHERE event = 'stood_still') AS stalls,
+    (SELECT MAX(TRY_CAST(GET_JSON_OBJECT(body, '$.seconds') AS DOUBLE)) FROM events
+        WHERE event = 'stood_still') AS stall_seconds
 FROM exchanges
 """
 _HEAT = f"""
