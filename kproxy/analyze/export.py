@@ -192,7 +192,8 @@ def ends_of(exchange: Exchange, carried: Iterable[TopicRecords]) -> Iterator[tup
         offsets = topic_records.base_offsets(response, names)
         for each in carried:
             if each.where in offsets:
-                yield *each.where, offsets[each.where] + each.count
+                topic, partition = each.where
+                yield topic, partition, offsets[each.where] + each.count
     elif exchange.api == "Fetch" and response is not None:
         for topic in response.responses:
             for partition in topic.partitions:
