@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 SIGNIFICANT = 3.3
 """From so many standard deviations on a difference is no chance: one in a thousand, both ways."""
 
+ENOUGH = 20
+"""So many values have percentiles, even when they are not those of all exchanges."""
+
 _HISTOGRAMS = """
 SELECT api, topic, bucket, CAST(SUM(n) AS BIGINT) AS n FROM (
     SELECT api, topic, EXPLODE(broker_histogram) AS (bucket, n) FROM {table}
@@ -87,11 +90,23 @@ def rank(histogram: Histogram, part: float) -> int:
     return max(histogram)
 
 
-def percentile(histogram: Histogram, part: float) -> float | None:
-    """Return a percentile of a histogram in milliseconds; None of an empty one."""
+def percentile(
+    histogram: Histogram, part: float, low: float | None = None, high: float | None = None
+) -> float | None:
+    """Return a percentile of a histogram in milliseconds; None of an empty one.
+
+    It is the middle of a bucket, but not outside of the least and the largest value, if known.
+    """
     if not histogram:
         return None
-    return round(2 ** ((rank(histogram, part) + 0.5) / BUCKETS) / 1000, 3)
+    middle = round(2 ** ((rank(histogram, part) + 0.5) / BUCKETS) / 1000, 3)
+    above = middle if low is None else max(middle, low)
+    return above if high is None else min(above, high)
+
+
+def representative(counted: int, whole: int) -> bool:
+    """Whether percentiles of so many exchanges tell of a whole: else they mislead."""
+    return (counted >= ENOUGH or counted == whole) and counted * 100 >= whole
 
 
 def slower(found: list[dict[str, Any]], factor: float) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from kproxy.exchange import entities, topic_records
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.topic_records import TopicRecords
 from kproxy.protocol import error_name
 from kproxy.spark.columns import EVENTS, EXCHANGES, RECORDS, Column, chosen
 from kproxy.spark.plan import Stretch
@@ -135,8 +136,11 @@ def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> No
         sinks["exchanges"].add([get(exchange) for get in about])
         if exchange.request is None and exchange.response is None:
             continue
-        _traffic(exchange, traffic)
-        for topic, partition, offset in ends_of(exchange):
+        carried = list(
+            topic_records.heads(exchange.request, exchange.response, exchange.topic_names)
+        )
+        _traffic(exchange, carried, traffic)
+        for topic, partition, offset in ends_of(exchange, carried):
             key = (topic, partition, int(exchange.time.timestamp()))
             log_ends[key] = max(offset, log_ends.get(key, 0))
         for row in group_events(exchange):
@@ -166,20 +170,31 @@ def _getters(stretch: Stretch, columns: Sequence[Column]) -> list[Callable[[Any]
 # ---------------------------------------------------------------- what bodies tell
 
 
-def _traffic(exchange: Exchange, traffic: Counter[tuple[Any, ...]]) -> None:
+def _traffic(
+    exchange: Exchange, carried: Iterable[TopicRecords], traffic: Counter[tuple[Any, ...]]
+) -> None:
     produced = exchange.api == "Produce"
     second = int(exchange.time.timestamp())
-    for each in topic_records.heads(exchange.request, exchange.response, exchange.topic_names):
+    for each in carried:
         key = (*each.where, second, produced)
         traffic[(*key, 0)] += each.count
         traffic[(*key, 1)] += each.bytes
         traffic[(*key, 2)] += 1
 
 
-def ends_of(exchange: Exchange) -> Iterator[tuple[str, int, int]]:
-    """Yield what an exchange tells of the ends of logs: topic, partition, offset."""
+def ends_of(exchange: Exchange, carried: Iterable[TopicRecords]) -> Iterator[tuple[str, int, int]]:
+    """Yield what an exchange tells of the ends of logs: topic, partition, offset.
+
+    `carried` are the records of the exchange: what was produced ends a log, until more is.
+    """
     response, names = exchange.response, exchange.topic_names
-    if exchange.api == "Fetch" and response is not None:
+    if exchange.api == "Produce":
+        offsets = topic_records.base_offsets(response, names)
+        for each in carried:
+            if each.where in offsets:
+                topic, partition = each.where
+                yield topic, partition, offsets[each.where] + each.count
+    elif exchange.api == "Fetch" and response is not None:
         for topic in response.responses:
             for partition in topic.partitions:
                 if partition.error_code == 0 and partition.high_watermark >= 0:

@@ -10,12 +10,16 @@ from typing import Any
 
 import attrs
 
-from kproxy.analyze.compare import SIGNIFICANT, percentile
+from kproxy.analyze.compare import SIGNIFICANT, percentile, representative
 from kproxy.analyze.gather import Gathered
 
 _SLOW_FACTOR = 20
 _SLOW_MS = 50
 _PROXY_MS = 5
+_PAUSE_MS = 100
+_HUNDRED = 100
+"""Of fewer exchanges nothing is said that happens to one in a hundred."""
+_QUEUE_FACTOR = 3
 
 
 @attrs.frozen
@@ -61,6 +65,15 @@ def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.2g} %" if whole else "0 %"
 
 
+def most_lag(group: dict[str, Any]) -> str:
+    """Which partition has most of a group's lag, if the group has any."""
+    partitions = group["partitions"] or ()
+    worst = max(partitions, key=lambda each: each["lag"] or 0, default=None)
+    if worst is None or not worst["lag"]:
+        return ""
+    return f"{number(worst['lag'])} of it on {worst['topic']}[{worst['partition']}]"
+
+
 def _completeness(gathered: Gathered) -> Iterator[Finding]:
     totals = gathered.totals
     if totals["lost"]:
@@ -96,14 +109,17 @@ def _unanswered(gathered: Gathered) -> Iterator[Finding]:
 
 
 def _slow(gathered: Gathered) -> Iterator[Finding]:
-    for api, histogram in gathered.histograms.items():
-        middle, tail = percentile(histogram, 0.5), percentile(histogram, 0.99)
-        if middle and tail and sum(histogram.values()) >= 100:
+    for row in gathered.apis:
+        histogram = gathered.histograms.get(row["api"] or "?", {})
+        count, ends = sum(histogram.values()), (row["broker_min"], row["broker_max"])
+        middle, tail = (percentile(histogram, part, *ends) for part in (0.5, 0.99))
+        if middle and tail and count >= _HUNDRED and representative(count, row["count"]):
             if tail > _SLOW_MS and tail > _SLOW_FACTOR * middle:
+                rest = "" if count == row["count"] else f" of the {number(count)} not held back"
                 yield Finding(
                     "warn",
-                    f"One {api} in a hundred takes {duration(tail)} or more, half of them less than"
-                    f" {duration(middle)}.",
+                    f"One {row['api']} in a hundred{rest} takes {duration(tail)} or more, half of"
+                    f" them less than {duration(middle)}.",
                 )
     if gathered.slowest:
         worst = gathered.slowest[0]
@@ -119,16 +135,39 @@ def _slow(gathered: Gathered) -> Iterator[Finding]:
 def _queues(gathered: Gathered) -> Iterator[Finding]:
     for row in gathered.apis:
         if row["queued"] * 5 > row["count"] and (row["queued_ms"] or 0) > 10 * row["queued"]:
+            queued_ms = row["queued_ms"] / row["queued"]
+            tail = percentile(gathered.histograms.get(row["api"] or "?", {}), 0.99)
+            slow = (
+                tail is not None and tail * _QUEUE_FACTOR > queued_ms
+            )  # the broker, not the queue
             yield Finding(
                 "warn",
                 f"{_share(row['queued'], row['count'])} of {row['api']} waited behind earlier"
-                f" requests of their connection, {duration(row['queued_ms'] / row['queued'])} on"
-                " average: more connections would help.",
+                f" requests of their connection, {duration(queued_ms)} on average"
+                f"{'.' if slow else ': more connections would help.'}",
             )
 
 
 def _proxy(gathered: Gathered) -> Iterator[Finding]:
-    slow = [row for row in gathered.apis if (row["proxy_p99"] or 0) > _PROXY_MS]
+    if stalls := gathered.totals["stalls"]:
+        yield Finding(
+            "warn",
+            f"kproxy itself stood still {counted(stalls, 'time')}, for"
+            f" {duration(1000 * (gathered.totals['stall_seconds'] or 0))} at most: what came"
+            " meanwhile seems slow without being so.",
+        )
+    paused = [row for row in gathered.apis if (row["proxy_max"] or 0) >= _PAUSE_MS]
+    for row in sorted(paused, key=lambda row: -row["proxy_max"]):
+        yield Finding(
+            "warn",
+            f"kproxy itself held #{row['proxy_max_number']} {row['api']} for"
+            f" {duration(row['proxy_max'])}: not the broker, nor the network.",
+        )
+    slow = [
+        row
+        for row in gathered.apis
+        if row["proxy_count"] >= _HUNDRED and row["proxy_p99"] > _PROXY_MS
+    ]
     if slow:
         worst = max(slow, key=lambda row: row["proxy_p99"])
         yield Finding(
@@ -145,12 +184,14 @@ def _groups(gathered: Gathered) -> Iterator[Finding]:
             yield Finding(
                 level,
                 f"Group {row['group']} rebalanced {counted(row['rebalances'], 'time')}"
-                f" ({counted(row['members'], 'member')}).",
+                f" ({counted(row['members'], 'member id')}).",
             )
         if row["lag"]:
+            worst = most_lag(row)
             yield Finding(
                 "info",
-                f"Group {row['group']} ends {counted(row['lag'], 'record')} behind its topics.",
+                f"Group {row['group']} ends {counted(row['lag'], 'record')} behind its topics"
+                f"{f', {worst}' if worst else ''}.",
             )
 
 

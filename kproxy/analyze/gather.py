@@ -118,18 +118,24 @@ SELECT UNIX_MICROS(MIN(time)) AS start_us, UNIX_MICROS(MAX(time)) AS end_us,
     (SELECT COALESCE(SUM(records_produced), 0) FROM throughput) AS produced,
     (SELECT COALESCE(SUM(records_consumed), 0) FROM throughput) AS consumed,
     (SELECT COUNT(*) FROM events WHERE event = 'lost') AS lost,
-    (SELECT COUNT(*) FROM events WHERE event = 'torn') AS torn
+    (SELECT COUNT(*) FROM events WHERE event = 'torn') AS torn,
+    (SELECT COUNT(*) FROM events WHERE event = 'stood_still') AS stalls,
+    (SELECT MAX(TRY_CAST(GET_JSON_OBJECT(body, '$.seconds') AS DOUBLE)) FROM events
+        WHERE event = 'stood_still') AS stall_seconds
 FROM exchanges
 """
 _HEAT = f"""
 SELECT {{slot}} AS slot, api, {bucket("ms")} AS bucket, COUNT(*) AS n
 FROM (SELECT time, api, {SERVED} AS ms FROM exchanges) WHERE ms IS NOT NULL GROUP BY ALL
 """
-_APIS = """
+_APIS = f"""
 SELECT api, COUNT(*) AS count, COUNT_IF(SIZE(errors) > 0) AS errors,
     COUNT_IF(unanswered IS NOT NULL) AS unanswered, COUNT_IF(waiting_ms > 0) AS waited,
     COUNT_IF(queued_ms > 0) AS queued, ROUND(SUM(queued_ms), 1) AS queued_ms,
-    ROUND(PERCENTILE_APPROX(proxy_ms, 0.99), 3) AS proxy_p99,
+    MIN({SERVED}) AS broker_min, MAX({SERVED}) AS broker_max,
+    ROUND(PERCENTILE_APPROX(proxy_ms, 0.99), 3) AS proxy_p99, COUNT(proxy_ms) AS proxy_count,
+    MAX(IF(SIZE(faults) > 0, NULL, proxy_ms)) AS proxy_max,
+    MAX_BY(number, IF(SIZE(faults) > 0, NULL, proxy_ms)) AS proxy_max_number,
     COALESCE(SUM(request_bytes), 0) + COALESCE(SUM(response_bytes), 0) AS bytes
 FROM exchanges GROUP BY api ORDER BY count DESC
 """

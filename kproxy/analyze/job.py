@@ -75,11 +75,13 @@ def analyze(
         if baseline:
             differences = compare.differences(spark, partial, other)
             shutil.rmtree(other)
-        page = report.page(gather.gather(spark, differences))
+        names, others = ([str(located(each)) for each in some] for some in (paths, baseline))
+        page = report.page(gather.gather(spark, differences), names, others)
         (partial / "report.html").write_text(page, encoding="utf-8")
         about = {
             "kproxy": kproxy.__version__,
-            "recordings": [str(located(each)) for each in paths],
+            "recordings": names,
+            "baseline": others,
             "rows": counts,
         }
         (partial / "analysis.json").write_text(json.dumps(about, indent=2) + "\n")

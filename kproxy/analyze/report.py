@@ -15,21 +15,22 @@ from typing import Any
 
 from kproxy.analyze import charts
 from kproxy.analyze.charts import Axis, Mark
-from kproxy.analyze.compare import SIGNIFICANT, percentile
-from kproxy.analyze.findings import duration, findings, number
+from kproxy.analyze.compare import ENOUGH, SIGNIFICANT, percentile, representative
+from kproxy.analyze.findings import duration, findings, most_lag, number
 from kproxy.analyze.gather import Gathered, Row
 from kproxy.analyze.style import STYLE
-from kproxy.analyze.tables import BUCKETS
+from kproxy.analyze.tables import BUCKETS, PERCENTILES
 from kproxy.units import format_bytes
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SERIES_MAX = 5
+_NAMES_MAX = 20
 _HEAT_BUCKETS = BUCKETS // 4
 """Buckets of a histogram that are one row of the heat map."""
 
 
-def page(gathered: Gathered) -> str:
-    """Return the report."""
+def page(gathered: Gathered, recordings: Sequence[str], baseline: Sequence[str] = ()) -> str:
+    """Return the report of recordings, which are named as they were given."""
     began = _EPOCH + timedelta(microseconds=gathered.start_us)
     sections = "".join(
         f"<section><h2>{_escape(title)}</h2>{body}</section>"
@@ -42,12 +43,19 @@ def page(gathered: Gathered) -> str:
         '<meta name="color-scheme" content="light dark">'
         f"<title>kproxy: {began:%Y-%m-%d %H:%M}</title><style>{STYLE}</style></head><body><main>"
         f"<header><h1>What the recordings say</h1><p>{began:%Y-%m-%d %H:%M:%S} UTC,"
-        f" {duration(gathered.span_ms)}</p></header>"
+        f" {duration(gathered.span_ms)}</p>{_names('Of', recordings)}"
+        f"{_names('Compared with', baseline)}</header>"
         f"{_tiles(gathered.totals)}{_findings(gathered)}{sections}"
         "<footer>Made by <code>kproxy analyze</code>. The broker's time is without what requests"
         " waited for behind others, in a long poll, or for a group. <code>kproxy show FILE"
         " number:N</code> shows exchange #N.</footer></main></body></html>\n"
     )
+
+
+def _names(what: str, names: Sequence[str]) -> str:
+    shown = ", ".join(f"<code>{_escape(name)}</code>" for name in names[:_NAMES_MAX])
+    more = f" and {number(len(names) - _NAMES_MAX)} more" if len(names) > _NAMES_MAX else ""
+    return f"<p>{what} {shown}{more}</p>" if names else ""
 
 
 def _sections(gathered: Gathered) -> Iterable[tuple[str, str]]:
@@ -76,6 +84,7 @@ def _sections(gathered: Gathered) -> Iterable[tuple[str, str]]:
     yield "APIs", _apis(gathered)
     yield "Slowest exchanges", _slowest(gathered.slowest)
     yield "Groups", _groups(gathered.groups)
+    yield "Generations of groups", _rebalances(gathered.rebalances)
     yield "Faults, and what the clients did", _faults(gathered.faults)
     yield "Who ended connections", _ended(gathered.ended_by)
 
@@ -104,17 +113,18 @@ def _findings(gathered: Gathered) -> str:
 
 
 def _latency(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
-    series: dict[str, list[tuple[float, float]]] = {"p50": [], "p95": [], "p99": []}
+    # p95 is dashed and lies on p99: the two are often the same.
+    series: dict[str, list[tuple[float, float]]] = {"p99": [], "p95": [], "p50": []}
     for slot in sorted(gathered.heat):
-        for name, part in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
-            value = percentile(gathered.heat[slot], part)
+        for name, points in series.items():
+            value = percentile(gathered.heat[slot], PERCENTILES[name])
             if value is not None:
-                series[name].append(((slot + 0.5) * gathered.slot_ms, value))
+                points.append(((slot + 0.5) * gathered.slot_ms, value))
     values = [value for points in series.values() for _, value in points]
     if not values:
         return ""
     y = charts.logarithmic(max(min(values), 0.01), max(values), duration)
-    note = f"One point for {duration(gathered.slot_ms)}."
+    note = f"One point for {duration(gathered.slot_ms)}; p95 is dashed."
     if marks:
         note += " Vertical lines are faults (red) and new generations of groups (grey)."
     return charts.lines(series, x, y, marks, "latency over time") + _note(note)
@@ -220,6 +230,9 @@ def _apis(gathered: Gathered) -> str:
     rows = []
     for row in gathered.apis:
         histogram = gathered.histograms.get(row["api"] or "?", {})
+        shown = histogram if representative(sum(histogram.values()), row["count"]) else {}
+        ends = row["broker_min"], row["broker_max"]
+        proxy_shown = representative(row["proxy_count"], row["count"])
         rows.append(
             (
                 row["api"],
@@ -227,16 +240,23 @@ def _apis(gathered: Gathered) -> str:
                 row["errors"],
                 row["unanswered"],
                 row["waited"],
-                *(duration(percentile(histogram, part)) for part in (0.5, 0.95, 0.99, 0.999)),
-                duration(row["proxy_p99"]),
+                *(duration(percentile(shown, part, *ends)) for part in (0.5, 0.95, 0.99, 0.999)),
+                duration(row["broker_max"]),
+                duration(row["proxy_p99"] if proxy_shown else None),
+                duration(row["proxy_max"]),
                 format_bytes(int(row["bytes"])),
             )
         )
     heads = (
         "API", "exchanges", "errors", "unanswered", "long polls", "p50", "p95", "p99", "p99.9",
-        "kproxy p99", "bytes",
+        "max", "kproxy p99", "kproxy max", "bytes",
     )  # fmt: skip
-    return _table(heads, rows)
+    note = (
+        "Percentiles and max are of the broker's own time. There is a – where too few exchanges"
+        f" have one (fewer than {ENOUGH}, or 1 %): the others were waits for records or members."
+        " kproxy max is without what fault rules touched."
+    )
+    return _table(heads, rows) + _note(note) if rows else ""
 
 
 def _errors(gathered: Gathered) -> str:
@@ -269,16 +289,35 @@ def _slowest(rows: Sequence[Row]) -> str:
 
 
 def _groups(rows: Sequence[Row]) -> str:
-    heads = ("group", "members", "rebalances", "generations", "commits", "errors", "lag")
+    heads = ("group", "member ids", "rebalances", "generations", "commits", "errors", "lag")
     return _table(
         heads,
         [
             (
                 row["group"], row["members"], row["rebalances"],
                 f"{_text(row['first_generation'])} to {_text(row['last_generation'])}",
-                row["commits"], row["errors"], row["lag"],
+                row["commits"], row["errors"], _lag(row),
             )
             for row in rows
+        ],
+    )  # fmt: skip
+
+
+def _lag(row: Row) -> str | None:
+    worst = most_lag(row)
+    return None if row["lag"] is None else number(row["lag"]) + (f", {worst}" if worst else "")
+
+
+def _rebalances(rows: Sequence[Row]) -> str:
+    heads = ("group", "at", "generation", "joined")
+    return _table(
+        heads,
+        [
+            (
+                row["group"], _clock(_EPOCH + timedelta(microseconds=row["us"])),
+                row["generation"], row["members"],
+            )
+            for row in rows[:50]
         ],
     )  # fmt: skip
 

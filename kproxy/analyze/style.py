@@ -20,7 +20,7 @@ header p, footer, .note { color: var(--soft); } header p { margin: .1rem 0 1rem;
 footer { font-size: .85rem; margin-top: 1.5rem; } .note { font-size: .85rem; margin: .4rem 0 0; }
 section { background: var(--panel); border: 1px solid var(--rule); border-radius: 8px;
   padding: 1rem; margin: 1rem 0; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8rem, 1fr)); gap: .6rem; }
+.tiles { display: grid; grid-template-columns: repeat(4, 1fr); gap: .6rem; }
 .tiles div { background: var(--panel); border: 1px solid var(--rule); border-radius: 8px;
   padding: .6rem .8rem; }
 .tiles b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums;
@@ -50,7 +50,10 @@ table { border-collapse: collapse; width: 100%; font-size: .87rem;
 th { text-align: left; color: var(--soft); font-weight: 500; }
 th, td { padding: .28rem .7rem .28rem 0; border-bottom: 1px solid var(--rule);
   white-space: nowrap; }
-@media (max-width: 40rem) { .plot { height: 9rem; margin-left: 3.6rem; margin-right: 1rem; }
+.line:nth-of-type(2) { stroke-dasharray: 5 3; }
+@media (min-width: 70rem) { .tiles { grid-template-columns: repeat(8, 1fr); } }
+@media (max-width: 40rem) { .tiles { grid-template-columns: repeat(2, 1fr); }
+  .plot { height: 9rem; margin-left: 3.6rem; margin-right: 1rem; }
   .plot .x:nth-of-type(even) { display: none; } section { padding: .8rem .7rem; } }
 @media print { section { break-inside: avoid; } }
 """

@@ -7,7 +7,8 @@
 
 A histogram counts microseconds in buckets that grow by 1.1 %: bucket b begins at 2^(b/64) µs. The
 counts of two are added, so percentiles of any part are those of its histogram, whatever the plan;
-an approximate percentile of Spark's differs between plans. Of what waited for a long poll or a
+an approximate percentile of Spark's differs between plans. A percentile is the middle of its
+bucket, but not outside of the least and the largest value. Of what waited for a long poll or a
 group only the rest counts as the broker's time (`service_ms`), as in `kproxy stats`.
 """
 
@@ -40,7 +41,9 @@ _KEYS = "api, api_version, client_id, topic, minute"
 
 def _percentiles(kind: str) -> str:
     return ",\n".join(
+        f"LEAST(GREATEST("
         f"{milliseconds(f'MIN(IF(kind = {kind!r} AND passed >= {part} * total, bucket, NULL))')}"
+        f", MIN(IF(kind = {kind!r}, low, NULL))), MAX(IF(kind = {kind!r}, high, NULL)))"
         f" AS {kind}_{name}"
         for name, part in PERCENTILES.items()
     )
@@ -67,7 +70,8 @@ WITH named AS (
         STRUCT('broker' AS kind, {SERVED} AS ms), STRUCT('proxy' AS kind, proxy_ms AS ms)
     )) AS timed FROM named
 ), filled AS (
-    SELECT {_KEYS}, timed.kind AS kind, {bucket("timed.ms")} AS bucket, COUNT(*) AS n
+    SELECT {_KEYS}, timed.kind AS kind, {bucket("timed.ms")} AS bucket, COUNT(*) AS n,
+        MIN(timed.ms) AS low, MAX(timed.ms) AS high
     FROM timed WHERE timed.ms IS NOT NULL GROUP BY ALL
 ), ranked AS (
     SELECT *, SUM(n) OVER (PARTITION BY {_KEYS}, kind ORDER BY bucket) AS passed,
@@ -140,14 +144,15 @@ WITH members AS (
         GREATEST(COUNT(DISTINCT IF(event IN ('JoinGroup', 'ConsumerGroupHeartbeat'),
             generation, NULL)) - 1, 0) AS rebalances,
         COUNT_IF(event = 'JoinGroup') AS joins, COUNT_IF(event = 'LeaveGroup') AS leaves,
-        COUNT_IF(topic IS NOT NULL) AS commits, COUNT(error) AS errors,
+        COUNT(DISTINCT IF(topic IS NOT NULL, STRUCT(recording, number), NULL)) AS commits,
+        COUNT(error) AS errors,
         MIN(time) AS first_time, MAX(time) AS last_time
     FROM group_events GROUP BY `group`
 ), committed AS (
     SELECT `group`, topic, partition, MAX_BY(committed, time) AS committed
     FROM group_events WHERE topic IS NOT NULL AND error IS NULL GROUP BY ALL
 ), ends AS (
-    SELECT topic, partition, MAX_BY(log_end, second) AS log_end FROM log_ends GROUP BY ALL
+    SELECT topic, partition, MAX(log_end) AS log_end FROM log_ends GROUP BY ALL
 ), lags AS (
     SELECT `group`, SUM(GREATEST(log_end - committed, 0)) AS lag,
         SORT_ARRAY(COLLECT_LIST(STRUCT(topic, partition, committed, log_end,

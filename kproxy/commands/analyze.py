@@ -13,6 +13,7 @@ from typing import Any
 
 from kproxy.commands.options import UsageError, new_file
 from kproxy.commands.output import fail
+from kproxy.units import format_bytes
 
 EPILOG = """
 DIR gets a table of Parquet files for exchanges, records, latency, throughput, errors, connections,
@@ -86,13 +87,14 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
     check()
     # What is not there is said before Spark starts.
     found = [*files(options.files), *(files(options.baseline) if options.baseline else ())]
-    short = sum(path.stat().st_size for path in found) < _SHORT_BYTES
+    size = sum(path.stat().st_size for path in found)
     job.check_free(options.out)
     config = {"spark.sql.warehouse.dir": str(temporary / "warehouse")}
-    with _progress() as said:
+    with _progress(f"reading {format_bytes(size)}") as said:
         said("starting Spark")
-        spark = session(options.master, config, temporary / "spark.log", short)
+        spark = session(options.master, config, temporary / "spark.log", size < _SHORT_BYTES)
         try:
+            spark.sparkContext.setLogLevel("ERROR")  # spark-submit has it write of every task
             made, differences = job.analyze(
                 spark, options.files, options.out, options.baseline, not options.no_records,
                 said=said,
@@ -117,9 +119,10 @@ def _compared(differences: list[dict[str, Any]], fail_above: float | None) -> in
 
 
 @contextlib.contextmanager
-def _progress() -> Generator[Callable[[str], None]]:
-    """Give what shows how far it is: one line of a terminal, nothing elsewhere."""
+def _progress(what: str) -> Generator[Callable[[str], None]]:
+    """Give what shows how far it is: one line of a terminal; elsewhere only what is done."""
     if not sys.stderr.isatty():
+        print(f"kproxy analyze: {what} …", file=sys.stderr, flush=True)
         yield lambda text: None
         return
     with open(os.dup(sys.stderr.fileno()), "w") as terminal:

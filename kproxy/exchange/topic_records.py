@@ -64,7 +64,7 @@ def read(request: Any, response: Any, names: TopicNames) -> list[TopicRecord]:
     sent, received = _fields(request), _fields(response)
     size = sum(len(each.value) for each in (*sent, *received))
     allowance = Allowance(max(DECOMPRESSED_BYTES_MAX, _RATIO * size), max(RECORDS_MAX, size // 4))
-    offsets = _base_offsets(response, names) if sent else {}
+    offsets = base_offsets(response, names) if sent else {}
     read: list[TopicRecord] = []
     for each in sent:
         where = _where(each, names)
@@ -108,7 +108,7 @@ def _where(found: Found, names: TopicNames) -> TopicPartition:
     return TopicPartition(entities.topic_of(found.within, names), partition)
 
 
-def _base_offsets(response: Any, names: TopicNames) -> dict[TopicPartition, int]:
+def base_offsets(response: Any, names: TopicNames) -> dict[TopicPartition, int]:
     """The offsets that a Produce response says its batches got."""
     if response is None:
         return {}

@@ -274,6 +274,13 @@ def _integer(name: str, bits: int) -> Callable[[Note], int | None]:
     return get
 
 
+def _how(note: Note) -> str | None:
+    if note.body.get("event") != "closed":
+        return None
+    first = endings.connection_end(note).first
+    return None if first is None else first.how
+
+
 EVENTS = (
     *_WHERE,
     Column("time", "TIMESTAMP", "when it happened", lambda note: when(note.time_ns)),
@@ -285,7 +292,8 @@ EVENTS = (
     Column("number", "BIGINT", "the exchange that it is about", _integer("number", 63)),
     Column("fault", "STRING", "the fault rule that fired", _text("rule")),
     Column("first", "STRING", "who ended the connection first", _text("first", "side")),
-    Column("reason", "STRING", "why", _text("reason", "what")),
+    Column("how", "STRING", "how they ended it: eof, reset, idle, refused, …", _how),
+    Column("reason", "STRING", "what went wrong, if anything did", _text("reason", "what")),
     Column("body", "STRING", "all of it, JSON", lambda note: json.dumps(note.body)),
 )
 

@@ -20,6 +20,7 @@ from kproxy.analyze import charts, compare
 from kproxy.recording import RecordingError
 from kproxy.spark import SparkError, java
 from kproxy.spark.session import first_line
+from kproxy.units import format_bytes
 from tests.bed import needs
 from tests.spark import cluster
 
@@ -94,11 +95,14 @@ def test_groups_and_faults_are_told(analysis: tuple[Path, Any], broken: Path) ->
 
 
 @pytest.mark.java
-def test_the_report_stands_alone_and_says_what_stands_out(analysis: tuple[Path, Any]) -> None:
+def test_the_report_stands_alone_and_says_what_stands_out(
+    analysis: tuple[Path, Any], broken: Path
+) -> None:
     folder, differences = analysis
     page = (folder / "report.html").read_text()
     assert not re.search(r"<script|<link|src=|href=|url\(|https?://", page)
     assert "prefers-color-scheme: dark" in page and page.count("<svg") >= 4
+    assert f"<code>{broken}</code>" in page and f"<code>{DEMO}</code>" in page
     for words in ("faults were injected", "fault away", "Compared with the baseline", "Produce"):
         assert words in page
     by_api = {row["api"]: row for row in differences if row["topic"] is None}
@@ -140,11 +144,12 @@ def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.java
-def test_the_command_makes_it_and_is_silent_on_the_way(tmp_path: Path) -> None:
+def test_the_command_makes_it_and_says_at_its_start_what_it_reads(tmp_path: Path) -> None:
     needs.program("java")
     out = tmp_path / "out"
     done = run(DEMO, "--out", str(out), "--no-records")
-    assert (done.returncode, done.stderr) == (0, "")
+    size = format_bytes(os.stat(DEMO).st_size)
+    assert (done.returncode, done.stderr) == (0, f"kproxy analyze: reading {size} …\n")
     assert done.stdout == f"34 exchanges: {out / 'report.html'}\n"
     assert not (out / "records").exists() and len(rows(out, "exchanges")) == 34
 
@@ -183,8 +188,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
         text=True,
         timeout=240,
     )
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert "File too large" in done.stderr and not list(tmp_path.iterdir())
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 2)
+    assert "File too large" in done.stderr.splitlines()[1] and not list(tmp_path.iterdir())
 
 
 def test_an_archive_of_classes_is_taken_when_it_is_whole(tmp_path: Path) -> None:

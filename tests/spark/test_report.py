@@ -1,0 +1,174 @@
+"""The report and its sentences: what too few exchanges tell is not said, and blame is fair."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from kproxy import recording
+from kproxy.analyze import compare, export, findings, report
+from kproxy.analyze.gather import Gathered
+from kproxy.exchange import notes, topic_records
+from kproxy.exchange.endings import SideEnd
+from kproxy.spark.columns import chosen
+from tests.bed import needs
+
+DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
+
+TOTALS = Counter[str]()
+
+
+def api(name: str, count: int, **others: Any) -> dict[str, Any]:
+    """What is known of an API."""
+    return {
+        "api": name, "count": count, "errors": 0, "unanswered": 0, "waited": 0, "queued": 0,
+        "queued_ms": None, "broker_min": None, "broker_max": None, "proxy_p99": 0.1,
+        "proxy_count": count, "proxy_max": 0.2, "proxy_max_number": 1, "bytes": 1,
+    } | others  # fmt: skip
+
+
+def gathered(
+    apis: list[dict[str, Any]], histograms: dict[str, dict[int, int]], **others: Any
+) -> Gathered:
+    """What a report shows of APIs."""
+    lists = (
+        "rates", "traffic", "errors_over_time", "errors", "slowest", "rebalances", "groups",
+        "faults", "ended_by", "differences",
+    )  # fmt: skip
+    empty: dict[str, Any] = {name: [] for name in lists}
+    counted = {name: Counter(each) for name, each in histograms.items()}
+    return Gathered(
+        start_us=0, span_ms=1000, slot_ms=10, totals=Counter(TOTALS), heat={}, apis=apis,
+        histograms=counted, **(empty | others),
+    )  # fmt: skip
+
+
+def said(found: Gathered) -> str:
+    """The sentences of a report."""
+    return "\n".join(each.text for each in findings.findings(found))
+
+
+def row_of(page: str, name: str) -> list[str]:
+    """The cells of a row of a table."""
+    (found,) = re.findall(rf"<tr><td>{name}</td>(.*?)</tr>", page)
+    return re.findall(r"<td>(.*?)</td>", found)
+
+
+def bucket(milliseconds: float) -> int:
+    """The bucket of a time."""
+    return math.floor(math.log2(milliseconds * 1000) * 64)
+
+
+@pytest.mark.parametrize(
+    ("counted", "count", "shown"),
+    [(5, 5, True), (5, 6, False), (20, 2000, True), (20, 2001, False), (500, 64_811, False)],
+)
+def test_percentiles_of_few_are_not_shown(counted: int, count: int, shown: bool) -> None:
+    row = api("Fetch", count, broker_min=699.0, broker_max=704.0)
+    cells = row_of(report.page(gathered([row], {"Fetch": {bucket(700): counted}}), []), "Fetch")
+    assert (cells[4:8] == ["–"] * 4) is not shown
+    assert cells[8] == "704 ms", "the largest is one exchange's, and true"
+
+
+def test_sentences_need_enough_exchanges() -> None:
+    times = {bucket(1): 290, bucket(900): 10}
+    ends = {"broker_min": 1.0, "broker_max": 901.0}
+    assert "One Produce in a hundred takes 896 ms" in said(
+        gathered([api("Produce", 300, **ends)], {"Produce": times})
+    )
+    assert "of the 300 not held back" in said(
+        gathered([api("Fetch", 400, **ends)], {"Fetch": times})
+    )
+    assert "in a hundred" not in said(gathered([api("Fetch", 64_811, **ends)], {"Fetch": times}))
+
+
+def test_a_percentile_is_no_more_than_the_largest() -> None:
+    assert compare.percentile({bucket(700): 9}, 0.99, 680, 690) == 690
+    assert compare.percentile({bucket(700): 9}, 0.5, 710, 720) == 710
+    assert compare.percentile({}, 0.5, 1, 2) is None
+
+
+def test_kproxy_names_its_own_pause_and_blames_few_exchanges_for_nothing() -> None:
+    few = api("ApiVersions", 16, proxy_p99=47.9, proxy_max=47.9)
+    assert "kproxy itself" not in said(gathered([few], {}))
+    paused = api("Fetch", 64_811, proxy_p99=0.2, proxy_max=1027.7, proxy_max_number=119698)
+    assert "kproxy itself held #119698 Fetch for 1.03 s" in said(gathered([paused], {}))
+    still = gathered([], {})
+    still.totals |= {"stalls": 2, "stall_seconds": 1.25}
+    assert "kproxy itself stood still 2 times, for 1.25 s at most" in said(still)
+    slow = api("Fetch", 100, proxy_p99=6.0, proxy_max=99.0)
+    assert "kproxy itself held one Fetch in a hundred for 6 ms" in said(gathered([slow], {}))
+
+
+def test_more_connections_are_advised_when_the_broker_is_quick() -> None:
+    queued = api("Produce", 1000, queued=500, queued_ms=500 * 80.0)
+    quick = said(gathered([queued], {"Produce": {bucket(1): 1000}}))
+    assert "waited behind" in quick and "more connections would help" in quick
+    stalled = said(gathered([queued], {"Produce": {bucket(1): 980, bucket(1200): 20}}))
+    assert "50 % of Produce waited behind" in stalled and "connections would" not in stalled
+
+
+def test_what_was_produced_ends_a_log() -> None:
+    produced = [each for each in recording.read(DEMO) if each.api == "Produce" and each.records]
+    assert produced
+    for exchange in produced:
+        ends: dict[tuple[str, int], int] = {}
+        for record in exchange.records:
+            assert record.offset is not None
+            ends[record.topic, record.partition] = record.offset + 1
+        heads = topic_records.heads(exchange.request, exchange.response, exchange.topic_names)
+        found = {(topic, at): end for topic, at, end in export.ends_of(exchange, list(heads))}
+        assert found == ends
+
+
+def test_the_partition_with_most_lag_is_named() -> None:
+    partitions = [
+        {"topic": "orders", "partition": 0, "committed": 295, "log_end": 10232, "lag": 9937},
+        {"topic": "orders", "partition": 1, "committed": 3359, "log_end": 5117, "lag": 1758},
+        {"topic": "orders", "partition": 2, "committed": 1, "log_end": None, "lag": None},
+    ]
+    group = {
+        "group": "billing", "members": 5, "rebalances": 6, "first_generation": 1,
+        "last_generation": 7, "commits": 55, "errors": 0, "lag": 11695, "partitions": partitions,
+    }  # fmt: skip
+    born = {"group": "billing", "us": 3_723_000_000, "generation": 7, "members": 2}
+    found = gathered([], {}, groups=[group], rebalances=[born])
+    assert "billing rebalanced 6 times (5 member ids)" in said(found)
+    assert "ends 11 695 records behind its topics, 9 937 of it on orders[0]." in said(found)
+    page = report.page(found, [])
+    assert "<td>11 695, 9 937 of it on orders[0]</td>" in page
+    assert "<td>billing</td><td>01:02:03.000</td><td>7</td><td>2</td>" in page
+    even = gathered([], {}, groups=[group | {"rebalances": 0, "lag": None, "partitions": None}])
+    assert "behind" not in said(even) and report.page(even, [])
+
+
+def test_the_report_names_what_it_is_of() -> None:
+    page = report.page(gathered([], {}), ["a&b.mcap", "s3://captures"], ["old.mcap"])
+    assert "<p>Of <code>a&amp;b.mcap</code>, <code>s3://captures</code></p>" in page
+    assert "<p>Compared with <code>old.mcap</code></p>" in page
+    assert "Compared with" not in report.page(gathered([], {}), ["a"])
+    many = report.page(gathered([], {}), [f"{number}.mcap" for number in range(23)])
+    assert "<code>19.mcap</code> and 3 more</p>" in many
+
+
+def test_the_line_of_p99_is_not_drawn_over_that_of_p95() -> None:
+    found = gathered([], {})
+    found.heat = {slot: Counter({bucket(5): 3}) for slot in range(4)}
+    page = report.page(found, [])
+    lines = re.findall(r'class="line"><title>(\w+)<', page)
+    assert lines == ["p99", "p95", "p50"], "the last one lies on top"
+    assert ".line:nth-of-type(2) { stroke-dasharray" in page
+
+
+def test_an_event_says_how_the_first_side_ended_a_connection() -> None:
+    columns = chosen("events", ["first", "how", "reason"])
+    ends = [SideEnd("client", "reset", 1), SideEnd("broker", "eof", 2)]
+    closed = notes.closed(1, 2, {}, "eof", "", "broker", ends)
+    assert [each.get(closed) for each in columns] == ["client", "reset", ""]
+    idle = notes.closed(1, 2, {}, "idle", "", None)
+    assert columns[1].get(idle) == "idle"
+    assert columns[1].get(notes.topic_id(1, "x", "y")) is None
