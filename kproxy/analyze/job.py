@@ -105,6 +105,7 @@ def _committed(folder: Path) -> Iterator[Path]:
     partial.mkdir(mode=0o700, parents=True)
     try:
         yield partial
+        check_free(folder)  # somebody else may have made it meanwhile
         partial.rename(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)

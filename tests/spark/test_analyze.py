@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from kproxy.spark import SparkError, java
 from kproxy.spark.session import first_line
 from kproxy.units import format_bytes
 from tests.bed import needs
+from tests.bed.waiting import until
 from tests.spark import cluster
 
 DEMO = str(needs.REPOSITORY / "recordings" / "demo.mcap")
@@ -355,3 +357,18 @@ def test_axes_hold_their_values() -> None:
     ]
     assert [at for at, _ in charts.sizes(300_000, str).ticks] == [0, 102400, 204800, 307200]
     assert [at for at, _ in charts.linear(1, str, whole=True).ticks] == [0, 1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_job_that_is_stopped_leaves_nothing(tmp_path: Path, number: int) -> None:
+    command = [sys.executable, "-m", "kproxy", "analyze", "recordings/demo.mcap", "--out"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    started = subprocess.Popen(
+        [*command, str(tmp_path / "out")], env=environment, stderr=subprocess.PIPE, text=True
+    )
+    until(lambda: list(tmp_path.glob(".out.*.partial/exchanges/*")), "its first table", 60)
+    started.send_signal(number)
+    _, said = started.communicate(timeout=60)
+    assert started.returncode == 128 + number
+    assert not list(tmp_path.glob(".out.*")) and not list(tmp_path.glob("kproxy-analyze-*"))
+    assert "Traceback" not in said and "ERROR" not in said
