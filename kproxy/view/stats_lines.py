@@ -40,6 +40,11 @@ _NUMBERS = (
 """What the columns of numbers are called, and how wide they are."""
 _NUMBERS_WIDTH = sum(width for _, width in _NUMBERS)
 _LEGEND = "broker time in ms, without queues and waits that were asked for; kproxy: p99"
+_LEGEND_FEW = "–: too few have such a time for percentiles; the others may be all wait"
+_VALUES_MIN = 20
+_VALUES_MIN_PART = 0.01
+"""Percentiles of fewer exchanges than that, where others have no value, would be of those only that
+went beyond their own limit."""
 
 
 def show_stats(
@@ -145,6 +150,8 @@ def lines(
         yield ""
         yield from (line(("", text)) for event in events for text in _wrapped(event, width))
     yield line(("dim", _LEGEND))
+    if any(_too_few(tally) for rows in tables.values() for _, tally in rows):
+        yield line(("dim", _LEGEND_FEW))
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:
@@ -180,8 +187,16 @@ def _name(name: str, width: int) -> Segment:
     return "api", padded(cut_middle(printable(name), width - 1), width)
 
 
+def _too_few(tally: Tally) -> bool:
+    """Whether so few exchanges have a value that percentiles of them would mislead."""
+    values = tally.broker.count
+    least = max(_VALUES_MIN, tally.count * _VALUES_MIN_PART)
+    return values < min(tally.count, least)
+
+
 def _row(tally: Tally) -> list[Segment]:
-    times = [tally.broker.percentile(percent) for percent in (50, 95, 99)]
+    few = _too_few(tally)
+    times = [None if few else tally.broker.percentile(percent) for percent in (50, 95, 99)]
     times.append(tally.broker.max_ms if tally.broker.count else None)
     errors = tally.errors + tally.unanswered
     return [
