@@ -267,11 +267,11 @@ def test_where_the_time_of_a_request_went(tmp_path):
     traffic = Traffic()
     polls = fetch_request({0: 5}, max_wait_ms=500)
     traffic.add(0, "Fetch", 11, polls, fetch_response({0: b""}), took_ms=501)
-    for number in range(4):
+    for number in range(30):
         traffic.add(600 + number, *beat("m", 1), connection=2)
     traffic.add(100, *beat("m", 1), took_ms=431)
-    first, *found = traffic.story(tmp_path, "number", "6")
-    assert "#6" in first and "queued 401 ms" in first
+    first, *found = traffic.story(tmp_path, "number", "32")
+    assert "#32" in first and "queued 401 ms" in first
     assert found == [
         "It came from a on connection 1, which leads to broker 1.",
         (
@@ -279,7 +279,7 @@ def test_where_the_time_of_a_request_went(tmp_path):
             " after the other."
         ),
         (
-            "The broker itself took 30.0 ms; the median of the 4 others is 1.00 ms, p99 1.00 ms."
+            "The broker itself took 30.0 ms; the median of the 30 others is 1.00 ms, p99 1.00 ms."
             " Why it took so much longer is not in the recording."
         ),
         "kproxy added 0.00 ms.",
@@ -289,6 +289,32 @@ def test_where_the_time_of_a_request_went(tmp_path):
         "It let the broker wait up to 500 ms for records (max_wait_ms); 500 ms of its time may be"
         " that wait."
     ) in found
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        (0, "; there is no other to compare it with."),
+        (1, "; the only other took 1.00 ms."),
+        (3, "; the median of the 3 others is 1.00 ms."),
+    ],
+)
+def test_nothing_is_long_beside_a_few(tmp_path, others, said):
+    traffic = Traffic()
+    traffic.add(0, *beat("m", 1), took_ms=30)
+    for number in range(others):
+        traffic.add(600 + number, *beat("m", 1), connection=2)
+    assert f"The broker itself took 30.0 ms{said}" in traffic.story(tmp_path, "number", "1")
+
+
+def test_what_is_all_wait_is_no_other_to_compare_with(tmp_path):
+    traffic = Traffic()
+    polls, empty = fetch_request({0: 5}, max_wait_ms=500), fetch_response({0: b""})
+    traffic.add(0, "Fetch", 11, polls, empty, took_ms=1200)
+    for number in range(40):
+        traffic.add(2000 + number, "Fetch", 11, polls, empty, took_ms=400, connection=2)
+    told = traffic.story(tmp_path, "number", "1")
+    assert "The broker itself took 700 ms; there is no other to compare it with." in told
 
 
 def test_an_error_and_what_came_of_it(tmp_path):
