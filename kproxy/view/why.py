@@ -300,7 +300,7 @@ def _connection_story(stream: Stream, number: int, opened: dict[int, Note]) -> I
     if first is None:
         yield "Nothing was asked on it."
     else:
-        done = listed((f"{api} {times}" for api, times in apis.most_common()), 6)
+        done = ", ".join(f"{api} {times}" for api, times in apis.most_common())
         yield f"It had {count(sum(apis.values()), 'request')}: {done}."
     if errors:
         yield "Errors: " + listed(f"{name} ×{times}" for name, times in errors.most_common()) + "."
