@@ -34,6 +34,7 @@ from kproxy.view.show import show_json, show_lines
 from tests.bed import needs
 from tests.exchange.batches import batch
 from tests.exchange.bodies import fetch_request, fetch_response, produce_request, produce_response
+from tests.exchange.filters import DEMO
 from tests.exchange.making import MS, START_NS, answer, fragments, opened, request, response
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="checkout", generation_id=3, member_id="m-1")
@@ -416,3 +417,20 @@ def test_no_line_is_wider_than_the_terminal(width):
     done = response(frame, messages.AlterPartitionReassignmentsResponse())
     (exchange,) = pair([opened(1234, node_id=12), frame, done])
     assert columns(line(exchange, width=width)) <= width
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [["--records", "nope", DEMO], [DEMO, "topic:nope"], ["--by-request", DEMO, "topic:nope"]],
+)
+def test_nothing_that_matches_is_told(capsys, typed):
+    assert main(["show", *map(str, typed)]) == 0
+    read = capsys.readouterr()
+    assert (read.out, read.err) == ("", "kproxy show: nothing of 43 exchanges matches\n")
+
+
+def test_programs_are_told_by_no_line(capsys):
+    assert main(["show", "--json", str(DEMO), "topic:nope"]) == 0
+    assert main(["show", "--json", "--records", "nope", str(DEMO)]) == 0
+    read = capsys.readouterr()
+    assert (read.out, read.err) == ("", "")
