@@ -82,7 +82,7 @@ def exchange_line(
     request, response = _cut(printable(text.request), behind, space)
     tail: list[Segment] = [("", request)] if request else []
     if response:
-        tail += [line.arrow(request), *response]
+        tail += [line.arrow(exchange, text, request), *response]
     return rendered(_within([*head, *tail], width), colour)
 
 

@@ -434,3 +434,12 @@ def test_programs_are_told_by_no_line(capsys):
     assert main(["show", "--json", "--records", "nope", str(DEMO)]) == 0
     read = capsys.readouterr()
     assert (read.out, read.err) == ("", "")
+
+
+@pytest.mark.parametrize("width", [None, 140])
+def test_why_a_plain_yes_came_late_is_no_answer(width):
+    asked = [request("Heartbeat", 3, HEARTBEAT, number) for number in (1, 2)]
+    answers = [response(each, messages.HeartbeatResponse()) for each in asked]
+    answers[0].received_ns = answers[1].received_ns
+    _, late = pair([*asked, *answers])
+    assert "m-1, queued " in line(late, width=width) and "→" not in line(late, width=width)[40:]
