@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
@@ -14,6 +15,8 @@ from kproxy.exchange.words.columns import columns, cut_middle, padded
 from kproxy.exchange.words.line import Segment, named
 from kproxy.exchange.words.wording import age, count, joined, listed, milliseconds
 from kproxy.printable import printable
+from kproxy.recording import recordings
+from kproxy.recording.reader import info
 from kproxy.units import format_bytes
 from kproxy.view.lines import rendered, terminal_width, wants_colour
 from kproxy.view.progress import reading
@@ -63,6 +66,7 @@ def show_stats(
     with reading("stats", paths) as progress:
         stream.passed = progress.passed
         stats = stats_of(stream, reads_bodies)
+        stats.start_ns = info(recordings(paths)[0]).start_ns or None
     found = _fitting(stats, wants_colour(out), terminal_width(out), rows_max, _height(out))
     texts = (f"{line}\n" for line in found)
     write(texts, stream, out, "stats")
@@ -173,9 +177,17 @@ def _summary(stats: Stats) -> str:
     span_ms = (last - first).total_seconds() * 1000
     return (
         f"{count(counts.total.count, 'exchange')} in {age(span_ms)} from {first:%Y-%m-%d %H:%M:%S}"
-        f" UTC, {count(stats.connection_count, 'connection')},"
+        f" UTC{_since_start(stats, first)}, {count(stats.connection_count, 'connection')},"
         f" {count(len(counts.by_client), 'client')}, {format_bytes(counts.total.bytes)}"
     )
+
+
+def _since_start(stats: Stats, first: datetime) -> str:
+    """From what the times of a filter count, `time:+48s`."""
+    if stats.start_ns is None:
+        return ""
+    since_ms = first.timestamp() * 1000 - stats.start_ns / 1e6
+    return f" ({age(since_ms)} after the recording began)" if since_ms >= 1 else ""
 
 
 def _listed(tallies: Mapping[str, Tally], rows_max: int | None) -> list[tuple[str, Tally]]:

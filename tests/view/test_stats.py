@@ -256,7 +256,10 @@ def test_it_fits_a_screen(recorded):
     out = io.StringIO()
     show_stats([recorded], out)
     found = out.getvalue().splitlines()
-    assert found[0].startswith("30 exchanges in 29.0 ms from 2023-11-14 22:13:20 UTC, 1 connection")
+    assert found[0].startswith(
+        "30 exchanges in 29.0 ms from 2023-11-14 22:13:20 UTC (1.00 ms after the recording began),"
+        " 1 connection"
+    )
     assert "… and 18 more" in found
     out = io.StringIO()
     show_stats([recorded], out, rows_max=None)
