@@ -231,6 +231,12 @@ def test_a_narrow_terminal_gets_shorter_times():
     )
 
 
+def test_80_columns_have_room_for_a_short_client():
+    text = shown(*produced(), width=80)
+    assert text.startswith("22:13:20 #1    c1→n2  app     2.00 +0.08 Produce v9   ")
+    assert " app " not in shown(*produced(), width=79)
+
+
 class Terminal(io.StringIO):
     """A stream that says that it is a terminal."""
 

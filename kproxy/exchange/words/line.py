@@ -68,6 +68,7 @@ _BY_WIDTH = (
     (140, Layout(client_cut=True)),
     (110, Layout(client_width=10, client_cut=True)),
     (90, Layout(False, 5, 6, 8, True, "", 12)),
+    (80, Layout(False, 5, 6, 6, True, "", 12)),
     (0, Layout(False, 5, 6, 0, True, "", 12)),
 )
 """Columns of a terminal from which on a layout serves."""
