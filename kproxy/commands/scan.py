@@ -26,9 +26,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Look for them."""
+    from kproxy.exchange.words.wording import count as counted
     from kproxy.recording import RecordingError
     from kproxy.view.progress import reading
     from kproxy.view.scan import scan
+    from kproxy.view.stream import exchange_count
 
     count = 0
     try:
@@ -38,6 +40,9 @@ def run(options: argparse.Namespace) -> int:
                 text = json.dumps(finding.plain()) if options.json else printable(finding.line())
                 print(text)
                 count += 1
+        if not count and not options.json:
+            there = counted(exchange_count(options.files), "exchange")
+            print(f"kproxy scan: no secrets found in {there}", file=sys.stderr)
     except RecordingError as error:
         return fail(f"kproxy scan: {error}")
     if count:

@@ -77,12 +77,13 @@ def exchange_line(
     if width is None:
         return rendered(line.whole(exchange, text, line.WHOLE), colour)
     head, behind = line.head(exchange, line.layout(width)), line.response(exchange, text)
-    _make_room(head, _error_columns(behind), width)
+    nameless = line.who(exchange.connection, exchange.node_id, None, line.layout(0))
+    _make_room(head, _error_columns(behind), width, ("", nameless))
     space = max(width - _columns(head), _WORDS_WIDTH_MIN)
     request, response = _cut(printable(text.request), behind, space)
     tail: list[Segment] = [("", request)] if request else []
     if response:
-        tail += [line.arrow(request), *response]
+        tail += [line.arrow(exchange, text, request), *response]
     return rendered(_within([*head, *tail], width), colour)
 
 
@@ -106,10 +107,10 @@ def _error_columns(response: list[Segment]) -> int:
     return columns(error.partition(" ")[0])
 
 
-def _make_room(head: list[Segment], name: int, width: int) -> None:
-    """Take from the fixed part of a line what kproxy added, then the time, then the number, if the
-    name of an error does not fit otherwise."""
-    for position, instead in ((-2, [("", " ")]), (0, []), (0, [])):
+def _make_room(head: list[Segment], name: int, width: int, nameless: Segment) -> None:
+    """Take from the fixed part of a line what kproxy added, then the time, then the number, then
+    the client, if the name of an error does not fit otherwise."""
+    for position, instead in ((-2, [("", " ")]), (0, []), (0, []), (0, [nameless])):
         if name and _columns(head) + _ARROW_WIDTH + name > width:
             head[position : position + 1] = instead
 

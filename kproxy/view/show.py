@@ -22,11 +22,12 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.filter.terms import terms_of
 from kproxy.exchange.words.line import WHOLE, clock
+from kproxy.exchange.words.wording import count
 from kproxy.printable import printable
 from kproxy.view.lines import Folding, terminal_width, wants_colour
 from kproxy.view.progress import is_file, reading
 from kproxy.view.spread import spread
-from kproxy.view.stream import Stream, refuse_another_recording
+from kproxy.view.stream import Stream, exchange_count, refuse_another_recording
 
 _NAMES_ONE = frozenset({"api", "api_key", "number", "correlation_id"})
 """Keys of a filter that asks for certain exchanges: none of them is noise then."""
@@ -56,7 +57,7 @@ def show_lines(
     folding = Folding(colour, width, folds and not by_request and not names_one(wanted))
     stream = Stream(paths, wanted)
     lines = _sorted(stream, folding) if by_request else _lines(stream, folding)
-    write(lines, stream, out, "show")
+    write(_or_nothing(lines, stream), stream, out, "show")
 
 
 def names_one(wanted: Filter | None) -> bool:
@@ -166,7 +167,18 @@ def show_records(
                 lines = record_lines.lines(exchange, choice, colour, width)
             yield from (f"{line}\n" for line in lines)
 
-    write(texts(), stream, out, "show")
+    write(texts() if as_json else _or_nothing(texts(), stream), stream, out, "show")
+
+
+def _or_nothing(texts: Iterable[str], stream: Stream) -> Iterator[str]:
+    """Pass texts on; if there is none, people are told of what there is none."""
+    some = False
+    for text in texts:
+        some = True
+        yield text
+    if not some:
+        there = count(exchange_count(stream.paths), "exchange")
+        stream.notices.append(f"nothing of {there} matches")
 
 
 def write(texts: Iterable[str], stream: Stream, out: TextIO, command: str) -> None:

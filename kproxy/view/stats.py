@@ -103,6 +103,8 @@ class Stats:
 
     reads_bodies: bool = True
     """Whether errors, topics, records and events are counted, for which bodies are looked into."""
+    start_ns: int | None = None
+    """When the recording began, if that is known."""
     counts: Counts = attrs.field(factory=Counts, init=False)
     connection_count: int = attrs.field(default=0, init=False)
     ended_by: Counter[str | None] = attrs.field(factory=Counter[str | None], init=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
@@ -14,6 +15,8 @@ from kproxy.exchange.words.columns import columns, cut_middle, padded
 from kproxy.exchange.words.line import Segment, named
 from kproxy.exchange.words.wording import age, count, joined, listed, milliseconds
 from kproxy.printable import printable
+from kproxy.recording import recordings
+from kproxy.recording.reader import info
 from kproxy.units import format_bytes
 from kproxy.view.lines import rendered, terminal_width, wants_colour
 from kproxy.view.progress import reading
@@ -40,6 +43,11 @@ _NUMBERS = (
 """What the columns of numbers are called, and how wide they are."""
 _NUMBERS_WIDTH = sum(width for _, width in _NUMBERS)
 _LEGEND = "broker time in ms, without queues and waits that were asked for; kproxy: p99"
+_LEGEND_FEW = "–: too few have such a time for percentiles; the others may be all wait"
+_VALUES_MIN = 20
+_VALUES_MIN_PART = 0.01
+"""Percentiles of fewer exchanges than that, where others have no value, would be of those only that
+went beyond their own limit."""
 
 
 def show_stats(
@@ -58,6 +66,7 @@ def show_stats(
     with reading("stats", paths) as progress:
         stream.passed = progress.passed
         stats = stats_of(stream, reads_bodies)
+        stats.start_ns = info(recordings(paths)[0]).start_ns or None
     found = _fitting(stats, wants_colour(out), terminal_width(out), rows_max, _height(out))
     texts = (f"{line}\n" for line in found)
     write(texts, stream, out, "stats")
@@ -145,6 +154,8 @@ def lines(
         yield ""
         yield from (line(("", text)) for event in events for text in _wrapped(event, width))
     yield line(("dim", _LEGEND))
+    if any(_too_few(tally) for rows in tables.values() for _, tally in rows):
+        yield line(("dim", _LEGEND_FEW))
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:
@@ -166,9 +177,17 @@ def _summary(stats: Stats) -> str:
     span_ms = (last - first).total_seconds() * 1000
     return (
         f"{count(counts.total.count, 'exchange')} in {age(span_ms)} from {first:%Y-%m-%d %H:%M:%S}"
-        f" UTC, {count(stats.connection_count, 'connection')},"
+        f" UTC{_since_start(stats, first)}, {count(stats.connection_count, 'connection')},"
         f" {count(len(counts.by_client), 'client')}, {format_bytes(counts.total.bytes)}"
     )
+
+
+def _since_start(stats: Stats, first: datetime) -> str:
+    """From what the times of a filter count, `time:+48s`."""
+    if stats.start_ns is None:
+        return ""
+    since_ms = first.timestamp() * 1000 - stats.start_ns / 1e6
+    return f" ({age(since_ms)} after the recording began)" if since_ms >= 1 else ""
 
 
 def _listed(tallies: Mapping[str, Tally], rows_max: int | None) -> list[tuple[str, Tally]]:
@@ -180,8 +199,16 @@ def _name(name: str, width: int) -> Segment:
     return "api", padded(cut_middle(printable(name), width - 1), width)
 
 
+def _too_few(tally: Tally) -> bool:
+    """Whether so few exchanges have a value that percentiles of them would mislead."""
+    values = tally.broker.count
+    least = max(_VALUES_MIN, tally.count * _VALUES_MIN_PART)
+    return values < min(tally.count, least)
+
+
 def _row(tally: Tally) -> list[Segment]:
-    times = [tally.broker.percentile(percent) for percent in (50, 95, 99)]
+    few = _too_few(tally)
+    times = [None if few else tally.broker.percentile(percent) for percent in (50, 95, 99)]
     times.append(tally.broker.max_ms if tally.broker.count else None)
     errors = tally.errors + tally.unanswered
     return [

@@ -16,7 +16,7 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd, connection_end
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Frame, Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import Filter
+from kproxy.exchange.filter import NO, YES, Filter
 from kproxy.exchange.pairing import Pairing
 from kproxy.recording import RecordingError, recordings
 from kproxy.recording.columns import Rows
@@ -109,6 +109,22 @@ def _time_of_day(time_ns: int) -> str:
     """As lines show it."""
     moment = datetime.fromtimestamp(time_ns // 1_000_000_000, UTC)
     return f"{moment:%H:%M:%S}.{time_ns // 1_000_000 % 1000:03}"
+
+
+def exchange_count(paths: Sequence[Path | str]) -> int:
+    """How many exchanges there are in recordings, counted without opening them.
+
+    Raises: RecordingError.
+    """
+    total = 0
+
+    def counted(rows: Rows) -> bytes:
+        nonlocal total
+        total += len(rows.verdicts)
+        return rows.verdicts.replace(bytes([YES]), bytes([NO]))
+
+    left = Stream(paths, ends=False, counted=counted)
+    return sum(1 for _ in left.exchanges()) + total
 
 
 def refuse_another_recording(note: Note) -> None:

@@ -38,6 +38,8 @@ NOT_RECORDED = "is not in the recording"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONG_MS = 1.0
 """From this on a part of an exchange's time is worth a sentence."""
+_OTHERS_MIN = 20
+"""With fewer to compare it with, nothing is called long."""
 
 
 def show_why(paths: Sequence[Path | str], key: str, value: str, out: TextIO) -> bool:
@@ -101,7 +103,7 @@ class _Surroundings:
     last_to_join: Exchange | None = None
     end: ConnectionEnd | None = None
     times: Histogram = attrs.field(factory=Histogram)
-    """What the broker took for others of the same API."""
+    """What the broker took for others of the same API, as far as that is known for certain."""
 
 
 def _exchange_story(stream: Stream, number: int) -> Iterator[str]:
@@ -165,7 +167,8 @@ def _look(each: Exchange, around: _Surroundings, found: Exchange, passed: bool) 
         return
     if passed and around.again is None and _is_like(each, found):
         around.again = each
-    if (parts := each.broker_parts_us) is not None:
+    parts = each.broker_parts_us
+    if parts is not None and (parts[2] or not parts[1]):
         around.times.add(parts[2])
     finished = found.time + timedelta(milliseconds=found.broker_ms or 0)
     if found.api in JOINS and each.groups == found.groups and each.time <= finished:
@@ -214,6 +217,10 @@ def _compared(service_ms: float, times: Histogram) -> str:
     median_ms, high_ms = times.percentile(50), times.percentile(99)
     if median_ms is None or high_ms is None:
         return "; there is no other to compare it with"
+    if times.count < _OTHERS_MIN:
+        if times.count == 1:
+            return f"; the only other took {age(median_ms)}"
+        return f"; the median of the {times.count} others is {age(median_ms)}"
     text = f"; the median of the {times.count} others is {age(median_ms)}, p99 {age(high_ms)}"
     if service_ms > max(2 * high_ms, high_ms + _LONG_MS):
         text += f". Why it took so much longer {NOT_RECORDED}"
@@ -293,7 +300,7 @@ def _connection_story(stream: Stream, number: int, opened: dict[int, Note]) -> I
     if first is None:
         yield "Nothing was asked on it."
     else:
-        done = listed((f"{api} {times}" for api, times in apis.most_common()), 6)
+        done = ", ".join(f"{api} {times}" for api, times in apis.most_common())
         yield f"It had {count(sum(apis.values()), 'request')}: {done}."
     if errors:
         yield "Errors: " + listed(f"{name} ×{times}" for name, times in errors.most_common()) + "."

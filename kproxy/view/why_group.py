@@ -12,13 +12,15 @@ by their clients' ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import attrs
 
 from kproxy.exchange import embedded
+from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.wording import (
     Context,
@@ -47,6 +49,8 @@ class Member:
     id: str
     client: str
     session_ms: int = 0
+    rebalance_ms: int = 0
+    """Of a consumer: clients send their max.poll.interval.ms as it."""
     seen: Exchange | None = None
     """Its last request that the coordinator accepted."""
     left: Exchange | None = None
@@ -59,6 +63,22 @@ class Member:
     """KIP-848: in which epoch, what."""
     silence_told: Exchange | None = None
     """KIP-848: its last request before the silence that was told last."""
+
+
+_Part = str | Member | Callable[[], str]
+"""Of a sentence."""
+_Connection = tuple[int, str | None]
+"""Its number, and the client's address: two recordings may have the same numbers."""
+
+
+def _connection(exchange: Exchange) -> _Connection:
+    return exchange.connection, exchange.client_address
+
+
+def _tail(member_id: str) -> str:
+    """The end of a member's id, as `show` has it."""
+    start, cut, end = shortened(member_id).partition("…")
+    return cut + end or start
 
 
 @attrs.define(eq=False)
@@ -78,7 +98,10 @@ def group_story(stream: Stream, group: str) -> Iterator[str]:
     story = _Story(group)
     others: list[str] = []
     more = 0
-    for exchange in stream.exchanges():
+    for exchange in stream.shown():
+        if isinstance(exchange, ConnectionEnd):
+            story.ends[exchange.connection, exchange.client_address] = exchange
+            continue
         handle = _HANDLERS.get(exchange.api or "")
         if handle is not None and group in exchange.groups:
             handle(story, exchange)
@@ -111,9 +134,16 @@ class _Story:
     group: str
     members: dict[str, Member] = attrs.field(factory=dict[str, Member], init=False)
     generations: dict[int, Generation] = attrs.field(factory=dict[int, Generation], init=False)
-    sentences: list[tuple[datetime, tuple[str | Member, ...]]] = attrs.field(
-        factory=list[tuple[datetime, tuple[str | Member, ...]]], init=False
+    sentences: list[tuple[datetime, tuple[_Part, ...]]] = attrs.field(
+        factory=list[tuple[datetime, tuple[_Part, ...]]], init=False
     )
+    ends: dict[_Connection, ConnectionEnd] = attrs.field(
+        factory=dict[_Connection, ConnectionEnd], init=False
+    )
+    joins: dict[_Connection, list[Exchange]] = attrs.field(
+        factory=dict[_Connection, list[Exchange]], init=False
+    )
+    """By connection, whether they succeeded or not."""
     _static: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
     """Ids that static members got when they came again: the ids that they had first."""
 
@@ -137,8 +167,9 @@ class _Story:
             self.members[member_id] = Member(member_id, client)
         return self.members[member_id]
 
-    def say(self, time: datetime, *parts: str | Member) -> None:
-        """Keep a sentence for its time; what its members are called is known when all is read."""
+    def say(self, time: datetime, *parts: _Part) -> None:
+        """Keep a sentence for its time; what its members are called, and what came later, is known
+        when all is read."""
         self.sentences.append((time, parts))
 
     def name(self, member_id: str) -> str:
@@ -149,7 +180,7 @@ class _Story:
         others = [each for each in self.members.values() if each.client == member.client]
         if len(others) == 1:
             return member.client
-        return f"{member.client} (…{member_id[-6:]})"
+        return f"{member.client} ({_tail(member_id)})"
 
     def told(self) -> Iterator[str]:
         """All sentences in order of time."""
@@ -159,8 +190,36 @@ class _Story:
             self._generation(previous, generation)
             previous = generation
         for time, parts in sorted(self.sentences, key=lambda each: each[0]):
-            words = (self.name(each.id) if isinstance(each, Member) else each for each in parts)
-            yield f"{_clock(time)} {''.join(words)}"
+            yield f"{_clock(time)} {''.join(map(self._words, parts))}"
+
+    def _words(self, part: _Part) -> str:
+        if isinstance(part, Member):
+            return self.name(part.id)
+        return part if isinstance(part, str) else part()
+
+    def leaving(self, member: Member, leave: Exchange, connection: _Connection | None) -> str:
+        """Who left, and what its own connection tells of why."""
+        name = self.name(member.id)
+        who = name if name != member.client else f"{name} ({_tail(member.id)})"
+        text = f"{who} leaves with #{leave.number}"
+        joins = self.joins.get(connection, ()) if connection else ()
+        again = next((each for each in joins if each.number > leave.number), None)
+        end = self.ends.get(connection) if connection else None
+        if again is not None:
+            text += f"; its connection stays, and it joins again {_after(again.time, leave.time)}"
+            text += f" later (#{again.number})"
+            if member.rebalance_ms > 0:
+                text += ", as a client does whose app subscribes anew, or did not poll within"
+                text += (
+                    f" max.poll.interval.ms (its rebalance timeout is {age(member.rebalance_ms)})"
+                )
+        elif end is not None:
+            ended_ms = (end.first.time_ns if end.first else end.time_ns) / 1e6
+            later_ms = max(0.0, ended_ms - leave.time.timestamp() * 1000)
+            text += f"; its connection ends {age(later_ms)} later"
+        else:
+            text += "; why is not in the recording"
+        return f"{text}."
 
     # ---- classic groups
 
@@ -247,6 +306,7 @@ def _join(story: _Story, exchange: Exchange) -> None:
     request, response = exchange.request, exchange.response
     if request is None:
         return
+    story.joins.setdefault(_connection(exchange), []).append(exchange)
     errors = [error for error in exchange.errors if error not in _NEW_IDS]
     if response is None or exchange.errors:
         if errors:
@@ -260,6 +320,8 @@ def _join(story: _Story, exchange: Exchange) -> None:
     member = story.member(response.member_id, exchange)
     member.session_ms, member.seen, member.left = request.session_timeout_ms, exchange, None
     member.instance = instance
+    if request.protocol_type == "consumer":
+        member.rebalance_ms = request.rebalance_timeout_ms
     generation = story.generations.setdefault(number, Generation(number))
     generation.joins.setdefault(member.id, exchange)
     generation.members.add(member.id)
@@ -317,8 +379,13 @@ def _leave(story: _Story, exchange: Exchange) -> None:
         static = next((each.id for each in members if each.instance == instance), "")
         member = story.member(leaving.member_id or static, exchange)
         member.left, member.reason = exchange, getattr(leaving, "reason", None) or ""
-        why = f": “{member.reason}”" if member.reason else "; why is not in the recording"
-        story.say(exchange.time, member, f" leaves with #{exchange.number}{why}.")
+        if member.reason:
+            text = f" leaves with #{exchange.number}: “{member.reason}”."
+            story.say(exchange.time, member, text)
+        else:
+            own = member.seen is not None and _connection(member.seen) == _connection(exchange)
+            connection = _connection(exchange) if own else None
+            story.say(exchange.time, partial(story.leaving, member, exchange, connection))
 
 
 # ---- KIP-848

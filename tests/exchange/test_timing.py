@@ -37,7 +37,7 @@ def test_a_request_that_waits_for_the_answer_to_an_earlier_one_is_queued():
     # It was sent on a millisecond after the fetch, and its answer came 2 ms behind.
     assert (second.queued_ms, second.waiting_ms, second.service_ms) == (500.0, 0.0, 2.0)
     assert second.broker_ms == 502.0
-    assert second.text.endswith("checkout: generation 0 → queued 500 ms")
+    assert second.text.endswith("checkout: generation 0, queued 500 ms")
     assert "  2.00 +" in second.text
 
 

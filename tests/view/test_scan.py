@@ -121,6 +121,8 @@ def test_what_was_blanked_out_is_no_finding(tmp_path: Path) -> None:
 
 def test_nothing_is_found_in_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scan", str(DEMO)]) == 0
+    assert capsys.readouterr() == ("", "kproxy scan: no secrets found in 34 exchanges\n")
+    assert main(["scan", "--json", str(DEMO)]) == 0
     assert capsys.readouterr() == ("", "")
 
 

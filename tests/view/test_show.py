@@ -34,6 +34,7 @@ from kproxy.view.show import show_json, show_lines
 from tests.bed import needs
 from tests.exchange.batches import batch
 from tests.exchange.bodies import fetch_request, fetch_response, produce_request, produce_response
+from tests.exchange.filters import DEMO
 from tests.exchange.making import MS, START_NS, answer, fragments, opened, request, response
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="checkout", generation_id=3, member_id="m-1")
@@ -230,6 +231,12 @@ def test_a_narrow_terminal_gets_shorter_times():
     )
 
 
+def test_80_columns_have_room_for_a_short_client():
+    text = shown(*produced(), width=80)
+    assert text.startswith("22:13:20 #1    c1→n2  app     2.00 +0.08 Produce v9   ")
+    assert " app " not in shown(*produced(), width=79)
+
+
 class Terminal(io.StringIO):
     """A stream that says that it is a terminal."""
 
@@ -416,3 +423,29 @@ def test_no_line_is_wider_than_the_terminal(width):
     done = response(frame, messages.AlterPartitionReassignmentsResponse())
     (exchange,) = pair([opened(1234, node_id=12), frame, done])
     assert columns(line(exchange, width=width)) <= width
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [["--records", "nope", DEMO], [DEMO, "topic:nope"], ["--by-request", DEMO, "topic:nope"]],
+)
+def test_nothing_that_matches_is_told(capsys, typed):
+    assert main(["show", *map(str, typed)]) == 0
+    read = capsys.readouterr()
+    assert (read.out, read.err) == ("", "kproxy show: nothing of 43 exchanges matches\n")
+
+
+def test_programs_are_told_by_no_line(capsys):
+    assert main(["show", "--json", str(DEMO), "topic:nope"]) == 0
+    assert main(["show", "--json", "--records", "nope", str(DEMO)]) == 0
+    read = capsys.readouterr()
+    assert (read.out, read.err) == ("", "")
+
+
+@pytest.mark.parametrize("width", [None, 140])
+def test_why_a_plain_yes_came_late_is_no_answer(width):
+    asked = [request("Heartbeat", 3, HEARTBEAT, number) for number in (1, 2)]
+    answers = [response(each, messages.HeartbeatResponse()) for each in asked]
+    answers[0].received_ns = answers[1].received_ns
+    _, late = pair([*asked, *answers])
+    assert "m-1, queued " in line(late, width=width) and "→" not in line(late, width=width)[40:]

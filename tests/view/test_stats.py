@@ -117,6 +117,30 @@ def test_a_long_poll_and_a_queue_are_no_time_of_the_broker():
     assert stats.counts.by_api["Heartbeat"].broker.max_ms == 3.0
 
 
+def polled(count: int, beyond: int) -> Stats:
+    """Fetches that let the broker wait for 0.5 s, of which some took 0.7 s longer."""
+    stats = Stats()
+    for number in range(count):
+        asked = request("Fetch", 11, fetch_request({0: 5}, max_wait_ms=500), number)
+        answered = response(asked, fetch_response({0: b""}))
+        answered.received_ns = asked.sent_ns + (1200 if number < beyond else 400) * MS
+        for each in pair([asked, answered]):
+            stats.add(each)
+    return stats
+
+
+@pytest.mark.parametrize(
+    ("count", "beyond", "told"),
+    [(30, 5, False), (30, 20, True), (5, 5, True), (2500, 24, False), (2500, 25, True)],
+)
+def test_no_percentiles_of_the_few_that_are_not_all_wait(count, beyond, told):
+    found = list(lines(polled(count, beyond), width=80))
+    (fetch,) = (line.split() for line in found if line.startswith("Fetch"))
+    assert fetch[2:6] == (["696", "696", "696", "700"] if told else ["–", "–", "–", "700"])
+    assert found[-1].startswith("–: too few") is not told
+    assert max(map(len, found)) <= 80
+
+
 @pytest.mark.parametrize("same_batch", [True, False])
 def test_a_recording_begins_with_the_request_that_arrived_first(same_batch, tmp_path):
     """A poll of 30 s is over, and so recorded, after what was asked in the middle of it."""
@@ -232,7 +256,10 @@ def test_it_fits_a_screen(recorded):
     out = io.StringIO()
     show_stats([recorded], out)
     found = out.getvalue().splitlines()
-    assert found[0].startswith("30 exchanges in 29.0 ms from 2023-11-14 22:13:20 UTC, 1 connection")
+    assert found[0].startswith(
+        "30 exchanges in 29.0 ms from 2023-11-14 22:13:20 UTC (1.00 ms after the recording began),"
+        " 1 connection"
+    )
     assert "… and 18 more" in found
     out = io.StringIO()
     show_stats([recorded], out, rows_max=None)

@@ -191,7 +191,7 @@ def test_a_static_member_that_comes_again(tmp_path):
             "22:13:23.001 second comes again as static member two (#6), 2.0 s after Heartbeat #5;"
             " the group does not rebalance."
         ),
-        "22:13:25.000 second leaves with #9; why is not in the recording.",
+        "22:13:25.000 second (m-b) leaves with #9; why is not in the recording.",
         "22:13:25.101 generation 1 → 2: second left with #9.",
     ]
 
@@ -267,11 +267,11 @@ def test_where_the_time_of_a_request_went(tmp_path):
     traffic = Traffic()
     polls = fetch_request({0: 5}, max_wait_ms=500)
     traffic.add(0, "Fetch", 11, polls, fetch_response({0: b""}), took_ms=501)
-    for number in range(4):
+    for number in range(30):
         traffic.add(600 + number, *beat("m", 1), connection=2)
     traffic.add(100, *beat("m", 1), took_ms=431)
-    first, *found = traffic.story(tmp_path, "number", "6")
-    assert "#6" in first and "queued 401 ms" in first
+    first, *found = traffic.story(tmp_path, "number", "32")
+    assert "#32" in first and "queued 401 ms" in first
     assert found == [
         "It came from a on connection 1, which leads to broker 1.",
         (
@@ -279,7 +279,7 @@ def test_where_the_time_of_a_request_went(tmp_path):
             " after the other."
         ),
         (
-            "The broker itself took 30.0 ms; the median of the 4 others is 1.00 ms, p99 1.00 ms."
+            "The broker itself took 30.0 ms; the median of the 30 others is 1.00 ms, p99 1.00 ms."
             " Why it took so much longer is not in the recording."
         ),
         "kproxy added 0.00 ms.",
@@ -289,6 +289,32 @@ def test_where_the_time_of_a_request_went(tmp_path):
         "It let the broker wait up to 500 ms for records (max_wait_ms); 500 ms of its time may be"
         " that wait."
     ) in found
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        (0, "; there is no other to compare it with."),
+        (1, "; the only other took 1.00 ms."),
+        (3, "; the median of the 3 others is 1.00 ms."),
+    ],
+)
+def test_nothing_is_long_beside_a_few(tmp_path, others, said):
+    traffic = Traffic()
+    traffic.add(0, *beat("m", 1), took_ms=30)
+    for number in range(others):
+        traffic.add(600 + number, *beat("m", 1), connection=2)
+    assert f"The broker itself took 30.0 ms{said}" in traffic.story(tmp_path, "number", "1")
+
+
+def test_what_is_all_wait_is_no_other_to_compare_with(tmp_path):
+    traffic = Traffic()
+    polls, empty = fetch_request({0: 5}, max_wait_ms=500), fetch_response({0: b""})
+    traffic.add(0, "Fetch", 11, polls, empty, took_ms=1200)
+    for number in range(40):
+        traffic.add(2000 + number, "Fetch", 11, polls, empty, took_ms=400, connection=2)
+    told = traffic.story(tmp_path, "number", "1")
+    assert "The broker itself took 700 ms; there is no other to compare it with." in told
 
 
 def test_an_error_and_what_came_of_it(tmp_path):
@@ -362,6 +388,41 @@ def test_members_of_one_client_id_are_told_apart_in_every_sentence(tmp_path):
     told = traffic.story(tmp_path, "group", "billing")
     leaving = [line.partition(" ")[2] for line in told if "leaves" in line]
     assert leaving == [
-        "js (…111111) leaves with #3; why is not in the recording.",
-        "js (…222222) leaves with #6; why is not in the recording.",
+        (
+            "js (js-111111) leaves with #3; its connection stays, and it joins again 500 ms later"
+            " (#4)."
+        ),
+        "js (js-222222) leaves with #6; why is not in the recording.",
     ]
+
+
+def leaves_at(traffic: Traffic, time_ms: int, member: str) -> int:
+    asked = M.LeaveGroupRequest(group_id="billing", member_id=member)
+    return traffic.add(time_ms, "LeaveGroup", 1, asked, M.LeaveGroupResponse(), client="app")
+
+
+def test_a_member_that_leaves_and_joins_again_on_its_connection(tmp_path):
+    member = "app-0123456789abcdef0123456789abcdef"
+    traffic = Traffic()
+    traffic.add(0, *join(member, 3, [member], rebalance_timeout_ms=6000), client="app")
+    left = leaves_at(traffic, 7000, member)
+    again = traffic.add(14_700, *join("app-new", 4, ["app-new"]), client="app")
+    (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "leaves" in each)
+    assert line == (
+        f"22:13:27.000 app (…abcdef) leaves with #{left}; its connection stays, and it joins again"
+        f" 7.7 s later (#{again}), as a client does whose app subscribes anew, or did not poll"
+        " within max.poll.interval.ms (its rebalance timeout is 6.0 s)."
+    )
+
+
+def test_a_member_that_leaves_when_it_stops(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *join("app-1", 3, ["app-1"]), client="app")
+    left = leaves_at(traffic, 7000, "app-1")
+    ends = [SideEnd("client", "eof", START_NS + 7003 * MS)]
+    about = {"client_address": traffic.entries[0].body["client_address"]}
+    over_ns = START_NS + 7004 * MS
+    traffic.entries.append(notes.closed(1, over_ns, about, "eof", "", "client", ends))
+    (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "leaves" in each)
+    said = f"app (app-1) leaves with #{left}; its connection ends 3.00 ms later."
+    assert line == f"22:13:27.000 {said}"

@@ -361,7 +361,7 @@ KEYS = (
         time_range,
         _time,
         rows.times,
-        "when the request arrived, UTC; of a day, or since the beginning",
+        "when the request arrived, UTC; of a day, or since the recording began",
         "time:12:03..12:05 time:2026-05-01T12:03:10Z.. time:..+30s",
     ),
     Key(

@@ -68,6 +68,7 @@ _BY_WIDTH = (
     (140, Layout(client_cut=True)),
     (110, Layout(client_width=10, client_cut=True)),
     (90, Layout(False, 5, 6, 8, True, "", 12)),
+    (80, Layout(False, 5, 6, 6, True, "", 12)),
     (0, Layout(False, 5, 6, 0, True, "", 12)),
 )
 """Columns of a terminal from which on a layout serves."""
@@ -98,7 +99,7 @@ def whole(exchange: Exchange, text: ExchangeText, layout: Layout) -> list[Segmen
     if text.request:
         segments.append(("", text.request))
     if behind:
-        segments.append(arrow(text.request))
+        segments.append(arrow(exchange, text, text.request))
         segments += behind
     return segments
 
@@ -172,9 +173,12 @@ _LATE_MS_MIN = 100
 """How much longer than its request allows a long poll must take to be worth a word."""
 
 
-def arrow(request: str) -> Segment:
-    """What stands between request and response."""
-    return "dim", " → " if request else "→ "
+def arrow(exchange: Exchange, text: ExchangeText, request: str) -> Segment:
+    """What stands between a request and what follows: no arrow where that is only why a plain
+    success came late."""
+    if text.response or exchange.errors or exchange.error_messages or not exchange.ordinary:
+        return "dim", " → " if request else "→ "
+    return "dim", ", " if request else ""
 
 
 def response(exchange: Exchange, text: ExchangeText) -> list[Segment]:
