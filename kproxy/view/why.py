@@ -30,7 +30,7 @@ from kproxy.printable import printable
 from kproxy.protocol import error_code, is_retriable
 from kproxy.view.progress import reading
 from kproxy.view.show import write
-from kproxy.view.stats_counts import Histogram
+from kproxy.view.stats_counts import Histogram, counted_us
 from kproxy.view.stream import Stream, refuse_another_recording
 from kproxy.view.why_group import group_story
 
@@ -167,9 +167,9 @@ def _look(each: Exchange, around: _Surroundings, found: Exchange, passed: bool) 
         return
     if passed and around.again is None and _is_like(each, found):
         around.again = each
-    parts = each.broker_parts_us
-    if parts is not None and (parts[2] or not parts[1]):
-        around.times.add(parts[2])
+    certain_us = counted_us(each)
+    if certain_us is not None:
+        around.times.add(certain_us)
     finished = found.time + timedelta(milliseconds=found.broker_ms or 0)
     if found.api in JOINS and each.groups == found.groups and each.time <= finished:
         if around.last_to_join is None or each.time > around.last_to_join.time:

@@ -119,14 +119,13 @@ def test_a_long_poll_and_a_queue_are_no_time_of_the_broker():
 
 def polled(count: int, beyond: int) -> Stats:
     """Fetches that let the broker wait for 0.5 s, of which some took 0.7 s longer."""
-    stats = Stats()
+    made = []
     for number in range(count):
         asked = request("Fetch", 11, fetch_request({0: 5}, max_wait_ms=500), number)
         answered = response(asked, fetch_response({0: b""}))
         answered.received_ns = asked.sent_ns + (1200 if number < beyond else 400) * MS
-        for each in pair([asked, answered]):
-            stats.add(each)
-    return stats
+        made += pair([asked, answered])
+    return counted(*made)
 
 
 @pytest.mark.parametrize(
