@@ -219,7 +219,7 @@ def test_an_archive_of_classes_is_taken_when_it_is_whole(tmp_path: Path) -> None
 def test_a_damaged_archive_of_classes_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import pyspark
+    import pyspark.sql
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     session = sys.modules[first_line.__module__]
@@ -235,6 +235,7 @@ def test_a_damaged_archive_of_classes_is_removed(
             raise java.SparkError("Spark did not start: [JAVA_GATEWAY_EXITED]")
         return "a session"
 
+    monkeypatch.setattr(pyspark.sql.SparkSession, "getActiveSession", lambda: None)
     monkeypatch.setattr(session, "_started", start)
     monkeypatch.setattr(session, "register", lambda _: None)
     assert session.session("local[1]") == "a session"
