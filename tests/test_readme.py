@@ -99,7 +99,7 @@ def test_its_python_runs(capsys: pytest.CaptureFixture[str], monkeypatch) -> Non
 
 def test_the_options_that_it_explains_are_there(capsys: pytest.CaptureFixture[str]) -> None:
     text = ""
-    for command in ("run", "replay"):
+    for command in ("run", "replay", "analyze"):
         with pytest.raises(SystemExit):
             main([command, "--help"])
         text += capsys.readouterr().out

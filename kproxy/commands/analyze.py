@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -125,7 +125,7 @@ def _compared(differences: list[dict[str, Any]], fail_above: float | None) -> in
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def _ended_by_signals() -> Generator[None]:
     """Let the signals that end this process end the job first, so that nothing of it is left.
 
     Spark's own handler of SIGINT speaks to the JVM in the middle of what was being said to it.

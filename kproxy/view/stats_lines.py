@@ -66,7 +66,6 @@ def show_stats(
     with reading("stats", paths) as progress:
         stream.passed = progress.passed
         stats = stats_of(stream, reads_bodies)
-        stats.start_ns = info(recordings(paths)[0]).start_ns or None
     found = _fitting(stats, wants_colour(out), terminal_width(out), rows_max, _height(out))
     texts = (f"{line}\n" for line in found)
     write(texts, stream, out, "stats")
@@ -77,7 +76,8 @@ def stats_of(stream: Stream, reads_bodies: bool = True, processes: int | None = 
 
     Raises: RecordingError, as `Stream.shown`.
     """
-    stats = Stats(reads_bodies)
+    start_ns = info(recordings(stream.paths)[0]).start_ns or None
+    stats = Stats(reads_bodies, start_ns=start_ns)
 
     def heard(note: Note) -> None:
         if stream.wanted is None:
