@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import signal
 import sys
@@ -195,7 +196,7 @@ def _serve(serve_options: Options, live: bool) -> int:
     # again for one takes a tenth of all CPU time.
     gc.freeze()
     gc.set_threshold(*_GARBAGE_OBJECTS)
-    with Console(sys.stdout, sys.stderr, live) as console:
+    with contextlib.ExitStack() as after, Console(sys.stdout, sys.stderr, live) as console:
         announce_faults(serve_options.rules, console.log)
         try:
             try:
@@ -205,7 +206,8 @@ def _serve(serve_options: Options, live: bool) -> int:
             finally:
                 # What there is to report is reported, also after one signal more.
                 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                    signal.signal(number, signal.SIG_IGN)
+                    before = signal.signal(number, signal.SIG_IGN)
+                    after.callback(signal.signal, number, before or signal.SIG_DFL)
         except serve.Unusable as error:
             return console.fail(f"kproxy run: {error}", 2)
         except (ListenError, RecordingError, serve.RecordingFailed) as error:
