@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: one parser for everything that is typed.
+"""Sizes, durations and times as people have them: one parser for everything that is typed.
 
 `1GiB`, `256 KiB`, `64kB`, `1500` (bytes); `300ms`, `1h`, `90` (seconds).
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Zµ]*)\s*")
 
 _BYTES = {
@@ -70,3 +72,8 @@ def format_bytes(size: int) -> str:
         if value < 1024:
             return f"{value:.1f} {unit}"
     return f"{value / 1024:.1f} TiB"
+
+
+def moment(time_ns: int) -> datetime:
+    """A time of a recording, in nanoseconds since the Unix epoch, in UTC, to the microsecond."""
+    return _EPOCH + timedelta(microseconds=time_ns // 1000)

@@ -7,7 +7,7 @@ names as an `Exchange`, so that one filter serves both. The body is decoded when
 from __future__ import annotations
 
 import functools
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import attrs
@@ -17,8 +17,7 @@ from kproxy.exchange import entities, facts, topic_records
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.protocol import ProtocolError, codec
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from kproxy.units import moment
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -70,7 +69,7 @@ class ArrivingRequest:
     @property
     def time(self) -> datetime:
         """When it arrived, UTC."""
-        return _EPOCH + timedelta(microseconds=self.received_ns // 1000)
+        return moment(self.received_ns)
 
     @functools.cached_property
     def request(self) -> Any:

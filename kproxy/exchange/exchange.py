@@ -12,7 +12,7 @@ exchanges of a stream of frames; `recording` reads them from tables.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Protocol
 
 import attrs
@@ -37,10 +37,10 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.lazily import Lazily
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.protocol import codec
+from kproxy.units import moment
 
 # A look into the enum costs as much as opening a frame does otherwise.
 _CLIENT, _BROKER = Side.CLIENT, Side.BROKER
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Frames(Protocol):
@@ -173,7 +173,7 @@ class Exchange:
     @Lazily
     def time(self) -> datetime:
         """When the request arrived, UTC."""
-        return _EPOCH + timedelta(microseconds=self.time_ns // 1000)
+        return moment(self.time_ns)
 
     @property
     def broker_ns(self) -> int | None:

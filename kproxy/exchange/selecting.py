@@ -13,7 +13,7 @@ is open and pending.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import attrs
 
@@ -36,10 +36,10 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.filter.terms import terms_of
 from kproxy.protocol import api_name, codec
+from kproxy.units import moment
 
 ALWAYS = frozenset((3, 18))
 """Metadata and ApiVersions: without them the other exchanges cannot be understood."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OWN = frozenset(("number", "time", "request_bytes", "correlation_id"))
 """The keys of which each request of a connection has a value of its own."""
 _KINDS_MAX = 256
@@ -219,7 +219,7 @@ class Selection:
             node_id=connection.node_id,
             client_address=connection.client_address,
             request_bytes=request_bytes,
-            time=_EPOCH + timedelta(microseconds=received_ns // 1000),
+            time=moment(received_ns),
         )
         kept = self._wanted.matches(header)
         if self._repeats and named:

@@ -25,6 +25,7 @@ from kproxy.exchange import endings
 from kproxy.exchange.entries import NO_API, OPAQUE, RAW_SASL, REDACTED, SASL_TOKEN, Frame, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.protocol import api_name
+from kproxy.units import moment
 
 TEXTS = "ARRAY<STRING>"
 PARTITIONS = "ARRAY<STRUCT<topic: STRING, partition: INT>>"
@@ -231,7 +232,7 @@ def when(time_ns: int) -> datetime | None:
     """Return a time of a recording; None for 0, and for what no clock says."""
     if not 0 < time_ns < _NS_END:
         return None
-    return _EPOCH + timedelta(microseconds=time_ns // 1000)
+    return moment(time_ns)
 
 
 FRAMES = (

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
@@ -37,10 +36,10 @@ from kproxy.exchange.filter import MAYBE, NO, UNKNOWN, YES
 from kproxy.exchange.timing import JOINS, POLLS, certain_us, parts_us
 from kproxy.protocol import api_key, api_name, codec
 from kproxy.recording.columns import Rows
+from kproxy.units import moment
 from kproxy.view.stats_bodies import OFTEN, Looker, Told, told_by
 from kproxy.view.stats_counts import Histogram, Part, Tally, counted_us
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TOKEN = -2
 """In place of the API of a SASL token."""
 
@@ -95,7 +94,7 @@ class RowCounter:
             return verdicts
         chosen, part = _Chosen(rows), Part(rows.recording)
         counts = part.counts
-        counts.span(_time(min(chosen.times_ns)), _time(max(chosen.times_ns)))
+        counts.span(moment(min(chosen.times_ns)), moment(max(chosen.times_ns)))
         part.connections += chosen.first_of_connections()
         groups = self._by_bodies(rows, chosen, part) if self.reads_bodies else _by_headers(chosen)
         for (key, client_id, topics, failed), group in groups.items():
@@ -291,7 +290,3 @@ def _api(key: int) -> str | None:
     if key == _TOKEN:
         return SASL_TOKEN
     return None if key == NO_API else api_name(key)
-
-
-def _time(time_ns: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=time_ns // 1000)

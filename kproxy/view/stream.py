@@ -7,7 +7,6 @@ paths ─▶ read ─▶ Exchange · ConnectionEnd
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from kproxy.recording import RecordingError, recordings
 from kproxy.recording.columns import Rows
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.reader import starting
+from kproxy.units import moment
 
 _CLOSED = (CONNECTIONS, "closed")
 
@@ -107,8 +107,7 @@ class Stream:
 
 def _time_of_day(time_ns: int) -> str:
     """As lines show it."""
-    moment = datetime.fromtimestamp(time_ns // 1_000_000_000, UTC)
-    return f"{moment:%H:%M:%S}.{time_ns // 1_000_000 % 1000:03}"
+    return f"{moment(time_ns):%H:%M:%S}.{time_ns // 1_000_000 % 1000:03}"
 
 
 def exchange_count(paths: Sequence[Path | str]) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TextIO
 
@@ -28,6 +28,7 @@ from kproxy.exchange.timing import JOINS
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.printable import printable
 from kproxy.protocol import error_code, is_retriable
+from kproxy.units import moment
 from kproxy.view.progress import reading
 from kproxy.view.show import write
 from kproxy.view.stats_counts import Histogram, counted_us
@@ -35,7 +36,6 @@ from kproxy.view.stream import Stream, refuse_another_recording
 from kproxy.view.why_group import group_story
 
 NOT_RECORDED = "is not in the recording"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONG_MS = 1.0
 """From this on a part of an exchange's time is worth a sentence."""
 _OTHERS_MIN = 20
@@ -272,7 +272,7 @@ def _ended_by(end: ConnectionEnd) -> str:
 
 
 def _time(time_ns: int) -> str:
-    time = _EPOCH + timedelta(microseconds=time_ns // 1000)
+    time = moment(time_ns)
     return f"{time:%H:%M:%S}.{time.microsecond // 1000:03}"
 
 
@@ -340,7 +340,7 @@ def _end_of_connection(end: ConnectionEnd | None, last: Exchange | None) -> Iter
         yield f"{age((later.time_ns - end.ends[0].time_ns) / 1e6)} later by {who} ({later.how})."
     if end.first is not None and last is not None:
         finished = last.time + timedelta(milliseconds=last.broker_ms or 0)
-        ended = _EPOCH + timedelta(microseconds=end.first.time_ns // 1000)
+        ended = moment(end.first.time_ns)
         silent_ms = max(0.0, (ended - finished) / timedelta(milliseconds=1))
         yield f"Before that it was silent for {age(silent_ms)}, since {named(last)}."
     if end.first is None or (end.first.side != "proxy" and not end.reason):
