@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from kproxy.commands import signals
 from kproxy.commands.options import UsageError, new_file
 from kproxy.commands.output import fail
 from kproxy.units import format_bytes
@@ -25,7 +24,6 @@ report says what is slower, or fails more often, by API and topic, and whether t
 
 
 _SHORT_BYTES = 256 << 20
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
 
     with tempfile.TemporaryDirectory(prefix="kproxy-analyze-") as folder:
         try:
-            with _ended_by_signals():
+            with signals.raised():
                 return _analyze(options, Path(folder))
         except (SparkError, RecordingError) as error:
             return fail(f"kproxy analyze: {error}")
@@ -99,7 +97,8 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
         spark = session(options.master, config, temporary / "spark.log", size < _SHORT_BYTES)
         try:
             spark.sparkContext.setLogLevel("ERROR")  # spark-submit has it write of every task
-            with _ended_by_signals():  # again: Spark has set a handler of its own
+            # Again: Spark's own handler of SIGINT speaks to the JVM in the middle of a sentence.
+            with signals.raised():
                 made, differences = job.analyze(
                     spark, options.files, options.out, options.baseline, not options.no_records,
                     said=said,
@@ -122,27 +121,6 @@ def _compared(differences: list[dict[str, Any]], fail_above: float | None) -> in
         ratios = ", ".join(f"{name} ×{row[f'{name}_ratio']:.2f}" for name in ("p50", "p95", "p99"))
         fail(f"kproxy analyze: {row['api']}{topic} is slower than the baseline: {ratios}")
     return 1 if worse else 0
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Generator[None]:
-    """Let the signals that end this process end the job first, so that nothing of it is left.
-
-    Spark's own handler of SIGINT speaks to the JVM in the middle of what was being said to it.
-    """
-
-    def end(number: int, frame: object) -> NoReturn:
-        logging.disable()  # of each call to the JVM that is cut off, py4j would say so
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, end) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)
 
 
 @contextlib.contextmanager

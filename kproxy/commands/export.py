@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from pathlib import Path
 
+from kproxy.commands import signals
 from kproxy.commands.options import add_files_and_filter, files_and_filter
 from kproxy.commands.output import fail
 from kproxy.printable import printable
@@ -53,12 +53,8 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.view.stream import Stream
 
     stream = Stream(files, wanted)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # `nohup` ignores it
-            # As an interrupt: what is not whole does not stay.
-            signal.signal(number, lambda number, frame: sys.exit(128 + number))
     try:
-        with reading("export", files) as progress:
+        with signals.raised(), reading("export", files) as progress:
             stream.passed = progress.passed
             exported = export(stream, options.to)
     except (ExportError, RecordingError) as error:

@@ -205,7 +205,7 @@ def _serve(serve_options: Options, live: bool) -> int:
                 )
             finally:
                 # What there is to report is reported, also after one signal more.
-                for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                for number in serve.ENDING:
                     before = signal.signal(number, signal.SIG_IGN)
                     after.callback(signal.signal, number, before or signal.SIG_DFL)
         except serve.Unusable as error:
