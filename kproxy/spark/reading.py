@@ -102,6 +102,7 @@ def _rows(stretch: Stretch, waits: bool) -> Iterator[table.Rows]:
         known = _known(stretch)
         frames = functools.partial(frame_in, [*_earlier(stretch), file])
         tables: list[Any] = []
+        count = 0
         for batch, given in _batches(file, stretch):
             for note in batch.notes:
                 known.note(note)
@@ -113,9 +114,10 @@ def _rows(stretch: Stretch, waits: bool) -> Iterator[table.Rows]:
                 known.forget()
                 continue
             tables.append(found)
-            if sum(map(len, tables)) >= _TABLE_ROWS:
+            count += len(found)
+            if count >= _TABLE_ROWS:
                 yield table.Rows(tables, known, frames)
-                tables = []
+                tables, count = [], 0
                 known.forget()
         if tables:
             yield table.Rows(tables, known, frames)
