@@ -1,9 +1,9 @@
 """The views of recordings, and their columns: names, Spark's types, what each says, and its value.
 
-    exchanges ─ Exchange      frames ─ (Frame, Peer)      records ─ (Exchange, TopicRecord)
-    events ─ Note
+    exchanges ─ Exchange      records ─ (Exchange, TopicRecord)      events ─ Note
 
-A column takes its value out of one such item; `table` has faster ways for many exchanges at once.
+A column takes its value out of one such item; `table` has faster ways for many exchanges at once,
+and `frame_columns` for frames.
 Names are those of `kproxy show --json` and of filters. Columns in nanoseconds are exact, Spark's
 timestamps have microseconds.
 
@@ -22,9 +22,8 @@ from typing import Any
 import attrs
 
 from kproxy.exchange import endings
-from kproxy.exchange.entries import NO_API, OPAQUE, RAW_SASL, REDACTED, SASL_TOKEN, Frame, Note
+from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.protocol import api_name
 from kproxy.units import moment
 
 TEXTS = "ARRAY<STRING>"
@@ -45,7 +44,7 @@ class Column:
     """As Spark's SQL has it."""
     comment: str
     get: Callable[[Any], Any]
-    """Takes the value out of an item of its view."""
+    """Takes the value out of an item of its view; not used of frames, and of whole files."""
     default: bool = True
     """Whether it is there when nobody names columns."""
 
@@ -63,16 +62,16 @@ class Column:
 
 RECORDING = "recording"
 FILE = "file"
-"""Columns whose values are those of a whole file; their `get` is not used."""
+"""Columns whose values are those of a whole file."""
 
 
-def _constant(item: Any) -> None:
+def _elsewhere(item: Any) -> None:
     return None
 
 
 _WHERE = (
-    Column(RECORDING, "STRING", "id of the recording: numbers count within it", _constant),
-    Column(FILE, "STRING", "the file that has the row", _constant, False),
+    Column(RECORDING, "STRING", "id of the recording: numbers count within it", _elsewhere),
+    Column(FILE, "STRING", "the file that has the row", _elsewhere, False),
 )
 
 
@@ -208,24 +207,32 @@ RECORDS = (
 # ---------------------------------------------------------------- frames
 
 
-def _flag(bit: int) -> Callable[[Any], bool]:
-    return lambda item: bool(item[0].flags & bit)
+def _frame(name: str, type_: str, comment: str, default: bool = True) -> Column:
+    return Column(name, type_, comment, _elsewhere, default)
 
 
-def _named(frame: Frame) -> bool:
-    return frame.api_key != NO_API and not frame.flags & RAW_SASL
+FRAMES = (
+    *_WHERE,
+    _frame("number", "BIGINT", "the exchange that it belongs to"),
+    _frame("side", "STRING", "who sent it: client, broker"),
+    _frame("time", "TIMESTAMP", "when it arrived"),
+    _frame("connection", "INT", "number of the connection"),
+    _frame("client_id", "STRING", "client.id of the connection"),
+    _frame("node_id", "INT", "broker of the connection"),
+    _frame("api", "STRING", "name of the API"),
+    _frame("api_key", "SMALLINT", "number of the API"),
+    _frame("api_version", "SMALLINT", "version of the request"),
+    _frame("correlation_id", "INT", "of the request"),
+    _frame("frame_bytes", "BIGINT", "size with the size prefix"),
+    _frame("opaque", "BOOLEAN", "kproxy knows no schema for it"),
+    _frame("redacted", "BOOLEAN", "secrets were blanked out of it"),
+    _frame("flags", "INT", "all flags (kproxy.exchange.entries)"),
+    _frame("received_ns", "BIGINT", "when it arrived, ns since 1970"),
+    _frame("sent_ns", "BIGINT", "when it was sent on; 0: unknown"),
+    _frame("data", "BINARY", "the bytes as their sender sent them", False),
+)
 
-
-def _api(item: Any) -> str | None:
-    frame: Frame = item[0]
-    if frame.flags & RAW_SASL:
-        return SASL_TOKEN
-    return api_name(frame.api_key) if frame.api_key != NO_API else None
-
-
-def _of_named(name: str) -> Callable[[Any], int | None]:
-    get = operator.attrgetter(name)
-    return lambda item: get(item[0]) if _named(item[0]) else None
+# ---------------------------------------------------------------- events
 
 
 def when(time_ns: int) -> datetime | None:
@@ -233,30 +240,6 @@ def when(time_ns: int) -> datetime | None:
     if not 0 < time_ns < _NS_END:
         return None
     return moment(time_ns)
-
-
-FRAMES = (
-    *_WHERE,
-    _carrier("number", "BIGINT", "the exchange that it belongs to"),
-    Column("side", "STRING", "who sent it: client, broker", lambda i: i[0].side.name.lower()),
-    Column("time", "TIMESTAMP", "when it arrived", lambda item: when(item[0].received_ns)),
-    _carrier("connection", "INT", "number of the connection"),
-    Column("client_id", "STRING", "client.id of the connection", lambda item: item[1].client_id),
-    Column("node_id", "INT", "broker of the connection", lambda item: item[1].node_id),
-    Column("api", "STRING", "name of the API", _api),
-    Column("api_key", "SMALLINT", "number of the API", _of_named("api_key")),
-    Column("api_version", "SMALLINT", "version of the request", _of_named("api_version")),
-    Column("correlation_id", "INT", "of the request", _of_named("correlation_id")),
-    _carrier("frame_bytes", "BIGINT", "size with the size prefix"),
-    Column("opaque", "BOOLEAN", "kproxy knows no schema for it", _flag(OPAQUE)),
-    Column("redacted", "BOOLEAN", "secrets were blanked out of it", _flag(REDACTED)),
-    Column("flags", "INT", "all flags (kproxy.exchange.entries)", lambda item: item[0].flags),
-    _carrier("received_ns", "BIGINT", "when it arrived, ns since 1970"),
-    _carrier("sent_ns", "BIGINT", "when it was sent on; 0: unknown"),
-    Column("data", "BINARY", "the bytes as their sender sent them", lambda i: i[0].data, False),
-)
-
-# ---------------------------------------------------------------- events
 
 
 def _text(name: str, *names: str) -> Callable[[Note], str | None]:

@@ -32,7 +32,7 @@ from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import FrameTable
 from kproxy.recording.uri import located
-from kproxy.spark import table
+from kproxy.spark import frame_columns, table
 from kproxy.spark.columns import (
     FILE,
     HEADERS,
@@ -42,6 +42,7 @@ from kproxy.spark.columns import (
     WAITED,
     Column,
 )
+from kproxy.spark.frame_columns import FrameRows
 from kproxy.spark.plan import END, Stretch
 
 _TABLE_ROWS = 64 << 10
@@ -88,6 +89,9 @@ def record_batches(
         for rows in _rows(stretch, "unanswered" in names):
             yield _from_rows(stretch, rows, schema)
         return
+    if view == "frames":
+        yield from _frame_batches(stretch, schema)
+        return
     items = _ITEMS[view](stretch)
     for some in _grouped(items, _WEIGHTS.get(view, _weightless)):
         yield _from_items(stretch, some, columns, schema)
@@ -124,13 +128,24 @@ def _rows(stretch: Stretch, waits: bool) -> Iterator[table.Rows]:
 
 
 def _from_rows(stretch: Stretch, rows: table.Rows, schema: pa.Schema) -> pa.RecordBatch:
+    return _from_columns(stretch, rows.column, len(rows), schema)
+
+
+def _from_frames(stretch: Stretch, some: Sequence[FrameRows], schema: pa.Schema) -> pa.RecordBatch:
+    column = functools.partial(frame_columns.column, some)
+    return _from_columns(stretch, column, sum(map(len, some)), schema)
+
+
+def _from_columns(
+    stretch: Stretch, column: Callable[[str], Any], rows: int, schema: pa.Schema
+) -> pa.RecordBatch:
     arrays: list[pa.Array] = []
     for field in schema:
         constant = file_values(stretch).get(field.name)
         if constant is not None:
-            array = pa.repeat(pa.scalar(constant, pa.string()), len(rows))
+            array = pa.repeat(pa.scalar(constant, pa.string()), rows)
         else:
-            array = rows.column(field.name)
+            array = column(field.name)
         arrays.append(array if array.type.equals(field.type) else array.cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -228,9 +243,23 @@ def _apis_with_records() -> frozenset[int]:
     )
 
 
-def _frames(stretch: Stretch) -> Iterator[tuple[Frame, Peer]]:
-    """Yield the frames that end in a stretch, put together, with who their connections are. The
-    rest of a torn file are those that do not end in it."""
+def _frame_batches(stretch: Stretch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    some: list[FrameRows] = []
+    count = data_bytes = 0
+    for rows in _frames(stretch):
+        some.append(rows)
+        count += len(rows)
+        data_bytes += rows.data_bytes
+        if count >= _TABLE_ROWS or data_bytes >= _ITEM_BYTES:
+            yield _from_frames(stretch, some, schema)
+            some, count, data_bytes = [], 0, 0
+    if some:
+        yield _from_frames(stretch, some, schema)
+
+
+def _frames(stretch: Stretch) -> Iterator[FrameRows]:
+    """Yield the frames that end in a stretch, put together. The rest of a torn file are those that
+    do not end in it."""
     known = _known(stretch)
     unfinished: dict[tuple[int, int], tuple[Position, Peer]] = {}
     with _opened(stretch) as file:
@@ -242,16 +271,31 @@ def _frames(stretch: Stretch) -> Iterator[tuple[Frame, Peer]]:
             if stretch.rest:
                 _continue(unfinished, found, batch.number, known)
                 continue
-            for run in range(len(found)):
-                for frame in _run(file, batch, run):
-                    if frame.flags & FRAGMENT and not frame.flags & (MORE | UNANSWERED):
-                        frame = frames(Position(batch.number, run, 0))
-                    if frame is not None and not frame.flags & (MORE | UNANSWERED):
-                        yield frame, known.peer(frame.connection)
+            peers = {number: known.peer(number) for number in set(found.column("connection"))}
+            for some in frame_columns.of_table(found, peers):
+                if isinstance(some, range):
+                    for frame in _whole(file, batch, some, frames):
+                        yield frame_columns.of_frames([frame], peers)
+                else:
+                    yield some
         for position, peer in sorted(unfinished.values(), key=itemgetter(0)):
             frame = frames(position)
             if frame is not None:
-                yield frame, peer
+                yield frame_columns.of_frames([frame], {frame.connection: peer})
+
+
+def _whole(
+    file: RecordingFile,
+    batch: StoredBatch,
+    runs: range,
+    frames: Callable[[Position], Frame | None],
+) -> Iterator[Frame]:
+    for run in runs:
+        for frame in _run(file, batch, run):
+            if frame.flags & FRAGMENT and not frame.flags & (MORE | UNANSWERED):
+                frame = frames(Position(batch.number, run, 0))
+            if frame is not None and not frame.flags & (MORE | UNANSWERED):
+                yield frame
 
 
 def _noted(
@@ -308,13 +352,11 @@ def events(stretch: Stretch) -> Iterator[Note]:
 _ITEMS: dict[str, Callable[[Stretch], Iterator[Any]]] = {
     "exchanges": exchanges,
     "records": _records,
-    "frames": _frames,
     "events": events,
 }
 _WEIGHTS: dict[str, Callable[[Any], int]] = {
     "exchanges": lambda item: (item.request_bytes or 0) + (item.response_bytes or 0),
     "records": lambda item: len(item[1].key or b"") + len(item[1].value or b""),
-    "frames": lambda item: item[0].frame_bytes,
 }
 
 # ---------------------------------------------------------------- files

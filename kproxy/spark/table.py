@@ -104,7 +104,7 @@ class Rows:
     def named(self, name: str) -> Any:
         """Return a column of headers: null where there is none."""
         nameless = pc.or_(pc.equal(self.recorded("api_key"), NO_API), self.has(RAW_SASL))
-        return _null_where(nameless, self.recorded(name))
+        return null_where(nameless, self.recorded(name))
 
     def api(self) -> Any:
         """Return the names of the APIs."""
@@ -117,7 +117,7 @@ class Rows:
         """Return what is known of the connections."""
         encoded = self.recorded("connection").dictionary_encode()
         numbers = encoded.dictionary.to_pylist()
-        values = [_text(getattr(self._known.peer(number), name)) for number in numbers]
+        values = [text(getattr(self._known.peer(number), name)) for number in numbers]
         return pa.array(values, "string").take(encoded.indices)
 
     def client_id(self) -> Any:
@@ -131,7 +131,7 @@ class Rows:
             None if frame is None else facts.client_id(frame)[1] for frame in self._at(positions)
         ]
         return pc.replace_with_mask(
-            found, unknown, pa.array([_text(each) for each in own], "string")
+            found, unknown, pa.array([text(each) for each in own], "string")
         )
 
     def _at(self, positions: list[int]) -> list[Frame | None]:
@@ -148,7 +148,7 @@ class Rows:
         lists: list[list[str | None]] = []
         for table in self._tables:
             ids, ends = table.column("fault_ids").tolist(), table.column("fault_ids[]").tolist()
-            names = [_text(self._known.names.rule(each)) for each in ids]
+            names = [text(self._known.names.rule(each)) for each in ids]
             lists += [names[a:b] for a, b in itertools.pairwise(ends)]
         return pa.array(lists, pa.list_(pa.string()))
 
@@ -167,7 +167,7 @@ class Rows:
         sent, size = self.recorded("request_sent_ns"), self.recorded("response_bytes")
         unknown = pc.or_(pc.or_(pc.equal(sent, 0), pc.equal(size, 0)), self.has(INJECTED))
         took = pc.subtract(self.recorded("response_received_ns"), sent)
-        return microseconds(_null_where(unknown, took))
+        return microseconds(null_where(unknown, took))
 
     def queued_us(self) -> Any:
         """Return how much of that was queueing."""
@@ -215,7 +215,7 @@ class Rows:
             pc.and_(answered, here),
             pc.and_(nowhere, pc.or_(pc.invert(self.has(INJECTED)), here)),
         )
-        return microseconds(_null_where(unknown, kept))
+        return microseconds(null_where(unknown, kept))
 
     def milliseconds(self, name: str) -> Any:
         """Return a column of microseconds in milliseconds."""
@@ -260,7 +260,8 @@ class Rows:
         return found
 
 
-def _null_where(mask: Any, array: Any) -> Any:
+def null_where(mask: Any, array: Any) -> Any:
+    """Return an array with null where a mask is true."""
     return pc.if_else(mask, pa.scalar(None, array.type), array)
 
 
@@ -281,7 +282,8 @@ def microseconds(duration_ns: Any) -> Any:
     )
 
 
-def _text(value: str | None) -> str | None:
+def text(value: str | None) -> str | None:
+    """Return valid Unicode, if anything."""
     return None if value is None else clean(value)
 
 
@@ -296,7 +298,7 @@ COLUMNS: dict[str, Callable[[Rows], Any]] = {
     "time": Rows.time,
     "client_address": lambda rows: rows.of_connection("client_address"),
     "client_id": Rows.client_id,
-    "node_id": lambda rows: _null_where(
+    "node_id": lambda rows: null_where(
         pc.equal(rows.recorded("node_id"), NO_NODE), rows.recorded("node_id")
     ),
     "api": Rows.api,
@@ -305,7 +307,7 @@ COLUMNS: dict[str, Callable[[Rows], Any]] = {
         for name in ("api_key", "api_version", "correlation_id")
     },
     **{
-        name: lambda rows, name=name: _null_where(
+        name: lambda rows, name=name: null_where(
             pc.equal(rows.recorded(name), 0), rows.recorded(name)
         )
         for name in ("request_bytes", "response_bytes")

@@ -10,6 +10,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,31 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies
 
-from kproxy import recording
+from kproxy import protocol, recording
 from kproxy.exchange import facts
-from kproxy.exchange.entries import TRUNCATED
+from kproxy.exchange.entries import (
+    MORE,
+    NO_API,
+    OPAQUE,
+    RAW_SASL,
+    REDACTED,
+    TRUNCATED,
+    UNANSWERED,
+    Frame,
+    Note,
+    Position,
+)
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.known import Known
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.spark import plan, reading, table
-from kproxy.spark.columns import EXCHANGES, chosen
+from kproxy.spark.columns import EXCHANGES, FILE, FRAMES, RECORDING, chosen
+from kproxy.units import moment
 from kproxy.view.jsonl import to_json
 from kproxy.view.record_lines import Choice, json_lines
 from tests.bed import beats, needs, proxies
 from tests.bed.waiting import until
+from tests.recording import making
 from tests.spark import storage
 
 RECORDINGS = needs.REPOSITORY / "recordings"
@@ -41,6 +55,7 @@ SMALL = [
     *sorted(GOLDEN.glob("*.mcap")),
 ]
 ALL = [column.name for column in EXCHANGES]
+WHERE = (RECORDING, FILE)
 
 
 @pytest.fixture(autouse=True)
@@ -157,6 +172,62 @@ def _text(value: bytes | None) -> Any:
     from kproxy.protocol.records import text_or_base64
 
     return text_or_base64(value)
+
+
+@pytest.mark.parametrize("size", [10_000, 1 << 27])
+def test_frames_say_what_each_of_them_does(broken: Path, size: int) -> None:
+    for path in (*SMALL, *broken.glob("*.mcap")):
+        check_frames(path, size)
+
+
+@pytest.mark.broker
+@pytest.mark.java
+def test_frames_with_redactions_do_too(redacted: Path) -> None:
+    check_frames(redacted)
+    assert any(row["redacted"] for row in rows([redacted], "frames"))
+
+
+@hypothesis.given(making.batches_of_entries)
+def test_arbitrary_frames_do_too(batches: list[list[Frame | Note]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        frames = [[each for each in batch if isinstance(each, Frame)] for batch in batches]
+        check_frames(making.write(Path(folder) / "some.mcap", frames))
+
+
+def check_frames(path: Path, size: int = 1 << 27) -> None:
+    """Check that columns of frames equal what the frames say, each by itself."""
+    expected: list[dict[str, Any]] = []
+    file = RecordingFile(path)
+    for batch in file.batches():
+        found = file.frames(batch)
+        for run in range(0 if found is None else len(found)):
+            for nth, frame in enumerate(found.run(run)):
+                if not frame.flags & (MORE | UNANSWERED):
+                    whole = file.frame(Position(batch.number, run, nth))
+                    expected.append(_frame_row(whole or frame))
+    names = [column.name for column in FRAMES if column.name not in WHERE]
+    found = [
+        row | {"client_id": None, "node_id": None} for row in rows([path], "frames", names, size)
+    ]
+    assert found == expected
+
+
+def _frame_row(frame: Frame) -> dict[str, Any]:
+    token, named = frame.flags & RAW_SASL, frame.api_key != NO_API and not frame.flags & RAW_SASL
+    api = protocol.api_name(frame.api_key) if frame.api_key != NO_API else None
+    same = ("number", "connection", "frame_bytes", "flags", "received_ns", "sent_ns", "data")
+    headers = ("api_key", "api_version", "correlation_id")
+    return {
+        **{name: getattr(frame, name) for name in same},
+        **{name: getattr(frame, name) if named else None for name in headers},
+        "side": frame.side.name.lower(),
+        "api": "SaslToken" if token else api,
+        "time": moment(frame.received_ns),
+        "opaque": bool(frame.flags & OPAQUE),
+        "redacted": bool(frame.flags & REDACTED),
+        "client_id": None,  # of the connection
+        "node_id": None,
+    }
 
 
 def test_frames_are_there_whole_with_their_bytes(broken: Path) -> None:
