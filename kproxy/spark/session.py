@@ -134,7 +134,7 @@ def check() -> Java | None:
 
     Raises: SparkError.
     """
-    for name in ("pyspark", "pyarrow"):
+    for name in ("pyspark", "pyarrow", "numpy"):
         try:
             importlib.import_module(name)
         except ImportError:
