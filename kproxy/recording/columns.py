@@ -136,8 +136,8 @@ class Rows:
     exchange: Callable[[int], Exchange]
     """Makes an exchange of a row, without what it waited for."""
     frame: Callable[[int], bytes | None]
-    """Gives the bytes of a frame by its position, as an integer; None where they are not to be had
-    without more ado: it is in pieces, or not there."""
+    """Gives the bytes of a frame by its position, as an integer, as far as they are there; None
+    where nothing is."""
     names: TopicNames
     recording: int
     """Which one it is, of several that are read: in each, numbers begin anew."""

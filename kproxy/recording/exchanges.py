@@ -33,7 +33,7 @@ from kproxy.exchange.filter import YES, Filter
 from kproxy.exchange.known import Known
 from kproxy.exchange.pairing import Peer
 from kproxy.recording.columns import RowColumns, Rows
-from kproxy.recording.file import RecordingFile, frame_in
+from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import ExchangeTable, FrameTable
 
@@ -268,7 +268,7 @@ class Reader:
                 columns,
                 verdicts,
                 lambda index: self._made(table.row(index)),
-                functools.partial(_plain, self._files),
+                functools.partial(frame_bytes_in, self._files),
                 self._names,
                 self._recording,
             )
@@ -351,19 +351,9 @@ class StoredFrames:
     def data(self, row: ExchangeRow, side: Side) -> bytes | None:
         """Open it, and return its bytes alone, which is quicker."""
         integer = row.request_position if side is _CLIENT else row.response_position
-        if integer > 0:
-            for file in reversed(self.files):
-                found = file.frame_bytes(integer)
-                if found is not None:
-                    return found
-        return None
+        return frame_bytes_in(self.files, integer) if integer > 0 else None
 
     def decodable(self, row: ExchangeRow) -> Frame | None:
         """Open the response of an exchange; None if its body is not all there."""
         response = self.frame(row, _BROKER)
         return response if facts.decodable(response) else None
-
-
-def _plain(files: list[RecordingFile], position: int) -> bytes | None:
-    """The bytes of a frame that is in one piece in the newest file."""
-    return files[-1].plain_frame(position >> 32, position >> 16 & 0xFFFF, position & 0xFFFF)
