@@ -115,7 +115,11 @@ class RowCounter:
         if looker is None or looker.names is not rows.names:
             looker = self._looker = Looker(rows.names)
         clients, numbers = chosen.clients, chosen.column("number")
-        for index, (key, told) in enumerate(_told(rows, chosen, looker, part)):
+        for index, (key, told, exchange) in enumerate(_told(rows, chosen, looker)):
+            if exchange is not None:
+                part.see(exchange)
+                if key in _POLLS:
+                    chosen.service_us[index] = _service_us(exchange)
             name = key, clients[index], told.topics, bool(told.errors)
             group = groups.get(name)
             if group is None:
@@ -128,13 +132,16 @@ class RowCounter:
         return groups
 
 
-def _told(rows: Rows, chosen: _Chosen, looker: Looker, part: Part) -> Iterator[tuple[int, Told]]:
-    """Yield what the bodies of rows tell, with their API."""
+def _told(
+    rows: Rows, chosen: _Chosen, looker: Looker
+) -> Iterator[tuple[int, Told, Exchange | None]]:
+    """Yield the APIs of rows and what their bodies tell; and the exchange, where that is one with
+    bodies to be decoded."""
     columns: list[list[int]] = [chosen.keys, *map(chosen.column, _FOR_BODIES)]
     frame, told = rows.frame, looker.told
     every: Iterator[tuple[int, ...]] = zip(*columns, strict=True)
     for index, (key, version, flags, asked_at, answered_at, wait) in enumerate(every):
-        found = None
+        found = exchange = None
         if key in _OFTEN and not flags & ~_AS_SENT:
             request = frame(asked_at) if asked_at else None
             response = frame(answered_at) if answered_at else None
@@ -144,10 +151,7 @@ def _told(rows: Rows, chosen: _Chosen, looker: Looker, part: Part) -> Iterator[t
         if found is None:
             exchange = rows.exchange(chosen.places[index])
             found = told_by(exchange)
-            part.see(exchange)
-            if key in _POLLS:
-                chosen.service_us[index] = _service_us(exchange)
-        yield key, found
+        yield key, found, exchange
 
 
 _FOR_BODIES = ("api_version", "flags", "request_position", "response_position", "max_wait_ms")
