@@ -9,7 +9,7 @@ of two columns become one as two large numbers, which takes a millisecond for a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -141,6 +141,15 @@ class Rows:
     names: TopicNames
     recording: int
     """Which one it is, of several that are read: in each, numbers begin anew."""
+
+    def __len__(self) -> int:
+        return len(self.verdicts)
+
+
+Made = TypeVar("Made")
+Count = Callable[[Rows], tuple[bytes, Made | None]]
+"""Counts rows by columns: returns the verdicts on those that are to be given as exchanges all the
+same, and what it made of the others, if it made something."""
 
 
 def _kept_ns(

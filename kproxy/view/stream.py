@@ -15,10 +15,10 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd, connection_end
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Frame, Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import NO, YES, Filter
+from kproxy.exchange.filter import Filter
 from kproxy.exchange.pairing import Pairing
 from kproxy.recording import RecordingError, recordings
-from kproxy.recording.columns import Rows
+from kproxy.recording.columns import Count, Made
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.reader import starting
 from kproxy.units import moment
@@ -49,8 +49,6 @@ class Stream:
     """Whether ends of connections are shown; by default where there is no filter."""
     passed: Callable[[int], None] = lambda done: None
     """Is told how many bytes of the recordings were read."""
-    counted: Callable[[Rows], bytes] | None = None
-    """Takes rows by columns, which are not given as exchanges then: see `Reader`."""
     share: tuple[int, int] = (0, 1)
     """Of which batches: see `Reader`."""
     notices: list[str] = attrs.field(factory=list[str], init=False)
@@ -69,8 +67,9 @@ class Stream:
         """
         return (each for each in self.shown() if isinstance(each, Exchange))
 
-    def shown(self) -> Iterator[Exchange | ConnectionEnd]:
-        """Yield what becomes a line.
+    def shown(self, count: Count[Made] | None = None) -> Iterator[Exchange | ConnectionEnd | Made]:
+        """Yield what becomes a line; with a `count`, what it makes of rows that are no exchanges
+        then.
 
         Raises:
             RecordingError: a path is not there, not a recording, or damaged.
@@ -84,11 +83,11 @@ class Stream:
 
         try:
             wanted = None if self.wanted is None else starting(self.wanted, self.paths)
-            reader = Reader(told, wanted, self.passed, self.counted, self.share)
-            for exchange in reader.files(recordings(self.paths)):
+            reader = Reader(told, wanted, self.passed, self.share)
+            for found in reader.files(recordings(self.paths), count):
                 yield from ends
                 ends.clear()
-                yield exchange
+                yield found
         except OSError as error:
             where = error.filename or ", ".join(map(str, self.paths))
             raise RecordingError(where, None, f"cannot be read: {error.strerror}") from None
@@ -115,15 +114,8 @@ def exchange_count(paths: Sequence[Path | str]) -> int:
 
     Raises: RecordingError.
     """
-    total = 0
-
-    def counted(rows: Rows) -> bytes:
-        nonlocal total
-        total += len(rows.verdicts)
-        return rows.verdicts.replace(bytes([YES]), bytes([NO]))
-
-    left = Stream(paths, ends=False, counted=counted)
-    return sum(1 for _ in left.exchanges()) + total
+    found = Stream(paths, ends=False).shown(lambda rows: (bytes(len(rows)), len(rows)))
+    return sum(each if isinstance(each, int) else 1 for each in found)
 
 
 def refuse_another_recording(note: Note) -> None:
