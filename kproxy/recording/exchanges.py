@@ -105,6 +105,8 @@ class Reader:
 
         What takes a `count` has it count rows by columns, and yields what it makes of a batch
         before the exchanges that it leaves of it."""
+        self.exchange_count = 0
+        """How many there were so far in the share, wanted or not."""
         self._told = told
         self._told_of_files = told if share[0] == 0 else _ignore
         self._wanted = wanted
@@ -192,6 +194,7 @@ class Reader:
         """
         files, ended_ns = self._files, max((file.end_ns for file in self._files), default=0)
         for request, response, ended in self._pending.halves(functools.partial(frame_in, files)):
+            self.exchange_count += 1
             known = request or response or ended
             peer = self._known.peer(known.connection) if known is not None else Peer(self._names)
             if response is None and not (request and request.flags & NO_RESPONSE):
@@ -241,6 +244,7 @@ class Reader:
             self._pending.remove(table.column("number"))
             columns = RowColumns(table, self._about)
             verdicts = self._verdicts(columns, len(table)) if mine else bytes(len(table))
+            self.exchange_count += len(table) * mine
             if mine and count is not None:
                 verdicts, made = count(self._countable(table, columns, verdicts))
                 if made is not None:

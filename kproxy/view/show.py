@@ -27,7 +27,7 @@ from kproxy.printable import printable
 from kproxy.view.lines import Folding, terminal_width, wants_colour
 from kproxy.view.progress import Progress, is_file, reading
 from kproxy.view.spread import spread
-from kproxy.view.stream import Stream, exchange_count, refuse_another_recording
+from kproxy.view.stream import Stream, refuse_another_recording
 
 _NAMES_ONE = frozenset({"api", "api_key", "number", "correlation_id"})
 """Keys of a filter that asks for certain exchanges: none of them is noise then."""
@@ -178,7 +178,7 @@ def _or_nothing(texts: Iterable[str], stream: Stream) -> Iterator[str]:
         some = True
         yield text
     if not some:
-        there = count(exchange_count(stream.paths), "exchange")
+        there = count(stream.exchange_count, "exchange")
         stream.notices.append(f"nothing of {there} matches")
 
 

@@ -110,7 +110,7 @@ def _is_complete(path: Path) -> bool:
 
 _MADE, _NOTE, _BATCH, _ERROR, _DONE = "made", "note", "batch", "error", "done"
 """What a process sends, each with a value: what it made, a note, that a batch of its own ends (with
-the bytes read so far), an error, that there is no more."""
+the bytes read so far), an error, that there is no more (with how many exchanges there were)."""
 
 
 @attrs.define(eq=False)
@@ -138,6 +138,7 @@ class _Worker:
                 stream.passed(value)
                 return
             else:
+                stream.have_read(value)
                 self.done = True
                 return
 
@@ -206,7 +207,7 @@ def _work(
             own = Stream(stream.paths, stream.wanted, heard, False, passed, share)
             try:
                 sender.made(_made(own, work, count))
-                sender.send(_DONE, None)
+                sender.send(_DONE, own.exchange_count)
             except RecordingError as error:
                 sender.send(_ERROR, error)
     except BrokenPipeError:

@@ -6,6 +6,7 @@ paths ─▶ read ─▶ Exchange · ConnectionEnd
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,8 @@ class Stream:
     """Of which batches: see `Reader`."""
     notices: list[str] = attrs.field(factory=list[str], init=False)
     """What a reader must know of the state of the recordings, as far as they have been read."""
+    exchange_count: int = attrs.field(default=0, init=False)
+    """How many exchanges there were, wanted or not; known at the end of the reading."""
 
     @property
     def shows_ends(self) -> bool:
@@ -88,10 +91,15 @@ class Stream:
                 yield from ends
                 ends.clear()
                 yield found
+            self.have_read(reader.exchange_count)
         except OSError as error:
             where = error.filename or ", ".join(map(str, self.paths))
             raise RecordingError(where, None, f"cannot be read: {error.strerror}") from None
         yield from ends
+
+    def have_read(self, exchange_count: int) -> None:
+        """So many exchanges have been read, to the end."""
+        self.exchange_count += exchange_count
 
     def note(self, note: Note) -> None:
         """Take a note: of what it reports of the recordings there will be a notice."""
@@ -114,8 +122,9 @@ def exchange_count(paths: Sequence[Path | str]) -> int:
 
     Raises: RecordingError.
     """
-    found = Stream(paths, ends=False).shown(lambda rows: (bytes(len(rows)), len(rows)))
-    return sum(each if isinstance(each, int) else 1 for each in found)
+    stream = Stream(paths, ends=False)
+    deque(stream.shown(lambda rows: (bytes(len(rows)), None)), 0)
+    return stream.exchange_count
 
 
 def refuse_another_recording(note: Note) -> None:
