@@ -52,10 +52,9 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.view.progress import reading
     from kproxy.view.stream import Stream
 
-    stream = Stream(files, wanted)
     try:
         with signals.raised(), reading("export", files) as progress:
-            stream.passed = progress.passed
+            stream = Stream(files, wanted, passed=progress.passed)
             exported = export(stream, options.to)
     except (ExportError, RecordingError) as error:
         return fail(f"kproxy export: {error}")

@@ -7,7 +7,6 @@ names as an `Exchange`, so that one filter serves both. The body is decoded when
 from __future__ import annotations
 
 import functools
-from datetime import datetime
 from typing import Any
 
 import attrs
@@ -17,7 +16,6 @@ from kproxy.exchange import entities, facts, topic_records
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.protocol import ProtocolError, codec
-from kproxy.units import moment
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -30,7 +28,8 @@ class ArrivingRequest:
     connection: int
     node_id: int | None
     client_address: str | None
-    received_ns: int
+    time_ns: int
+    """When it arrived, since 1970."""
     names: TopicNames = attrs.field(factory=TopicNames, repr=False)
     """Of topic ids, as far as the proxy has seen them."""
 
@@ -65,11 +64,6 @@ class ArrivingRequest:
     def request_bytes(self) -> int:
         """Its size with its size prefix, as that says."""
         return codec.SIZE_BYTES + int.from_bytes(self.frame[:4], "big", signed=True)
-
-    @property
-    def time(self) -> datetime:
-        """When it arrived, UTC."""
-        return moment(self.received_ns)
 
     @functools.cached_property
     def request(self) -> Any:

@@ -213,4 +213,4 @@ def microseconds(duration_ns: int) -> int:
 
 def milliseconds(duration_ns: int) -> float:
     """A duration in milliseconds, to the microsecond."""
-    return (duration_ns + 500) // 1000 / 1000
+    return microseconds(duration_ns) / 1000

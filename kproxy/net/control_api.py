@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -38,6 +37,7 @@ from kproxy.proxy.faults.active import Active
 from kproxy.proxy.faults.rule import KEYS
 from kproxy.proxy.machine import OpenMachine
 from kproxy.recording.rotation import Recording
+from kproxy.units import moment
 
 RULES_MAX = 1000
 """So many rules there can be by way of the control address."""
@@ -237,14 +237,13 @@ def _refusing() -> Iterator[None]:
 
 
 def _connection(connection: OpenConnection, now: int) -> dict[str, Any]:
-    opened = datetime.fromtimestamp(connection.opened_ns / 1e9, UTC)
     return {
         "connection": connection.number,
         "client_address": connection.client_address,
         "client_id": connection.client_id,
         "node_id": connection.node_id,
         "broker_address": connection.broker_address,
-        "opened": opened.isoformat(timespec="milliseconds"),
+        "opened": moment(connection.opened_ns).isoformat(timespec="milliseconds"),
         "idle_seconds": round((now - connection.last_ns) / 1e9, 3),
         "pending_requests": connection.pending_requests,
     }

@@ -9,7 +9,7 @@ of two columns become one as two large numbers, which takes a millisecond for a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -136,11 +136,20 @@ class Rows:
     exchange: Callable[[int], Exchange]
     """Makes an exchange of a row, without what it waited for."""
     frame: Callable[[int], bytes | None]
-    """Gives the bytes of a frame by its position, as an integer; None where they are not to be had
-    without more ado: it is in pieces, or not there."""
+    """Gives the bytes of a frame by its position, as an integer, as far as they are there; None
+    where nothing is."""
     names: TopicNames
     recording: int
     """Which one it is, of several that are read: in each, numbers begin anew."""
+
+    def __len__(self) -> int:
+        return len(self.verdicts)
+
+
+Made = TypeVar("Made")
+Count = Callable[[Rows], tuple[bytes, Made | None]]
+"""Counts rows by columns: returns the verdicts on those that are to be given as exchanges all the
+same, and what it made of the others, if it made something."""
 
 
 def _kept_ns(

@@ -29,11 +29,11 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import YES, Filter
+from kproxy.exchange.filter import NO, YES, Filter
 from kproxy.exchange.known import Known
 from kproxy.exchange.pairing import Peer
-from kproxy.recording.columns import RowColumns, Rows
-from kproxy.recording.file import RecordingFile, frame_in
+from kproxy.recording.columns import Count, Made, RowColumns, Rows
+from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import ExchangeTable, FrameTable
 
@@ -56,10 +56,12 @@ class Pending:
             for index, number in enumerate(numbers):
                 positions[number] = Position(batch, run, index).integer
 
-    def remove(self, number: int) -> None:
-        """An exchange has a row."""
-        self.requests.pop(number, None)
-        self.responses.pop(number, None)
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Exchanges have rows."""
+        if self.requests or self.responses:
+            for number in numbers:
+                self.requests.pop(number, None)
+                self.responses.pop(number, None)
 
     def halves(
         self, open_frame: Callable[[Position], Frame | None]
@@ -94,21 +96,22 @@ class Reader:
         told: Callable[[Note], None],
         wanted: Filter | None = None,
         passed: Callable[[int], None] = lambda done: None,
-        counted: Callable[[Rows], bytes] | None = None,
         share: tuple[int, int] = (0, 1),
     ) -> None:
         """With a filter, give those that it means; its terms that need no body are answered by the
         columns of the tables, and what they rule out is not even made. `passed` is told how many
-        bytes of all files were read, after every batch. `counted` takes rows by columns: it
-        returns the verdicts on those that are to be given as exchanges all the same. A `share`
-        (i, n) has only each n-th batch from the i-th on, and what is told of these."""
+        bytes of all files were read, after every batch. A `share` (i, n) has only each n-th batch
+        from the i-th on, and what is told of these; what is told of files has the first share.
+
+        What takes a `count` has it count rows by columns, and yields what it makes of a batch
+        before the exchanges that it leaves of it."""
+        self.exchange_count = 0
+        """How many there were so far in the share, wanted or not."""
         self._told = told
+        self._told_of_files = told if share[0] == 0 else _ignore
         self._wanted = wanted
-        self._counted = counted
         self._share = share
         self._batches = 0
-        self._mine = share[0] == 0
-        """Whether what comes now is of the share; what is not of a batch is of the first one."""
         self._passed = passed
         self._passed_bytes = 0
         self._recording = 0
@@ -127,26 +130,28 @@ class Reader:
         """Connections on which a request was not answered."""
         self._pending = Pending()
 
-    def files(self, paths: Iterable[Path]) -> Iterator[Exchange]:
+    def files(
+        self, paths: Iterable[Path], count: Count[Made] | None = None
+    ) -> Iterator[Exchange | Made]:
         """Yield all exchanges of files, in their order.
 
         Raises: RecordingError.
         """
         for path in paths:
-            yield from self.file(path)
+            yield from self.file(path, count)
         yield from self.finish()
 
-    def file(self, path: Path) -> Iterator[Exchange]:
+    def file(self, path: Path, count: Count[Made] | None = None) -> Iterator[Exchange | Made]:
         """Yield the exchanges that a file has rows for.
 
         Raises: RecordingError.
         """
         file = RecordingFile(path)
         yield from self.begin(file)
-        yield from self.more()
+        yield from self.more(count)
         self._passed_bytes += file.scan.offset
         if file.torn is not None:
-            self._tell(file.torn)
+            self._told_of_files(file.torn)
 
     def begin(self, file: RecordingFile) -> Iterator[Exchange]:
         """Go on with another file; yield what the recording before has left, if that is another.
@@ -156,7 +161,7 @@ class Reader:
         if self._files and not file.info.continues(self._files[-1].info):
             yield from self.finish()
             about = {"event": "recording", "path": str(file.path)}
-            self._tell(Note(EVENTS, file.info.start_ns, about))
+            self._told_of_files(Note(EVENTS, file.info.start_ns, about))
         self._files.append(file)
         self._batches_read = 0
         for earlier in self._files[:-_OPEN_FILES_MAX]:
@@ -167,7 +172,7 @@ class Reader:
         """The file that was read last."""
         return self._files[-1]
 
-    def more(self) -> Iterator[Exchange]:
+    def more(self, count: Count[Made] | None = None) -> Iterator[Exchange | Made]:
         """Yield the exchanges whose rows have been written to the last file since it was read.
 
         Raises: RecordingError.
@@ -175,11 +180,10 @@ class Reader:
         file, torn = self.last, not self.last.complete
         for batch in file.batches(self._batches_read):
             self._batches_read += 1
-            index, count = self._share
-            mine = self._mine = self._batches % count == index
+            index, shares = self._share
+            mine = self._batches % shares == index
             self._batches += 1
-            yield from self.batch(file, batch, torn)
-            self._mine = index == 0
+            yield from self.batch(file, batch, torn, count, mine)
             if mine:
                 self._passed(self._passed_bytes + file.scan.offset)
 
@@ -190,6 +194,7 @@ class Reader:
         """
         files, ended_ns = self._files, max((file.end_ns for file in self._files), default=0)
         for request, response, ended in self._pending.halves(functools.partial(frame_in, files)):
+            self.exchange_count += 1
             known = request or response or ended
             peer = self._known.peer(known.connection) if known is not None else Peer(self._names)
             if response is None and not (request and request.flags & NO_RESPONSE):
@@ -208,18 +213,27 @@ class Reader:
                 yield exchange
         self._begin()
 
-    def batch(self, file: RecordingFile, batch: StoredBatch, torn: bool) -> Iterator[Exchange]:
-        """Yield the exchanges that a batch has rows for; of a torn file, take its frames too.
+    def batch(
+        self,
+        file: RecordingFile,
+        batch: StoredBatch,
+        torn: bool,
+        count: Count[Made] | None = None,
+        mine: bool = True,
+    ) -> Iterator[Exchange | Made]:
+        """Yield the exchanges that a batch has rows for; of a torn file, take its frames too. What
+        is not `mine` is only looked at for what it tells of others.
 
         Raises: RecordingError.
         """
+        told = self._told if mine else _ignore
         closing: list[Note] = []
         for note in batch.notes:
             self._known.note(note)
             if _closes(note):
                 closing.append(note)
             else:
-                self._tell(note)
+                told(note)
         frames = file.frames(batch) if torn else None
         if frames is not None:
             self._pending.add(batch.number, frames)
@@ -227,58 +241,53 @@ class Reader:
         if table is not None:
             ends = _Endings(closing, table)
             self._offer_names(table)
-            for index, row, verdict in self._rows(table):
+            self._pending.remove(table.column("number"))
+            columns = RowColumns(table, self._about)
+            verdicts = self._verdicts(columns, len(table)) if mine else bytes(len(table))
+            self.exchange_count += len(table) * mine
+            if mine and count is not None:
+                verdicts, made = count(self._countable(table, columns, verdicts))
+                if made is not None:
+                    yield made
+            for index, row, verdict in self._rows(table, verdicts):
                 for note in ends.before(index, row):
-                    self._tell(note)
+                    told(note)
                 exchange = self._exchange(row)
                 if verdict == YES or (verdict and self._matches(exchange)):
                     yield exchange
             closing = ends.left
         for note in closing:
-            self._tell(note)
+            told(note)
         for note in batch.notes:
             if _closes(note):
                 self._stuck.discard(endings.connection(note.body))
         self._known.forget()
 
-    def _tell(self, note: Note) -> None:
-        if self._mine:
-            self._told(note)
-
     def _matches(self, exchange: Exchange) -> bool:
         return self._wanted is None or self._wanted.matches(exchange)
 
-    def _rows(self, table: ExchangeTable) -> Iterator[tuple[int, ExchangeRow, int]]:
-        """Yield rows with their places and verdicts; those that are not wanted only if they tell
+    def _verdicts(self, columns: RowColumns, count: int) -> bytes:
+        return bytes([YES]) * count if self._wanted is None else self._wanted.rows(columns)
+
+    def _countable(self, table: ExchangeTable, columns: RowColumns, verdicts: bytes) -> Rows:
+        return Rows(
+            columns,
+            verdicts,
+            lambda index: self._made(table.row(index)),
+            functools.partial(frame_bytes_in, self._files),
+            self._names,
+            self._recording,
+        )
+
+    def _rows(
+        self, table: ExchangeTable, verdicts: bytes
+    ) -> Iterable[tuple[int, ExchangeRow, int]]:
+        """Return rows with their places and verdicts; those that are not wanted only if they tell
         something about others."""
-        if self._pending.requests or self._pending.responses:
-            for number in table.column("number"):
-                self._pending.remove(number)
-        if self._mine and self._wanted is None and self._counted is None:
-            yield from ((index, row, YES) for index, row in enumerate(table.rows()))
-            return
-        columns = RowColumns(table, self._about)
-        verdicts = bytes([YES]) * len(table)
-        if not self._mine:
-            verdicts = bytes(len(table))
-        elif self._wanted is not None:
-            verdicts = self._wanted.rows(columns)
-        if self._counted is not None:
-            rows = Rows(
-                columns,
-                verdicts,
-                lambda index: self._made(table.row(index)),
-                functools.partial(_plain, self._files),
-                self._names,
-                self._recording,
-            )
-            verdicts = self._counted(rows)
-        ended = any(map(UNANSWERED.__and__, set(table.column("response_flags"))))
-        if ended or self._stuck:  # what a request waited for is told by those before it
-            yield from zip(range(len(verdicts)), table.rows(), verdicts, strict=True)
-        elif any(verdicts):
-            chosen = (index for index, verdict in enumerate(verdicts) if verdict)
-            yield from ((index, table.row(index), verdicts[index]) for index in chosen)
+        if NO not in verdicts or self._stuck or _has_unanswered(table):
+            return zip(range(len(verdicts)), table.rows(), verdicts, strict=True)
+        chosen = (index for index, verdict in enumerate(verdicts) if verdict)
+        return ((index, table.row(index), verdicts[index]) for index in chosen)
 
     def _about(self, connection: int) -> tuple[str | None, str | None]:
         peer = self._known.peer(connection)
@@ -307,6 +316,15 @@ class Reader:
             self._stuck.add(row.connection)
             return attrs.evolve(exchange, unanswered=waited)
         return exchange
+
+
+def _ignore(note: Note) -> None:
+    """Of another share."""
+
+
+def _has_unanswered(table: ExchangeTable) -> bool:
+    """Whether it has requests that wait: what they waited for is told by those before them."""
+    return any(map(UNANSWERED.__and__, set(table.column("response_flags"))))
 
 
 def _closes(note: Note) -> bool:
@@ -351,19 +369,9 @@ class StoredFrames:
     def data(self, row: ExchangeRow, side: Side) -> bytes | None:
         """Open it, and return its bytes alone, which is quicker."""
         integer = row.request_position if side is _CLIENT else row.response_position
-        if integer > 0:
-            for file in reversed(self.files):
-                found = file.frame_bytes(integer)
-                if found is not None:
-                    return found
-        return None
+        return frame_bytes_in(self.files, integer) if integer > 0 else None
 
     def decodable(self, row: ExchangeRow) -> Frame | None:
         """Open the response of an exchange; None if its body is not all there."""
         response = self.frame(row, _BROKER)
         return response if facts.decodable(response) else None
-
-
-def _plain(files: list[RecordingFile], position: int) -> bytes | None:
-    """The bytes of a frame that is in one piece in the newest file."""
-    return files[-1].plain_frame(position >> 32, position >> 16 & 0xFFFF, position & 0xFFFF)

@@ -137,12 +137,14 @@ class RecordingFile:
     def frames(self, batch: StoredBatch) -> FrameTable | None:
         """Return the table of frames of a batch; None if there is none."""
         table = self._tables.get(batch.number)
-        if table is None:
-            table = self._table(batch.frames, FrameTable)
-            if table is not None:
-                self._tables[batch.number] = table
-                if len(self._tables) > self.tables_kept:
-                    self._tables.popitem(last=False)
+        return self._read_frames(batch) if table is None else table
+
+    def _read_frames(self, batch: StoredBatch) -> FrameTable | None:
+        table = self._table(batch.frames, FrameTable)
+        if table is not None:
+            self._tables[batch.number] = table
+            if len(self._tables) > self.tables_kept:
+                self._tables.popitem(last=False)
         return table
 
     def arrow_stream(self, table: str) -> Iterator[bytes | memoryview]:
@@ -232,18 +234,11 @@ class RecordingFile:
         """Return the frame at a position, put together if it is in pieces; None if this file does
         not have it. A frame whose first pieces are missing, or last ones, is TRUNCATED."""
         pieces: list[Frame] = []
-        at: Position | None = position
-        while at is not None:
-            batch = self._stored(at.batch)
-            table = None if batch is None else self.frames(batch)
-            if batch is None or table is None:
-                break
-            piece = self._at(batch, table, at)
+        for table, at in self._pieces(position):
+            piece = self._at(table, at)
             if not pieces and not piece.flags & FRAGMENT:
                 return piece
             pieces.append(piece)
-            before = table.previous_piece(at.run)
-            at = before if before is not None and before < at else None
         if not pieces:
             return None
         frame = pieces[0]
@@ -258,46 +253,36 @@ class RecordingFile:
 
         It is `frame` without what else is known of it, in a tenth of the time.
         """
-        table = self._tables.get(integer >> 32)
+        table = self._table_of(integer >> 32)
         if table is None:
-            table = self._table_of(integer >> 32)
-            if table is None:
-                return None
+            return None
         found = table.whole(integer >> 16 & 0xFFFF, integer & 0xFFFF)
         if found is not None:
             return found
         position = Position.of(integer)
         if position is None:
             return None
-        found = self._joined(position)
-        if len(found) == table.whole_bytes(position.run):
-            return found
+        size = table.whole_bytes(position.run)
+        if size is not None:
+            pieces = [table.piece(at.run) for table, at in self._pieces(position)]
+            if sum(map(len, pieces)) == size:
+                return b"".join(reversed(pieces))
         frame = self.frame(position)
         return None if frame is None else frame.data
 
-    def plain_frame(self, batch: int, run: int, nth: int) -> bytes | None:
-        """Return the bytes of a frame whose body is whole and known, as it stands; None if it is
-        none of these, or not here: `frame` tells."""
-        table = self._tables.get(batch)
-        if table is None and (table := self._table_of(batch)) is None:
-            return None
-        return table.plain(run, nth)
-
-    def _joined(self, position: Position) -> bytes:
-        """The pieces of a frame, of which the last lies here, as far as they are there."""
-        pieces: list[bytes] = []
+    def _pieces(self, position: Position) -> Iterator[tuple[FrameTable, Position]]:
+        """Yield where the pieces of a frame lie, from the last to the first, as far as they are
+        here."""
         at: Position | None = position
         while at is not None and (table := self._table_of(at.batch)) is not None:
-            pieces.append(table.piece(at.run))
+            yield table, at
             before = table.previous_piece(at.run)
             at = before if before is not None and before < at else None
-        return b"".join(reversed(pieces))
 
     def _table_of(self, number: int) -> FrameTable | None:
         table = self._tables.get(number)
-        if table is None:
-            batch = self._stored(number)
-            table = None if batch is None else self.frames(batch)
+        if table is None and (batch := self._stored(number)) is not None:
+            table = self._read_frames(batch)
         return table
 
     def forget(self) -> None:
@@ -324,12 +309,13 @@ class RecordingFile:
                 if batch.number > 0:
                     self._by_number.setdefault(batch.number, batch)
 
-    def _at(self, batch: StoredBatch, table: FrameTable, position: Position) -> Frame:
+    def _at(self, table: FrameTable, position: Position) -> Frame:
         try:
             frames = table.run(position.run)
             return frames[position.nth]
         except (ValueError, IndexError) as error:
-            raise self.wrong(batch.frames, error) from None
+            batch = self._stored(position.batch)
+            raise self.wrong(None if batch is None else batch.frames, error) from None
 
     def wrong(self, place: Place | None, error: Exception) -> RecordingError:
         """Return the error that says that a table does not decode."""
@@ -344,3 +330,16 @@ def frame_in(files: Sequence[RecordingFile], position: Position) -> Frame | None
     """
     found = (file.frame(position) for file in reversed(files))
     return next((frame for frame in found if frame is not None), None)
+
+
+def frame_bytes_in(files: Sequence[RecordingFile], integer: int) -> bytes | None:
+    """Return the bytes of the frame at a position, given as an integer, in the files of a
+    recording; None if none of them has it.
+
+    Raises: RecordingError.
+    """
+    for file in reversed(files):  # a generator would cost as much as a look into the table
+        found = file.frame_bytes(integer)
+        if found is not None:
+            return found
+    return None

@@ -22,7 +22,7 @@ import attrs
 from kproxy.exchange.entries import Note, Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.recording.exchanges import Reader
-from kproxy.recording.file import RecordingFile
+from kproxy.recording.file import RecordingFile, frame_bytes_in
 from kproxy.recording.files import RecordingError
 from kproxy.recording.info import Chunk
 from kproxy.recording.reader import Paths, recordings
@@ -156,11 +156,10 @@ class Opened:
         """
         files = self._files[place >> _POSITION_BITS]
         position = place & (1 << _POSITION_BITS) - 1
-        for file in reversed(files):
-            found = file.frame_bytes(position)
-            if found is not None:
-                return found
-        raise RecordingError(files[-1].path, None, "has lost a frame that it had")
+        found = frame_bytes_in(files, position)
+        if found is None:
+            raise RecordingError(files[-1].path, None, "has lost a frame that it had")
+        return found
 
     def _join(self, file: RecordingFile) -> RecordingFile:
         file.tables_kept = _TABLES_KEPT

@@ -20,12 +20,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from kproxy.exchange.entries import (
     ERROR_NOT_LOOKED,
     FRAGMENT,
-    LEFT_OUT,
-    MORE,
-    OPAQUE,
-    RAW_SASL,
-    TRUNCATED,
-    UNANSWERED,
     ExchangeRow,
     Frame,
     Position,
@@ -54,7 +48,6 @@ _SLICE_VALUES = 16 << 10
 _PAUSE_SECONDS = 50e-6
 """… and so long it takes until it has it."""
 _RUNS_KEPT = 64
-_NOT_PLAIN = FRAGMENT | MORE | OPAQUE | RAW_SASL | TRUNCATED | UNANSWERED | LEFT_OUT
 _ZERO = bytes(4)
 _SIDES = (Side.CLIENT, Side.BROKER)
 _REQUEST_START = struct.Struct(">ihhi")
@@ -196,13 +189,6 @@ class FrameTable:
             self._starts.pop(next(iter(self._starts)))
         return starts
 
-    def plain(self, row: int, nth: int) -> bytes | None:
-        """Return the bytes of a frame that is whole, known and in one piece; else None."""
-        spans = self._spans
-        if row >= len(spans) or spans[row][0] & _NOT_PLAIN:
-            return None
-        return self.whole(row, nth)
-
     def whole_bytes(self, row: int) -> int | None:
         """Return how many bytes the frame has that ends in a row; None if it is not in pieces."""
         if not 0 <= row < len(self) or not self.column("flags")[row] & FRAGMENT:
@@ -296,6 +282,8 @@ class FrameTable:
 
     def previous_piece(self, row: int) -> Position | None:
         """Return where the piece before that in a row lies."""
+        if not 0 <= row < len(self):
+            return None
         heads = self._list("heads", row)
         return Position.of(heads[5]) if len(heads) == FRAME_VALUES else None
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import attrs
@@ -31,7 +31,6 @@ PARTITIONS = "ARRAY<STRUCT<topic: STRING, partition: INT>>"
 HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 WAITED = "STRUCT<waited_for: STRING, behind: BIGINT, waited_ms: DOUBLE>"
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NS_END = 1 << 63
 
 
@@ -166,7 +165,7 @@ EXCHANGES = (
 def _timestamp(item: Any) -> datetime | None:
     milliseconds = item[1].timestamp
     try:
-        return None if milliseconds < 0 else _EPOCH + timedelta(milliseconds=milliseconds)
+        return None if milliseconds < 0 else moment(milliseconds * 1_000_000)
     except OverflowError:
         return None
 

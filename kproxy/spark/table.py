@@ -266,20 +266,12 @@ def null_where(mask: Any, array: Any) -> Any:
 
 
 def microseconds(duration_ns: Any) -> Any:
-    """Round durations to microseconds as `facts.milliseconds` does."""
-    below = pc.divide(duration_ns, 1000)
-    odd = pc.or_(
-        pc.equal(pc.subtract(duration_ns, pc.multiply(below, 1000)), 500), pc.less(duration_ns, 0)
-    )
-    rounded = pc.divide(pc.add(duration_ns, 500), 1000)
-    odd = pc.fill_null(odd, False)
-    if not pc.any(odd).as_py():
-        return rounded
-    # Half a microsecond goes to where the float is that Python divides to.
-    ties = duration_ns.filter(odd).to_pylist()
-    return pc.replace_with_mask(
-        rounded, odd, pa.array([round(facts.milliseconds(tie) * 1000) for tie in ties], pa.int64())
-    )
+    """Round durations to microseconds as `facts.microseconds` does."""
+    shifted = pc.add(duration_ns, 500)
+    quotient = pc.divide(shifted, 1000)
+    # Arrow divides towards zero, Python downwards.
+    too_large = pc.less(shifted, pc.multiply(quotient, 1000))
+    return pc.subtract(quotient, too_large.cast(pa.int64()))
 
 
 def text(value: str | None) -> str | None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -32,7 +31,7 @@ from kproxy.protocol.compression import Allowance
 from kproxy.protocol.plain import uuid_text
 from kproxy.protocol.record_batch import Batch, Record, read_records
 from kproxy.protocol.schema import Layout, Message, Slot
-from kproxy.units import format_bytes
+from kproxy.units import format_bytes, moment
 from kproxy.view.lines import exchange_line, rendered
 
 _WIDE = 110
@@ -295,8 +294,8 @@ def when(timestamp: int) -> str:
     if timestamp == -1:
         return "–"
     try:
-        time = datetime.fromtimestamp(timestamp / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
+        time = moment(timestamp * 1_000_000)
+    except OverflowError:
         return f"timestamp {timestamp}"
     return f"{time:%Y-%m-%dT%H:%M:%S}.{timestamp % 1000:03}Z"
 

@@ -21,7 +21,6 @@ import base64
 import functools
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from json.encoder import encode_basestring_ascii as _text
 from typing import Any
 
@@ -34,6 +33,7 @@ from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.exchange import Exchange
 from kproxy.protocol import ProtocolError, records, schema
 from kproxy.protocol.compression import Allowance
+from kproxy.units import moment
 
 _PIECE_CHARACTERS = 64 << 10
 
@@ -186,10 +186,8 @@ def _iso8601(time_ns: int) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _seconds_text(seconds: int) -> str:
-    return (_EPOCH + timedelta(seconds=seconds)).isoformat()[: len("1970-01-01T00:00:00")]
+    return moment(seconds * 1_000_000_000).isoformat()[: len("1970-01-01T00:00:00")]
 
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _dumps = json.JSONEncoder(allow_nan=False).encode
 

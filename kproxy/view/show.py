@@ -25,9 +25,9 @@ from kproxy.exchange.words.line import WHOLE, clock
 from kproxy.exchange.words.wording import count
 from kproxy.printable import printable
 from kproxy.view.lines import Folding, terminal_width, wants_colour
-from kproxy.view.progress import is_file, reading
+from kproxy.view.progress import Progress, is_file, reading
 from kproxy.view.spread import spread
-from kproxy.view.stream import Stream, exchange_count, refuse_another_recording
+from kproxy.view.stream import Stream, refuse_another_recording
 
 _NAMES_ONE = frozenset({"api", "api_key", "number", "correlation_id"})
 """Keys of a filter that asks for certain exchanges: none of them is noise then."""
@@ -55,9 +55,9 @@ def show_lines(
     colour = wants_colour(out) if colour is None else colour
     width = terminal_width(out) if width is None else width
     folding = Folding(colour, width, folds and not by_request and not names_one(wanted))
-    stream = Stream(paths, wanted)
+    stream, progress = _stream(paths, wanted, out)
     lines = _sorted(stream, folding) if by_request else _lines(stream, folding)
-    write(_or_nothing(lines, stream), stream, out, "show")
+    write(_or_nothing(lines, stream), stream, out, "show", progress)
 
 
 def names_one(wanted: Filter | None) -> bool:
@@ -76,9 +76,9 @@ def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = 
     """
     from kproxy.view.jsonl import pieces
 
-    stream = Stream(paths, wanted)
+    stream, progress = _stream(paths, wanted, out)
     texts = spread(stream, lambda shown: itertools.chain(pieces(shown), "\n"))
-    write(texts, stream, out, "show")
+    write(texts, stream, out, "show", progress)
 
 
 def show_frame(paths: Sequence[Path | str], number: int, out: TextIO) -> bool:
@@ -89,7 +89,7 @@ def show_frame(paths: Sequence[Path | str], number: int, out: TextIO) -> bool:
     """
     from kproxy.view import frame
 
-    stream = Stream(paths, parse(f"number:{number}"))
+    stream, progress = _stream(paths, parse(f"number:{number}"), out)
     found: list[int] = []
 
     def texts() -> Iterator[str]:
@@ -98,7 +98,7 @@ def show_frame(paths: Sequence[Path | str], number: int, out: TextIO) -> bool:
             for line in frame.lines(exchange, wants_colour(out), terminal_width(out)):
                 yield f"{line}\n"
 
-    write(texts(), stream, out, "show")
+    write(texts(), stream, out, "show", progress)
     return bool(found)
 
 
@@ -155,7 +155,7 @@ def show_records(
     """
     from kproxy.view import record_lines
 
-    stream = Stream(paths, wanted)
+    stream, progress = _stream(paths, wanted, out)
     choice = record_lines.Choice.of(topic, partition, wanted)
     colour, width = wants_colour(out), terminal_width(out)
 
@@ -167,7 +167,8 @@ def show_records(
                 lines = record_lines.lines(exchange, choice, colour, width)
             yield from (f"{line}\n" for line in lines)
 
-    write(texts() if as_json else _or_nothing(texts(), stream), stream, out, "show")
+    found = texts() if as_json else _or_nothing(texts(), stream)
+    write(found, stream, out, "show", progress)
 
 
 def _or_nothing(texts: Iterable[str], stream: Stream) -> Iterator[str]:
@@ -177,18 +178,30 @@ def _or_nothing(texts: Iterable[str], stream: Stream) -> Iterator[str]:
         some = True
         yield text
     if not some:
-        there = count(exchange_count(stream.paths), "exchange")
+        there = count(stream.exchange_count, "exchange")
         stream.notices.append(f"nothing of {there} matches")
 
 
-def write(texts: Iterable[str], stream: Stream, out: TextIO, command: str) -> None:
-    """Write texts until nobody reads them any more; then what is to be known of the recordings."""
+def _stream(
+    paths: Sequence[Path | str], wanted: Filter | None, out: TextIO
+) -> tuple[Stream, Progress]:
+    """What `show` reads, and how far it is, where its output does not tell."""
+    progress = reading("show", paths) if is_file(out) else Progress("show", 0)
+    return Stream(paths, wanted, passed=progress.passed), progress
+
+
+def write(
+    texts: Iterable[str],
+    stream: Stream,
+    out: TextIO,
+    command: str,
+    progress: Progress | None = None,
+) -> None:
+    """Write texts until nobody reads them any more; then what is to be known of the recordings, in
+    the place of the bar of what is read for the texts."""
     if reconfigure := getattr(out, "reconfigure", None):
         # Not every terminal has arrows; none is a reason to stop.
         reconfigure(errors="backslashreplace")
-    progress = reading(command, stream.paths)
-    if is_file(out):
-        stream.passed = progress.passed
     try:
         out.writelines(texts)
     except BrokenPipeError:
@@ -198,7 +211,8 @@ def write(texts: Iterable[str], stream: Stream, out: TextIO, command: str) -> No
         return
     finally:
         # Also when an error is raised, which then comes last.
-        progress.finish()
+        if progress is not None:
+            progress.finish()
         _flush(out)
         for notice in stream.notices:
             print(printable(f"kproxy {command}: {notice}"), file=sys.stderr)

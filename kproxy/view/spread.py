@@ -22,7 +22,7 @@ import signal
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypeVar
+from typing import Any, BinaryIO, NoReturn
 
 import attrs
 
@@ -30,6 +30,7 @@ from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.recording import RecordingError, RecordingFile, recordings
+from kproxy.recording.columns import Count, Made
 from kproxy.view.stream import Stream, connection_ends
 
 LARGE_BYTES = 4 << 20
@@ -40,8 +41,6 @@ _PIPE_BYTES = 1 << 20
 """A batch as text fits in: else a process would wait with its batch while another's is read."""
 _PROCESSES_MAX = 16
 
-Made = TypeVar("Made")
-
 Work = Callable[[Exchange | ConnectionEnd], Iterable[Made]]
 
 
@@ -49,28 +48,25 @@ def spread(
     stream: Stream,
     work: Work[Made],
     processes: int | None = None,
-    counted: list[Made] | None = None,
+    count: Count[Made] | None = None,
 ) -> Iterator[Made]:
-    """Yield what `work` makes of all that a stream shows, in its order; in this process, if the
-    recordings are small or cannot be shared out. What is made must be such that it can be pickled.
-
-    Where the stream's `counted` puts what it makes of a batch of rows into the list `counted`,
-    processes hand that on, too, batch by batch.
+    """Yield what `work` makes of all that a stream shows, and `count` of its rows, in its order; in
+    this process, if the recordings are small or cannot be shared out. What is made must be such
+    that it can be pickled.
 
     Raises: RecordingError, as `Stream.shown`.
     """
-    count = processes_for(stream) if processes is None else processes
-    if count < 2:
-        for shown in stream.shown():
-            yield from work(shown)
+    shares = processes_for(stream) if processes is None else processes
+    if shares < 2:
+        yield from _made(stream, work, count)
         return
     workers: list[_Worker] = []
     try:
-        for index in range(count):
-            workers.append(_start(stream, work, (index, count), workers, counted))
+        for index in range(shares):
+            workers.append(_start(stream, work, count, (index, shares), workers))
         turn = 0
-        while not workers[turn % count].done:
-            yield from workers[turn % count].batch(stream)
+        while not workers[turn % shares].done:
+            yield from workers[turn % shares].batch(stream)
             turn += 1
         for worker in workers:  # what is told behind the last batch
             while not worker.done:
@@ -78,6 +74,14 @@ def spread(
     finally:
         for worker in workers:
             worker.end()
+
+
+def _made(stream: Stream, work: Work[Made], count: Count[Made] | None) -> Iterator[Made]:
+    for shown in stream.shown(count):
+        if isinstance(shown, (Exchange, ConnectionEnd)):
+            yield from work(shown)
+        else:
+            yield shown
 
 
 def processes_for(stream: Stream) -> int:
@@ -106,7 +110,7 @@ def _is_complete(path: Path) -> bool:
 
 _MADE, _NOTE, _BATCH, _ERROR, _DONE = "made", "note", "batch", "error", "done"
 """What a process sends, each with a value: what it made, a note, that a batch of its own ends (with
-the bytes read so far), an error, that there is no more."""
+the bytes read so far), an error, that there is no more (with how many exchanges there were)."""
 
 
 @attrs.define(eq=False)
@@ -134,6 +138,7 @@ class _Worker:
                 stream.passed(value)
                 return
             else:
+                stream.have_read(value)
                 self.done = True
                 return
 
@@ -155,9 +160,9 @@ class _Worker:
 def _start(
     stream: Stream,
     work: Work[Any],
+    count: Count[Any] | None,
     share: tuple[int, int],
     others: list[_Worker],
-    counted: list[Any] | None,
 ) -> _Worker:
     reading, writing = os.pipe()
     if hasattr(fcntl, "F_SETPIPE_SZ"):
@@ -168,7 +173,7 @@ def _start(
         os.close(reading)
         for other in others:
             other.pipe.close()
-        _work(stream, work, share, writing, counted)
+        _work(stream, work, count, share, writing)
     os.close(writing)
     return _Worker(pid, os.fdopen(reading, "rb"))
 
@@ -179,9 +184,9 @@ def _start(
 def _work(
     stream: Stream,
     work: Work[Any],
+    count: Count[Any] | None,
     share: tuple[int, int],
     writing: int,
-    counted: list[Any] | None,
 ) -> NoReturn:
     """Do the work of one process, and end it: nothing of what called this goes on there."""
     try:
@@ -189,30 +194,20 @@ def _work(
         with os.fdopen(writing, "wb") as pipe:
             sender = _Sender(pipe)
 
-            def send_counted() -> None:
-                if counted:
-                    sender.made(counted)
-                    counted.clear()
-
             def heard(note: Note) -> None:
-                send_counted()
                 sender.send(_NOTE, note)
                 if stream.shows_ends:
                     for end in connection_ends(note):
                         sender.made(work(end))
 
             def passed(done_bytes: int) -> None:
-                send_counted()
                 sender.send(_BATCH, done_bytes)
                 pipe.flush()
 
-            rows = stream.counted
-            own = Stream(stream.paths, stream.wanted, heard, False, passed, rows, share)
+            own = Stream(stream.paths, stream.wanted, heard, False, passed, share)
             try:
-                for exchange in own.exchanges():
-                    send_counted()
-                    sender.made(work(exchange))
-                sender.send(_DONE, None)
+                sender.made(_made(own, work, count))
+                sender.send(_DONE, own.exchange_count)
             except RecordingError as error:
                 sender.send(_ERROR, error)
     except BrokenPipeError:

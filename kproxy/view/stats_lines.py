@@ -9,7 +9,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
-from kproxy.exchange.entries import Note
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.words.columns import columns, cut_middle, padded
 from kproxy.exchange.words.line import Segment, named
@@ -21,11 +20,11 @@ from kproxy.units import format_bytes
 from kproxy.view.lines import rendered, terminal_width, wants_colour
 from kproxy.view.progress import reading
 from kproxy.view.show import write
-from kproxy.view.spread import processes_for, spread
+from kproxy.view.spread import spread
 from kproxy.view.stats import Stats
 from kproxy.view.stats_counts import ErrorTally, Part, Tally
 from kproxy.view.stats_rows import RowCounter
-from kproxy.view.stream import Stream, connection_ends
+from kproxy.view.stream import Stream
 
 ROWS_MAX = 12
 """APIs, clients, topics and errors that are listed; `all` lists all, and a terminal that is not
@@ -62,9 +61,8 @@ def show_stats(
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
     """
-    stream = Stream(paths, wanted)
     with reading("stats", paths) as progress:
-        stream.passed = progress.passed
+        stream = Stream(paths, wanted, passed=progress.passed)
         stats = stats_of(stream, reads_bodies)
     found = _fitting(stats, wants_colour(out), terminal_width(out), rows_max, _height(out))
     texts = (f"{line}\n" for line in found)
@@ -79,20 +77,12 @@ def stats_of(stream: Stream, reads_bodies: bool = True, processes: int | None = 
     start_ns = info(recordings(stream.paths)[0]).start_ns or None
     stats = Stats(reads_bodies, start_ns=start_ns)
 
-    def heard(note: Note) -> None:
-        if stream.wanted is None:
-            for end in connection_ends(note):
-                stats.end(end)
-
-    # Ends come when they are heard of, not before the next exchange: there may be none.
-    stream.heard, stream.ends = heard, False
-    if processes is None:
-        processes = processes_for(stream)
-    parts: list[Part] = []
-    take = stats.take if processes < 2 else parts.append
-    counter = stream.counted = RowCounter(take, stats.reads_bodies)
-    for part in spread(stream, counter.parts, processes, parts):
-        stats.take(part)
+    counter = RowCounter(reads_bodies)
+    for each in spread(stream, counter.left, processes, counter.rows):
+        if isinstance(each, Part):
+            stats.take(each)
+        else:
+            stats.end(each)
     return stats
 
 

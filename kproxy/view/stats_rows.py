@@ -12,7 +12,7 @@ for polls whose limit only their body tells (ShareFetch): all of their time may 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -78,20 +78,19 @@ _Groups = dict[tuple[int, str | None, tuple[str, ...], bool], _Group]
 
 @attrs.define(eq=False)
 class RowCounter:
-    """Counts rows, and hands on what each batch of them tells."""
+    """Counts what is read of recordings, most of it by columns."""
 
-    take: Callable[[Part], None]
     reads_bodies: bool = True
-    recording: int = 1
+    _recording: int = attrs.field(default=1, init=False)
     """Which one the last rows were in."""
-    _looker: Looker | None = None
+    _looker: Looker | None = attrs.field(default=None, init=False)
 
-    def __call__(self, rows: Rows) -> bytes:
+    def rows(self, rows: Rows) -> tuple[bytes, Part | None]:
         """Count the rows that are certainly meant; return the verdicts that are left to those who
         look into exchanges: all, where one of them must be asked in between."""
-        verdicts, self.recording = rows.verdicts, rows.recording
+        verdicts, self._recording = rows.verdicts, rows.recording
         if YES not in verdicts or (self.reads_bodies and MAYBE in verdicts):
-            return verdicts
+            return verdicts, None
         chosen, part = _Chosen(rows), Part(rows.recording)
         counts = part.counts
         counts.span(moment(min(chosen.times_ns)), moment(max(chosen.times_ns)))
@@ -100,13 +99,13 @@ class RowCounter:
         for (key, client_id, topics, failed), group in groups.items():
             tallies = counts.tallies(_api(key), client_id)
             chosen.add(group, failed, tallies, {name: counts.topic(name) for name in topics})
-        self.take(part)
-        return verdicts.replace(bytes([YES]), bytes([NO]))
+        return verdicts.replace(bytes([YES]), bytes([NO])), part
 
-    def parts(self, shown: Exchange | ConnectionEnd) -> Iterator[Part]:
-        """Yield what an exchange tells that was left."""
-        if isinstance(shown, Exchange):
-            yield Part.of(shown, self.reads_bodies, self.recording)
+    def left(self, shown: Exchange | ConnectionEnd) -> tuple[Part | ConnectionEnd]:
+        """Return what an exchange tells that was left; the end of a connection tells itself."""
+        if isinstance(shown, ConnectionEnd):
+            return (shown,)
+        return (Part.of(shown, self.reads_bodies, self._recording),)
 
     def _by_bodies(self, rows: Rows, chosen: _Chosen, part: Part) -> _Groups:
         """Group rows; count what stands in no tally."""
@@ -115,7 +114,11 @@ class RowCounter:
         if looker is None or looker.names is not rows.names:
             looker = self._looker = Looker(rows.names)
         clients, numbers = chosen.clients, chosen.column("number")
-        for index, (key, told) in enumerate(_told(rows, chosen, looker, part)):
+        for index, (key, told, exchange) in enumerate(_told(rows, chosen, looker)):
+            if exchange is not None:
+                part.see(exchange)
+                if key in _POLLS:
+                    chosen.service_us[index] = _service_us(exchange)
             name = key, clients[index], told.topics, bool(told.errors)
             group = groups.get(name)
             if group is None:
@@ -128,13 +131,16 @@ class RowCounter:
         return groups
 
 
-def _told(rows: Rows, chosen: _Chosen, looker: Looker, part: Part) -> Iterator[tuple[int, Told]]:
-    """Yield what the bodies of rows tell, with their API."""
+def _told(
+    rows: Rows, chosen: _Chosen, looker: Looker
+) -> Iterator[tuple[int, Told, Exchange | None]]:
+    """Yield the APIs of rows and what their bodies tell; and the exchange, where that is one with
+    bodies to be decoded."""
     columns: list[list[int]] = [chosen.keys, *map(chosen.column, _FOR_BODIES)]
     frame, told = rows.frame, looker.told
     every: Iterator[tuple[int, ...]] = zip(*columns, strict=True)
     for index, (key, version, flags, asked_at, answered_at, wait) in enumerate(every):
-        found = None
+        found = exchange = None
         if key in _OFTEN and not flags & ~_AS_SENT:
             request = frame(asked_at) if asked_at else None
             response = frame(answered_at) if answered_at else None
@@ -144,10 +150,7 @@ def _told(rows: Rows, chosen: _Chosen, looker: Looker, part: Part) -> Iterator[t
         if found is None:
             exchange = rows.exchange(chosen.places[index])
             found = told_by(exchange)
-            part.see(exchange)
-            if key in _POLLS:
-                chosen.service_us[index] = _service_us(exchange)
-        yield key, found
+        yield key, found, exchange
 
 
 _FOR_BODIES = ("api_version", "flags", "request_position", "response_position", "max_wait_ms")

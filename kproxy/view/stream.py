@@ -6,6 +6,7 @@ paths ─▶ read ─▶ Exchange · ConnectionEnd
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd, connection_end
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Frame, Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import NO, YES, Filter
+from kproxy.exchange.filter import Filter
 from kproxy.exchange.pairing import Pairing
 from kproxy.recording import RecordingError, recordings
-from kproxy.recording.columns import Rows
+from kproxy.recording.columns import Count, Made
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.reader import starting
 from kproxy.units import moment
@@ -49,12 +50,12 @@ class Stream:
     """Whether ends of connections are shown; by default where there is no filter."""
     passed: Callable[[int], None] = lambda done: None
     """Is told how many bytes of the recordings were read."""
-    counted: Callable[[Rows], bytes] | None = None
-    """Takes rows by columns, which are not given as exchanges then: see `Reader`."""
     share: tuple[int, int] = (0, 1)
     """Of which batches: see `Reader`."""
     notices: list[str] = attrs.field(factory=list[str], init=False)
     """What a reader must know of the state of the recordings, as far as they have been read."""
+    exchange_count: int = attrs.field(default=0, init=False)
+    """How many exchanges there were, wanted or not; known at the end of the reading."""
 
     @property
     def shows_ends(self) -> bool:
@@ -69,8 +70,9 @@ class Stream:
         """
         return (each for each in self.shown() if isinstance(each, Exchange))
 
-    def shown(self) -> Iterator[Exchange | ConnectionEnd]:
-        """Yield what becomes a line.
+    def shown(self, count: Count[Made] | None = None) -> Iterator[Exchange | ConnectionEnd | Made]:
+        """Yield what becomes a line; with a `count`, what it makes of rows that are no exchanges
+        then.
 
         Raises:
             RecordingError: a path is not there, not a recording, or damaged.
@@ -84,15 +86,20 @@ class Stream:
 
         try:
             wanted = None if self.wanted is None else starting(self.wanted, self.paths)
-            reader = Reader(told, wanted, self.passed, self.counted, self.share)
-            for exchange in reader.files(recordings(self.paths)):
+            reader = Reader(told, wanted, self.passed, self.share)
+            for found in reader.files(recordings(self.paths), count):
                 yield from ends
                 ends.clear()
-                yield exchange
+                yield found
+            self.have_read(reader.exchange_count)
         except OSError as error:
             where = error.filename or ", ".join(map(str, self.paths))
             raise RecordingError(where, None, f"cannot be read: {error.strerror}") from None
         yield from ends
+
+    def have_read(self, exchange_count: int) -> None:
+        """So many exchanges have been read, to the end."""
+        self.exchange_count += exchange_count
 
     def note(self, note: Note) -> None:
         """Take a note: of what it reports of the recordings there will be a notice."""
@@ -115,15 +122,9 @@ def exchange_count(paths: Sequence[Path | str]) -> int:
 
     Raises: RecordingError.
     """
-    total = 0
-
-    def counted(rows: Rows) -> bytes:
-        nonlocal total
-        total += len(rows.verdicts)
-        return rows.verdicts.replace(bytes([YES]), bytes([NO]))
-
-    left = Stream(paths, ends=False, counted=counted)
-    return sum(1 for _ in left.exchanges()) + total
+    stream = Stream(paths, ends=False)
+    deque(stream.shown(lambda rows: (bytes(len(rows)), None)), 0)
+    return stream.exchange_count
 
 
 def refuse_another_recording(note: Note) -> None:

@@ -60,15 +60,14 @@ def show_why(paths: Sequence[Path | str], key: str, value: str, out: TextIO) -> 
             if isinstance(number, int):
                 opened.setdefault(number, note)
 
-    stream = Stream(paths, _concerning(key, value), heard, ends=True)
-    stories: dict[str, Callable[[], Iterator[str]]] = {
-        "number": lambda: _exchange_story(stream, int(value)),
-        "connection": lambda: _connection_story(stream, int(value), opened),
-        "group": lambda: group_story(stream, value),
+    stories: dict[str, Callable[[Stream], Iterator[str]]] = {
+        "number": lambda stream: _exchange_story(stream, int(value)),
+        "connection": lambda stream: _connection_story(stream, int(value), opened),
+        "group": lambda stream: group_story(stream, value),
     }
     with reading("why", paths) as progress:
-        stream.passed = progress.passed
-        sentences = list(stories[key]())
+        stream = Stream(paths, _concerning(key, value), heard, True, progress.passed)
+        sentences = list(stories[key](stream))
     write((f"{printable(each)}\n" for each in sentences), stream, out, "why")
     return bool(sentences)
 

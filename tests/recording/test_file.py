@@ -59,6 +59,8 @@ def test_a_position_of_no_frame_is_refused(tmp_path: Path) -> None:
         for position in (Position(1, 7, 0), Position(1, 0, 7)):
             with pytest.raises(RecordingError, match="does not decode"):
                 file.frame(position)
+            with pytest.raises(RecordingError, match="does not decode"):
+                file.frame_bytes(position.integer)
 
 
 def test_a_file_that_grows_is_read_on(tmp_path: Path) -> None:

@@ -296,11 +296,15 @@ def test_events_have_the_faults(broken: Path) -> None:
     assert any(row["first"] == "client" for row in found if row["event"] == "closed")
 
 
-@hypothesis.given(strategies.lists(strategies.integers(0, 1 << 50) | strategies.just(1500)))
-@hypothesis.example([499, 500, 501, 1500, 2500, 12_345_500, 8_500, (1 << 40) * 1000 + 500])
-def test_durations_are_rounded_as_python_does(values: list[int]) -> None:
-    found = table.microseconds(pa.array(values, pa.int64())).to_pylist()
-    assert [each / 1000.0 for each in found] == [facts.milliseconds(each) for each in values]
+@hypothesis.given(
+    strategies.lists(strategies.integers(-(1 << 62), 1 << 62) | strategies.integers(-3000, 3000))
+)
+@hypothesis.example([499, 500, 501, 1500, 2500, 12_345_500, (1 << 40) * 1000 + 500])
+@hypothesis.example([-1, -499, -500, -501, -1000, -1499, -1500, -1501, -2500])
+def test_durations_are_rounded_as_those_of_exchanges(values: list[int]) -> None:
+    found = table.microseconds(pa.array([*values, None], pa.int64())).to_pylist()
+    assert found == [*map(facts.microseconds, values), None]
+    assert [each / 1000 for each in found[:-1]] == [facts.milliseconds(each) for each in values]
 
 
 @pytest.mark.parametrize(

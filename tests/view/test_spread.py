@@ -48,7 +48,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("processes", [2, 3, 7])
-@pytest.mark.parametrize("wanted", [None, "is:error", "connection:3", "is:unanswered"])
+@pytest.mark.parametrize("wanted", [None, "is:error", "connection:3", "is:unanswered", "api:Fetch"])
 def test_it_is_the_same_with_processes(
     recorded: Path, processes: int, wanted: str | None, monkeypatch: pytest.MonkeyPatch, capfd
 ) -> None:
@@ -67,7 +67,11 @@ def test_it_is_the_same_with_processes(
     alone = shown()
     monkeypatch.setattr(module, "processes_for", lambda stream: processes)
     assert shown() == alone
-    assert alone[0] and "disk full" in alone[3]
+    assert "disk full" in alone[3]
+    if wanted == "api:Fetch":
+        assert not alone[0] and alone[3].count("nothing of 60 exchanges matches") == 2
+    else:
+        assert alone[0] and "matches" not in alone[3]
 
 
 def test_damage_is_found_where_it_is(recorded: Path, tmp_path: Path) -> None:

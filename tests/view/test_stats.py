@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from kproxy.cli import main
 from kproxy.exchange.endings import ConnectionEnd, connection_end
+from kproxy.exchange.entries import FRAGMENT
 from kproxy.exchange.filter import parse
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.words.line import ended, plain
@@ -378,6 +379,19 @@ def test_several_processes_count_what_one_counts(
         assert stats.counts.total.count == 60 + 34
 
 
+@pytest.fixture
+def in_pieces(tmp_path):
+    """Fetches of more than 1 MiB, of one of which the beginning is missing."""
+    entries = []
+    for number in (1, 2, 3):
+        asked = request("Fetch", 11, fetch_request({0: 1}), number)
+        got = response(asked, fetch_response({0: batch(number, value=bytes(2 << 20))}))
+        if number == 2:
+            got = attrs.evolve(got, pieces=[got.data[1 << 20 :]], flags=FRAGMENT)
+        entries.append([asked, got])
+    return write(tmp_path / "pieces.mcap", entries)
+
+
 def sums(stats: Stats) -> Counter[str]:
     """What is counted over all that is shown, without what is 0."""
     names = ("connection_count", "reconnects", "retries", "leader_changes")
@@ -387,8 +401,8 @@ def sums(stats: Stats) -> Counter[str]:
 
 @pytest.mark.parametrize("reads_bodies", [False, True])
 @pytest.mark.parametrize("wanted", [None, "api:Fetch", "broker_ms:5..", "topic:orders", "is:error"])
-def test_columns_are_counted_as_exchanges_are(recorded, wanted, reads_bodies):
-    for path in (recorded, *needs.REPOSITORY.glob("recordings/**/*.mcap"), MOCK):
+def test_columns_are_counted_as_exchanges_are(recorded, in_pieces, wanted, reads_bodies):
+    for path in (recorded, in_pieces, *needs.REPOSITORY.glob("recordings/**/*.mcap"), MOCK):
         out = io.StringIO()
         show_stats([path], out, parse(wanted) if wanted else None, reads_bodies, None)
         shown = Stream([path], parse(wanted) if wanted else None).shown()

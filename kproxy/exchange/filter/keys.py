@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
@@ -39,8 +38,6 @@ from kproxy.exchange.filter.values import (
 from kproxy.exchange.topic_records import TopicRecord, is_records
 from kproxy.protocol import error_name, schema
 from kproxy.protocol.errors import CODES
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Need(enum.Enum):
@@ -99,7 +96,7 @@ def _nanoseconds(name: str) -> Callable[[Any], Iterable[int]]:
 
 
 def _time(subject: Any) -> Iterable[int]:
-    return ((subject.time - _EPOCH) // timedelta(microseconds=1) * 1000,)
+    return (subject.time_ns // 1000 * 1000,)
 
 
 def _partition_numbers(subject: Any) -> Iterable[int]:
