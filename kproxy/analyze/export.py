@@ -2,16 +2,18 @@
 
 ::
 
-    Stretch ─▶ Exchange ─┬─▶ exchanges, records              FOLDER/exchanges/part-00003.parquet …
-            └▶ Note ──▶ events
-                         └▶ traffic, log_ends, group_events      steps, from which tables are made
+    Stretch ─▶ record batches ─▶ exchanges, records          FOLDER/exchanges/part-00003.parquet …
+            ├▶ Exchange ─▶ columns of exchanges that only bodies tell
+            │          └─▶ traffic, log_ends, group_events      steps, from which tables are made
+            └▶ Note ─▶ events
 
-Each exchange is decoded once. Rows are written as Parquet in the task itself: what goes back to the
+Rows are written as Parquet in the task itself: what goes back to the
 driver is how many there were. Nothing groups by connection, so one huge connection does no harm.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -27,10 +29,20 @@ from kproxy.exchange.topic_records import TopicRecords
 from kproxy.protocol import error_name
 from kproxy.spark.columns import EVENTS, EXCHANGES, RECORDS, Column, chosen
 from kproxy.spark.plan import Stretch
-from kproxy.spark.reading import cleaned, events, exchanges, file_values, schema_of
+from kproxy.spark.reading import (
+    FOUND_IN_TABLES,
+    cleaned,
+    events,
+    exchanges,
+    file_values,
+    record_batches,
+    schema_of,
+)
 
 _LEFT_OUT = frozenset({"request", "response", "partitions", "file"})
 EXCHANGE_COLUMNS = chosen("exchanges", [c.name for c in EXCHANGES if c.name not in _LEFT_OUT])
+_OF_TABLES = tuple(c for c in EXCHANGE_COLUMNS if c.name in FOUND_IN_TABLES)
+_OF_BODIES = tuple(c for c in EXCHANGE_COLUMNS if c.name not in FOUND_IN_TABLES)
 RECORD_COLUMNS = chosen("records", [c.name for c in RECORDS if c.name not in _LEFT_OUT])
 EVENT_COLUMNS = chosen("events", [c.name for c in EVENTS if c.name not in _LEFT_OUT])
 
@@ -60,8 +72,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
 """What tasks write: tables, and steps from which others are made."""
 
 _ROWS = 8192
-_BYTES = 32 << 20
-"""A row group has no more rows, and about no more bytes."""
+"""So many rows are made columns together."""
 
 
 @attrs.define(eq=False)
@@ -72,25 +83,25 @@ class Sink:
     schema: pa.Schema
     count: int = 0
     _rows: list[Sequence[Any]] = attrs.field(factory=list)
-    _bytes: int = 0
     _writer: pq.ParquetWriter | None = None
 
-    def add(self, row: Sequence[Any], size: int = 0) -> None:
-        """Add a row, of about so many bytes."""
+    def add(self, row: Sequence[Any]) -> None:
+        """Add a row."""
         self._rows.append(row)
-        self._bytes += size
-        if len(self._rows) >= _ROWS or self._bytes >= _BYTES:
+        if len(self._rows) >= _ROWS:
             self._flush()
 
-    def _flush(self) -> None:
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows that are columns already."""
         if self._writer is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = pq.ParquetWriter(self.path, self.schema, compression="zstd")
-        columns: Iterable[Sequence[Any]] = zip(*self._rows, strict=True)
-        arrays = [_array(list(each), f.type) for each, f in zip(columns, self.schema, strict=True)]
-        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
-        self.count += len(self._rows)
-        self._rows, self._bytes = [], 0
+        self._writer.write_batch(batch)
+        self.count += len(batch)
+
+    def _flush(self) -> None:
+        rows, self._rows = self._rows, []
+        self.write(pa.RecordBatch.from_arrays(arrays_of(rows, self.schema), schema=self.schema))
 
     def close(self) -> None:
         """Write what is left."""
@@ -98,6 +109,12 @@ class Sink:
             self._flush()
         if self._writer is not None:
             self._writer.close()
+
+
+def arrays_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> list[pa.Array]:
+    """Return rows, of which there is at least one, as columns."""
+    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True)
+    return [_array(list(each), field.type) for each, field in zip(columns, schema, strict=True)]
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -130,24 +147,32 @@ def write(
 def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> None:
     traffic: Counter[tuple[Any, ...]] = Counter()
     log_ends: dict[tuple[str, int, int], int] = {}
-    about = _getters(stretch, EXCHANGE_COLUMNS)
-    of_record = _getters(stretch, RECORD_COLUMNS)
-    for exchange in exchanges(stretch):
-        sinks["exchanges"].add([get(exchange) for get in about])
-        if exchange.request is None and exchange.response is None:
-            continue
-        carried = list(
-            topic_records.heads(exchange.request, exchange.response, exchange.topic_names)
+    schema, sink = schema_of(_OF_BODIES), sinks["exchanges"]
+    items = exchanges(stretch)
+    for batch in record_batches(stretch, "exchanges", _OF_TABLES):
+        bodies: list[list[Any]] = []
+        for exchange in itertools.islice(items, len(batch)):
+            bodies.append([column.get(exchange) for column in _OF_BODIES])
+            if exchange.request is None and exchange.response is None:
+                continue
+            names = exchange.topic_names
+            carried = list(topic_records.heads(exchange.request, exchange.response, names))
+            second = exchange.time_ns // 1_000_000_000
+            _traffic(exchange, carried, second, traffic)
+            for topic, partition, offset in ends_of(exchange, carried):
+                key = (topic, partition, second)
+                log_ends[key] = max(offset, log_ends.get(key, 0))
+            for row in group_events(exchange):
+                sinks["group_events"].add((stretch.recording, exchange.time, *row, exchange.number))
+        arrays = dict(zip(schema.names, arrays_of(bodies, schema), strict=True))
+        arrays |= dict(zip(batch.schema.names, batch.columns, strict=True))
+        ordered = [arrays[name] for name in sink.schema.names]
+        sinks["exchanges"].write(
+            pa.RecordBatch.from_arrays(ordered, schema=sinks["exchanges"].schema)
         )
-        _traffic(exchange, carried, traffic)
-        for topic, partition, offset in ends_of(exchange, carried):
-            key = (topic, partition, int(exchange.time.timestamp()))
-            log_ends[key] = max(offset, log_ends.get(key, 0))
-        for row in group_events(exchange):
-            sinks["group_events"].add((stretch.recording, exchange.time, *row, exchange.number))
-        for record in exchange.records if with_records else ():
-            size = len(record.key or b"") + len(record.value or b"")
-            sinks["records"].add([get((exchange, record)) for get in of_record], size)
+    if with_records:
+        for batch in record_batches(stretch, "records", RECORD_COLUMNS):
+            sinks["records"].write(batch)
     of_event = _getters(stretch, EVENT_COLUMNS)
     for note in events(stretch):
         sinks["events"].add([get(note) for get in of_event])
@@ -171,10 +196,12 @@ def _getters(stretch: Stretch, columns: Sequence[Column]) -> list[Callable[[Any]
 
 
 def _traffic(
-    exchange: Exchange, carried: Iterable[TopicRecords], traffic: Counter[tuple[Any, ...]]
+    exchange: Exchange,
+    carried: Iterable[TopicRecords],
+    second: int,
+    traffic: Counter[tuple[Any, ...]],
 ) -> None:
     produced = exchange.api == "Produce"
-    second = int(exchange.time.timestamp())
     for each in carried:
         key = (*each.where, second, produced)
         traffic[(*key, 0)] += each.count

@@ -307,10 +307,15 @@ def topic_of(within: tuple[Any, ...], names: TopicNames) -> str:
 
 def partition_of(struct: Any) -> int:
     """The number of the partition that a struct is about; -1 if it has none."""
-    for field in _fields(type(struct)):
-        if is_partition(field, _fields(type(struct))) and not field.is_array:
-            return getattr(struct, field.name)
-    return -1
+    name = _partition_field(type(struct))
+    return -1 if name is None else getattr(struct, name)
+
+
+@functools.cache
+def _partition_field(struct: type) -> str | None:
+    fields = _fields(struct)
+    numbers = (field for field in fields if is_partition(field, fields) and not field.is_array)
+    return next((field.name for field in numbers), None)
 
 
 @attrs.frozen

@@ -49,9 +49,10 @@ _TABLE_ROWS = 64 << 10
 _ITEM_ROWS = 4096
 _ITEM_BYTES = 16 << 20
 """A record batch has no more rows, and about no more bytes of keys, values and frames."""
-_FOUND_IN_TABLES = frozenset(table.COLUMNS) | {name for name, _ in EXCHANGE_INTEGERS} | {
+FOUND_IN_TABLES = frozenset(table.COLUMNS) | {name for name, _ in EXCHANGE_INTEGERS} | {
     "unanswered", RECORDING, FILE
 }  # fmt: skip
+"""The columns of exchanges that come from tables, without a look at frames."""
 
 _TOPIC_PARTITION = pa.struct([("topic", pa.string()), ("partition", pa.int32())])
 TYPES: dict[str, pa.DataType] = {
@@ -85,7 +86,7 @@ def record_batches(
     """
     schema = schema_of(columns) if schema is None else schema
     names = [column.name for column in columns]
-    if view == "exchanges" and not stretch.rest and _FOUND_IN_TABLES.issuperset(names):
+    if view == "exchanges" and not stretch.rest and FOUND_IN_TABLES.issuperset(names):
         for rows in _rows(stretch, "unanswered" in names):
             yield _from_rows(stretch, rows, schema)
         return
