@@ -76,10 +76,8 @@ def most_lag(group: dict[str, Any]) -> str:
 
 def _completeness(gathered: Gathered) -> Iterator[Finding]:
     totals = gathered.totals
-    if totals["lost"]:
-        yield Finding("bad", "Some frames are not in the recording: see events named “lost”.")
-    if totals["torn"]:
-        yield Finding("info", "A recording stops before its end; what is there was read.")
+    for notice in gathered.notices:
+        yield Finding("warn", f"{notice}.")
     if not totals["exchanges"]:
         yield Finding("warn", "There are no exchanges in these recordings.")
 

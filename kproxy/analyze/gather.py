@@ -5,6 +5,7 @@ Parquet tables ─ SQL ─▶ Findings: counts by slot of time, by api, the firs
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from kproxy.analyze.tables import SERVED, bucket
+from kproxy.exchange.entries import EVENTS, Note
+from kproxy.view.stream import notice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,9 +56,18 @@ class Gathered:
     faults: list[Row]
     ended_by: list[Row]
     differences: list[Row]
+    notices: list[str]
+    """What a reader must know of the state of the recordings."""
 
 
-def gather(spark: SparkSession, differences: list[Row]) -> Gathered:
+def notices(spark: SparkSession) -> list[str]:
+    """Read from the tables what is missing in recordings: where they stop before their end, what
+    was lost. Of many, the first."""
+    told = [Note(EVENTS, 0, json.loads(row["body"])) for row in _rows(spark, _INCOMPLETE)]
+    return [text for note in told if (text := notice(note)) is not None]
+
+
+def gather(spark: SparkSession, differences: list[Row], notices: list[str]) -> Gathered:
     """Read what a report shows from the tables, which the session knows by their names."""
     totals = _rows(spark, _TOTALS)[0]
     start, end = totals.pop("start_us") or 0, totals.pop("end_us") or 0
@@ -101,6 +113,7 @@ def gather(spark: SparkSession, differences: list[Row]) -> Gathered:
         faults=found["faults"],
         ended_by=found["ended_by"],
         differences=differences,
+        notices=notices,
     )
 
 
@@ -117,13 +130,21 @@ SELECT UNIX_MICROS(MIN(time)) AS start_us, UNIX_MICROS(MAX(time)) AS end_us,
     COALESCE(SUM(request_bytes), 0) + COALESCE(SUM(response_bytes), 0) AS bytes,
     (SELECT COALESCE(SUM(records_produced), 0) FROM throughput) AS produced,
     (SELECT COALESCE(SUM(records_consumed), 0) FROM throughput) AS consumed,
-    (SELECT COUNT(*) FROM events WHERE event = 'lost') AS lost,
-    (SELECT COUNT(*) FROM events WHERE event = 'torn') AS torn,
     (SELECT COUNT(*) FROM events WHERE event = 'stood_still') AS stalls,
     (SELECT MAX(TRY_CAST(GET_JSON_OBJECT(body, '$.seconds') AS DOUBLE)) FROM events
         WHERE event = 'stood_still') AS stall_seconds
 FROM exchanges
 """
+_INCOMPLETE = f"""
+SELECT body FROM (
+    (SELECT TO_JSON(STRUCT('lost' AS event,
+        SUM(TRY_CAST(GET_JSON_OBJECT(body, '$.frames') AS BIGINT)) AS frames,
+        SUM(TRY_CAST(GET_JSON_OBJECT(body, '$.bytes') AS BIGINT)) AS bytes, reason)) AS body,
+        0 AS time_ns FROM events WHERE event = 'lost' GROUP BY reason)
+    UNION ALL SELECT body, time_ns FROM events WHERE event = 'torn'
+) ORDER BY time_ns LIMIT {ROWS_MAX}
+"""
+"""Losses are counted together by their reason."""
 _HEAT = f"""
 SELECT {{slot}} AS slot, api, {bucket("ms")} AS bucket, COUNT(*) AS n
 FROM (SELECT time, api, {SERVED} AS ms FROM exchanges) WHERE ms IS NOT NULL GROUP BY ALL

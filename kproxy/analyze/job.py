@@ -13,8 +13,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -31,13 +33,15 @@ from kproxy.analyze.tables import FIRST, THEN
 from kproxy.recording.uri import located
 from kproxy.spark import SparkError
 from kproxy.spark.columns import Column, ddl
-from kproxy.spark.plan import PARTITION_BYTES, Stretch, packed, stretches
+from kproxy.spark.plan import PARTITION_BYTES, Stretch, left_out, packed, stretches
 from kproxy.spark.reading import schema_of
+from kproxy.spark.session import failures
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SAID_SECONDS = 0.5
+_FULL = re.compile("No space left on device|Disk quota exceeded|File too large")
 STEPS = ("traffic", "log_ends")
 
 
@@ -48,6 +52,8 @@ class Analysis:
     folder: Path
     counts: dict[str, int]
     """Rows, by table."""
+    notices: list[str]
+    """What is missing in the recordings."""
 
 
 def analyze(
@@ -67,16 +73,19 @@ def analyze(
     """
     with _committed(folder) as partial:
         other = partial / "baseline"
+        notices: list[str] = []
         if baseline:
             tables(spark, baseline, other, False, partition_bytes, said)
+            notices += [*left_out(baseline), *gather.notices(spark)]
         counts = tables(spark, paths, partial, with_records, partition_bytes, said)
+        notices += [*left_out(paths), *gather.notices(spark)]
         said("writing the report")
         differences: list[dict[str, Any]] = []
         if baseline:
             differences = compare.differences(spark, partial, other)
             shutil.rmtree(other)
         names, others = ([str(located(each)) for each in some] for some in (paths, baseline))
-        page = report.page(gather.gather(spark, differences), names, others)
+        page = report.page(gather.gather(spark, differences, notices), names, others)
         (partial / "report.html").write_text(page, encoding="utf-8")
         about = {
             "kproxy": kproxy.__version__,
@@ -85,7 +94,7 @@ def analyze(
             "rows": counts,
         }
         (partial / "analysis.json").write_text(json.dumps(about, indent=2) + "\n")
-    return Analysis(folder, counts), differences
+    return Analysis(folder, counts, notices), differences
 
 
 def check_free(folder: Path) -> None:
@@ -107,9 +116,27 @@ def _committed(folder: Path) -> Iterator[Path]:
         yield partial
         check_free(folder)  # somebody else may have made it meanwhile
         partial.rename(folder)
+    except failures() as error:
+        no_room = _no_room(error, folder)  # before there is room again
+        shutil.rmtree(partial, ignore_errors=True)
+        if no_room is not None:
+            raise no_room from None
+        raise
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def _no_room(error: Exception, folder: Path) -> SparkError | None:
+    """Say which disk is full, if that is what went wrong: Spark and Arrow do not."""
+    found = _FULL.search(str(error))
+    if found is None:
+        return None
+    where, what = folder.parent.absolute(), "name another folder with --out"
+    scratch = Path(tempfile.gettempdir())
+    if shutil.disk_usage(scratch).free < shutil.disk_usage(where).free:
+        where, what = scratch, "let TMPDIR name another folder"
+    return SparkError(f"{where}: {found[0]}: make room there, or {what}")
 
 
 def tables(

@@ -72,26 +72,28 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.recording import RecordingError
     from kproxy.spark import SparkError
 
-    with tempfile.TemporaryDirectory(prefix="kproxy-analyze-") as folder:
-        try:
-            with signals.raised():
-                return _analyze(options, Path(folder))
-        except (SparkError, RecordingError) as error:
-            return fail(f"kproxy analyze: {error}")
+    try:
+        with tempfile.TemporaryDirectory(prefix="kproxy-analyze-") as folder, signals.raised():
+            return _analyze(options, Path(folder))
+    except (SparkError, RecordingError, OSError) as error:
+        return fail(f"kproxy analyze: {error}")
 
 
 def _analyze(options: argparse.Namespace, temporary: Path) -> int:
-    from kproxy.analyze import job
-    from kproxy.spark import SparkError, session
-    from kproxy.spark.plan import files
     from kproxy.spark.session import check, failures, first_line
 
     check()
+    from kproxy.analyze import job
+    from kproxy.spark import SparkError, session
+    from kproxy.spark.plan import files
+
     # What is not there is said before Spark starts.
     found = [*files(options.files), *(files(options.baseline) if options.baseline else ())]
     size = sum(path.stat().st_size for path in found)
     job.check_free(options.out)
     config = {"spark.sql.warehouse.dir": str(temporary / "warehouse")}
+    if (options.master or "local").startswith("local"):
+        config["spark.local.dir"] = str(temporary)  # of a cluster, that is its workers' own
     with _progress(f"reading {format_bytes(size)}") as said:
         said("starting Spark")
         spark = session(options.master, config, temporary / "spark.log", size < _SHORT_BYTES)
@@ -108,6 +110,8 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
         finally:
             with contextlib.suppress(*failures()):
                 spark.stop()
+    for notice in made.notices:
+        fail(f"kproxy analyze: {notice}")
     print(f"{made.counts['exchanges']} exchanges: {options.out / 'report.html'}")
     return _compared(differences, options.fail_above)
 

@@ -12,12 +12,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
+import math
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -26,7 +31,8 @@ from kproxy.recording.files import cache_folder, make_folder
 JAVA_MIN = 17
 SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a job of less than a minute: the JVM compiles quickly instead of well."""
-_JAVA_SECONDS_MAX = 30
+VERSION_SECONDS_MAX = 30
+START_SECONDS_MAX = 120
 _ARCHIVES_KEPT = 3
 """They have 180 MB each."""
 _ARCHIVE_BYTES_MIN = 64 << 20
@@ -56,25 +62,91 @@ def java() -> Java:
     Raises: SparkError, when there is none, or one that is too old.
     """
     program = _program()
-    try:
-        done = subprocess.run(
-            [program, "-version"],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=_JAVA_SECONDS_MAX,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SparkError(f"{program} does not run ({error}): install Java {JAVA_MIN}") from None
-    about = done.stderr + done.stdout
+    code, about = _version(program)
     found = re.search(r'version "(\d+)(?:\.(\d+))?', about)
-    if done.returncode or not found:
+    if code or not found:
         raise SparkError(f"{program} is no Java that runs: install Java {JAVA_MIN}")
     version = int(found[2] or 0) if found[1] == "1" else int(found[1])
     if version < JAVA_MIN:
         what = f"Spark needs Java {JAVA_MIN} or newer, {program} is Java {version}"
         raise SparkError(f"{what}: install it, and let JAVA_HOME name its folder")
     return Java(program, about)
+
+
+def _version(program: str) -> tuple[int, str]:
+    """Ask a Java for its version; return its exit code, and what it says of itself."""
+    try:
+        process = subprocess.Popen(
+            [program, "-version"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace", process_group=0,
+        )  # fmt: skip
+    except OSError as error:
+        what = f"{program} does not run ({error.strerror})"
+        raise SparkError(f"{what}: install Java {JAVA_MIN}") from None
+    try:
+        about, _ = process.communicate(timeout=VERSION_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        what = f"{program} hangs: it did not say its version within {VERSION_SECONDS_MAX} s"
+        raise SparkError(f"{what}; let JAVA_HOME name the folder of a Java that runs") from None
+    finally:
+        if process.returncode is None:
+            _end(process)
+    return process.returncode, about
+
+
+class Hung(SparkError):
+    """A JVM did not come up in time."""
+
+
+class _Starting(subprocess.Popen[bytes]):
+    """Spark's JVM while it starts. PySpark waits for it without end, but looks again and again
+    whether it has ended: so it ends when its time is up."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.end_seconds = time.monotonic() + START_SECONDS_MAX
+        self.hung = False
+        super().__init__(*arguments, **options, process_group=0)
+
+    def poll(self) -> int | None:
+        """Return the exit code, if it has ended."""
+        if super().poll() is None and time.monotonic() > self.end_seconds:
+            self.hung = True
+            _end(self)
+        return self.returncode
+
+
+@contextlib.contextmanager
+def bounded() -> Iterator[None]:
+    """Give a JVM that PySpark starts meanwhile not more than some time to come up.
+
+    Raises: Hung.
+    """
+    gateway = importlib.import_module("pyspark.java_gateway")
+    started: list[_Starting] = []
+
+    def start(*arguments: Any, **options: Any) -> _Starting:
+        started.append(_Starting(*arguments, **options))
+        return started[-1]
+
+    usual, gateway.Popen = gateway.Popen, start
+    try:
+        yield
+    except Exception:
+        if not any(each.hung for each in started):
+            raise
+        what = f"{_program()} hangs: it did not start Spark within {START_SECONDS_MAX} s"
+        raise Hung(f"{what}; let JAVA_HOME name the folder of another Java") from None
+    finally:
+        gateway.Popen = usual
+        for each in started:
+            each.end_seconds = math.inf
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    """End a process and what it started; it is the first of its group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _program() -> str:

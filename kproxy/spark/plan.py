@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import glob
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -29,6 +29,7 @@ from kproxy.recording.files import reason
 from kproxy.recording.reader import in_order
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, located, spelled
+from kproxy.view.stream import notice
 
 PARTITION_BYTES = 128 << 20
 """A task has at least so much to read: starting one costs 50 to 90 ms."""
@@ -68,10 +69,33 @@ class Stretch:
 
 
 def files(paths: Sequence[str]) -> list[Path | Uri]:
-    """Return the recordings that paths, globs and URIs stand for, by time.
+    """Return the recordings that paths, globs and URIs stand for, by time; of several, not those
+    that are empty.
 
     Raises: RecordingError.
     """
+    return in_order(_named(paths))
+
+
+def left_out(paths: Sequence[str]) -> list[str]:
+    """Return a line for each file that `files` leaves out.
+
+    Raises: RecordingError.
+    """
+    named = _named(paths)
+    every = (each.glob("*.mcap") if each.is_dir() else [each] for each in named)
+    found = {str(path) for some in every for path in some if _is_empty(path)}
+    return [f"{path}: is empty: nothing was recorded into it" for path in sorted(found)]
+
+
+def _is_empty(path: Path | Uri) -> bool:
+    try:
+        return path.stat().st_size == 0
+    except OSError:
+        return False  # it is gone, or cannot be read: who reads it says so
+
+
+def _named(paths: Sequence[str]) -> list[Path | Uri]:
     found: list[Path | Uri] = []
     for text in paths:
         path = located(text)
@@ -82,7 +106,7 @@ def files(paths: Sequence[str]) -> list[Path | Uri]:
         if not matches:
             raise RecordingError(path, None, "matches no file")
         found += matches
-    return in_order(found)
+    return found
 
 
 def _matches(path: Path | Uri) -> Sequence[Path | Uri]:
@@ -95,8 +119,13 @@ def _matches(path: Path | Uri) -> Sequence[Path | Uri]:
     raise RecordingError(path, None, "does not exist")
 
 
-def stretches(paths: Sequence[str], partition_bytes: int = PARTITION_BYTES) -> list[Stretch]:
-    """Return the stretches of recordings, in order.
+def stretches(
+    paths: Sequence[str],
+    partition_bytes: int = PARTITION_BYTES,
+    told: Callable[[str], None] = lambda text: None,
+) -> list[Stretch]:
+    """Return the stretches of recordings, in order. `told` is given a line for each file of which
+    less is read than its name promises: it stops before its end, or is empty.
 
     Raises: RecordingError.
     """
@@ -108,8 +137,19 @@ def stretches(paths: Sequence[str], partition_bytes: int = PARTITION_BYTES) -> l
             same = before is not None and file.info.continues(before.info)
             earlier = (*earlier, spelled(before.path))[-EARLIER_MAX:] if same and before else ()
             found += cut(file, earlier, partition_bytes)
+            if not file.complete:
+                told(_stops(file))
             before = file
+    for line in left_out(paths):
+        told(line)
     return found
+
+
+def _stops(file: RecordingFile) -> str:
+    note = file.torn
+    if note is None:  # of a file that one task reads whole no pass was made
+        return f"{file.path}: stops before its end: it is read as far as it goes"
+    return notice(note) or ""
 
 
 def cut(

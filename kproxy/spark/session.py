@@ -6,17 +6,21 @@ import contextlib
 import importlib
 import os
 import re
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kproxy.recording.files import reason
 from kproxy.spark.java import (
     SHORT,
+    Hung,
     Java,
     SparkError,
     archive_options,
+    bounded,
     drop_archives,
     java,
     quoted,
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 _QUIET = Path(__file__).with_name("log4j2.properties")
 _DAEMON = "kproxy.spark.daemon"
 _SHUFFLES = "spark.sql.shuffle.partitions"
+_VERSION = re.compile(r"^spark-core_[\d.]+-(\d+\.\d+)")
+_REACHED_SECONDS_MAX = 10
 _ALWAYS = {"spark.sql.session.timeZone": "UTC"}
 
 
@@ -55,6 +61,7 @@ def session(
     Raises: SparkError, when Java or PySpark is missing or too old.
     """
     found = check()
+    _check_reached(master)
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -76,8 +83,8 @@ def _started_anew(found: Java, master: str, short: bool, config: Mapping[str, st
     """Start one; where no JVM starts with the archive of classes that there is, without."""
     try:
         return _started(master, settings(found, master, short) | dict(config))
-    except SparkError:
-        if not drop_archives():
+    except SparkError as error:
+        if isinstance(error, Hung) or not drop_archives():
             raise
         return _started(master, settings(found, master, short) | dict(config))
 
@@ -97,7 +104,8 @@ def _started(master: str | None, config: Mapping[str, str]) -> SparkSession:
     for name, value in config.items():
         builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        with bounded():
+            return builder.getOrCreate()
     except PySparkException as error:
         raise SparkError(f"Spark did not start: {first_line(error)}") from None
 
@@ -139,7 +147,43 @@ def check() -> Java | None:
             importlib.import_module(name)
         except ImportError:
             raise SparkError(f"{name} is not installed: pip install 'kproxy[spark]'") from None
-    return None if "PYSPARK_GATEWAY_PORT" in os.environ else java()
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return None
+    _check_home()
+    return java()
+
+
+def _check_home() -> None:
+    """Check that SPARK_HOME, if there is one, has the Spark that is imported: others fail oddly."""
+    home = os.environ.get("SPARK_HOME")
+    if home is None:
+        return
+    if not Path(home, "bin", "spark-submit").exists():
+        raise SparkError(f"SPARK_HOME is {home}, which has no bin/spark-submit: unset it")
+    import pyspark
+
+    names = (each.name for each in Path(home, "jars").glob("spark-core_*.jar"))
+    version = next((found[1] for each in names if (found := _VERSION.search(each))), None)
+    if version is not None and version != ".".join(pyspark.__version__.split(".")[:2]):
+        what = f"SPARK_HOME is {home}, Spark {version}, but pyspark is {pyspark.__version__}"
+        raise SparkError(f"{what}: unset it, or pip install 'pyspark=={version}.*'")
+
+
+def _check_reached(master: str | None) -> None:
+    """Check that a master of Spark's own kind of cluster is there: Spark would try for minutes."""
+    if master is None or not master.startswith("spark://"):
+        return
+    failed = ""
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), _REACHED_SECONDS_MAX):
+                return
+        except ValueError:
+            raise SparkError(f"{master} is no URL of a master, as spark://host:7077") from None
+        except OSError as error:
+            failed = reason(error)
+    raise SparkError(f"{master}: no master of Spark can be reached there ({failed})")
 
 
 def failures() -> tuple[type[Exception], ...]:

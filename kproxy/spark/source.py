@@ -17,6 +17,7 @@ session in which kproxy is installed.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -119,14 +120,24 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the tasks."""
+        from kproxy.recording import RecordingError
         from kproxy.spark.plan import packed, stretches
 
-        found = stretches(self.paths, self.partition_bytes)
+        try:
+            found = stretches(self.paths, self.partition_bytes, _tell)
+        except RecordingError as error:
+            # Spark's exception has the traceback in its message: the sentence is what matters.
+            raise error.with_traceback(None) from None
         return [Partition(tuple(group)) for group in packed(found, self.partition_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of one task, as Arrow record batches."""
         return read(partition, self.view, self.schema)
+
+
+def _tell(line: str) -> None:
+    """Say something on the stderr of the session: Spark passes on that of its workers."""
+    print(f"kproxy: {line}", file=sys.stderr, flush=True)
 
 
 def read(

@@ -105,11 +105,18 @@ class Stream:
         """Take a note: of what it reports of the recordings there will be a notice."""
         if self.heard is not None:
             self.heard(note)
-        if note.channel == EVENTS:
-            notice = _NOTICES.get(str(note.body.get("event")))
-            if notice is not None:
-                told = {"time": _time_of_day(note.time_ns), **note.body}
-                self.notices.append(notice.format_map(_Given(told)))
+        found = notice(note)
+        if found is not None:
+            self.notices.append(found)
+
+
+def notice(note: Note) -> str | None:
+    """What a note says of the state of a recording, if it does."""
+    if note.channel != EVENTS:
+        return None
+    text = _NOTICES.get(str(note.body.get("event")))
+    told = {"time": _time_of_day(note.time_ns), **note.body}
+    return None if text is None else text.format_map(_Given(told))
 
 
 def _time_of_day(time_ns: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import shutil
@@ -18,9 +19,9 @@ import pytest
 
 from kproxy import recording
 from kproxy.analyze import charts, compare
-from kproxy.recording import RecordingError
-from kproxy.spark import SparkError, java
-from kproxy.spark.session import first_line
+from kproxy.recording import RecordingError, files
+from kproxy.spark import SparkError, java, plan
+from kproxy.spark.session import check, first_line
 from kproxy.units import format_bytes
 from tests.bed import needs
 from tests.bed.waiting import until
@@ -191,7 +192,11 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
         timeout=240,
     )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 2)
-    assert "File too large" in done.stderr.splitlines()[1] and not list(tmp_path.iterdir())
+    assert done.stderr.splitlines()[1] == (
+        f"kproxy analyze: {tmp_path}: File too large: make room there, or name another folder"
+        " with --out"
+    )
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_archive_of_classes_is_taken_when_it_is_whole(tmp_path: Path) -> None:
@@ -373,3 +378,103 @@ def test_a_job_that_is_stopped_leaves_nothing(tmp_path: Path, number: int) -> No
     assert started.returncode == 128 + number
     assert not list(tmp_path.glob(".out.*")) and not list(tmp_path.glob("kproxy-analyze-*"))
     assert "Traceback" not in said and "ERROR" not in said
+
+
+@pytest.mark.java
+def test_what_is_torn_or_empty_is_said(spark: Any, tmp_path: Path) -> None:
+    from kproxy.analyze import job
+
+    captures = tmp_path / "captures"
+    captures.mkdir()
+    whole = Path(DEMO).read_bytes()
+    (captures / "whole.mcap").write_bytes(whole)
+    (captures / "cut.mcap").write_bytes(whole[: len(whole) * 2 // 3])
+    (captures / "empty.mcap").touch()
+    made, _ = job.analyze(spark, [str(captures)], tmp_path / "out")
+    empty, cut = made.notices
+    assert empty == f"{captures / 'empty.mcap'}: is empty: nothing was recorded into it"
+    assert cut.startswith(f"{captures / 'cut.mcap'}: read up to byte ") and "recover" in cut
+    page = html.unescape((tmp_path / "out" / "report.html").read_text())
+    assert all(f"{notice}." in page for notice in made.notices)
+    alone = [captures / "whole.mcap", captures / "cut.mcap"]
+    assert made.counts["exchanges"] == sum(len(list(recording.read(each))) for each in alone)
+
+
+def test_a_reader_in_spark_says_what_is_torn_or_empty(tmp_path: Path) -> None:
+    whole = Path(DEMO).read_bytes()
+    (tmp_path / "cut.mcap").write_bytes(whole[: len(whole) * 2 // 3])
+    (tmp_path / "empty.mcap").touch()
+    (tmp_path / "whole.mcap").write_bytes(whole)
+    told: list[str] = []
+    plan.stretches([str(tmp_path)], told=told.append)
+    assert [line.partition(": ")[0] for line in told] == [
+        str(tmp_path / "cut.mcap"), str(tmp_path / "empty.mcap"),
+    ]  # fmt: skip
+    del told[:]
+    plan.stretches([str(tmp_path / "whole.mcap")], told=told.append)
+    assert told == []
+    with (tmp_path / "cut.mcap").open("rb") as file:
+        assert files.lock(file.fileno())
+        plan.stretches([str(tmp_path / "cut.mcap")], told=told.append)
+    assert len(told) == 1 and told[0].endswith("it is still being written")
+
+
+@pytest.mark.parametrize("hangs", ["-version", "start"])
+def test_a_java_that_hangs_is_said(hangs: str, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    said = "" if hangs == "-version" else """[ $1 = -version ] && exec echo 'java version "17"'\n"""
+    program.write_text(f"#!/bin/sh\n{said}echo $$ >> {tmp_path}/pids; sleep 1000\n")
+    program.chmod(0o700)
+    code = "from kproxy.spark import java, session, SparkError\n"
+    code += "java.VERSION_SECONDS_MAX = java.START_SECONDS_MAX = 5\n"
+    code += "try: session('local[1]')\nexcept SparkError as error: print(error)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"JAVA_HOME": str(tmp_path)},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.startswith(f"{program} hangs: it did not "), done.stderr
+    assert "within 5 s; let JAVA_HOME name" in done.stdout and done.stdout.count("\n") == 1
+    for number in (tmp_path / "pids").read_text().split():
+        assert not alive(int(number)), "it was left running"
+
+
+def alive(number: int) -> bool:
+    """Whether there is a process."""
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("name", "jars", "what"),
+    [
+        ("spark-submit", ["spark-core_2.13-3.5.1.jar"], "Spark 3.5, but pyspark is "),
+        ("nothing", [], "which has no bin/spark-submit: unset it"),
+    ],
+)
+def test_another_spark_is_said(
+    name: str, jars: list[str], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in (f"bin/{name}", *(f"jars/{jar}" for jar in jars)):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    with pytest.raises(SparkError, match=f"SPARK_HOME is {tmp_path}, .*{what}"):
+        check()
+
+
+@pytest.mark.java
+def test_a_master_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+    needs.program("java")
+    out = tmp_path / "out"
+    for url, what in (
+        ("spark://127.0.0.1:1", "no master of Spark can be reached there (Connection refused)"),
+        ("spark://nowhere", "is no URL of a master, as spark://host:7077"),
+    ):
+        done = run(DEMO, "--out", str(out), "--master", url)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 2)
+        assert what in done.stderr.splitlines()[1]

@@ -37,7 +37,7 @@ def gathered(
     """What a report shows of APIs."""
     lists = (
         "rates", "traffic", "errors_over_time", "errors", "slowest", "rebalances", "groups",
-        "faults", "ended_by", "differences",
+        "faults", "ended_by", "differences", "notices",
     )  # fmt: skip
     empty: dict[str, Any] = {name: [] for name in lists}
     counted = {name: Counter(each) for name, each in histograms.items()}
