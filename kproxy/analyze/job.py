@@ -33,7 +33,7 @@ from kproxy.analyze.tables import FIRST, THEN
 from kproxy.recording.uri import located
 from kproxy.spark import SparkError
 from kproxy.spark.columns import Column, ddl
-from kproxy.spark.plan import PARTITION_BYTES, Stretch, left_out, packed, stretches
+from kproxy.spark.plan import PARTITION_BYTES, Stretch, left_out, packed, stretches, task_bytes
 from kproxy.spark.reading import schema_of
 from kproxy.spark.session import failures
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SAID_SECONDS = 0.5
+_TASKS_PER_CORE = 2
 _FULL = re.compile("No space left on device|Disk quota exceeded|File too large")
 STEPS = ("traffic", "log_ends")
 
@@ -149,8 +150,9 @@ def tables(
 ) -> dict[str, int]:
     """Make the tables of recordings in a folder; return how many rows each has."""
     said("looking at the recordings")
-    found = stretches(paths, partition_bytes)
-    groups = packed(found, partition_bytes, spark.sparkContext.defaultParallelism)
+    cores = spark.sparkContext.defaultParallelism
+    size = task_bytes(paths, _TASKS_PER_CORE * cores, partition_bytes)
+    groups = packed(stretches(paths, size), size, cores)
     counts = _export(spark, groups, folder, with_records, said)
     for name, columns in export.TABLES.items():
         if with_records or name != "records":

@@ -33,6 +33,8 @@ from kproxy.view.stream import notice
 
 PARTITION_BYTES = 128 << 20
 """A task has at least so much to read: starting one costs 50 to 90 ms."""
+_TASK_BYTES_MIN = 16 << 20
+"""Nor less than this, where cores would have nothing to do."""
 _BATCHES_MAX = 64 << 10
 """A stretch has no more batches: those of a quiet recording have a few hundred bytes."""
 _LEAD_BATCHES = 32
@@ -117,6 +119,15 @@ def _matches(path: Path | Uri) -> Sequence[Path | Uri]:
     if isinstance(path, Path) and glob.has_magic(str(path)):
         return sorted(map(Path, glob.glob(str(path), recursive=True)))
     raise RecordingError(path, None, "does not exist")
+
+
+def task_bytes(paths: Sequence[str], tasks: int, partition_bytes: int = PARTITION_BYTES) -> int:
+    """Return how much a task should read, so that of small recordings there are enough tasks.
+
+    Raises: RecordingError.
+    """
+    total = sum(path.stat().st_size for path in files(paths))
+    return min(partition_bytes, max(_TASK_BYTES_MIN, math.ceil(total / max(1, tasks))))
 
 
 def stretches(
