@@ -171,6 +171,7 @@ def run(options: argparse.Namespace) -> int:
     """Be the broker until a signal comes."""
     import trio
 
+    from kproxy.net.allocator import look_for_garbage_rarely
     from kproxy.net.listeners import ListenError
     from kproxy.net.replaying import replay
     from kproxy.net.serve import Unusable
@@ -187,6 +188,7 @@ def run(options: argparse.Namespace) -> int:
 
         report = Report(tell)
         try:
+            look_for_garbage_rarely()
             machine = _machine(options, settings, report, rules, console.log)
             announce_faults(rules, console.log)
             place = (*options.listen, options.advertise)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import signal
 import sys
 from collections.abc import Callable
@@ -26,10 +25,6 @@ from kproxy.commands.place import add_place_options, node_ports
 
 if TYPE_CHECKING:
     from kproxy.net.serve import Options, Summary
-
-_GARBAGE_OBJECTS = (100_000, 5, 5)
-"""How often Python looks for garbage in cycles: after so many new objects, in older ones after so
-many times, in all after so many of these. Its own are (700, 10, 10)."""
 
 Kind = Callable[[str], object]
 
@@ -186,16 +181,13 @@ def _serve(serve_options: Options, live: bool) -> int:
     import trio
 
     from kproxy.net import serve
-    from kproxy.net.allocator import keep_freed_memory
+    from kproxy.net.allocator import keep_freed_memory, look_for_garbage_rarely
     from kproxy.net.listeners import ListenError
     from kproxy.recording import RecordingError
     from kproxy.view.console import Console
 
     keep_freed_memory()
-    # Frames wait for the recorder by the thousand and are in no cycle: to look at them again and
-    # again for one takes a tenth of all CPU time.
-    gc.freeze()
-    gc.set_threshold(*_GARBAGE_OBJECTS)
+    look_for_garbage_rarely()
     with contextlib.ExitStack() as after, Console(sys.stdout, sys.stderr, live) as console:
         announce_faults(serve_options.rules, console.log)
         try:

@@ -46,7 +46,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 @attrs.define(eq=False)
 class _Waiting:
     call: Call
-    partitions: list[Partition]
+    partitions: set[Partition]
     timer: Timer
 
 
@@ -57,7 +57,7 @@ class Fetches:
     waiting: dict[int, list[_Waiting]] = attrs.Factory(dict)
     """By connection."""
 
-    def wait(self, state: State, call: Call, partitions: list[Partition]) -> None:
+    def wait(self, state: State, call: Call, partitions: set[Partition]) -> None:
         """Have a Fetch wait until its time is up."""
 
         def expire(now: int) -> None:
@@ -107,12 +107,12 @@ def fetch(state: State, call: Call) -> Any:
         return response
     if call.connection.ended:
         return response
-    found = [
+    found = {
         state.cluster.partition(each.topic, each.topic_id, one.partition)
         for each in body.topics
         for one in each.partitions
-    ]
-    state.fetches.wait(state, call, [partition for partition in found if partition])
+    }
+    state.fetches.wait(state, call, {partition for partition in found if partition})
     return LATER
 
 

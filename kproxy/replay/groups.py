@@ -205,6 +205,7 @@ def _offsets(
             topic_id = getattr(each, "topic_id", NO_UUID)
             name = each.name or cluster.names.get(topic_id, "")
             asked.setdefault((name, topic_id), []).extend(each.partition_indexes)
+    has_ids = "topic_id" in topic_class.__slots__
     topics = []
     for (name, topic_id), indexes in asked.items():
         partitions = []
@@ -224,7 +225,7 @@ def _offsets(
                     error_code=error,
                 )
             )
-        known = {"topic_id": topic_id} if hasattr(topic_class(), "topic_id") else {}
+        known = {"topic_id": topic_id} if has_ids else {}
         topics.append(topic_class(name=name, partitions=partitions, **known))
     return topics
 

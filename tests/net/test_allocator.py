@@ -1,4 +1,4 @@
-"""Memory of large frames is kept: the kernel is asked for it once, not for every frame."""
+"""Memory of large frames is kept, and many small objects are not looked at again and again."""
 
 from __future__ import annotations
 
@@ -41,3 +41,17 @@ def _faults(keep: bool) -> int:
 def test_frames_use_the_memory_of_earlier_frames() -> None:
     assert _faults(keep=True) < _PAGES
     assert _faults(keep=False) > _PAGES * _ROUNDS // 2
+
+
+@pytest.mark.parametrize(("call", "times"), [("", range(500, 2000)), ("rarely()", range(1, 20))])
+def test_garbage_is_looked_for_rarely(call: str, times: range) -> None:
+    code = f"""
+import gc
+from kproxy.net.allocator import look_for_garbage_rarely as rarely
+{call}
+before = sum(each["collections"] for each in gc.get_stats())
+kept = [[] for _ in range(1_000_000)]
+print(sum(each["collections"] for each in gc.get_stats()) - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) in times
