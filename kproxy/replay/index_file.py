@@ -9,6 +9,8 @@ last change, a checksum of both ends, the last of which has checksums of all the
 way they were loaded, and by which version. An index with another key, or one that is damaged in
 any way, is as good as none. It is written whole, and then given its name.
 
+The folder keeps `KEPT_BYTES_MAX` of indexes, those that were used last.
+
 Like the recording it holds customers' names, so it is for its owner only.
 """
 
@@ -43,6 +45,9 @@ from kproxy.replay.topics import Partition, Topic
 
 INDEX_VERSION = 2
 """Counts how it is written; and another kproxy may make something else of a recording."""
+KEPT_BYTES_MAX = 1 << 30
+"""Of all indexes together; the newest is kept, however large. One of a recording of a gigabyte has
+some tens of megabytes."""
 _MAGIC = b"KPROXYIX"
 _END_BYTES = 4096
 _UNFINISHED = ".index-"
@@ -110,9 +115,12 @@ def read(path: Path, key: dict[str, Any]) -> Indexed | None:
         text = json.loads(data[12 : 12 + size])
         if text["key"] != key:
             return None
-        return _decoded(text, _Blobs.of(text["sizes"], memoryview(data)[12 + size : -4]))
+        found = _decoded(text, _Blobs.of(text["sizes"], memoryview(data)[12 + size : -4]))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError):
         return None
+    with contextlib.suppress(OSError):
+        os.utime(path)  # so that it is known when it was used last
+    return found
 
 
 def _own_bytes(path: Path) -> bytes:
@@ -155,6 +163,24 @@ def write(path: Path, key: dict[str, Any], indexed: Indexed) -> None:
         with contextlib.suppress(OSError):
             os.unlink(name)
         raise
+    _remove_unused(path)
+
+
+def _remove_unused(newest: Path) -> None:
+    """Remove the indexes that were used longest ago, where all take more than they may."""
+    found: list[tuple[float, int, Path]] = []
+    for each in newest.parent.glob(f"*{newest.suffix}"):
+        with contextlib.suppress(OSError):  # another process may have removed it
+            about = each.stat()
+            found.append((about.st_mtime, about.st_size, each))
+    left = KEPT_BYTES_MAX - sum(size for _, size, path in found if path == newest)
+    for _, size, path in sorted(found, reverse=True):
+        if path == newest:
+            continue
+        left -= size
+        if left < 0:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def _remove_unfinished(folder: Path) -> None:

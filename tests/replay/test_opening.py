@@ -119,6 +119,31 @@ def test_the_second_start_reads_no_exchange(mode: Mode, tmp_path: Path) -> None:
     assert second.times == first.times
 
 
+def test_the_indexes_that_were_used_last_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "i"
+    paths = [
+        making.write(tmp_path / f"{number}.mcap", [everything().entries]) for number in range(4)
+    ]
+    indexes: list[Path] = []
+    for age, path in enumerate(paths[:3]):
+        open_recorded([path], Wanted(), folder=folder)
+        (index,) = set(folder.iterdir()) - set(indexes)
+        os.utime(index, (age, age))
+        indexes.append(index)
+    open_recorded(paths[:1], Wanted(), folder=folder)  # the oldest is used
+    size = indexes[0].stat().st_size
+    monkeypatch.setattr(index_file, "KEPT_BYTES_MAX", 3 * size + size // 2)
+    open_recorded(paths[3:], Wanted(), folder=folder)
+    left = set(folder.iterdir())
+    assert len(left) == 3 and left & set(indexes) == {indexes[0], indexes[2]}
+    monkeypatch.setattr(index_file, "KEPT_BYTES_MAX", 0)
+    indexes[2].unlink()
+    open_recorded(paths[2:3], Wanted(), folder=folder)
+    assert set(folder.iterdir()) == {indexes[2]}, "the newest is kept, however large"
+
+
 def test_a_damaged_index_is_made_anew(tmp_path: Path) -> None:
     path = written(tmp_path, everything())
     expected = plain(open_recorded([path], Wanted(), folder=tmp_path / "i").loaded)
