@@ -70,6 +70,14 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
         " OAUTHBEARER take anybody; may be repeated",
     )
     group.add_argument(
+        "--idle-timeout",
+        metavar="TIME",
+        type=kinds.duration,
+        default="10min",
+        help="close a connection on which nothing arrives so long; in strict mode none is"
+        " (default %(default)s)",
+    )
+    group.add_argument(
         "--held-bytes-max",
         metavar="SIZE",
         type=kinds.size,
@@ -239,6 +247,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         json_ignored=tuple(options.ignore_json),
         users=dict(options.user),
         held_bytes_max=options.held_bytes_max,
+        idle_seconds=options.idle_timeout,
     )
 
 

@@ -41,12 +41,16 @@ from kproxy.replay.sasl import Refused
 from kproxy.replay.serving import Serving, Unanswerable
 from kproxy.replay.settings import Settings, Visible
 from kproxy.replay.state import State
+from kproxy.replay.timers import Timer
 
 _WAITING_MAX = 100
 """With so many requests waiting on a connection its client is not read from."""
 
 _LEAVING_BYTES_MAX = 4 << 20
 """With so much on its way to a client no other request of it is handled."""
+
+_IDLE_CHECKS_APART_NS = 1_000_000_000
+"""Idle connections are looked for no more often than this."""
 
 _UNHEARD = RequestVerdict(on_response=lambda frame, now: ResponseVerdict(dropped=True))
 
@@ -75,10 +79,13 @@ class Broker:
         self._late: list[Action] = []
         """What timers have led to."""
         self._asked = False
+        self._idle_ns = int(settings.idle_seconds * 1e9)
+        self._idle_timer: Timer | None = None
+        """When to look for idle connections; None while there is no connection."""
         self._unopened: set[int] = set()
         self._stopped = False
         if settings.visible is Visible.CAUSAL:
-            _hold_back(self.state)
+            self.state.hold_back()
 
     # ---- events
 
@@ -117,6 +124,8 @@ class Broker:
         self._connections[number] = Connection(
             number, node_id, client_address, f"/{host}", local_address, now, now, share
         )
+        if self._idle_timer is None:
+            self._idle_timer = self.state.timers.at(now + self._idle_ns, self._end_idle)
         return self.start(now)
 
     def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
@@ -456,9 +465,25 @@ class Broker:
         connection.raw_tokens = not authentication.done
         actions.append(Send(connection.number, Side.CLIENT, [token_frame(answer)], []))
 
+    def _end_idle(self, now: int) -> None:
+        """End the connections on which nothing has arrived for too long; look again later."""
+        for each in list(self._connections.values()):
+            waits = each.busy or each.waiting or each.deaf  # for us, or for ever as a rule wants it
+            if now - each.last_ns >= self._idle_ns and not waits:
+                why = f"nothing arrived for {self._settings.idle_seconds:g} s"
+                self._late += self._end(each, why)
+        if self._connections:
+            oldest_ns = min(each.last_ns for each in self._connections.values())
+            apart_ns = min(_IDLE_CHECKS_APART_NS, self._idle_ns)
+            again_ns = max(oldest_ns + self._idle_ns, now + apart_ns)
+            self._idle_timer = self.state.timers.at(again_ns, self._end_idle)
+
     def _end(self, connection: Connection, reason: str, abrupt: bool = False) -> list[Action]:
         if self._connections.pop(connection.number, None) is None:
             return []
+        if not self._connections and self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
         connection.share.release()
         self.state.fetches.forget(connection.number)
         if self._rules is not None:
@@ -471,22 +496,3 @@ class Broker:
 
 def _nothing(now: int, actions: list[Action]) -> None:
     """What happens while a client takes its responses."""
-
-
-def _hold_back(state: State) -> None:
-    """Hide what is still to be produced, with the markers behind it, and what to be created."""
-    state.cluster.hold_back()
-    for topic in state.check.topics:
-        by_partition: dict[int, list[int]] = {}
-        for expected in state.check.expected(topic):
-            if expected.offset >= 0:
-                by_partition.setdefault(expected.partition, []).append(expected.offset)
-        for index, offsets in by_partition.items():
-            log = state.cluster.log(topic, index)
-            held = set(offsets)
-            markers = [
-                each.last_offset
-                for each in log.transactions
-                if each.last_offset is not None and each.first_offset in held
-            ]
-            log.hide([*offsets, *markers])

@@ -38,7 +38,7 @@ class Connection:
     local_address: Address
     opened_ns: int
     last_ns: int
-    """When something last arrived."""
+    """When something last arrived, or left."""
     share: Share
     """What it may hold of requests, of what all connections may."""
     client_id: str | None = None
@@ -107,6 +107,7 @@ class Connection:
 
     def send(self, pieces: list[Buffer], now: int) -> Send:
         """Let a response leave, or a part of one."""
+        self.last_ns = now
         times, size = ChunkTimes(now), sum(map(len, pieces))
         self._leaving.append((times, size))
         self._leaving_bytes += size

@@ -57,3 +57,5 @@ class Settings:
     """The largest request; Kafka's socket.request.max.bytes."""
     held_bytes_max: int = 256 << 20
     """What all connections together may hold of requests that are not complete, or wait."""
+    idle_seconds: float = 600
+    """A connection on which nothing arrives so long is ended; Kafka's connections.max.idle.ms."""

@@ -63,6 +63,24 @@ class State:
         """Brokers and topics."""
         return self.loaded.cluster
 
+    def hold_back(self) -> None:
+        """Hide what is still to be produced, with the markers behind it, and what to be created."""
+        self.cluster.hold_back()
+        for topic in self.check.topics:
+            by_partition: dict[int, list[int]] = {}
+            for expected in self.check.expected(topic):
+                if expected.offset >= 0:
+                    by_partition.setdefault(expected.partition, []).append(expected.offset)
+            for index, offsets in by_partition.items():
+                log = self.cluster.log(topic, index)
+                held = set(offsets)
+                markers = [
+                    each.last_offset
+                    for each in log.transactions
+                    if each.last_offset is not None and each.first_offset in held
+                ]
+                log.hide([*offsets, *markers])
+
     def respond(self, call: Call, body: Any) -> None:
         """Answer a request whose handler returned LATER."""
         self.responses.append((call, body))

@@ -16,7 +16,7 @@ from kproxy.replay.broker import Broker
 from kproxy.replay.report import Report
 from kproxy.replay.serving import SERVED
 from kproxy.replay.settings import Settings
-from tests.replay.making import Playing, Recorded, batch, fetch
+from tests.replay.making import MS, Playing, Recorded, batch, fetch
 
 
 def playing() -> Playing:
@@ -62,6 +62,27 @@ def test_responses_come_in_the_order_of_the_requests() -> None:
     assert client.frames == []
     broker.pass_ms(100)
     assert [int.from_bytes(frame[4:8], "big") for frame in client.frames] == [1, 2]
+
+
+def test_idle_connections_are_ended() -> None:
+    minute = 60_000
+    broker = playing()
+    idle, lively, waiting, half = (broker.connect() for _ in range(4))
+    half.bytes(REQUESTS[:7])
+    waiting.bytes(frames((11, fetch({0: 1}, max_wait_ms=15 * minute))))
+    broker.pass_ms(6 * minute)
+    lively.ask(12, messages.MetadataRequest(topics=None))
+    broker.pass_ms(4 * minute - 1)
+    assert broker.closed == {}
+    broker.pass_ms(1)
+    assert broker.closed == {idle.number: False, half.number: False}
+    assert "nothing arrived for 600 s" in broker.logs[-1]
+    broker.pass_ms(5 * minute + 999)
+    assert broker.closed.keys() == {idle.number, half.number} and len(waiting.frames) == 1
+    broker.pass_ms(9 * minute)
+    assert waiting.number not in broker.closed, "it had its response a moment ago"
+    broker.pass_ms(minute)
+    assert len(broker.closed) == 4 and broker.broker.next_wake is None
 
 
 def test_every_served_version_is_one_that_the_codec_knows() -> None:
@@ -200,4 +221,5 @@ def test_a_client_that_takes_no_responses_gets_no_more_of_them() -> None:
     broker.take()
     broker.pass_ms(1000)
     assert len(client.frames) > 40
-    assert broker.broker.next_wake is None
+    due = broker.broker.next_wake
+    assert due and due > broker.now + 500_000 * MS, "it looks for idle connections, and that is all"
