@@ -76,8 +76,8 @@ def produce(bootstrap: str) -> int:
     return delivered
 
 
-def consume(bootstrap: str, go_on: Callable[[], bool] = lambda: True) -> list[Record]:
-    """Read the demo's records in a group, and commit; return them."""
+def subscribed(bootstrap: str) -> confluent_kafka.Consumer:
+    """Return a consumer in the demo's group, which reads from the beginning."""
     settings = {
         "bootstrap.servers": bootstrap,
         "client.id": "billing",
@@ -88,6 +88,12 @@ def consume(bootstrap: str, go_on: Callable[[], bool] = lambda: True) -> list[Re
     }
     consumer = confluent_kafka.Consumer(settings)
     consumer.subscribe([TOPIC])
+    return consumer
+
+
+def consume(bootstrap: str, go_on: Callable[[], bool] = lambda: True) -> list[Record]:
+    """Read the demo's records in a group, and commit; return them."""
+    consumer = subscribed(bootstrap)
     found: list[Record] = []
     for _ in itertools.repeat(None, int(_WAIT_SECONDS / _POLL_SECONDS)):
         message = consumer.poll(_POLL_SECONDS)

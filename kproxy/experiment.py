@@ -22,7 +22,7 @@ from typing import TextIO
 import confluent_kafka
 import trio
 
-from kproxy.demo import RECORDS, TOPIC, produce
+from kproxy.demo import RECORDS, produce, subscribed
 from kproxy.net import serve
 from kproxy.net.listeners import ListenError
 from kproxy.proxy.faults import Rules, table
@@ -93,16 +93,7 @@ def _consume(bootstrap: str) -> Counter[bytes]:
 
     When all have come, listen on for a moment.
     """
-    settings = {
-        "bootstrap.servers": bootstrap,
-        "client.id": "billing",
-        "group.id": "billing",
-        "auto.offset.reset": "earliest",
-        "enable.auto.commit": False,
-        **_QUIET,
-    }
-    consumer = confluent_kafka.Consumer(settings)
-    consumer.subscribe([TOPIC])
+    consumer = subscribed(bootstrap)
     consumed: Counter[bytes] = Counter()
     until = time.monotonic() + _WAIT_SECONDS
     while time.monotonic() < until:
