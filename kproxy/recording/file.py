@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import attrs
 
@@ -28,6 +28,7 @@ from kproxy.recording.layout import EXCHANGES, FRAMES
 from kproxy.recording.scan import Scan
 from kproxy.recording.stored import (
     BatchScan,
+    Locations,
     Message,
     Place,
     StoredBatch,
@@ -36,9 +37,6 @@ from kproxy.recording.stored import (
 )
 from kproxy.recording.tables import ExchangeTable, FrameTable
 from kproxy.recording.uri import Uri, located
-
-if TYPE_CHECKING:
-    from kproxy.recording.opened import Locations
 
 _CHUNKS_KEPT = 4
 _TABLES_KEPT = 4

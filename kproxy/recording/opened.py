@@ -12,8 +12,6 @@ known after a pass over it, 28 bytes for each; `locations` can be kept, and give
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,49 +22,14 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile, frame_bytes_in
 from kproxy.recording.files import RecordingError
-from kproxy.recording.info import Chunk
 from kproxy.recording.reader import Paths, recordings
-from kproxy.recording.stored import Place, StoredBatch
+from kproxy.recording.stored import Locations
 
 _POSITION_BITS = 58
 """Enough for 67 million batches: 77 days of ten a second."""
 _TABLES_KEPT = 16
 """Partitions are read side by side."""
 _RECORDINGS_MAX = 1 << 63 - _POSITION_BITS
-
-
-@attrs.define(eq=False)
-class Locations:
-    """Where the frames of a file's batches lie."""
-
-    numbers: array[int] = attrs.Factory(lambda: array("q"))
-    """Of the batches, ascending."""
-    offsets: array[int] = attrs.Factory(lambda: array("q"))
-    """Of their chunks in the file."""
-    ends: array[int] = attrs.Factory(lambda: array("q"))
-    nths: array[int] = attrs.Factory(lambda: array("i"))
-    """Which message of its chunk it is."""
-
-    def add(self, batch: StoredBatch) -> bool:
-        """Take a batch; return False if it is out of order, as only other tools write it."""
-        place = batch.frames
-        if place is None or batch.number <= 0:
-            return True
-        if len(self.numbers) and self.numbers[-1] >= batch.number:
-            return False
-        self.numbers.append(batch.number)
-        self.offsets.append(place.chunk.offset)
-        self.ends.append(place.chunk.end)
-        self.nths.append(place.nth)
-        return True
-
-    def batch(self, number: int) -> StoredBatch | None:
-        """The batch of this number, as far as its frames go."""
-        index = bisect_left(self.numbers, number)
-        if index == len(self.numbers) or self.numbers[index] != number:
-            return None
-        chunk = Chunk(self.offsets[index], self.ends[index], 0, 0, "", 0, 0, None)
-        return StoredBatch(number, Place(chunk, self.nths[index]))
 
 
 @attrs.define(eq=False)

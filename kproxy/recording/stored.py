@@ -10,6 +10,8 @@ elsewhere; what belongs together still follows each other and has the same seque
 from __future__ import annotations
 
 import json
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -65,6 +67,40 @@ class StoredBatch:
         if message.channel is Channel.EXCHANGES and self.exchanges is not None:
             return False
         return message.sequence == self.number or self.number < 0
+
+
+@attrs.define(eq=False)
+class Locations:
+    """Where the frames of a file's batches lie."""
+
+    numbers: array[int] = attrs.Factory(lambda: array("q"))
+    """Of the batches, ascending."""
+    offsets: array[int] = attrs.Factory(lambda: array("q"))
+    """Of their chunks in the file."""
+    ends: array[int] = attrs.Factory(lambda: array("q"))
+    nths: array[int] = attrs.Factory(lambda: array("i"))
+    """Which message of its chunk it is."""
+
+    def add(self, batch: StoredBatch) -> bool:
+        """Take a batch; return False if it is out of order, as only other tools write it."""
+        place = batch.frames
+        if place is None or batch.number <= 0:
+            return True
+        if len(self.numbers) and self.numbers[-1] >= batch.number:
+            return False
+        self.numbers.append(batch.number)
+        self.offsets.append(place.chunk.offset)
+        self.ends.append(place.chunk.end)
+        self.nths.append(place.nth)
+        return True
+
+    def batch(self, number: int) -> StoredBatch | None:
+        """The batch of this number, as far as its frames go."""
+        index = bisect_left(self.numbers, number)
+        if index == len(self.numbers) or self.numbers[index] != number:
+            return None
+        chunk = Chunk(self.offsets[index], self.ends[index], 0, 0, "", 0, 0, None)
+        return StoredBatch(number, Place(chunk, self.nths[index]))
 
 
 class BatchScan:

@@ -37,7 +37,7 @@ from kproxy import __version__
 from kproxy.recording import files
 from kproxy.recording.files import make_folder
 from kproxy.recording.layout import FORMAT_VERSION
-from kproxy.recording.opened import Locations
+from kproxy.recording.stored import Locations
 from kproxy.replay.batch_index import COLUMNS, BatchIndex
 from kproxy.replay.loaded import Committed, Loaded, Other
 from kproxy.replay.log import PartitionLog, Transaction
