@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from kproxy.analyze import charts
@@ -20,9 +20,8 @@ from kproxy.analyze.findings import duration, findings, most_lag, number
 from kproxy.analyze.gather import Gathered, Row
 from kproxy.analyze.style import STYLE
 from kproxy.analyze.tables import BUCKETS, PERCENTILES
-from kproxy.units import format_bytes
+from kproxy.units import format_bytes, moment
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SERIES_MAX = 5
 _NAMES_MAX = 20
 _HEAT_BUCKETS = BUCKETS // 4
@@ -31,7 +30,7 @@ _HEAT_BUCKETS = BUCKETS // 4
 
 def page(gathered: Gathered, recordings: Sequence[str], baseline: Sequence[str] = ()) -> str:
     """Return the report of recordings, which are named as they were given."""
-    began = _EPOCH + timedelta(microseconds=gathered.start_us)
+    began = moment(gathered.start_us * 1000)
     sections = "".join(
         f"<section><h2>{_escape(title)}</h2>{body}</section>"
         for title, body in _sections(gathered)
@@ -314,7 +313,7 @@ def _rebalances(rows: Sequence[Row]) -> str:
         heads,
         [
             (
-                row["group"], _clock(_EPOCH + timedelta(microseconds=row["us"])),
+                row["group"], _clock(moment(row["us"] * 1000)),
                 row["generation"], row["members"],
             )
             for row in rows[:50]
