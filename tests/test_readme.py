@@ -114,3 +114,11 @@ def test_the_files_that_it_names_are_there() -> None:
     assert named
     for name in named:
         assert (Path(needs.REPOSITORY) / name).exists(), name
+
+
+def test_the_pictures_that_it_shows_are_there_and_small() -> None:
+    shown = re.findall(r'(?:src|srcset)="([^"]+)"', README)
+    assert len(shown) == 2, "light and dark"
+    for name in shown:
+        data = (needs.REPOSITORY / name).read_bytes()
+        assert data.startswith(b"\x89PNG") and len(data) < 150_000

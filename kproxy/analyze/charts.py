@@ -90,23 +90,38 @@ def times(span_ms: float, text: Callable[[float], str], count: int = 6) -> Axis:
 
 
 def lines(
-    series: Mapping[str, Points], x: Axis, y: Axis, marks: Iterable[Mark] = (), label: str = ""
+    series: Mapping[str, Points],
+    x: Axis,
+    y: Axis,
+    marks: Iterable[Mark] = (),
+    label: str = "",
+    gap: float = math.inf,
 ) -> str:
-    """Draw one line for each series."""
+    """Draw one line for each series, broken where points are further apart than a gap."""
     body: list[str] = []
     for number, (name, points) in enumerate(series.items(), 1):
-        places = " ".join(f"{_x(x, at):.1f},{_y(y, value):.1f}" for at, value in points)
-        body.append(
-            f'<polyline points="{places}" style="stroke:var(--c{number})"'
-            f' class="line"><title>{_escape(name)}</title></polyline>'
-        )
-        if len(points) == 1:  # a line of one point is invisible
-            at, value = points[0]
-            body.append(
-                f'<rect x="{_x(x, at) - 3:.1f}" y="{_y(y, value) - 3:.1f}" width="6" height="6"'
-                f' style="fill:var(--c{number})"/>'
-            )
+        body.append(f'<g class="line" style="stroke:var(--c{number})">')
+        body.append(f"<title>{_escape(name)}</title>")
+        for some in _unbroken(points, gap):
+            places = " ".join(f"{_x(x, at):.1f},{_y(y, value):.1f}" for at, value in some)
+            body.append(f'<polyline points="{places}"/>')
+            if len(some) == 1:  # a line of one point is invisible
+                at, value = some[0]
+                body.append(
+                    f'<rect x="{_x(x, at) - 1.5:.1f}" y="{_y(y, value) - 1.5:.1f}" width="3"'
+                    f' height="3" style="fill:var(--c{number})"/>'
+                )
+        body.append("</g>")
     return _plot("".join(body), x, y, marks, label) + legend(list(series))
+
+
+def _unbroken(points: Points, gap: float) -> list[list[tuple[float, float]]]:
+    found: list[list[tuple[float, float]]] = []
+    for point in points:
+        if not found or point[0] - found[-1][-1][0] > gap:
+            found.append([])
+        found[-1].append(point)
+    return found
 
 
 def bars(

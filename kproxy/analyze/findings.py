@@ -20,6 +20,8 @@ _PAUSE_MS = 100
 _HUNDRED = 100
 """Of fewer exchanges nothing is said that happens to one in a hundred."""
 _QUEUE_FACTOR = 3
+_ROUTINE = {("UNSUPPORTED_VERSION", "ApiVersions"), ("MEMBER_ID_REQUIRED", "JoinGroup")}
+"""Errors by which a client learns what to say next: no broker, and no client, is to blame."""
 
 
 @attrs.frozen
@@ -88,14 +90,26 @@ def _errors(gathered: Gathered) -> Iterator[Finding]:
         if totals["exchanges"]:
             yield Finding("info", "No response has an error.")
         return
-    worst = gathered.errors[0]
+    routine = [row for row in gathered.errors if (row["error"], row["api"]) in _ROUTINE]
+    others = [row for row in gathered.errors if row not in routine]
+    grave = totals["errors"] - sum(row["count"] for row in routine)
     share = _share(totals["errors"], totals["exchanges"])
+    if not others:
+        named = " and ".join(f"{row['error']} of {row['api']}" for row in routine)
+        yield Finding(
+            "info",
+            f"{counted(totals['errors'], 'response')} ({share}) had errors, all of them"
+            f" {named}: so clients and brokers come to terms.",
+        )
+        return
+    worst = others[0]
     injected = "" if not worst["injected"] else f", {number(worst['injected'])} of them injected"
-    level = "bad" if totals["errors"] * 100 > totals["exchanges"] else "warn"
+    level = "bad" if grave * 100 > totals["exchanges"] else "warn"
     yield Finding(
         level,
-        f"{counted(totals['errors'], 'response')} ({share}) had errors; the most frequent was"
-        f" {worst['error']} of {worst['api']}, {counted(worst['count'], 'time')}{injected}"
+        f"{counted(totals['errors'], 'response')} ({share}) had errors;"
+        f" {'the most frequent' if not routine else 'besides what is routine, the most frequent'}"
+        f" was {worst['error']} of {worst['api']}, {counted(worst['count'], 'time')}{injected}"
         f" (first #{worst['number']}).",
     )
 

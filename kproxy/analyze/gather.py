@@ -149,14 +149,15 @@ _HEAT = f"""
 SELECT {{slot}} AS slot, api, {bucket("ms")} AS bucket, COUNT(*) AS n
 FROM (SELECT time, api, {SERVED} AS ms FROM exchanges) WHERE ms IS NOT NULL GROUP BY ALL
 """
+_OWN = "IF(SIZE(faults) > 0, NULL, proxy_ms)"
+"""What kproxy took that no rule had it take."""
 _APIS = f"""
 SELECT api, COUNT(*) AS count, COUNT_IF(SIZE(errors) > 0) AS errors,
     COUNT_IF(unanswered IS NOT NULL) AS unanswered, COUNT_IF(waiting_ms > 0) AS waited,
     COUNT_IF(queued_ms > 0) AS queued, ROUND(SUM(queued_ms), 1) AS queued_ms,
     MIN({SERVED}) AS broker_min, MAX({SERVED}) AS broker_max,
-    ROUND(PERCENTILE_APPROX(proxy_ms, 0.99), 3) AS proxy_p99, COUNT(proxy_ms) AS proxy_count,
-    MAX(IF(SIZE(faults) > 0, NULL, proxy_ms)) AS proxy_max,
-    MAX_BY(number, IF(SIZE(faults) > 0, NULL, proxy_ms)) AS proxy_max_number,
+    ROUND(PERCENTILE_APPROX({_OWN}, 0.99), 3) AS proxy_p99, COUNT({_OWN}) AS proxy_count,
+    MAX({_OWN}) AS proxy_max, MAX_BY(number, {_OWN}) AS proxy_max_number,
     COALESCE(SUM(request_bytes), 0) + COALESCE(SUM(response_bytes), 0) AS bytes
 FROM exchanges GROUP BY api ORDER BY count DESC
 """

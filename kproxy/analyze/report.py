@@ -24,6 +24,8 @@ from kproxy.units import format_bytes, moment
 
 _SERIES_MAX = 5
 _NAMES_MAX = 20
+_GAP_SLOTS = 5
+"""A line goes on over so many slots of time without a value: one that is longer tells of none."""
 _HEAT_BUCKETS = BUCKETS // 4
 """Buckets of a histogram that are one row of the heat map."""
 
@@ -126,7 +128,8 @@ def _latency(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
     note = f"One point for {duration(gathered.slot_ms)}; p95 is dashed."
     if marks:
         note += " Vertical lines are faults (red) and new generations of groups (grey)."
-    return charts.lines(series, x, y, marks, "latency over time") + _note(note)
+    gap = _GAP_SLOTS * gathered.slot_ms
+    return charts.lines(series, x, y, marks, "latency over time", gap) + _note(note)
 
 
 def _heat(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
@@ -158,7 +161,8 @@ def _traffic(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
                 series[f"{topic}, {what}"][at] += row[what]
     width = max(gathered.slot_ms, 1000)
     note = "Record batches as they travelled; replicas and retries of clients count."
-    return _bars(series, width, x, marks, lambda value: format_bytes(int(value)), note)
+    label = "bytes produced and consumed over time, by topic"
+    return _bars(series, width, x, marks, label, note, lambda value: format_bytes(int(value)))
 
 
 def _stacked(
@@ -174,7 +178,7 @@ def _stacked(
         name = row[key] or "–"
         series[name if name in top else "others"][row["slot"] * gathered.slot_ms] += row["n"]
     note = f"One bar for {duration(gathered.slot_ms)}." if rows else ""
-    return _bars(series, gathered.slot_ms, x, marks, None, note)
+    return _bars(series, gathered.slot_ms, x, marks, f"counts over time, by {key}", note)
 
 
 def _bars(
@@ -182,8 +186,9 @@ def _bars(
     width: float,
     x: Axis,
     marks: Sequence[Mark],
-    text: Callable[[float], str] | None,
+    label: str,
     note: str,
+    text: Callable[[float], str] | None = None,
 ) -> str:
     """Draw stacked bars, the largest series below; `text` writes sizes, else it is counts."""
     if not series:
@@ -194,7 +199,7 @@ def _bars(
     ordered = dict(sorted(series.items(), key=lambda item: -sum(item[1].values())))
     top = max(tops.values())
     y = charts.linear(top, number, whole=True) if text is None else charts.sizes(top, text)
-    return charts.bars(ordered, width, x, y, marks) + (_note(note) if note else "")
+    return charts.bars(ordered, width, x, y, marks, label) + (_note(note) if note else "")
 
 
 # ---------------------------------------------------------------- tables
@@ -204,7 +209,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
     if not body:
         return ""
-    head = "".join(f"<th>{_escape(each)}</th>" for each in heads)
+    head = "".join(f'<th scope="col">{_escape(each)}</th>' for each in heads)
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
 
 
@@ -253,7 +258,7 @@ def _apis(gathered: Gathered) -> str:
     note = (
         "Percentiles and max are of the broker's own time. There is a – where too few exchanges"
         f" have one (fewer than {ENOUGH}, or 1 %): the others were waits for records or members."
-        " kproxy max is without what fault rules touched."
+        " Times of kproxy are without what fault rules touched."
     )
     return _table(heads, rows) + _note(note) if rows else ""
 

@@ -83,6 +83,7 @@ def _version(program: str) -> tuple[int, str]:
     except OSError as error:
         what = f"{program} does not run ({error.strerror})"
         raise SparkError(f"{what}: install Java {JAVA_MIN}") from None
+    about = ""
     try:
         about, _ = process.communicate(timeout=VERSION_SECONDS_MAX)
     except subprocess.TimeoutExpired:
@@ -91,7 +92,7 @@ def _version(program: str) -> tuple[int, str]:
     finally:
         if process.returncode is None:
             _end(process)
-    return process.returncode, about
+    return process.wait(), about
 
 
 class Hung(SparkError):
@@ -121,7 +122,7 @@ def bounded() -> Iterator[None]:
 
     Raises: Hung.
     """
-    gateway = importlib.import_module("pyspark.java_gateway")
+    gateway: Any = importlib.import_module("pyspark.java_gateway")
     started: list[_Starting] = []
 
     def start(*arguments: Any, **options: Any) -> _Starting:

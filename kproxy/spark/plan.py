@@ -63,6 +63,8 @@ class Stretch:
     notes: tuple[Note, ...] = attrs.field(repr=False)
     rest: bool = False
     """Whether it is about what has no row: the requests that are pending where the file is torn."""
+    last: bool = False
+    """Whether no file follows in which frames may go on that this stretch has the beginning of."""
 
     @property
     def bytes(self) -> int:
@@ -146,11 +148,15 @@ def stretches(
     for path in files(paths):
         with RecordingFile(path) as file:
             same = before is not None and file.info.continues(before.info)
+            if found and not same:
+                found[-1] = attrs.evolve(found[-1], last=True)
             earlier = (*earlier, spelled(before.path))[-EARLIER_MAX:] if same and before else ()
             found += cut(file, earlier, partition_bytes)
             if not file.complete:
                 told(_stops(file))
             before = file
+    if found:
+        found[-1] = attrs.evolve(found[-1], last=True)
     for line in left_out(paths):
         told(line)
     return found

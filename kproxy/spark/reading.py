@@ -12,14 +12,24 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import attrs
 import pyarrow as pa
 
 from kproxy.exchange import topic_records
-from kproxy.exchange.entries import FRAGMENT, MORE, UNANSWERED, Frame, Note, Position
+from kproxy.exchange.entries import (
+    CONNECTIONS,
+    FRAGMENT,
+    INJECTED,
+    MORE,
+    UNANSWERED,
+    Frame,
+    Note,
+    Position,
+    Side,
+)
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.known import Known
 from kproxy.exchange.pairing import Peer
@@ -259,19 +269,22 @@ def _frame_batches(stretch: Stretch, schema: pa.Schema) -> Iterator[pa.RecordBat
 
 
 def _frames(stretch: Stretch) -> Iterator[FrameRows]:
-    """Yield the frames that end in a stretch, put together. The rest of a torn file are those that
-    do not end in it."""
+    """Yield the frames whose last piece lies in a stretch, put together. Of some, the pieces behind
+    it were lost. The rest of a torn file are those that do not end in it."""
     known = _known(stretch)
-    unfinished: dict[tuple[int, int], tuple[Position, Peer]] = {}
+    pieces = _Pieces()
     with _opened(stretch) as file:
         frames = functools.partial(frame_in, [*_earlier(stretch), file])
         for batch, given in _noted(file, stretch, known):
             found = file.frames(batch) if given or stretch.rest else None
             if found is None:
+                if given and not stretch.rest:
+                    yield from _put_together(pieces.closed(batch), frames)
                 continue
+            cut = list(pieces.follow(found, batch, known, True))
             if stretch.rest:
-                _continue(unfinished, found, batch.number, known)
                 continue
+            yield from _put_together(cut, frames)
             peers = {number: known.peer(number) for number in set(found.column("connection"))}
             for some in frame_columns.of_table(found, peers):
                 if isinstance(some, range):
@@ -279,10 +292,34 @@ def _frames(stretch: Stretch) -> Iterator[FrameRows]:
                         yield frame_columns.of_frames([frame], peers)
                 else:
                     yield some
-        for position, peer in sorted(unfinished.values(), key=itemgetter(0)):
-            frame = frames(position)
-            if frame is not None:
-                yield frame_columns.of_frames([frame], {frame.connection: peer})
+        if pieces.last and not stretch.rest:
+            yield from _put_together(_cut_behind(pieces, file, stretch, known), frames)
+        if stretch.rest or stretch.last:
+            yield from _put_together(pieces.last.values(), frames)
+
+
+def _cut_behind(
+    pieces: _Pieces, file: RecordingFile, stretch: Stretch, known: Known
+) -> Iterator[_Piece]:
+    """Yield the frames of which the batches behind a stretch tell that no more pieces come."""
+    for batch in file.batches():
+        if batch.offset < stretch.stop:
+            continue
+        found = file.frames(batch)
+        yield from (
+            pieces.closed(batch) if found is None else pieces.follow(found, batch, known, False)
+        )
+        if not pieces.last:
+            return
+
+
+def _put_together(
+    some: Iterable[_Piece], frames: Callable[[Position], Frame | None]
+) -> Iterator[FrameRows]:
+    for piece in some:
+        frame = frames(piece.position)
+        if frame is not None:
+            yield frame_columns.of_frames([frame], {frame.connection: piece.peer})
 
 
 def _whole(
@@ -310,21 +347,51 @@ def _noted(
         known.forget()
 
 
-def _continue(
-    unfinished: dict[tuple[int, int], tuple[Position, Peer]],
-    found: FrameTable,
-    batch_number: int,
-    known: Known,
-) -> None:
-    """Keep where the last pieces are, by connection and side, of frames that have not ended, and
-    who the connection is, which is forgotten when it is closed."""
-    columns = (found.column(name) for name in ("connection", "side", "flags"))
-    for run, (connection, side, flags) in enumerate(zip(*columns, strict=True)):
-        if flags & MORE:
-            position = Position(batch_number, run, 0)
-            unfinished[connection, side] = position, known.peer(connection)
-        elif flags & FRAGMENT:
-            unfinished.pop((connection, side), None)
+@attrs.frozen
+class _Piece:
+    """The last piece of a frame so far."""
+
+    number: int
+    position: Position
+    peer: Peer
+    """Who the connection is, which is forgotten when it is closed."""
+
+
+@attrs.define(eq=False)
+class _Pieces:
+    """The frames that have not ended, by connection and side."""
+
+    last: dict[tuple[int, int], _Piece] = attrs.field(factory=dict[tuple[int, int], _Piece])
+
+    def follow(
+        self, found: FrameTable, batch: StoredBatch, known: Known, begins: bool
+    ) -> Iterator[_Piece]:
+        """Take the frames of a batch, and unless `begins`, none that was not there before; yield
+        those that will not end: another follows on the connection, or it is closed."""
+        columns = [found.column(name) for name in ("connection", "side", "flags")]
+        if not self.last and not any(flags & MORE for flags in set(columns[2])):
+            return  # hence nothing that a closed connection cuts, either
+        heads, starts = found.column("heads"), found.column("heads[]")
+        for run, (connection, side, flags) in enumerate(zip(*columns, strict=True)):
+            if flags & INJECTED and not flags & FRAGMENT:
+                continue  # kproxy may have made it while another arrives
+            before = self.last.pop((connection, side), None)
+            number = heads[starts[run]] if flags & FRAGMENT else 0
+            if before is not None and before.number != number:
+                yield before
+            if begins and flags & MORE:
+                position = Position(batch.number, run, 0)
+                self.last[connection, side] = _Piece(number, position, known.peer(connection))
+        yield from self.closed(batch)
+
+    def closed(self, batch: StoredBatch) -> Iterator[_Piece]:
+        """Yield those that will not end as the notes of a batch say that the connection did."""
+        for note in batch.notes if self.last else ():
+            if note.channel == CONNECTIONS and note.body.get("event") == "closed":
+                for side in Side:
+                    piece = self.last.pop((note.body.get("connection", 0), int(side)), None)
+                    if piece is not None:
+                        yield piece
 
 
 def _run(file: RecordingFile, batch: StoredBatch, run: int) -> Any:

@@ -23,6 +23,7 @@ from hypothesis import strategies
 from kproxy import protocol, recording
 from kproxy.exchange import facts
 from kproxy.exchange.entries import (
+    FRAGMENT,
     MORE,
     NO_API,
     OPAQUE,
@@ -36,7 +37,8 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.known import Known
-from kproxy.recording import RecordingError, RecordingFile
+from kproxy.recording import RecordingError, RecordingFile, Writer
+from kproxy.recording.builder import BatchBuilder
 from kproxy.spark import plan, reading, table
 from kproxy.spark.columns import EXCHANGES, FILE, FRAMES, RECORDING, chosen
 from kproxy.units import moment
@@ -289,6 +291,54 @@ def test_frames_that_never_ended_are_there_as_far_as_they_came(tmp_path: Path) -
     for number, row in by_number.items():
         assert row["flags"] & TRUNCATED and len(row["data"]) > 500_000  # the end is lost
         assert sent.startswith(row["data"]) and row["data"] == exchanges[number].request_frame
+
+
+_KEPT = strategies.lists(strategies.booleans(), min_size=1, max_size=4)
+
+
+@hypothesis.given(
+    frames=strategies.lists(strategies.tuples(strategies.integers(1, 2), _KEPT), max_size=12),
+    ends=strategies.sets(strategies.integers(0, 40)),
+    closed=strategies.booleans(),
+    torn=strategies.booleans(),
+    size=strategies.sampled_from([1, 1 << 27]),
+)
+@hypothesis.example(
+    frames=[(1, [True, False]), (2, [True, False, True]), (1, [True])],
+    ends=set(), closed=False, torn=False, size=1 << 27,
+)  # fmt: skip
+def test_frames_whose_pieces_were_lost_are_there_as_far_as_they_are_known(
+    frames: list[tuple[int, list[bool]]], ends: set[int], closed: bool, torn: bool, size: int
+) -> None:
+    """A piece that is lost cuts off what was recorded before it; batches end anywhere."""
+    builder = BatchBuilder()
+    builder.add([making.opened(each) for each in (1, 2)])
+    batches: list[Any] = []
+    expected: dict[int, tuple[bytes, bool]] = {}
+    given = 0
+    for number, (connection, kept) in enumerate(frames, 1):
+        whole = [bytes([number, nth]) * 20 for nth in range(len(kept))]
+        for nth, (data, is_kept) in enumerate(zip(whole, kept, strict=True)):
+            flags = FRAGMENT * (len(kept) > 1) | MORE * (nth < len(kept) - 1)
+            about = {"flags": flags, "frame_bytes": 40 * len(kept), "connection": connection}
+            (builder.add if is_kept else builder.lose)([making.request(number, data, **about)])
+            if is_kept:
+                before = expected.get(number, (b"", False))[0] if nth and kept[nth - 1] else b""
+                expected[number] = before + data, not all(kept)
+            given += 1
+            batches += builder.take() if given in ends else []
+    note = [Note("connections", making.START_NS, {"event": "closed", "connection": 1})]
+    builder.add(note if closed else [])
+    builder.finish()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "lost.mcap"
+        writer = Writer(path, **making.SETTINGS)
+        writer.append([*batches, *builder.take()])
+        writer.abandon() if torn else writer.close()
+        found = rows([path], "frames", ["number", "data", "flags"], size)
+    assert len(found) == len(expected)
+    shown = {row["number"]: (row["data"], bool(row["flags"] & TRUNCATED)) for row in found}
+    assert shown == expected
 
 
 def test_events_have_the_faults(broken: Path) -> None:

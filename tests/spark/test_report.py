@@ -159,9 +159,34 @@ def test_the_line_of_p99_is_not_drawn_over_that_of_p95() -> None:
     found = gathered([], {})
     found.heat = {slot: Counter({bucket(5): 3}) for slot in range(4)}
     page = report.page(found, [])
-    lines = re.findall(r'class="line"><title>(\w+)<', page)
+    lines = re.findall(r'class="line"[^>]*><title>(\w+)<', page)
     assert lines == ["p99", "p95", "p50"], "the last one lies on top"
-    assert ".line:nth-of-type(2) { stroke-dasharray" in page
+    assert ".line:nth-of-type(2) polyline { stroke-dasharray" in page
+
+
+def test_no_line_is_drawn_over_a_time_without_values() -> None:
+    found = gathered([], {})
+    found.heat = {slot: Counter({bucket(5): 3}) for slot in (0, 1, 2, 60, 61, 80)}
+    page = report.page(found, [])
+    assert page.count("<polyline") == 3 * 3, "three pieces, of three percentiles"
+    assert page.count('height="3"') == 3, "a value that stands alone is seen"
+
+
+def test_errors_that_are_part_of_the_protocol_are_no_alarm() -> None:
+    def row(error: str, of: str, count: int) -> dict[str, Any]:
+        about = {"error": error, "api": of, "count": count, "injected": 0, "number": 1}
+        return about | {"client_ids": [], "topics": []}
+
+    totals = Counter(TOTALS) | Counter(errors=38, exchanges=100)
+    versions = row("UNSUPPORTED_VERSION", "ApiVersions", 38)
+    found = gathered([], {}, errors=[versions])
+    found.totals = totals
+    (calm,) = (each for each in findings.findings(found) if "errors" in each.text)
+    assert calm.level == "info" and "UNSUPPORTED_VERSION of ApiVersions" in calm.text
+    found.errors.append(row("NOT_COORDINATOR", "OffsetCommit", 20))
+    found.totals = totals | Counter(errors=58)
+    (grave,) = (each for each in findings.findings(found) if "errors" in each.text)
+    assert grave.level == "bad" and "NOT_COORDINATOR of OffsetCommit, 20 times" in grave.text
 
 
 def test_an_event_says_how_the_first_side_ended_a_connection() -> None:
