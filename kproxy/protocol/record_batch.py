@@ -26,9 +26,9 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from itertools import islice
+from itertools import islice, repeat, starmap
 from typing import NamedTuple
 
 import attrs
@@ -65,7 +65,7 @@ MESSAGE_HEADERS = (struct.Struct(">qiIbb"), struct.Struct(">qiIbbq"))
 """Magic 0 and 1: offset, length, crc, magic, attributes, in magic 1 the timestamp."""
 _LENGTH_MIN = (14, 22, 49)
 """The least length by magic, as in ByteBufferLogInputStream."""
-_RECORD_BYTES_MIN = 7
+RECORD_BYTES_MIN = 7
 """Length, attributes, two deltas, null key, null value, no headers: one byte each."""
 
 
@@ -349,64 +349,116 @@ def _message_content(message: Batch) -> tuple[bytes | None, bytes | None]:
 
 def _read_batch(batch: Batch, allowance: Allowance) -> list[Record]:
     """Read the records of a batch of magic 2."""
-    data = batch.raw[BATCH_HEADER.size :]
+    data, position = batch.raw, BATCH_HEADER.size
     if batch.attributes & 7:
-        data = decompress(batch.compression, data, allowance)
+        data, position = decompress(batch.compression, data[position:], allowance), 0
     count = batch.record_count or 0
-    if not 0 <= count <= len(data) // _RECORD_BYTES_MIN:
-        raise ProtocolError(f"a batch of {count} records with {len(data)} bytes")
-    if batch.attributes & 7:
+    if batch.attributes & 7 and 0 <= count <= len(data) // RECORD_BYTES_MIN:
         allowance.take_records(count)
-    records: list[Record] = []
-    position = 0
+    into = Fields([], [], [], [], [])
+    read_fields(data, position, len(data), count, into, batch.offset, batch.base_timestamp)
+    times: Iterable[int] = into.timestamps
+    if batch.attributes & LOG_APPEND_TIME:
+        times = repeat(batch.max_timestamp, count)
+    fields = zip(into.offsets, times, into.keys, into.values, into.headers, strict=True)
+    if batch.attributes & CONTROL:
+        return [Record(*each, _control_type(each[2])) for each in fields]
+    return list(starmap(Record, fields))
+
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Fields(NamedTuple):
+    """Records column by column, in lists that grow."""
+
+    offsets: list[int]
+    timestamps: list[int]
+    """As their producer says, also where the broker's time counts."""
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[Headers]
+
+
+def read_fields(
+    data: bytes,
+    position: int,
+    stop: int,
+    count: int,
+    into: Fields,
+    base_offset: int = 0,
+    base_timestamp: int = 0,
+) -> None:
+    """Read the `count` records of magic 2 that `data`, decompressed, has from `position` to `stop`.
+
+    What decides how fast records are read: the lengths of a byte or two that most have are read in
+    place, for a call takes longer than all the rest of a field.
+
+    Raises:
+        ProtocolError, IndexError: the bytes are malformed; `into` may have got some of them.
+    """
+    if not 0 <= count <= (stop - position) // RECORD_BYTES_MIN:
+        raise ProtocolError(f"a batch of {count} records with {stop - position} bytes")
+    offset_read, time_read, key_read, value_read, headers_read = (each.append for each in into)
+    p = position
     for _ in range(count):
-        record, position = _record(batch, data, position)
-        records.append(record)
-    if position != len(data):
-        raise ProtocolError(f"{len(data) - position} bytes after the last record")
-    return records
+        n = data[p]
+        p += 1
+        if n > 127:
+            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else _varint(data, p - 1)
+        start, end = p, p + (n >> 1)
+        if n & 1 or n < 2 * RECORD_BYTES_MIN - 2 or end > stop:
+            raise ProtocolError(f"record length {_signed(n)}")
+        n = data[p + 1]  # behind one byte of attributes, all unused so far
+        p += 2
+        if n > 127:
+            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else _varint(data, p - 1, 10)
+        time_read(base_timestamp + (n >> 1 ^ -(n & 1)))
+        n = data[p]
+        p += 1
+        if n > 127:
+            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else _varint(data, p - 1)
+        offset_read(base_offset + (n >> 1 ^ -(n & 1)))
+        n = data[p]
+        p += 1
+        if n > 127:
+            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else _varint(data, p - 1)
+        if n & 1:
+            key_read(None)
+        else:
+            key_read(data[p : (p := p + (n >> 1))])
+            if p > end:
+                raise _too_long(n, end - p)
+        n = data[p]
+        p += 1
+        if n > 127:
+            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else _varint(data, p - 1)
+        if n & 1:
+            value_read(None)
+        else:
+            value_read(data[p : (p := p + (n >> 1))])
+            if p > end:
+                raise _too_long(n, end - p)
+        if data[p]:
+            headers, p = _headers(data, p, end)
+            headers_read(headers)
+        else:
+            headers_read(())
+            p += 1
+        if p != end:
+            raise ProtocolError(f"a record of {end - start} bytes whose fields take {p - start}")
+    if p != stop:
+        raise ProtocolError(f"{stop - p} bytes after the last record")
 
 
-def _record(batch: Batch, data: bytes, position: int) -> tuple[Record, int]:
-    """Read the record of magic 2 that starts at `position` of the decompressed `data`."""
-    length, position = _varint(data, position)
-    end = position + length
-    if length < _RECORD_BYTES_MIN - 1 or end > len(data):
-        raise ProtocolError(f"record length {length}")
-    # One byte of attributes, all unused so far.
-    time_delta, position = _varint(data, position + 1, 10)
-    offset_delta, position = _varint(data, position)
-    key, position = _bytes(data, position, end)
-    value, position = _bytes(data, position, end)
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    if data[position]:
-        headers, position = _headers(data, position, end)
-    else:
-        position += 1
-    if position != end:
+def _headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
+    n, position = _varint(data, position)
+    if n & 1 or n >> 1 > (end - position) // 2:
         raise ProtocolError(
-            f"a record of {length} bytes whose fields take {length + position - end}"
+            f"a record of {_signed(n)} headers with {end - position} bytes for them"
         )
-    attributes = batch.attributes
-    record = Record(
-        batch.offset + offset_delta,
-        batch.max_timestamp if attributes & LOG_APPEND_TIME else batch.base_timestamp + time_delta,
-        key,
-        value,
-        headers,
-        _control_type(key) if attributes & CONTROL else None,
-    )
-    return record, end
-
-
-def _headers(
-    data: bytes, position: int, end: int
-) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    count, position = _varint(data, position)
-    if not 0 <= count <= (end - position) // 2:
-        raise ProtocolError(f"a record of {count} headers with {end - position} bytes for them")
     headers: list[tuple[str, bytes | None]] = []
-    for _ in range(count):
+    for _ in range(n >> 1):
         key, position = _bytes(data, position, end)
         if key is None:
             raise ProtocolError("a record header without a name")
@@ -417,34 +469,36 @@ def _headers(
 
 def _bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     """Read a varint length, any negative one being null as in Kafka, and so many bytes."""
-    length = data[position]
-    if length < 0x80 and not length & 1:  # the usual case, without a call
-        start = position + 1
-        length >>= 1
-    else:
-        length, start = _varint(data, position)
-        if length < 0:
-            return None, start
-    position = start + length
+    n, start = data[position], position + 1
+    if n > 127:
+        n, start = _varint(data, position)
+    if n & 1:
+        return None, start
+    position = start + (n >> 1)
     if position > end:
-        raise ProtocolError(f"{length} bytes in a record that has {max(0, end - start)} left")
+        raise _too_long(n, end - position)
     return data[start:position], position
 
 
 def _varint(data: bytes, position: int, bytes_max: int = 5) -> tuple[int, int]:
-    """Read a zig-zag varint of 32 bits, or with `bytes_max=10` of 64."""
-    byte = data[position]
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position + 1
+    """Read a varint of 32 bits, or with `bytes_max=10` of 64; `_signed` undoes its zig-zag."""
     value = shift = 0
     for at in range(position, position + bytes_max):
         byte = data[at]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            value &= 0xFFFFFFFF if bytes_max == 5 else 0xFFFFFFFFFFFFFFFF
-            return (value >> 1) ^ -(value & 1), at + 1
+            return value & (0xFFFFFFFF if bytes_max == 5 else 0xFFFFFFFFFFFFFFFF), at + 1
         shift += 7
     raise ProtocolError(f"a varint of more than {bytes_max} bytes")
+
+
+def _too_long(n: int, bytes_left: int) -> ProtocolError:
+    size = n >> 1
+    return ProtocolError(f"{size} bytes in a record that has {max(0, size + bytes_left)} left")
+
+
+def _signed(n: int) -> int:
+    return n >> 1 ^ -(n & 1)
 
 
 def _control_type(key: bytes | None) -> str:
