@@ -57,24 +57,24 @@ def read_fields(
         n = data[p]
         p += 1
         if n > 127:
-            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else _varint(data, p - 1)
+            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else varint(data, p - 1)
         start, end = p, p + (n >> 1)
         if n & 1 or n < 2 * RECORD_BYTES_MIN - 2 or end > stop:
             raise ProtocolError(f"record length {_signed(n)}")
         n = data[p + 1]  # behind one byte of attributes, all unused so far
         p += 2
         if n > 127:
-            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else _varint(data, p - 1, 10)
+            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else varint(data, p - 1, 10)
         time_read(base_timestamp + (n >> 1 ^ -(n & 1)))
         n = data[p]
         p += 1
         if n > 127:
-            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else _varint(data, p - 1)
+            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else varint(data, p - 1)
         offset_read(base_offset + (n >> 1 ^ -(n & 1)))
         n = data[p]
         p += 1
         if n > 127:
-            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else _varint(data, p - 1)
+            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else varint(data, p - 1)
         if n & 1:
             key_read(None)
         else:
@@ -84,7 +84,7 @@ def read_fields(
         n = data[p]
         p += 1
         if n > 127:
-            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else _varint(data, p - 1)
+            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else varint(data, p - 1)
         if n & 1:
             value_read(None)
         else:
@@ -109,7 +109,7 @@ def miscounted(count: int, size: int) -> ProtocolError:
 
 
 def _headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
-    n, position = _varint(data, position)
+    n, position = varint(data, position)
     if n & 1 or n >> 1 > (end - position) // 2:
         raise ProtocolError(
             f"a record of {_signed(n)} headers with {end - position} bytes for them"
@@ -128,7 +128,7 @@ def _bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     """Read a varint length, any negative one being null as in Kafka, and so many bytes."""
     n, start = data[position], position + 1
     if n > 127:
-        n, start = _varint(data, position)
+        n, start = varint(data, position)
     if n & 1:
         return None, start
     position = start + (n >> 1)
@@ -137,7 +137,7 @@ def _bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     return data[start:position], position
 
 
-def _varint(data: bytes, position: int, bytes_max: int = 5) -> tuple[int, int]:
+def varint(data: bytes, position: int, bytes_max: int = 5) -> tuple[int, int]:
     """Read a varint of 32 bits, or with `bytes_max=10` of 64; `_signed` undoes its zig-zag."""
     value = shift = 0
     for at in range(position, position + bytes_max):

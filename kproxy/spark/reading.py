@@ -26,13 +26,13 @@ from kproxy.exchange.pairing import Peer
 from kproxy.protocol import schema as kafka
 from kproxy.protocol.select import select
 from kproxy.recording import RecordingError, RecordingFile
-from kproxy.recording.exchanges import Reader
+from kproxy.recording.exchanges import Reader, StoredFrames, offer_names
 from kproxy.recording.file import frame_in
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import FrameTable
 from kproxy.recording.uri import located
-from kproxy.spark import frame_columns, table
+from kproxy.spark import frame_columns, record_columns, table
 from kproxy.spark.columns import (
     FILE,
     HEADERS,
@@ -93,6 +93,10 @@ def record_batches(
     if view == "frames":
         yield from _frame_batches(stretch, schema)
         return
+    if view == "records" and not stretch.rest:
+        for count, found in _record_columns(stretch, names):
+            yield _from_columns(stretch, found.__getitem__, count, schema)
+        return
     items = _ITEMS[view](stretch)
     for some in _grouped(items, _WEIGHTS.get(view, _weightless)):
         yield _from_items(stretch, some, columns, schema)
@@ -141,14 +145,37 @@ def _from_columns(
     stretch: Stretch, column: Callable[[str], Any], rows: int, schema: pa.Schema
 ) -> pa.RecordBatch:
     arrays: list[pa.Array] = []
+    constants = file_values(stretch)
     for field in schema:
-        constant = file_values(stretch).get(field.name)
+        constant = constants.get(field.name)
         if constant is not None:
             array = pa.repeat(pa.scalar(constant, pa.string()), rows)
         else:
             array = column(field.name)
         arrays.append(array if array.type.equals(field.type) else array.cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _record_columns(
+    stretch: Stretch, names: Sequence[str]
+) -> Iterator[tuple[int, record_columns.Columns]]:
+    """Yield the records of a stretch, but for the rest of a torn file, as columns."""
+    with _opened(stretch) as file:
+        known = _known(stretch)
+        files = [*_earlier(stretch), file]
+        frames = StoredFrames(files)
+        rows = record_columns.RecordRows(known.names, frames, names)
+        for batch, given in _batches(file, stretch):
+            for note in batch.notes:
+                known.note(note)
+            found = file.exchanges(batch)
+            if found is not None:
+                offer_names(known.names, found, frames)
+                if given:
+                    exchanges = table.Rows([found], known, functools.partial(frame_in, files))
+                    yield from rows.read(found, exchanges)
+            known.forget()
+        yield from rows.flush()
 
 
 def file_values(stretch: Stretch) -> dict[str, str]:
