@@ -26,7 +26,7 @@ from kproxy.exchange.pairing import Peer
 from kproxy.protocol import schema as kafka
 from kproxy.protocol.select import select
 from kproxy.recording import RecordingError, RecordingFile
-from kproxy.recording.exchanges import Reader, StoredFrames, offer_names
+from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import frame_in
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.stored import StoredBatch
@@ -161,20 +161,12 @@ def _record_columns(
 ) -> Iterator[tuple[int, record_columns.Columns]]:
     """Yield the records of a stretch, but for the rest of a torn file, as columns."""
     with _opened(stretch) as file:
-        known = _known(stretch)
-        files = [*_earlier(stretch), file]
-        frames = StoredFrames(files)
-        rows = record_columns.RecordRows(known.names, frames, names)
+        rows = record_columns.RecordRows(_known(stretch), [*_earlier(stretch), file], names)
         for batch, given in _batches(file, stretch):
-            for note in batch.notes:
-                known.note(note)
+            rows.note(batch.notes)
             found = file.exchanges(batch)
             if found is not None:
-                offer_names(known.names, found, frames)
-                if given:
-                    exchanges = table.Rows([found], known, functools.partial(frame_in, files))
-                    yield from rows.read(found, exchanges)
-            known.forget()
+                yield from rows.read(found, given)
         yield from rows.flush()
 
 

@@ -27,8 +27,8 @@ import numpy as np
 import pyarrow as pa
 
 from kproxy.exchange import facts, topic_records
-from kproxy.exchange.entities import TopicNames
-from kproxy.exchange.entries import RAW_SASL
+from kproxy.exchange.entries import RAW_SASL, Frame, Note, Position
+from kproxy.exchange.known import Known
 from kproxy.exchange.topic_records import Carried
 from kproxy.protocol import ProtocolError
 from kproxy.protocol import schema as kafka
@@ -36,7 +36,9 @@ from kproxy.protocol.compression import Allowance
 from kproxy.protocol.record_batch import BATCH_HEADER, CONTROL, LOG_APPEND_TIME, content, entries
 from kproxy.protocol.record_fields import RECORD_BYTES_MIN, Fields, Headers, read_fields
 from kproxy.protocol.select import select
-from kproxy.recording.exchanges import StoredFrames
+from kproxy.recording import RecordingFile
+from kproxy.recording.exchanges import StoredFrames, offer_names
+from kproxy.recording.file import frame_in
 from kproxy.recording.tables import ExchangeTable
 from kproxy.spark import record_spans, table
 from kproxy.spark.columns import TIMESTAMP_MS_MAX, wrapped
@@ -116,26 +118,41 @@ _OWN: dict[str, Callable[[Cells], Any]] = {
 class RecordRows:
     """Reads the records of exchanges; yields columns of them."""
 
-    def __init__(self, names: TopicNames, frames: StoredFrames, columns: Sequence[str]) -> None:
-        self._names = names
-        self._frames = frames
+    def __init__(self, known: Known, files: list[RecordingFile], columns: Sequence[str]) -> None:
+        self._known = known
+        self._frames = StoredFrames(files)
         self._columns = columns
         self._queue: list[tuple[Where, Run]] = []
         self._rows = 0
         self._bytes = 0
-        self._carriers: list[tuple[int, Any]] = []
-        """Columns of exchanges, each with the number of the first of them."""
-        self._carrier_count = 0
+        self._tables: list[ExchangeTable] = []
+        """Those that have the exchanges of what is queued, and the one that is read."""
+        self._first = self._next = 0
+        """Carriers are the rows of all tables, counted: the first of these, the one behind them."""
 
-    def read(self, exchanges: ExchangeTable, rows: table.Rows) -> Iterator[tuple[int, Columns]]:
-        """Take a table of exchanges, whose columns `rows` has; yield how many records there are,
-        and their columns."""
-        found = list(self._found(exchanges))
-        first = self._carry(rows, [index for index, _ in found])
-        for carrier, (_, carried) in enumerate(found, first):
+    def note(self, notes: Iterable[Note]) -> None:
+        """Take the notes of a batch of the recording."""
+        for note in notes:
+            self._known.note(note)
+
+    def read(self, exchanges: ExchangeTable, given: bool) -> Iterator[tuple[int, Columns]]:
+        """Take a table of exchanges; yield how many records there are, and columns of them. Where
+        they are not `given`, they only tell names."""
+        offer_names(self._known.names, exchanges, self._frames)
+        if not given:
+            return
+        before, first = self._first, self._next
+        self._tables.append(exchanges)
+        self._next += len(exchanges)
+        for carrier, carried in self._found(exchanges, first):
             allowance = topic_records.allowance_of(carried)
             for each in carried:
                 yield from self._take(carrier, each, allowance)
+        if self._first != before or self._next - before >= ROWS_MAX:
+            yield from self.flush()  # so that what was read can be forgotten
+        if not self._queue:
+            self._tables, self._first = [], self._next
+            self._known.forget()
 
     def flush(self) -> Iterator[tuple[int, Columns]]:
         """Yield what is queued."""
@@ -144,15 +161,18 @@ class RecordRows:
             spans = record_spans.find([run for _, run in queue])
             cells = _cells(_in_turn(queue)) if spans is None else _at_once(queue, spans)
             yield from map(self._named, cells)
+        # What is still to be read is in the last of them.
+        self._first = self._next - len(self._tables[-1]) if self._tables else self._next
+        del self._tables[:-1]
 
     # ---- bodies
 
-    def _found(self, exchanges: ExchangeTable) -> Iterator[tuple[int, list[Carried]]]:
-        """Yield the places in a table of those that carry records, with these."""
+    def _found(self, exchanges: ExchangeTable, first: int) -> Iterator[tuple[int, list[Carried]]]:
+        """Yield the exchanges of a table that carry records, with these."""
         in_requests, in_responses = _apis(kafka.REQUEST), _apis(kafka.RESPONSE)
         offsets = "offset" in self._columns
         columns = [exchanges.column(name).tolist() for name in _NEEDED]
-        for index, row in enumerate(zip(*columns, strict=True)):
+        for carrier, row in enumerate(zip(*columns, strict=True), first):
             api_key, version, sent, received, request_at, response_at = row
             asks, answers = api_key in in_requests, api_key in in_responses
             if not (asks or answers) or (sent | received) & RAW_SASL:
@@ -163,41 +183,26 @@ class RecordRows:
             if answers or (offsets and request is not None):
                 data = self._frames.bytes_at(response_at)
                 response = facts.response_body(data, received, api_key, version)[0]
-            carried = topic_records.carried(request, response, self._names)
+            carried = topic_records.carried(request, response, self._known.names)
             if carried:
-                yield index, carried
-
-    def _carry(self, rows: table.Rows, chosen: list[int]) -> int:
-        """Keep what exchanges tell of their records, and return the number of the first of them;
-        forget those whose records are not queued any more."""
-        first = self._carrier_count
-        oldest = self._queue[0][0].carrier if self._queue else first
-        self._carriers = [each for each in self._carriers if each[0] + len(each[1]) > oldest]
-        self._carrier_count += len(chosen)
-        names = [name for name in self._columns if name in _CARRIERS]
-        if names and chosen:
-            taken = pa.array(chosen, pa.int32())
-            arrays = [rows.column(name).take(taken) for name in names]
-            self._carriers.append((first, pa.Table.from_arrays(arrays, names)))
-        return first
+                yield carrier, carried
 
     def _named(self, cells: Cells) -> tuple[int, Columns]:
         found: Columns = {}
         batch = pa.array(cells.batch)
-        carriers: Any = None
+        rows = table.Rows(self._tables, self._known, self._open)
+        carriers = pa.array([where.carrier - self._first for where in cells.wheres])
         for name in self._columns:
             if name in _OWN:
                 found[name] = _OWN[name](cells)
             elif name in _COMMON:
                 found[name] = cells.common(name)
             elif name in _CARRIERS:
-                if carriers is None:
-                    first = self._carriers[0][0]
-                    known = pa.concat_tables([each for _, each in self._carriers])
-                    numbers = pa.array([where.carrier - first for where in cells.wheres])
-                    carriers = known.take(numbers).combine_chunks()
-                found[name] = carriers.column(name).chunk(0).take(batch)
+                found[name] = rows.column(name).take(carriers).take(batch)
         return len(batch), found
+
+    def _open(self, position: Position) -> Frame | None:
+        return frame_in(self._frames.files, position)
 
     # ---- batches
 
