@@ -55,7 +55,8 @@ def is_records(field: Field, beside: tuple[Field, ...]) -> bool:
     return field.type == "records"
 
 
-def _is_base_offset(field: Field, beside: tuple[Field, ...]) -> bool:
+def is_base_offset(field: Field, beside: tuple[Field, ...]) -> bool:
+    """Whether a field has the offset that produced records got."""
     return field.name == "base_offset"
 
 
@@ -94,7 +95,7 @@ def carried(request: Any, response: Any, names: TopicNames) -> list[Carried]:
 
 def allowance_of(found: Iterable[Carried]) -> Allowance:
     """What all that one exchange carries may be decompressed to."""
-    size = sum(len(each.data) for each in found)
+    size = sum([len(each.data) for each in found])
     return Allowance(max(DECOMPRESSED_BYTES_MAX, _RATIO * size), max(RECORDS_MAX, size // 4))
 
 
@@ -142,7 +143,7 @@ def base_offsets(response: Any, names: TopicNames) -> dict[TopicPartition, int]:
     """The offsets that a Produce response says its batches got."""
     if response is None:
         return {}
-    found = select_of(type(response), _is_base_offset).found(response)
+    found = select_of(type(response), is_base_offset).found(response)
     return {_where(each, names): each.value for each in found if each.value >= 0}
 
 

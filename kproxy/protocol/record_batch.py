@@ -39,7 +39,6 @@ from kproxy.protocol.record_fields import (
     RECORD_BYTES_MIN,
     Fields,
     Headers,
-    miscounted,
     read_fields,
 )
 
@@ -355,11 +354,11 @@ def _message_content(message: Batch) -> tuple[bytes | None, bytes | None]:
 def _read_batch(batch: Batch, allowance: Allowance) -> list[Record]:
     """Read the records of a batch of magic 2."""
     count = batch.record_count or 0
-    data, position = content(
+    data, position, stop = content(
         batch.raw, BATCH_HEADER.size, len(batch.raw), batch.attributes, count, allowance
     )
     into = Fields([], [], [], [], [])
-    read_fields(data, position, len(data), count, into, batch.offset, batch.base_timestamp)
+    read_fields(data, position, stop, count, into, batch.offset, batch.base_timestamp)
     times: Iterable[int] = into.timestamps
     if batch.attributes & LOG_APPEND_TIME:
         times = repeat(batch.max_timestamp, count)
@@ -371,20 +370,22 @@ def _read_batch(batch: Batch, allowance: Allowance) -> list[Record]:
 
 def content(
     data: bytes, start: int, stop: int, attributes: int, count: int, allowance: Allowance
-) -> tuple[bytes, int]:
-    """Return what has the records of magic 2 that lie behind a header, decompressed, up to its end
-    if they were compressed, and from where on.
+) -> tuple[bytes, int, int]:
+    """Return what has the `count` records of magic 2 that lie behind a header, decompressed, and
+    where in it they begin and end.
 
     Raises:
         ProtocolError: they are malformed, or the allowance does not suffice.
     """
-    if not attributes & 7:
-        return data, start
-    plain = decompress(codec_name(attributes), data[start:stop], allowance)
-    if not 0 <= count <= len(plain) // RECORD_BYTES_MIN:
-        raise miscounted(count, len(plain))
-    allowance.take_records(count)
-    return plain, 0
+    compressed = attributes & 7 != 0
+    if compressed:
+        data, start = decompress(codec_name(attributes), data[start:stop], allowance), 0
+        stop = len(data)
+    if not 0 <= count <= (stop - start) // RECORD_BYTES_MIN:
+        raise ProtocolError(f"a batch of {count} records with {stop - start} bytes")
+    if compressed:
+        allowance.take_records(count)
+    return data, start, stop
 
 
 def _control_type(key: bytes | None) -> str:

@@ -49,9 +49,10 @@ def read_fields(
     Raises:
         ProtocolError, IndexError: the bytes are malformed; `into` may have got some of them.
     """
-    if not 0 <= count <= (stop - position) // RECORD_BYTES_MIN:
-        raise miscounted(count, stop - position)
-    offset_read, time_read, key_read, value_read, headers_read = (each.append for each in into)
+    offset_read, time_read = into.offsets.append, into.timestamps.append
+    key_read, value_read, headers_read = (
+        into.keys.append, into.values.append, into.headers.append
+    )  # fmt: skip
     p = position
     for _ in range(count):
         n = data[p]
@@ -101,11 +102,6 @@ def read_fields(
             raise ProtocolError(f"a record of {end - start} bytes whose fields take {p - start}")
     if p != stop:
         raise ProtocolError(f"{stop - p} bytes after the last record")
-
-
-def miscounted(count: int, size: int) -> ProtocolError:
-    """What is wrong with a batch of so many records in so many bytes."""
-    return ProtocolError(f"a batch of {count} records with {size} bytes")
 
 
 def _headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -26,21 +27,20 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kproxy.exchange import facts, topic_records
-from kproxy.exchange.entries import RAW_SASL, Frame, Note, Position
+from kproxy.exchange import topic_records
+from kproxy.exchange.entries import Frame, Note, Position
 from kproxy.exchange.known import Known
 from kproxy.exchange.topic_records import Carried
 from kproxy.protocol import ProtocolError
-from kproxy.protocol import schema as kafka
 from kproxy.protocol.compression import Allowance
 from kproxy.protocol.record_batch import BATCH_HEADER, CONTROL, LOG_APPEND_TIME, content, entries
-from kproxy.protocol.record_fields import RECORD_BYTES_MIN, Fields, Headers, read_fields
-from kproxy.protocol.select import select
+from kproxy.protocol.record_fields import Fields, Headers, read_fields
 from kproxy.recording import RecordingFile
 from kproxy.recording.exchanges import StoredFrames, offer_names
 from kproxy.recording.file import frame_in
 from kproxy.recording.tables import ExchangeTable
 from kproxy.spark import record_spans, table
+from kproxy.spark.carried import Bodies
 from kproxy.spark.columns import TIMESTAMP_MS_MAX, wrapped
 from kproxy.spark.record_spans import Run, Spans
 
@@ -50,10 +50,7 @@ BYTES_MAX = 16 << 20
 Columns = dict[str, Any]
 """Columns by their names."""
 
-_NEEDED = (
-    "api_key", "api_version", "request_flags", "response_flags",
-    "request_position", "response_position",
-)  # fmt: skip
+_SIZE = struct.Struct(">i")
 _CARRIERS = frozenset(("number", "time", "connection", "client_id", "node_id"))
 """The columns that records have from their exchange."""
 _COMMON = {
@@ -121,6 +118,7 @@ class RecordRows:
     def __init__(self, known: Known, files: list[RecordingFile], columns: Sequence[str]) -> None:
         self._known = known
         self._frames = StoredFrames(files)
+        self._bodies = Bodies(known.names, self._frames, "offset" in columns)
         self._columns = columns
         self._queue: list[tuple[Where, Run]] = []
         self._rows = 0
@@ -144,7 +142,7 @@ class RecordRows:
         before, first = self._first, self._next
         self._tables.append(exchanges)
         self._next += len(exchanges)
-        for carrier, carried in self._found(exchanges, first):
+        for carrier, carried in self._bodies.found(exchanges, first):
             allowance = topic_records.allowance_of(carried)
             for each in carried:
                 yield from self._take(carrier, each, allowance)
@@ -165,27 +163,7 @@ class RecordRows:
         self._first = self._next - len(self._tables[-1]) if self._tables else self._next
         del self._tables[:-1]
 
-    # ---- bodies
-
-    def _found(self, exchanges: ExchangeTable, first: int) -> Iterator[tuple[int, list[Carried]]]:
-        """Yield the exchanges of a table that carry records, with these."""
-        in_requests, in_responses = _apis(kafka.REQUEST), _apis(kafka.RESPONSE)
-        offsets = "offset" in self._columns
-        columns = [exchanges.column(name).tolist() for name in _NEEDED]
-        for carrier, row in enumerate(zip(*columns, strict=True), first):
-            api_key, version, sent, received, request_at, response_at = row
-            asks, answers = api_key in in_requests, api_key in in_responses
-            if not (asks or answers) or (sent | received) & RAW_SASL:
-                continue
-            request = response = None
-            if asks:
-                request = facts.request_body(self._frames.bytes_at(request_at), sent)
-            if answers or (offsets and request is not None):
-                data = self._frames.bytes_at(response_at)
-                response = facts.response_body(data, received, api_key, version)[0]
-            carried = topic_records.carried(request, response, self._known.names)
-            if carried:
-                yield carrier, carried
+    # ---- batches
 
     def _named(self, cells: Cells) -> tuple[int, Columns]:
         found: Columns = {}
@@ -204,8 +182,6 @@ class RecordRows:
     def _open(self, position: Position) -> Frame | None:
         return frame_in(self._frames.files, position)
 
-    # ---- batches
-
     def _take(
         self, carrier: int, found: Carried, allowance: Allowance
     ) -> Iterator[tuple[int, Columns]]:
@@ -220,22 +196,11 @@ class RecordRows:
                 continue
             run = batch[1]
             size = run.stop - run.start
-            if self._rows + run.count > ROWS_MAX or self._bytes + size > BYTES_MAX:
+            if self._rows + run.records > ROWS_MAX or self._bytes + size > BYTES_MAX:
                 yield from self.flush()
             self._queue.append(batch)
-            self._rows += run.count
+            self._rows += run.records
             self._bytes += size
-
-
-@functools.cache
-def _apis(direction: str) -> frozenset[int]:
-    """The APIs that have records in requests, or in responses."""
-    return frozenset(
-        key
-        for key in kafka.api_names()
-        if (message := kafka.message(key, direction)) is not None
-        if select(message, topic_records.is_records).places
-    )
 
 
 def _plain_batches(found: Carried) -> list[tuple[int, int]] | None:
@@ -243,6 +208,13 @@ def _plain_batches(found: Carried) -> list[tuple[int, int]] | None:
     records get their offsets, or their fate, from those before."""
     if found.aborted:
         return None
+    data = found.data
+    if (
+        len(data) >= BATCH_HEADER.size
+        and data[16] == 2
+        and data[8:12] == _SIZE.pack(len(data) - 12)
+    ):
+        return [(0, len(data))]
     try:
         places = list(entries(found.data))
     except ProtocolError:
@@ -261,11 +233,10 @@ def _opened(
     )
     position = start + BATCH_HEADER.size
     try:
-        data, start = content(found.data, position, end, attributes, count, allowance)
+        data, start, stop = content(found.data, position, end, attributes, count, allowance)
     except ProtocolError:
         return None
-    stop = len(data) if attributes & 7 else end
-    if attributes & CONTROL or not 0 < count <= (stop - start) // RECORD_BYTES_MIN:
+    if attributes & CONTROL or not count:
         return None
     base_offset = found.base_offset if found.produced else offset
     appended = max_time if attributes & LOG_APPEND_TIME else None
@@ -278,7 +249,7 @@ def _opened(
 
 def _at_once(queue: Sequence[tuple[Where, Run]], spans: Spans) -> Iterator[Cells]:
     wheres = [where for where, _ in queue]
-    counts = np.array([run.count for _, run in queue])
+    counts = np.array([run.records for _, run in queue])
     batch = np.repeat(np.arange(len(queue), dtype=np.int32), counts)
     own = [where.max_timestamp is None for where in wheres]
     bases = [w.base_timestamp if w.max_timestamp is None else w.max_timestamp for w in wheres]
@@ -322,7 +293,7 @@ def _cut(joined: bytes, spans: Any, nth: int, nulls: Any) -> Any:
     every = pa.Array.from_buffers(
         pa.binary(), 4 * len(spans) - 1, [None, offsets, pa.py_buffer(joined)]
     )
-    places = np.arange(2 * nth, 4 * len(spans), 4, np.int32)
+    places = np.arange(2 * nth, 4 * len(spans), 4, dtype=np.int32)
     return every.take(pa.array(places, mask=nulls) if nulls is not None else pa.array(places))
 
 
@@ -360,13 +331,15 @@ def _in_turn(queue: Sequence[tuple[Where, Run]]) -> Iterator[_Row]:
         base = where.base_offset or 0
         into = Fields([], [], [], [], [])
         try:
-            read_fields(run.data, run.start, run.stop, run.count, into, base, where.base_timestamp)
+            read_fields(
+                run.data, run.start, run.stop, run.records, into, base, where.base_timestamp
+            )
         except (ProtocolError, IndexError):
             continue
         offsets: Iterable[int | None] = into.offsets
         if where.produced:
             known = where.base_offset is not None
-            offsets = range(base, base + run.count) if known else itertools.repeat(None)
+            offsets = range(base, base + run.records) if known else itertools.repeat(None)
         times: Iterable[int] = into.timestamps
         if where.max_timestamp is not None:
             times = itertools.repeat(where.max_timestamp)

@@ -38,7 +38,8 @@ class Run(NamedTuple):
     data: bytes
     start: int
     stop: int
-    count: int
+    records: int
+    """How many."""
 
 
 class Spans(NamedTuple):
@@ -61,7 +62,7 @@ class Spans(NamedTuple):
     """Which of their values are null."""
 
 
-class _UnusualError(Exception):
+class UnusualError(Exception):
     """Something is better read by a reader that looks at one record after the other."""
 
 
@@ -72,7 +73,7 @@ def find(runs: Sequence[Run]) -> Spans | None:
     joined = b"".join([*(memoryview(each.data)[each.start : each.stop] for each in runs), _PADDING])
     try:
         return _found(joined, np.frombuffer(_starts(joined, runs), np.int64))
-    except (_UnusualError, ProtocolError, IndexError):
+    except (UnusualError, ProtocolError, IndexError):
         return None
 
 
@@ -83,7 +84,7 @@ def _starts(joined: bytes, runs: Sequence[Run]) -> array[int]:
     for run in runs:
         p = stop
         stop += run.stop - run.start
-        for _ in range(run.count):
+        for _ in range(run.records):
             add(p)
             n = joined[p]
             if n < 128:
@@ -94,22 +95,22 @@ def _starts(joined: bytes, runs: Sequence[Run]) -> array[int]:
                 n, p = varint(joined, p)
                 p += n >> 1
         if p != stop:
-            raise _UnusualError
+            raise UnusualError
     return starts
 
 
 def _found(joined: bytes, starts: Any) -> Spans:
     data = np.frombuffer(joined, np.uint8)
-    n, p = _varints(data, starts)
+    n, p = varints(data, starts)
     ends = p + (n >> 1)
     _refuse_any((n & 1 != 0) | (n < 2 * RECORD_BYTES_MIN - 2) | (ends > len(data) - len(_PADDING)))
-    times, p = _varints(data, p + 1, 9)
-    offsets, p = _varints(data, p)
+    times, p = varints(data, p + 1, 9)
+    offsets, p = varints(data, p)
     fields = np.empty((len(starts), 4), np.int64)
     nulls = np.empty((len(starts), 2), bool)
     for nth in range(2):
         p, nulls[:, nth] = _bytes(data, p, ends, fields[:, 2 * nth : 2 * nth + 2])
-    counts, p = _varints(data, p)
+    counts, p = varints(data, p)
     some = np.flatnonzero(counts)
     headers, header_nulls = np.empty((0, 4), np.int64), np.empty(0, bool)
     if some.size:
@@ -127,7 +128,7 @@ def _found(joined: bytes, starts: Any) -> Spans:
 def _headers(data: Any, p: Any, ends: Any, counts: Any) -> tuple[Any, Any, Any]:
     """Find the headers of some records: the first of each, then the second of each …"""
     if counts.max() > _HEADERS_MAX:
-        raise _UnusualError
+        raise UnusualError
     firsts = np.cumsum(counts) - counts
     total = int(counts.sum())
     found, nulls = np.empty((total, 4), np.int64), np.empty(total, bool)
@@ -148,7 +149,7 @@ def _headers(data: Any, p: Any, ends: Any, counts: Any) -> tuple[Any, Any, Any]:
 def _bytes(data: Any, p: Any, ends: Any, spans: Any) -> tuple[Any, Any]:
     """Read lengths at `p`, and write where their bytes begin and end; return where they end, and
     which are null."""
-    n, p = _varints(data, p)
+    n, p = varints(data, p)
     null = n & 1 != 0
     spans[:, 0] = p
     p = p + np.where(null, 0, n >> 1)
@@ -157,7 +158,7 @@ def _bytes(data: Any, p: Any, ends: Any, spans: Any) -> tuple[Any, Any]:
     return p, null
 
 
-def _varints(data: Any, p: Any, bytes_max: int = 5) -> tuple[Any, Any]:
+def varints(data: Any, p: Any, bytes_max: int = 5) -> tuple[Any, Any]:
     """Read the varints at `p`; return them, with their zig-zag, and where they end."""
     n = data[p].astype(np.int64)
     p = p + 1
@@ -171,7 +172,7 @@ def _varints(data: Any, p: Any, bytes_max: int = 5) -> tuple[Any, Any]:
         p[longer] = at + 1
         longer = longer[byte > 127]
     if longer.size or (bytes_max == 5 and n.size and n.max() >> 32):
-        raise _UnusualError
+        raise UnusualError
     return n, p
 
 
@@ -181,4 +182,4 @@ def _signed(n: Any) -> Any:
 
 def _refuse_any(wrong: Any) -> None:
     if wrong.any():
-        raise _UnusualError
+        raise UnusualError

@@ -9,6 +9,7 @@ import tracemalloc
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import attrs
 import hypothesis
@@ -18,11 +19,11 @@ from crc32c import crc32c
 from hypothesis import strategies as st
 
 from kproxy import recording
-from kproxy.exchange import topic_records
 from kproxy.protocol import messages, records
 from kproxy.protocol.compression import CODECS, compress
 from kproxy.protocol.record_batch import Record, read_header
-from kproxy.spark import plan, reading, record_columns, record_spans
+from kproxy.recording import RecordingFile
+from kproxy.spark import carried, plan, reading, record_columns, record_spans
 from kproxy.spark.columns import RECORDS, chosen
 from tests.bed import needs
 from tests.exchange import making
@@ -36,6 +37,14 @@ from tests.exchange.bodies import (
 from tests.recording.making import write
 
 ALL = [column.name for column in RECORDS]
+
+
+@pytest.fixture(autouse=True)
+def _few_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bodies are read side by side, however few there are."""
+    monkeypatch.setattr(carried, "_BODIES_MIN", 1)
+
+
 TREE = [
     *sorted((needs.REPOSITORY / "recordings").rglob("*.mcap")),
     *sorted((needs.REPOSITORY / "tests").rglob("*.mcap")),
@@ -130,12 +139,15 @@ def exchanges(draw: st.DrawFn) -> list[Any]:
     for number in range(1, draw(st.integers(1, 6)) + 1):
         sets = draw(st.dictionaries(st.integers(0, 3), fields(), min_size=1, max_size=3))
         if draw(st.booleans()):
-            asked = making.request("Produce", 9, produce_request(sets), number)
+            version = draw(st.sampled_from([3, 8, 9, 12]))
+            asked = making.request("Produce", version, produce_request(sets), number)
             offsets = dict.fromkeys(draw(st.sets(st.sampled_from(list(sets)))), 40)
             answer = produce_response(offsets, draw(st.sampled_from([0, 6])))
         else:
-            asked = making.request("Fetch", 12, fetch_request(dict.fromkeys(sets, 0)), number)
+            version = draw(st.sampled_from([4, 11, 12, 13, 17]))
+            asked = making.request("Fetch", version, fetch_request({0: 0}), number)
             answer = fetch_response(sets)
+            answer.responses[0].topic_id = draw(st.sampled_from([ORDERS, UUID(int=0)]))
             if draw(st.booleans()):
                 gone = messages.FetchResponse.AbortedTransaction(producer_id=1, first_offset=0)
                 answer.responses[0].partitions[0].aborted_transactions = [gone]
@@ -289,11 +301,11 @@ def test_columns_that_do_not_need_it_open_no_response_of_a_produce(
     asked = making.request("Produce", 9, produce_request({0: GOOD}), 1)
     answered = making.response(asked, produce_response({0: 40}))
     path = write(tmp_path / "produce.mcap", [[making.opened(), asked, answered, making.closed()]])
-    opened: list[Any] = []
-    carried = topic_records.carried
+    opened: list[int] = []
+    frame_bytes = RecordingFile.frame_bytes
     monkeypatch.setattr(
-        topic_records, "carried", lambda *bodies: opened.append(bodies) or carried(*bodies)
+        RecordingFile, "frame_bytes", lambda *at: opened.append(at[1]) or frame_bytes(*at)
     )
     assert [row["key"] for row in found(path, ["topic", "key"])] == [b"k", None]
-    assert [response for _, response, _ in opened] == [None]
+    assert len(set(opened)) == 1
     assert [row["offset"] for row in found(path, ["offset"])] == [40, 41]
