@@ -11,8 +11,8 @@ cannot be read are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -55,24 +55,55 @@ def is_records(field: Field, beside: tuple[Field, ...]) -> bool:
     return field.type == "records"
 
 
-def _is_base_offset(field: Field, beside: tuple[Field, ...]) -> bool:
+def is_base_offset(field: Field, beside: tuple[Field, ...]) -> bool:
+    """Whether a field has the offset that produced records got."""
     return field.name == "base_offset"
+
+
+class Carried(NamedTuple):
+    """The batches of one partition that an exchange carries, unread."""
+
+    where: TopicPartition
+    data: bytes
+    produced: bool
+    base_offset: int | None
+    """What the response says that produced batches got; None where it does not, and of others."""
+    aborted: Sequence[Any]
+    """The aborted_transactions of a Fetch response's partition."""
 
 
 def read(request: Any, response: Any, names: TopicNames) -> list[TopicRecord]:
     """The records in the bodies of a request and a response; either may be None."""
-    sent, received = _fields(request), _fields(response)
-    size = sum(len(each.value) for each in (*sent, *received))
-    allowance = Allowance(max(DECOMPRESSED_BYTES_MAX, _RATIO * size), max(RECORDS_MAX, size // 4))
+    found = carried(request, response, names)
+    allowance = allowance_of(found)
+    return [record for each in found for record in read_carried(each, allowance)]
+
+
+def carried(request: Any, response: Any, names: TopicNames) -> list[Carried]:
+    """Find the batches in the bodies of a request and a response; either may be None."""
+    found: list[Carried] = []
+    sent = _fields(request)
     offsets = base_offsets(response, names) if sent else {}
-    read: list[TopicRecord] = []
     for each in sent:
         where = _where(each, names)
-        read += _produced(each.value, where, offsets.get(where), allowance)
-    for each in received:
+        found.append(Carried(where, each.value, True, offsets.get(where), ()))
+    for each in _fields(response):
         ended = getattr(each.within[-1], "aborted_transactions", None) or ()
-        read += _fetched(each.value, _where(each, names), ended, allowance)
-    return read
+        found.append(Carried(_where(each, names), each.value, False, None, ended))
+    return found
+
+
+def allowance_of(found: Iterable[Carried]) -> Allowance:
+    """What all that one exchange carries may be decompressed to."""
+    size = sum([len(each.data) for each in found])
+    return Allowance(max(DECOMPRESSED_BYTES_MAX, _RATIO * size), max(RECORDS_MAX, size // 4))
+
+
+def read_carried(found: Carried, allowance: Allowance) -> Iterator[TopicRecord]:
+    """Read the records of one partition."""
+    if found.produced:
+        return _produced(found.data, found.where, found.base_offset, allowance)
+    return _fetched(found.data, found.where, found.aborted, allowance)
 
 
 @attrs.frozen
@@ -112,7 +143,7 @@ def base_offsets(response: Any, names: TopicNames) -> dict[TopicPartition, int]:
     """The offsets that a Produce response says its batches got."""
     if response is None:
         return {}
-    found = select_of(type(response), _is_base_offset).found(response)
+    found = select_of(type(response), is_base_offset).found(response)
     return {_where(each, names): each.value for each in found if each.value >= 0}
 
 

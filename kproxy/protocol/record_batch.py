@@ -26,15 +26,21 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from itertools import islice
+from itertools import islice, repeat, starmap
 from typing import NamedTuple
 
 import attrs
 
 from kproxy.protocol.compression import Allowance, codec_name, decompress
 from kproxy.protocol.errors import ProtocolError
+from kproxy.protocol.record_fields import (
+    RECORD_BYTES_MIN,
+    Fields,
+    Headers,
+    read_fields,
+)
 
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 """Magic 2: base offset, length, leader epoch, magic, crc, attributes, last offset delta, base and
@@ -65,8 +71,6 @@ MESSAGE_HEADERS = (struct.Struct(">qiIbb"), struct.Struct(">qiIbbq"))
 """Magic 0 and 1: offset, length, crc, magic, attributes, in magic 1 the timestamp."""
 _LENGTH_MIN = (14, 22, 49)
 """The least length by magic, as in ByteBufferLogInputStream."""
-_RECORD_BYTES_MIN = 7
-"""Length, attributes, two deltas, null key, null value, no headers: one byte each."""
 
 
 @attrs.frozen
@@ -79,7 +83,7 @@ class Record:
     key: bytes | None = None
     value: bytes | None = None
     """None is a tombstone."""
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+    headers: Headers = ()
     """In order, names may repeat; bytes that are not UTF-8 are kept as surrogates."""
     control_type: str | None = None
     """Of a record in a control batch: one of CONTROL_TYPES, or "UNKNOWN_<n>"."""
@@ -349,102 +353,39 @@ def _message_content(message: Batch) -> tuple[bytes | None, bytes | None]:
 
 def _read_batch(batch: Batch, allowance: Allowance) -> list[Record]:
     """Read the records of a batch of magic 2."""
-    data = batch.raw[BATCH_HEADER.size :]
-    if batch.attributes & 7:
-        data = decompress(batch.compression, data, allowance)
     count = batch.record_count or 0
-    if not 0 <= count <= len(data) // _RECORD_BYTES_MIN:
-        raise ProtocolError(f"a batch of {count} records with {len(data)} bytes")
-    if batch.attributes & 7:
-        allowance.take_records(count)
-    records: list[Record] = []
-    position = 0
-    for _ in range(count):
-        record, position = _record(batch, data, position)
-        records.append(record)
-    if position != len(data):
-        raise ProtocolError(f"{len(data) - position} bytes after the last record")
-    return records
-
-
-def _record(batch: Batch, data: bytes, position: int) -> tuple[Record, int]:
-    """Read the record of magic 2 that starts at `position` of the decompressed `data`."""
-    length, position = _varint(data, position)
-    end = position + length
-    if length < _RECORD_BYTES_MIN - 1 or end > len(data):
-        raise ProtocolError(f"record length {length}")
-    # One byte of attributes, all unused so far.
-    time_delta, position = _varint(data, position + 1, 10)
-    offset_delta, position = _varint(data, position)
-    key, position = _bytes(data, position, end)
-    value, position = _bytes(data, position, end)
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    if data[position]:
-        headers, position = _headers(data, position, end)
-    else:
-        position += 1
-    if position != end:
-        raise ProtocolError(
-            f"a record of {length} bytes whose fields take {length + position - end}"
-        )
-    attributes = batch.attributes
-    record = Record(
-        batch.offset + offset_delta,
-        batch.max_timestamp if attributes & LOG_APPEND_TIME else batch.base_timestamp + time_delta,
-        key,
-        value,
-        headers,
-        _control_type(key) if attributes & CONTROL else None,
+    data, position, stop = content(
+        batch.raw, BATCH_HEADER.size, len(batch.raw), batch.attributes, count, allowance
     )
-    return record, end
+    into = Fields([], [], [], [], [])
+    read_fields(data, position, stop, count, into, batch.offset, batch.base_timestamp)
+    times: Iterable[int] = into.timestamps
+    if batch.attributes & LOG_APPEND_TIME:
+        times = repeat(batch.max_timestamp, count)
+    fields = zip(into.offsets, times, into.keys, into.values, into.headers, strict=True)
+    if batch.attributes & CONTROL:
+        return [Record(*each, _control_type(each[2])) for each in fields]
+    return list(starmap(Record, fields))
 
 
-def _headers(
-    data: bytes, position: int, end: int
-) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    count, position = _varint(data, position)
-    if not 0 <= count <= (end - position) // 2:
-        raise ProtocolError(f"a record of {count} headers with {end - position} bytes for them")
-    headers: list[tuple[str, bytes | None]] = []
-    for _ in range(count):
-        key, position = _bytes(data, position, end)
-        if key is None:
-            raise ProtocolError("a record header without a name")
-        value, position = _bytes(data, position, end)
-        headers.append((key.decode("utf-8", "surrogateescape"), value))
-    return tuple(headers), position
+def content(
+    data: bytes, start: int, stop: int, attributes: int, count: int, allowance: Allowance
+) -> tuple[bytes, int, int]:
+    """Return what has the `count` records of magic 2 that lie behind a header, decompressed, and
+    where in it they begin and end.
 
-
-def _bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    """Read a varint length, any negative one being null as in Kafka, and so many bytes."""
-    length = data[position]
-    if length < 0x80 and not length & 1:  # the usual case, without a call
-        start = position + 1
-        length >>= 1
-    else:
-        length, start = _varint(data, position)
-        if length < 0:
-            return None, start
-    position = start + length
-    if position > end:
-        raise ProtocolError(f"{length} bytes in a record that has {max(0, end - start)} left")
-    return data[start:position], position
-
-
-def _varint(data: bytes, position: int, bytes_max: int = 5) -> tuple[int, int]:
-    """Read a zig-zag varint of 32 bits, or with `bytes_max=10` of 64."""
-    byte = data[position]
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position + 1
-    value = shift = 0
-    for at in range(position, position + bytes_max):
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            value &= 0xFFFFFFFF if bytes_max == 5 else 0xFFFFFFFFFFFFFFFF
-            return (value >> 1) ^ -(value & 1), at + 1
-        shift += 7
-    raise ProtocolError(f"a varint of more than {bytes_max} bytes")
+    Raises:
+        ProtocolError: they are malformed, or the allowance does not suffice.
+    """
+    compressed = attributes & 7 != 0
+    if compressed:
+        data, start = decompress(codec_name(attributes), data[start:stop], allowance), 0
+        stop = len(data)
+    if not 0 <= count <= (stop - start) // RECORD_BYTES_MIN:
+        raise ProtocolError(f"a batch of {count} records with {stop - start} bytes")
+    if compressed:
+        allowance.take_records(count)
+    return data, start, stop
 
 
 def _control_type(key: bytes | None) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 import attrs
 
 from kproxy.exchange import endings, facts
+from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
     CONNECTIONS,
     EVENTS,
@@ -240,7 +241,7 @@ class Reader:
         table = file.exchanges(batch)
         if table is not None:
             ends = _Endings(closing, table)
-            self._offer_names(table)
+            offer_names(self._names, table, self._frames)
             self._pending.remove(table.column("number"))
             columns = RowColumns(table, self._about)
             verdicts = self._verdicts(columns, len(table)) if mine else bytes(len(table))
@@ -292,14 +293,6 @@ class Reader:
     def _about(self, connection: int) -> tuple[str | None, str | None]:
         peer = self._known.peer(connection)
         return peer.client_address, peer.client_id
-
-    def _offer_names(self, table: ExchangeTable) -> None:
-        """Keep what may tell the names of topic ids."""
-        pairs = zip(table.column("api_key"), table.column("api_version"), strict=True)
-        if self._names.wants_any and any(self._names.wants(*pair) for pair in set(pairs)):
-            for row in table.rows():
-                if self._names.wants(row.api_key, row.api_version) and row.response_position:
-                    self._names.offer_unopened(functools.partial(self._frames.decodable, row))
 
     def _made(self, row: ExchangeRow) -> Exchange:
         peer = self._known.peer(row.connection)
@@ -368,10 +361,22 @@ class StoredFrames:
 
     def data(self, row: ExchangeRow, side: Side) -> bytes | None:
         """Open it, and return its bytes alone, which is quicker."""
-        integer = row.request_position if side is _CLIENT else row.response_position
+        return self.bytes_at(row.request_position if side is _CLIENT else row.response_position)
+
+    def bytes_at(self, integer: int) -> bytes | None:
+        """Return the bytes of the frame at a position, given as an integer; None for 0."""
         return frame_bytes_in(self.files, integer) if integer > 0 else None
 
     def decodable(self, row: ExchangeRow) -> Frame | None:
         """Open the response of an exchange; None if its body is not all there."""
         response = self.frame(row, _BROKER)
         return response if facts.decodable(response) else None
+
+
+def offer_names(names: TopicNames, table: ExchangeTable, frames: StoredFrames) -> None:
+    """Let names know which responses may tell the names of topic ids."""
+    pairs = zip(table.column("api_key"), table.column("api_version"), strict=True)
+    if names.wants_any and any(names.wants(*pair) for pair in set(pairs)):
+        for row in table.rows():
+            if names.wants(row.api_key, row.api_version) and row.response_position:
+                names.offer_unopened(functools.partial(frames.decodable, row))

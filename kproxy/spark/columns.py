@@ -31,6 +31,8 @@ PARTITIONS = "ARRAY<STRUCT<topic: STRING, partition: INT>>"
 HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 WAITED = "STRUCT<waited_for: STRING, behind: BIGINT, waited_ms: DOUBLE>"
 
+TIMESTAMP_MS_MAX = 253_402_300_799_999
+"""The last millisecond of the year 9999: where Python's and Spark's timestamps end."""
 _NS_END = 1 << 63
 
 
@@ -163,11 +165,24 @@ EXCHANGES = (
 
 
 def _timestamp(item: Any) -> datetime | None:
-    milliseconds = item[1].timestamp
-    try:
-        return None if milliseconds < 0 else moment(milliseconds * 1_000_000)
-    except OverflowError:
+    milliseconds = wrapped(item[1].timestamp)
+    if not 0 <= milliseconds <= TIMESTAMP_MS_MAX:
         return None
+    return moment(milliseconds * 1_000_000)
+
+
+def _timestamp_ms(item: Any) -> int:
+    return wrapped(item[1].timestamp)
+
+
+def wrapped(number: int) -> int:
+    """Return a number as 64 bits hold it: sums of what a batch says need not fit, and Java's wrap
+    around."""
+    return ((number + _NS_END) & 2 * _NS_END - 1) - _NS_END
+
+
+def _offset(item: Any) -> int | None:
+    return None if item[1].offset is None else wrapped(item[1].offset)
 
 
 def _headers(item: Any) -> list[dict[str, Any]]:
@@ -188,9 +203,9 @@ RECORDS = (
     *_WHERE,
     _record("topic", "STRING", "name of the topic; its id if nothing told the name"),
     _record("partition", "INT", "number of the partition"),
-    _record("offset", "BIGINT", "offset; null if a Produce response does not say it"),
+    Column("offset", "BIGINT", "offset; null if a Produce response does not say it", _offset),
     Column("timestamp", "TIMESTAMP", "of the record", _timestamp),
-    Column("timestamp_ms", "BIGINT", "of the record, ms since 1970", lambda i: i[1].timestamp),
+    Column("timestamp_ms", "BIGINT", "of the record, ms since 1970", _timestamp_ms),
     _record("key", "BINARY", "key; null where there is none"),
     _record("value", "BINARY", "value; null is a tombstone"),
     Column("headers", HEADERS, "headers, in order", _headers),

@@ -42,7 +42,7 @@ from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import FrameTable
 from kproxy.recording.uri import located
-from kproxy.spark import frame_columns, table
+from kproxy.spark import frame_columns, record_columns, table
 from kproxy.spark.columns import (
     FILE,
     HEADERS,
@@ -103,6 +103,10 @@ def record_batches(
     if view == "frames":
         yield from _frame_batches(stretch, schema)
         return
+    if view == "records" and not stretch.rest:
+        for count, found in _record_columns(stretch, names):
+            yield _from_columns(stretch, found.__getitem__, count, schema)
+        return
     items = _ITEMS[view](stretch)
     for some in _grouped(items, _WEIGHTS.get(view, _weightless)):
         yield _from_items(stretch, some, columns, schema)
@@ -151,14 +155,29 @@ def _from_columns(
     stretch: Stretch, column: Callable[[str], Any], rows: int, schema: pa.Schema
 ) -> pa.RecordBatch:
     arrays: list[pa.Array] = []
+    constants = file_values(stretch)
     for field in schema:
-        constant = file_values(stretch).get(field.name)
+        constant = constants.get(field.name)
         if constant is not None:
             array = pa.repeat(pa.scalar(constant, pa.string()), rows)
         else:
             array = column(field.name)
         arrays.append(array if array.type.equals(field.type) else array.cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _record_columns(
+    stretch: Stretch, names: Sequence[str]
+) -> Iterator[tuple[int, record_columns.Columns]]:
+    """Yield the records of a stretch, but for the rest of a torn file, as columns."""
+    with _opened(stretch) as file:
+        rows = record_columns.RecordRows(_known(stretch), [*_earlier(stretch), file], names)
+        for batch, given in _batches(file, stretch):
+            rows.note(batch.notes)
+            found = file.exchanges(batch)
+            if found is not None:
+                yield from rows.read(found, given)
+        yield from rows.flush()
 
 
 def file_values(stretch: Stretch) -> dict[str, str]:

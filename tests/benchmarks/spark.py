@@ -78,6 +78,9 @@ def main() -> None:
             for kind in spark_traffic.KINDS
         }
         _alone(recordings["even"], folder)
+        for kind in spark_traffic.BATCHES:
+            small = spark_traffic.record(kind, folder / kind, min(options.size, 32 << 20))
+            _records(kind, small)
         for kind, path in recordings.items():
             for cores in (1, 2):
                 _in_spark(f"{kind}, {cores} cores", [str(path)], cores, folder)
@@ -103,6 +106,7 @@ def _alone(path: Path, folder: Path) -> None:
         _say(f"readers alone, {view}", _best(lambda v=view, n=names: _read(stretches, v, n)), size)
         parquet = folder / f"{view}.parquet"
         _say(f"to Parquet, {view}", _best(lambda v=view, p=parquet: _export(stretches, v, p)), size)
+    _say("records one by one", _best(lambda: _one_by_one(stretches)), size)
     try:
         duckdb: Any = importlib.import_module("duckdb")
     except ImportError:
@@ -125,13 +129,28 @@ def _pyarrow(path: Path) -> int:
     return len(table)
 
 
-def _batches(stretches: Any, view: str, names: list[str]) -> Iterator[pa.RecordBatch]:
+def _batches(stretches: Any, view: str, names: list[str] | None) -> Iterator[pa.RecordBatch]:
     for stretch in stretches:
         yield from reading.record_batches(stretch, view, chosen(view, names))
 
 
-def _read(stretches: Any, view: str, names: list[str]) -> int:
+def _read(stretches: Any, view: str, names: list[str] | None) -> int:
     return sum(map(len, _batches(stretches, view, names)))
+
+
+def _one_by_one(stretches: Any) -> int:
+    """What `Exchange.records` makes of the same, record by record, before any column of it."""
+    exchanges = (each for stretch in stretches for each in reading.exchanges(stretch))
+    return sum(len(exchange.records) for exchange in exchanges)
+
+
+def _records(kind: str, path: Path) -> None:
+    """The records of traffic of a kind, in one process: all columns, and few of them."""
+    size, stretches = path.stat().st_size, plan.stretches([str(path)])
+    _say(f"{kind}, one by one", _best(lambda: _one_by_one(stretches)), size)
+    for names in (None, ["topic", "partition", "key", "value"], ["topic", "partition"]):
+        what = f"{kind}, {len(chosen('records', names))} columns of records"
+        _say(what, _best(lambda n=names: _read(stretches, "records", n)), size)
 
 
 def _export(stretches: Any, view: str, path: Path) -> int:

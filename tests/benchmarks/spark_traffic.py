@@ -4,7 +4,8 @@ Producers and consumers work through kproxy on librdkafka's mock cluster, until 
 size.
 
 `even`: four clients, each as fast as it can. `skewed`: one producer has one partition, and with it
-one connection, and makes four fifths of all exchanges. `zstd`: the batches are compressed.
+one connection, and makes four fifths of all exchanges. `zstd`: the batches are compressed. `tiny`:
+a batch has one record. `huge`: batches are as large as brokers take; `lz4`: those, compressed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ import confluent_kafka
 from tests.bed import mock_cluster, proxies
 
 KINDS = ("even", "skewed", "zstd")
+BATCHES = ("tiny", "huge", "lz4")
+"""These differ in nothing but their batches."""
+_RECORDS = {"tiny": 1, "huge": 10_000, "lz4": 10_000}
+"""In a batch; 20 in others."""
 
 
 def record(kind: str, folder: Path, size: int) -> Path:
@@ -73,9 +78,10 @@ def _produce(
     bootstrap: str, name: str, kind: str, done: threading.Event, pause_seconds: float = 0
 ) -> None:
     settings = {
-        "bootstrap.servers": bootstrap, "client.id": f"shop-{name}", "linger.ms": 1,
-        "batch.num.messages": 20, "log_level": 2,
-        "compression.type": "zstd" if kind == "zstd" else "none",
+        "bootstrap.servers": bootstrap, "client.id": f"shop-{name}",
+        "linger.ms": 50 if _RECORDS.get(kind, 0) > 20 else 1,
+        "batch.num.messages": _RECORDS.get(kind, 20), "log_level": 2,
+        "compression.type": kind if kind in ("zstd", "lz4") else "none",
     }  # fmt: skip
     producer = confluent_kafka.Producer(settings)
     where = {"partition": 0} if kind == "skewed" and not pause_seconds else {}

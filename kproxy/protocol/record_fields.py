@@ -1,0 +1,154 @@
+"""The records of magic 2, read out of the decompressed bytes of one batch.
+
+    length │ attributes │ time delta │ offset delta │ key length, key │ value … │ headers
+
+Numbers are zig-zag varints; lengths count bytes, and any negative one means null, as in Kafka. The
+facts are Kafka's: DefaultRecord.
+
+Invariants: any bytes give fields or an error, and no field goes beyond its record. Memory is
+bounded by the input.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kproxy.protocol.errors import ProtocolError
+
+RECORD_BYTES_MIN = 7
+"""Length, attributes, two deltas, null key, null value, no headers: one byte each."""
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Fields(NamedTuple):
+    """Records column by column, in lists that grow."""
+
+    offsets: list[int]
+    timestamps: list[int]
+    """As their producer says, also where the broker's time counts."""
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[Headers]
+
+
+def read_fields(
+    data: bytes,
+    position: int,
+    stop: int,
+    count: int,
+    into: Fields,
+    base_offset: int = 0,
+    base_timestamp: int = 0,
+) -> None:
+    """Read the `count` records of magic 2 that `data`, decompressed, has from `position` to `stop`.
+
+    What decides how fast records are read: the lengths of a byte or two that most have are read in
+    place, for a call takes longer than all the rest of a field.
+
+    Raises:
+        ProtocolError, IndexError: the bytes are malformed; `into` may have got some of them.
+    """
+    offset_read, time_read = into.offsets.append, into.timestamps.append
+    key_read, value_read, headers_read = (
+        into.keys.append, into.values.append, into.headers.append
+    )  # fmt: skip
+    p = position
+    for _ in range(count):
+        n = data[p]
+        p += 1
+        if n > 127:
+            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else varint(data, p - 1)
+        start, end = p, p + (n >> 1)
+        if n & 1 or n < 2 * RECORD_BYTES_MIN - 2 or end > stop:
+            raise ProtocolError(f"record length {_signed(n)}")
+        n = data[p + 1]  # behind one byte of attributes, all unused so far
+        p += 2
+        if n > 127:
+            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else varint(data, p - 1, 10)
+        time_read(base_timestamp + (n >> 1 ^ -(n & 1)))
+        n = data[p]
+        p += 1
+        if n > 127:
+            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else varint(data, p - 1)
+        offset_read(base_offset + (n >> 1 ^ -(n & 1)))
+        n = data[p]
+        p += 1
+        if n > 127:
+            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else varint(data, p - 1)
+        if n & 1:
+            key_read(None)
+        else:
+            key_read(data[p : (p := p + (n >> 1))])
+            if p > end:
+                raise _too_long(n, end - p)
+        n = data[p]
+        p += 1
+        if n > 127:
+            n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else varint(data, p - 1)
+        if n & 1:
+            value_read(None)
+        else:
+            value_read(data[p : (p := p + (n >> 1))])
+            if p > end:
+                raise _too_long(n, end - p)
+        if data[p]:
+            headers, p = _headers(data, p, end)
+            headers_read(headers)
+        else:
+            headers_read(())
+            p += 1
+        if p != end:
+            raise ProtocolError(f"a record of {end - start} bytes whose fields take {p - start}")
+    if p != stop:
+        raise ProtocolError(f"{stop - p} bytes after the last record")
+
+
+def _headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
+    n, position = varint(data, position)
+    if n & 1 or n >> 1 > (end - position) // 2:
+        raise ProtocolError(
+            f"a record of {_signed(n)} headers with {end - position} bytes for them"
+        )
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(n >> 1):
+        key, position = _bytes(data, position, end)
+        if key is None:
+            raise ProtocolError("a record header without a name")
+        value, position = _bytes(data, position, end)
+        headers.append((key.decode("utf-8", "surrogateescape"), value))
+    return tuple(headers), position
+
+
+def _bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    """Read a varint length, any negative one being null as in Kafka, and so many bytes."""
+    n, start = data[position], position + 1
+    if n > 127:
+        n, start = varint(data, position)
+    if n & 1:
+        return None, start
+    position = start + (n >> 1)
+    if position > end:
+        raise _too_long(n, end - position)
+    return data[start:position], position
+
+
+def varint(data: bytes, position: int, bytes_max: int = 5) -> tuple[int, int]:
+    """Read a varint of 32 bits, or with `bytes_max=10` of 64; `_signed` undoes its zig-zag."""
+    value = shift = 0
+    for at in range(position, position + bytes_max):
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & (0xFFFFFFFF if bytes_max == 5 else 0xFFFFFFFFFFFFFFFF), at + 1
+        shift += 7
+    raise ProtocolError(f"a varint of more than {bytes_max} bytes")
+
+
+def _too_long(n: int, bytes_left: int) -> ProtocolError:
+    size = n >> 1
+    return ProtocolError(f"{size} bytes in a record that has {max(0, size + bytes_left)} left")
+
+
+def _signed(n: int) -> int:
+    return n >> 1 ^ -(n & 1)

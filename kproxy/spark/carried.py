@@ -1,0 +1,173 @@
+"""What the exchanges of a table carry: small bodies side by side, others by decoding them.
+
+    table of exchanges ─▶ rows of APIs with records ─┬▶ small ─▶ record_bodies ─┬▶ Carried …
+                                                     └▶ decoded: others ◀── not simple ┘
+
+Invariant: what is found is what `topic_records.carried` finds in the decoded bodies. Bodies that do
+not matter are not opened: the response of a Produce tells nothing but offsets, the request of a
+Fetch nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+import attrs
+
+from kproxy.exchange import facts, topic_records
+from kproxy.exchange.entities import TopicNames, TopicPartition
+from kproxy.exchange.entries import RAW_SASL
+from kproxy.exchange.topic_records import Carried
+from kproxy.protocol import schema as kafka
+from kproxy.protocol.select import Predicate, select
+from kproxy.recording.exchanges import StoredFrames
+from kproxy.recording.tables import ExchangeTable
+from kproxy.spark import record_bodies
+
+_BODIES_MAX = 1024
+"""So many small bodies are held at once."""
+_BODIES_MIN = 8
+"""Fewer are decoded sooner."""
+_BODY_BYTES_MAX = 16 << 10
+"""Larger ones are decoded: that takes no longer than to read their records."""
+
+
+class _Body(NamedTuple):
+    """What is recorded of an exchange, as far as it matters here."""
+
+    api_key: int
+    api_version: int
+    request_flags: int
+    response_flags: int
+    request_bytes: int
+    response_bytes: int
+    request_position: int
+    response_position: int
+
+
+_NEEDED = _Body._fields
+_Found = tuple[int, list[Carried]]
+"""An exchange, as a carrier, and what it carries."""
+_Simple = tuple[bytes, record_bodies.Found]
+"""A frame, and what was found in it."""
+
+
+@attrs.frozen(eq=False)
+class Bodies:
+    """The bodies of one recording."""
+
+    _names: TopicNames
+    _frames: StoredFrames
+    _offsets: bool
+    """Whether it matters which offsets produced records got."""
+
+    def found(self, exchanges: ExchangeTable, first: int) -> Iterator[_Found]:
+        """Yield the exchanges of a table that carry records, with these."""
+        apis = _apis(kafka.REQUEST) | _apis(kafka.RESPONSE)
+        columns = [exchanges.column(name).tolist() for name in _NEEDED]
+        some: list[tuple[int, _Body]] = []
+        for carrier, row in enumerate(map(_Body._make, zip(*columns, strict=True)), first):
+            if row.api_key in apis and not (row.request_flags | row.response_flags) & RAW_SASL:
+                some.append((carrier, row))
+                if len(some) >= _BODIES_MAX:
+                    yield from self._of_bodies(some)
+                    some = []
+        yield from self._of_bodies(some)
+
+    def _of_bodies(self, some: Sequence[tuple[int, _Body]]) -> Iterator[_Found]:
+        rows = [row for _, row in some]
+        sent = self._simple(rows, kafka.REQUEST, topic_records.is_records)
+        fetched = self._simple(rows, kafka.RESPONSE, topic_records.is_records)
+        offsets: dict[int, _Simple] = {}
+        if self._offsets:
+            offsets = self._simple(rows, kafka.RESPONSE, topic_records.is_base_offset)
+        for index, (carrier, row) in enumerate(some):
+            carried = self._quickly(row, sent.get(index), fetched.get(index), offsets.get(index))
+            if carried is None:
+                carried = self._decoded(row)
+            if carried:
+                yield carrier, carried
+
+    def _simple(
+        self, rows: Sequence[_Body], direction: str, wanted: Predicate
+    ) -> dict[int, _Simple]:
+        """Return the bodies, by their place in `rows`, that can be read without being decoded."""
+        groups: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
+        asks = direction == kafka.REQUEST
+        apis = _apis(kafka.REQUEST if wanted is topic_records.is_base_offset else direction)
+        for index, row in enumerate(rows):
+            size = row.request_bytes if asks else row.response_bytes
+            flags = row.request_flags if asks else row.response_flags
+            if row.api_key in apis and 0 < size <= _BODY_BYTES_MAX and facts.is_whole(flags):
+                position = row.request_position if asks else row.response_position
+                data = self._frames.bytes_at(position)
+                if data:
+                    groups.setdefault((row.api_key, row.api_version), []).append((index, data))
+        found: dict[int, _Simple] = {}
+        for (api_key, version), bodies in groups.items():
+            shape = record_bodies.shape(api_key, version, direction, wanted)
+            if shape is not None and len(bodies) >= _BODIES_MIN:
+                simple = record_bodies.find([data for _, data in bodies], shape)
+                for (index, data), each in zip(bodies, simple, strict=True):
+                    if each is not None:
+                        found[index] = data, each
+        return found
+
+    def _quickly(
+        self, row: _Body, sent: _Simple | None, fetched: _Simple | None, answer: _Simple | None
+    ) -> list[Carried] | None:
+        """Return what simple bodies carry; None if the exchange has others."""
+        asks, answers = row.api_key in _apis(kafka.REQUEST), row.api_key in _apis(kafka.RESPONSE)
+        if (asks and sent is None) or (answers and fetched is None):
+            return None
+        if asks and answer is None and self._offsets and row.response_position:
+            return None
+        found: list[Carried] = []
+        if sent is not None and (data := _field(sent)):
+            where = self._where(sent[1])
+            base_offset = None
+            if answer is not None and answer[1][:2] == sent[1][:2]:  # of the same partition
+                offset = int.from_bytes(_field(answer), "big", signed=True)
+                base_offset = offset if offset >= 0 else None
+            found.append(Carried(where, data, True, base_offset, ()))
+        if fetched is not None and (data := _field(fetched)):
+            found.append(Carried(self._where(fetched[1]), data, False, None, ()))
+        return found
+
+    def _where(self, found: record_bodies.Found) -> TopicPartition:
+        topic = found.topic
+        if isinstance(topic, UUID):
+            topic = self._names.text(topic) if topic.int else ""
+        return TopicPartition(topic, found.partition)
+
+    def _decoded(self, row: _Body) -> list[Carried]:
+        """Return what bodies of any kind carry."""
+        asks, answers = row.api_key in _apis(kafka.REQUEST), row.api_key in _apis(kafka.RESPONSE)
+        request = response = None
+        if asks:
+            data = self._frames.bytes_at(row.request_position)
+            request = facts.request_body(data, row.request_flags)
+        if answers or (self._offsets and request is not None):
+            data = self._frames.bytes_at(row.response_position)
+            about = row.response_flags, row.api_key, row.api_version
+            response = facts.response_body(data, *about)[0]
+        return topic_records.carried(request, response, self._names)
+
+
+def _field(found: _Simple) -> bytes:
+    data, where = found
+    return data[where.start : where.stop]
+
+
+@functools.cache
+def _apis(direction: str) -> frozenset[int]:
+    """The APIs that have records in requests, or in responses."""
+    return frozenset(
+        key
+        for key in kafka.api_names()
+        if (message := kafka.message(key, direction)) is not None
+        if select(message, topic_records.is_records).places
+    )

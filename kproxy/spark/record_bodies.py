@@ -1,0 +1,220 @@
+"""Where small bodies carry one thing for one partition, found for many bodies at once.
+
+::
+
+    frames of one message and version ─▶ walk of its layout, one field of all frames at a time
+                                           ─▶ topic, partition, and the bytes of a field
+
+Most bodies that carry records are small and alike: one topic, one partition, nothing tagged. Those
+are found here; what is not as simple, or malformed, is for `protocol.decode_request_body` and its
+like.
+
+Invariant: what is found is what the decoder finds; what the decoder refuses is not found.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import attrs
+import numpy as np
+
+from kproxy.exchange import entities
+from kproxy.protocol import ProtocolError, codec, schema
+from kproxy.protocol.schema import Layout, Slot
+from kproxy.protocol.select import Predicate, select
+from kproxy.spark.record_spans import UnusualError, varints
+
+_PADDING = bytes(64)
+_STRING_BYTES_MAX = 32767
+_CLIENT_ID = 12
+"""Where a request has the length of its client id."""
+
+
+class Found(NamedTuple):
+    """What one body has."""
+
+    topic: str | UUID
+    partition: int
+    start: int
+    """Where in the frame the field begins, behind its length, …"""
+    stop: int
+    """… and ends."""
+
+
+class Shape(NamedTuple):
+    """Where the field stands in a version of a message."""
+
+    layout: Layout
+    topics: str
+    partitions: str
+    topic: Slot
+    partition: Slot
+    field: Slot
+
+
+@functools.cache
+def shape(api_key: int, version: int, direction: str, wanted: Predicate) -> Shape | None:
+    """Return where a version has such a field, if that is in partitions in topics, and nowhere
+    else."""
+    message = schema.message(api_key, direction)
+    if message is None or version not in message.versions:
+        return None
+    places = [each for each in select(message, wanted).places if each.in_version(version)]
+    if len(places) != 1 or len(places[0].fields) != 3:
+        return None
+    topics, partitions, field = (each.name for each in places[0].fields)
+    layout = codec.layout(message, version)
+    of_topic = _inner(layout, topics)
+    of_partition = None if of_topic is None else _inner(of_topic, partitions)
+    if of_topic is None or of_partition is None:
+        return None
+    names = [each for each in of_topic.slots if entities.is_topic(each.field, ())]
+    numbers = [s for s in of_partition.slots if entities.is_partition(s.field, places[0].beside)]
+    found = of_partition.slot(field)
+    if len(names) != 1 or len(numbers) != 1 or found is None or found.tag is not None:
+        return None
+    return Shape(layout, topics, partitions, names[0], numbers[0], found)
+
+
+def _inner(layout: Layout, name: str) -> Layout | None:
+    slot = layout.slot(name)
+    return slot.struct if slot is not None and slot.tag is None and slot.is_array else None
+
+
+def find(frames: Sequence[bytes], shape: Shape) -> list[Found | None]:
+    """Find the field in each of these frames; None for those that must be decoded."""
+    joined = b"".join([*frames, _PADDING])
+    ends = np.cumsum(np.fromiter(map(len, frames), np.int64, len(frames)))
+    starts = np.append(0, ends[:-1])
+    walk = _Walk(np.frombuffer(joined, np.uint8), starts, ends, shape)
+    try:
+        walk.header()
+        walk.struct(shape.layout)
+    except (UnusualError, ProtocolError):
+        return [None] * len(frames)
+    walk.ok &= walk.p == ends
+    topic_starts, topic_stops = walk.spans["topic"]
+    first, last = walk.spans["field"]
+    spans = (each.tolist() for each in (walk.ok, topic_starts, topic_stops, walk.partition))
+    of_field = (each.tolist() for each in (first - starts, last - starts))
+    names: dict[bytes, str | UUID] = {}
+    by_id = shape.topic.kind == "uuid"
+    found: list[Found | None] = []
+    for ok, begin, end, partition, start, stop in zip(*spans, *of_field, strict=True):
+        if not ok:
+            found.append(None)
+            continue
+        raw = joined[begin:end]
+        topic = names.get(raw)
+        if topic is None:
+            text = UUID(bytes=raw) if by_id else raw.decode("utf-8", "surrogateescape")
+            topic = names[raw] = text
+        found.append(Found(topic, partition, start, stop))
+    return found
+
+
+@attrs.define(eq=False)
+class _Walk:
+    """A walk over frames side by side; those that leave the simple way are not `ok`."""
+
+    data: Any
+    p: Any
+    ends: Any
+    shape: Shape
+    ok: Any = attrs.field(default=attrs.Factory(lambda self: self.p < self.ends, True))
+    partition: Any = None
+    spans: dict[str, tuple[Any, Any]] = attrs.field(factory=dict)
+
+    def header(self) -> None:
+        """Walk over the header in front of the body."""
+        message = self.shape.layout.message
+        self.need(self.number(4) == self.ends - self.p)
+        request = message.direction == schema.REQUEST
+        if request:
+            self.step(_CLIENT_ID - 4)
+            length = self.number(2)
+            self.need(length >= 0)
+            self.step(np.maximum(length, 0))
+            flexible = codec.request_header_version(message.api_key, self.shape.layout.version) == 2
+        else:
+            self.step(4)
+            flexible = codec.response_header_version(message.api_key, self.shape.layout.version) > 0
+        if flexible:
+            self.need(self.number(1) == 0)
+
+    def struct(self, layout: Layout) -> None:
+        """Walk over a struct without tagged fields."""
+        for slot in layout.slots:
+            name = self._name(slot)
+            begin = self.p
+            if slot.is_array:
+                self.array(slot)
+            elif slot.width is not None:
+                if name == "partition":
+                    self.partition = self.number(slot.width)
+                else:
+                    self.step(slot.width)
+            elif slot.struct is not None:
+                raise UnusualError
+            else:
+                begin = self.bytes(slot)
+            if name is not None:
+                self.spans[name] = begin, self.p
+            if name == "topic":
+                self.need(self.p > begin)
+        if layout.flexible:
+            self.need(self.number(1) == 0)
+
+    def _name(self, slot: Slot) -> str | None:
+        for name in ("topic", "partition", "field"):
+            if slot is getattr(self.shape, name):
+                return name
+        return None
+
+    def array(self, slot: Slot) -> None:
+        """Walk over an array of one element, if it leads to the field, and else of none."""
+        count = self.length(slot, 4)
+        if slot.struct is None or slot.name not in (self.shape.topics, self.shape.partitions):
+            self.need((count == 0) | (count == -1) if slot.nullable else count == 0)
+            return
+        self.need(count == 1)
+        self.struct(slot.struct)
+
+    def bytes(self, slot: Slot) -> Any:
+        """Walk over bytes or text, and return where they begin."""
+        is_text = slot.kind == "string"
+        length = self.length(slot, 2 if is_text else 4)
+        self.need(length >= (-1 if slot.nullable else 0))
+        if is_text:
+            self.need(length <= _STRING_BYTES_MAX)
+        begin = self.p
+        self.step(np.maximum(length, 0))
+        return begin
+
+    def length(self, slot: Slot, width: int) -> Any:
+        """Read a length or a count."""
+        if not slot.flexible:
+            return self.number(width)
+        n, p = varints(self.data, self.p)
+        self.step(p - self.p)
+        return n - 1
+
+    def number(self, width: int) -> Any:
+        """Read a number."""
+        raw = self.data[self.p[:, np.newaxis] + np.arange(width)]
+        self.step(width)
+        return raw.view(f">i{width}").ravel().astype(np.int64)
+
+    def step(self, size: Any) -> None:
+        """Go on; nobody leaves its frame."""
+        self.p = self.p + size
+        self.need(self.p <= self.ends)
+        self.p = np.minimum(self.p, self.ends)
+
+    def need(self, condition: Any) -> None:
+        """Go on with those for which it holds."""
+        self.ok &= condition
