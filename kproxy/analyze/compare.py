@@ -40,18 +40,19 @@ Histogram = Mapping[int, int]
 
 
 def differences(spark: SparkSession, folder: Path, baseline: Path) -> list[dict[str, Any]]:
-    """Return how the latencies and errors of two analyses differ, by api and topic (None: all)."""
+    """Return how the latencies and errors of two analyses differ, by api and topic (None: all).
+    What only one of them has is a row, too: the other's counts are 0."""
     read = [_read(spark, each) for each in (folder, baseline)]
     (new, new_counts), (old, old_counts) = read
     found: list[dict[str, Any]] = []
-    for key in sorted(new_counts.keys() & old_counts.keys(), key=str):
-        count, errors = new_counts[key]
-        old_count, old_errors = old_counts[key]
+    for key in sorted(new_counts.keys() | old_counts.keys(), key=str):
+        count, errors = new_counts.get(key, (0, 0))
+        old_count, old_errors = old_counts.get(key, (0, 0))
         row: dict[str, Any] = {"api": key[0], "topic": key[1], "count": count}
         row |= {"baseline_count": old_count}
         for name, part in PERCENTILES.items():
             row |= difference(new[key], old[key], name, part)
-        row |= {"errors": errors / count, "baseline_errors": old_errors / old_count}
+        row |= {"errors": errors / (count or 1), "baseline_errors": old_errors / (old_count or 1)}
         row["errors_sigma"] = sigmas(errors, count, old_errors, old_count)
         found.append(row)
     return found
@@ -74,7 +75,10 @@ def difference(new: Histogram, old: Histogram, name: str, part: float) -> dict[s
 
 
 def sigmas(hits: int, count: int, other_hits: int, other_count: int) -> float:
-    """Return by how many standard deviations a share is larger than another."""
+    """Return by how many standard deviations a share is larger than another; 0.0, if one is a
+    share of nothing."""
+    if not (count and other_count):
+        return 0.0
     together = (hits + other_hits) / (count + other_count)
     spread = math.sqrt(together * (1 - together) * (1 / count + 1 / other_count))
     return round((hits / count - other_hits / other_count) / spread, 1) if spread else 0.0

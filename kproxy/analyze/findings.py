@@ -20,6 +20,7 @@ _PAUSE_MS = 100
 _HUNDRED = 100
 """Of fewer exchanges nothing is said that happens to one in a hundred."""
 _QUEUE_FACTOR = 3
+_NAMES_MAX = 5
 _ROUTINE = {("UNSUPPORTED_VERSION", "ApiVersions"), ("MEMBER_ID_REQUIRED", "JoinGroup")}
 """Errors by which a client learns what to say next: no broker, and no client, is to blame."""
 
@@ -233,6 +234,26 @@ def _differences(gathered: Gathered) -> Iterator[Finding]:
                 )
 
 
+def _one_sided(gathered: Gathered) -> Iterator[Finding]:
+    """Say what cannot be compared as only one side has it."""
+    for kind, whole in (("topic", False), ("api", True)):
+        rows = [row for row in gathered.differences if (row["topic"] is None) is whole]
+        here, there = (
+            {row[kind] or "?" for row in rows if row[count]}
+            for count in ("count", "baseline_count")
+        )
+        noun = "APIs" if whole else "Topics"
+        for names, where in (
+            (here - there, "not in the baseline"),
+            (there - here, "only in the baseline"),
+        ):
+            if names:
+                shown = ", ".join(sorted(names)[:_NAMES_MAX])
+                more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+                yield Finding("info", f"{noun} {where}: {shown}{more}.")
+
+
 _RULES: tuple[Callable[[Gathered], Iterator[Any]], ...] = (
-    _completeness, _differences, _errors, _unanswered, _slow, _queues, _groups, _faults, _proxy,
+    _completeness, _differences, _one_sided, _errors, _unanswered, _slow, _queues, _groups,
+    _faults, _proxy,
 )  # fmt: skip

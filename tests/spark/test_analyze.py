@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import os
 import re
 import shutil
@@ -345,6 +346,19 @@ def test_what_is_slower_is_told_from_chance() -> None:
     chance = row | {f"{name}_sigma": 1.0 for name in ("p50", "p95", "p99")}
     assert compare.slower([sure, chance], 1.5) == [sure]
     assert compare.slower([sure], 2.5) == []
+
+
+def test_what_is_the_same_or_only_on_one_side_is_not_slower() -> None:
+    same = {600: 900, 700: 100}
+    slow = {math.floor(each + 64 * math.log2(1.3)): n for each, n in same.items()}
+    for name, part in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+        found = compare.difference(same, same, name, part)
+        assert (found[f"{name}_ratio"], found[f"{name}_sigma"]) == (1, 0)
+        found = compare.difference(slow, same, name, part)
+        assert found[f"{name}_ratio"] == pytest.approx(1.3, abs=0.02)
+        assert found[f"{name}_sigma"] > compare.SIGNIFICANT
+        assert compare.difference(same, {}, name, part)[f"{name}_ratio"] is None
+    assert compare.sigmas(3, 10, 0, 0) == 0.0
 
 
 def test_axes_hold_their_values() -> None:

@@ -189,6 +189,23 @@ def test_errors_that_are_part_of_the_protocol_are_no_alarm() -> None:
     assert grave.level == "bad" and "NOT_COORDINATOR of OffsetCommit, 20 times" in grave.text
 
 
+def test_what_only_one_side_has_is_said() -> None:
+    def row(of: str, topic: str | None, count: int, before: int) -> dict[str, Any]:
+        about = {"api": of, "topic": topic, "count": count, "baseline_count": before}
+        none = {f"{each}_ratio": None for each in ("p50", "p95", "p99")}
+        sure = {f"{each}_sigma": 0.0 for each in ("p50", "p95", "p99", "errors")}
+        return about | none | sure | {"errors": 0.0, "baseline_errors": 0.0}
+
+    rows = [row("Fetch", None, 0, 9), row("Fetch", "old", 0, 9), row("Produce", None, 5, 5)]
+    rows += [row("Produce", "new", 5, 0), row("Produce", "both", 0, 5), row("Fetch", "both", 1, 0)]
+    found = gathered([], {}, differences=rows)
+    texts = said(found)
+    assert "Topics not in the baseline: new." in texts
+    assert "Topics only in the baseline: old." in texts
+    assert "APIs only in the baseline: Fetch." in texts and "both" not in texts
+    assert "<td>old</td>" in report.page(found, [])
+
+
 def test_an_event_says_how_the_first_side_ended_a_connection() -> None:
     columns = chosen("events", ["first", "how", "reason"])
     ends = [SideEnd("client", "reset", 1), SideEnd("broker", "eof", 2)]
