@@ -74,7 +74,8 @@ def most_lag(group: dict[str, Any]) -> str:
     worst = max(partitions, key=lambda each: each["lag"] or 0, default=None)
     if worst is None or not worst["lag"]:
         return ""
-    return f"{number(worst['lag'])} of it on {worst['topic']}[{worst['partition']}]"
+    part = "all" if worst["lag"] == group["lag"] else number(worst["lag"])
+    return f"{part} of it on {worst['topic']}[{worst['partition']}]"
 
 
 def _completeness(gathered: Gathered) -> Iterator[Finding]:
