@@ -4,7 +4,8 @@
               rows ──────────────────────────────┴─▶ Exchange ─ asked for bytes ─▶ frame(position)
 
 Of a file that is torn the rows are not all there: what was pending when its writer was killed has
-none. So its frames are read too, and those that no row names are paired at the end.
+none. So its frames are read too, and those that no row names are paired at the end, together with
+what was pending when it began (`pending`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from kproxy.exchange.entries import (
     CONNECTIONS,
     EVENTS,
     NO_RESPONSE,
-    TRUNCATED,
     UNANSWERED,
     ExchangeRow,
     Frame,
@@ -35,58 +35,13 @@ from kproxy.exchange.known import Known
 from kproxy.exchange.pairing import Peer
 from kproxy.recording.columns import Count, Made, RowColumns, Rows
 from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
+from kproxy.recording.pending import Pending, pending_before
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.tables import ExchangeTable, FrameTable
+from kproxy.recording.tables import ExchangeTable
 
 _OPEN_FILES_MAX = 3
 # A look into the enum, for each frame, would cost more than finding its position.
 _CLIENT, _BROKER = Side.CLIENT, Side.BROKER
-
-
-@attrs.define(eq=False)
-class Pending:
-    """The frames of exchanges that have no row yet: their positions, by number."""
-
-    requests: dict[int, int] = attrs.field(factory=dict)
-    responses: dict[int, int] = attrs.field(factory=dict)
-
-    def add(self, batch: int, table: FrameTable) -> None:
-        """Take the frames of a batch."""
-        for run, (side, numbers) in enumerate(table.numbers()):
-            positions = self.requests if side == Side.CLIENT else self.responses
-            for index, number in enumerate(numbers):
-                positions[number] = Position(batch, run, index).integer
-
-    def remove(self, numbers: Iterable[int]) -> None:
-        """Exchanges have rows."""
-        if self.requests or self.responses:
-            for number in numbers:
-                self.requests.pop(number, None)
-                self.responses.pop(number, None)
-
-    def halves(
-        self, open_frame: Callable[[Position], Frame | None]
-    ) -> Iterator[tuple[Frame | None, Frame | None, Frame | None]]:
-        """Yield requests, responses, and the entries that end requests, as they belong together."""
-        for number in sorted({*self.requests, *self.responses}):
-            request = self._frame(self.requests, number, open_frame)
-            response = self._frame(self.responses, number, open_frame)
-            ended = None
-            if response is not None and response.flags & UNANSWERED:
-                response, ended = None, response
-            if response is not None and response.flags & TRUNCATED and request is not None:
-                response = None  # half a response is none
-            if request is not None or response is not None or ended is not None:
-                yield request, response, ended
-
-    def _frame(
-        self,
-        positions: dict[int, int],
-        number: int,
-        open_frame: Callable[[Position], Frame | None],
-    ) -> Frame | None:
-        position = Position.of(positions.get(number, 0))
-        return None if position is None else open_frame(position)
 
 
 class Reader:
@@ -125,6 +80,10 @@ class Reader:
         self._frames = StoredFrames(self._files)
         self._batches_read = 0
         """Of the last of them."""
+        self._torn = False
+        """Whether that is torn …"""
+        self._torn_batches: list[StoredBatch] = []
+        """… and those of its batches that were read."""
         self._known = Known()
         self._names = self._known.names
         self._stuck: set[int] = set()
@@ -165,6 +124,7 @@ class Reader:
             self._told_of_files(Note(EVENTS, file.info.start_ns, about))
         self._files.append(file)
         self._batches_read = 0
+        self._torn_batches = []
         for earlier in self._files[:-_OPEN_FILES_MAX]:
             earlier.close()
 
@@ -178,7 +138,8 @@ class Reader:
 
         Raises: RecordingError.
         """
-        file, torn = self.last, not self.last.complete
+        file = self.last
+        torn = self._torn = not file.complete
         for batch in file.batches(self._batches_read):
             self._batches_read += 1
             index, shares = self._share
@@ -194,6 +155,10 @@ class Reader:
         Raises: RecordingError.
         """
         files, ended_ns = self._files, max((file.end_ns for file in self._files), default=0)
+        if self._torn and len(files) > 1:
+            connections, in_order = self._known.peers, not self._names.has_rules
+            before = pending_before(files, self._torn_batches, connections, in_order)
+            self._pending.add_earlier(before)
         for request, response, ended in self._pending.halves(functools.partial(frame_in, files)):
             self.exchange_count += 1
             known = request or response or ended
@@ -228,6 +193,9 @@ class Reader:
         Raises: RecordingError.
         """
         told = self._told if mine else _ignore
+        self._torn = torn
+        if torn:
+            self._torn_batches.append(batch)
         closing: list[Note] = []
         for note in batch.notes:
             self._known.note(note)

@@ -22,6 +22,12 @@ class Info:
     start_ns: int = 0
     metadata: dict[str, str] = attrs.field(factory=dict)
 
+    @property
+    def part(self) -> int:
+        """Which file of its recording it is, from 1; 0 if it does not say."""
+        part = self.metadata.get("part", "")
+        return int(part) if part.isdecimal() else 0
+
     def continues(self, before: Info) -> bool:
         """Tell whether this is of a later part of the same recording."""
         recording = before.metadata.get("recording")

@@ -165,8 +165,7 @@ def in_order(paths: Iterable[Path | Uri]) -> list[Path | Uri]:
 def _start(path: Path | Uri) -> tuple[int, int]:
     """Return by what files are sorted: when they start, and which part they are."""
     head = info(path)
-    part = head.metadata.get("part", "")
-    return head.start_ns or 1 << 64, int(part) if part.isdecimal() else 0
+    return head.start_ns or 1 << 64, head.part
 
 
 def _folder(folder: Path | Uri) -> Sequence[Path | Uri]:

@@ -8,12 +8,16 @@ every instant, and wherever recovery itself is killed, the file reads as exactly
 read as before. Only bytes behind the last whole chunk are dropped, which no reader can use, and
 all that is appended is a torn end like the one before until its very last byte is there.
 
+What was pending when the file began gets its row here too, if the earlier files of the recording
+stand beside it; what was pending at its end gets none, if a later file does, which has the row.
+
 The note `{"event": "recovered", "dropped_bytes": …}` on EVENTS is the last entry of a recovered
 file: its end is not the end of the traffic.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import deque
 from collections.abc import Callable
@@ -62,16 +66,18 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
     """
     path = Path(path)
     last: Frame | Note | None = None
-    count = number = 0
+    count = 0
     half: StoredBatch | None = None
     reader = Reader(lambda note: None)
     with RecordingFile(path, whole=True) as file:
-        deque(reader.begin(file), 0)
+        others = [] if file.complete else _others(path, file)
+        earlier = [other for other in others if other.info.part < file.info.part]
+        for each in (*earlier, file):
+            deque(reader.begin(each), 0)
         for batch in file.batches():
             for entry in batch_entries(file, batch):
                 last = entry
                 count += 1
-            number = max(number, batch.number)
             half = batch if batch.exchanges is None else None
             deque(reader.batch(file, batch, torn=True), 0)
             passed(file.scan.offset)
@@ -81,7 +87,7 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
         if scan.index is None:
             raise _hopeless(file)
         size = os.fstat(scan.file.fileno()).st_size
-        rest = _rest(reader, number + 1 if half is None else half.number)
+        rest = _rest(reader, 0 if half is None else half.number, len(others) > len(earlier))
         dropped_bytes = size - scan.index.size
         if not _is_recovered(last):
             body = {"event": "recovered", "dropped_bytes": dropped_bytes}
@@ -98,10 +104,24 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
     return Recovery(path, False, count, dropped_bytes)
 
 
-def _rest(reader: Reader, number: int) -> Batch:
-    """Return a batch with the rows of exchanges that have none."""
+def _others(path: Path, file: RecordingFile) -> list[RecordingFile]:
+    """Return the other files of the recording that are in the same folder, by part."""
+    found: list[RecordingFile] = []
+    for beside in path.parent.glob("*.mcap"):
+        with contextlib.suppress(RecordingError):  # whatever else is there
+            other = RecordingFile(beside)
+            other.skip_to(beside.stat().st_size)  # it is read when a frame is not found in the file
+            other.close()
+            if other.info.continues(file.info) and other.info.part != file.info.part:
+                found.append(other)
+    return sorted(found, key=lambda other: other.info.part)
+
+
+def _rest(reader: Reader, number: int, continued: bool) -> Batch:
+    """Return a batch with the rows of exchanges that have none; if another file goes on, they are
+    there."""
     rest = Batch(number)
-    for exchange in reader.finish():
+    for exchange in () if continued else reader.finish():
         row = exchange.row
         rest.exchange(row)
         rest.span(row.response_received_ns or row.request_received_ns)

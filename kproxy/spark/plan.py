@@ -51,7 +51,8 @@ class Stretch:
 
     path: str
     earlier: tuple[str, ...]
-    """The last files of the same recording before it: frames of its first rows may lie there."""
+    """The last files of the same recording before it: frames of its first rows may lie there. Of
+    the rest, all of them: what is pending may."""
     recording: str
     """Its id; of a recording without one, the name of its file."""
     begin: int
@@ -150,7 +151,7 @@ def stretches(
             same = before is not None and file.info.continues(before.info)
             if found and not same:
                 found[-1] = attrs.evolve(found[-1], last=True)
-            earlier = (*earlier, spelled(before.path))[-EARLIER_MAX:] if same and before else ()
+            earlier = (*earlier, spelled(before.path)) if same and before else ()
             found += cut(file, earlier, partition_bytes)
             if not file.complete:
                 told(_stops(file))
@@ -174,11 +175,12 @@ def cut(
 ) -> Iterator[Stretch]:
     """Yield the stretches of a file; with `rest`, also that of what has no row."""
     recording = file.info.metadata.get("recording") or file.path.stem
-    whole = Stretch(spelled(file.path), earlier, recording, 0, 0, END, ())
+    last = earlier[-EARLIER_MAX:]
+    whole = Stretch(spelled(file.path), last, recording, 0, 0, END, ())
     if not _divisible(file, partition_bytes):
         yield whole
         if rest and not file.complete:
-            yield attrs.evolve(whole, rest=True)
+            yield attrs.evolve(whole, earlier=earlier, rest=True)
         return
     log = ConnectionLog()
     part = whole
@@ -196,7 +198,7 @@ def cut(
         _remember(log, file, batch)
     yield attrs.evolve(part, stop=file.scan.offset)
     if rest and not file.complete:
-        yield attrs.evolve(whole, stop=file.scan.offset, rest=True)
+        yield attrs.evolve(whole, earlier=earlier, stop=file.scan.offset, rest=True)
 
 
 def _divisible(file: RecordingFile, partition_bytes: int) -> bool:

@@ -25,6 +25,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
 from kproxy.recording import RecordingError, info
 from kproxy.recording.exchanges import Reader
+from kproxy.recording.info import Info
 from kproxy.recording.reader import starting
 from kproxy.view.lines import Folding, terminal_width, wants_colour
 from kproxy.view.show import names_one, write
@@ -138,7 +139,7 @@ class _Follower:
     def _successor(self) -> Path | None:
         """The file that goes on with a recording that was rotated."""
         ended = time.monotonic() + _SUCCESSOR_SECONDS
-        here = info(self.path).metadata
+        here = info(self.path)
         while True:
             for other in sorted(self.path.parent.glob("*.mcap")):
                 if _follows(here, other):
@@ -148,16 +149,9 @@ class _Follower:
             time.sleep(POLL_SECONDS)
 
 
-def _follows(here: dict[str, str], other: Path) -> bool:
+def _follows(here: Info, other: Path) -> bool:
     try:
-        there = info(other).metadata
+        there = info(other)
     except RecordingError:
         return False
-    if not here.get("recording") or there.get("recording") != here["recording"]:
-        return False
-    return _part(there) == _part(here) + 1
-
-
-def _part(metadata: dict[str, str]) -> int:
-    part = metadata.get("part", "")
-    return int(part) if part.isdecimal() else 0
+    return there.continues(here) and there.part == here.part + 1

@@ -1,0 +1,170 @@
+"""What was pending when a recording was torn is there, whichever of its files it lies in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproxy.exchange.entries import (
+    CONNECTIONS,
+    MORE,
+    NO_RESPONSE,
+    ChunkTimes,
+    Entry,
+    Frame,
+    Note,
+    PendingRequest,
+    Run,
+    Side,
+)
+from kproxy.exchange.pairing import pair
+from kproxy.recording import Recording, RecordingFile, entries, read, recover
+from kproxy.recording.opened import Opened
+from tests.recording.making import SETTINGS, START_NS
+
+HEARTBEAT, PRODUCE = 12, 0
+ACTIONS = ("open", "close", "ask", "ask", "ask", "ask alone", "ask in vain", "answer", "answer",
+           "answer late", "write", "write", "write")  # fmt: skip
+
+
+class Traffic:
+    """A proxy's connections: each action makes the entries that a proxy makes of it."""
+
+    def __init__(self) -> None:
+        self.now = START_NS
+        self.number = 0
+        self.opened = 0
+        self.pending: dict[int, deque[PendingRequest]] = {}
+        self.unsent: list[ChunkTimes] = []
+
+    def act(self, action: str, nth: int) -> list[Entry]:
+        """Return what is to be recorded of it."""
+        self.now += 1_000_000
+        for times in self.unsent:  # what was late leaves with what comes next
+            times.sent_ns = self.now
+        self.unsent.clear()
+        if action == "open" or not self.pending:
+            self.opened += 1
+            self.pending[self.opened] = deque()
+            about = {"event": "opened", "connection": self.opened, "client_address": "10.0.0.1:1"}
+            return [Note(CONNECTIONS, self.now, about)]
+        connection = sorted(self.pending)[nth % len(self.pending)]
+        if action == "close":
+            del self.pending[connection]
+            about = {"event": "closed", "connection": connection}
+            return [Note(CONNECTIONS, self.now, about)]
+        if action.startswith("answer"):
+            return self._answer(connection, 1 + nth % 3, late=action == "answer late")
+        return self._ask(connection, 1 + nth % 4, action)
+
+    def _ask(self, connection: int, count: int, action: str) -> list[Entry]:
+        times = ChunkTimes(self.now, self.now + 1000)
+        in_vain = action == "ask in vain"
+        key, flags = (PRODUCE, NO_RESPONSE) if in_vain else (HEARTBEAT, 0)
+        requests: list[PendingRequest] = []
+        for _ in range(count):
+            self.number += 1
+            requests.append((self.number, key, 0, self.number, 40, flags, times, None))
+        data = b"".join(
+            struct.pack(">ihhih", 36, key, 0, number, -1).ljust(40, b"q")
+            for _, _, _, number, *_ in requests
+        )
+        if not in_vain:
+            self.pending[connection] += requests
+        run = Run(Side.CLIENT, connection, times, data, 0, requests, [40] * count)
+        return list(run.frames()) if action == "ask alone" else [run]
+
+    def _answer(self, connection: int, count: int, late: bool) -> list[Entry]:
+        pending = self.pending[connection]
+        requests = [pending.popleft() for _ in range(min(count, len(pending)))]
+        if not requests:
+            return []
+        times = ChunkTimes(self.now, 0 if late else self.now + 1000)
+        if late:
+            self.unsent.append(times)
+        data = b"".join(struct.pack(">iih", 6, asked[0], 0) for asked in requests)
+        return [Run(Side.BROKER, connection, times, data, 0, requests, [10] * len(requests))]
+
+
+def killed(folder: Path, actions: Sequence[tuple[str, int]], share: float) -> list[Path]:
+    """Record actions, and leave the last file as a kill in mid-write leaves it."""
+    run = Recording(folder / "run.mcap", **SETTINGS, rotate_bytes=6000, rotate_ns=None)
+    traffic = Traffic()
+    taken: list[Entry] = []
+    size = written = 0
+    for action, nth in actions:
+        if action == "write":
+            size = run.bytes_written
+            run.write(taken)
+            written, taken = run.bytes_written, []
+        else:
+            taken += traffic.act(action, nth)
+    whole = folder / "whole"
+    whole.mkdir()
+    paths = [Path(shutil.copy(path, whole)) for path in run.paths]
+    run.close()
+    last = paths[-1].stat().st_size
+    cut = int((written - size) * share)
+    if cut < last - _head_bytes(paths[-1]):
+        os.truncate(paths[-1], last - cut)
+    return paths
+
+
+def _head_bytes(path: Path) -> int:
+    """Where the first batch ends that is not of what was open before."""
+    with RecordingFile(path) as file:
+        return next((batch.offset for batch in file.batches() if batch.number > 0), 1 << 62)
+
+
+def asked(paths: Sequence[Path]) -> list[int]:
+    """The requests whose frames lie in files."""
+    frames = (entry for entry in entries(paths) if isinstance(entry, Frame))
+    return sorted(frame.number for frame in frames if _is_request(frame))
+
+
+def _is_request(frame: Frame) -> bool:
+    return frame.side is Side.CLIENT and not frame.flags & MORE
+
+
+def said(paths: Sequence[Path]) -> dict[int, tuple[object, ...]]:
+    """What is said of the exchanges of files, each of which is there once."""
+    found = list(read(paths))
+    numbers = [exchange.number for exchange in found]
+    assert len(set(numbers)) == len(numbers)
+    return {
+        each.number: (
+            each.connection, each.client_address, each.api, each.request_frame,
+            each.response_frame, each.unanswered is not None,
+        )
+        for each in found
+    }  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 11)), min_size=30, max_size=200),
+    st.floats(0, 1),
+)
+def test_every_request_that_lies_in_the_files_is_an_exchange(
+    tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, int]], share: float
+) -> None:
+    paths = killed(tmp_path_factory.mktemp("killed"), actions, share)
+    expected = asked(paths)
+    before = said(paths)
+    assert sorted(before) == expected
+    frames = {
+        each.number: (each.request_frame, each.response_frame) for each in pair(entries(paths))
+    }
+    assert {number: about[3:5] for number, about in before.items()} == frames
+    opened = Opened.of(paths)
+    assert sorted(exchange.number for exchange in opened.exchanges()) == expected
+    assert recover(paths[-1]).was_complete is False
+    assert said(paths) == before
+    assert recover(paths[-1]).was_complete
