@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -34,6 +35,7 @@ from kproxy.exchange.entries import (
     Frame,
     Note,
     Position,
+    Side,
 )
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.known import Known
@@ -339,6 +341,48 @@ def test_frames_whose_pieces_were_lost_are_there_as_far_as_they_are_known(
     assert len(found) == len(expected)
     shown = {row["number"]: (row["data"], bool(row["flags"] & TRUNCATED)) for row in found}
     assert shown == expected
+
+
+def test_what_was_pending_over_files_is_there_after_a_kill(tmp_path: Path) -> None:
+    options = ("--quiet", "--rotate", "64KiB")
+    with beats.broker() as broker, proxies.running(broker, tmp_path, *options) as proxy:
+        address = "127.0.0.1", proxy.port
+        with contextlib.ExitStack() as stack:
+            for files in (2, 4):  # one request in the first file, two in one that follows
+                silent = stack.enter_context(socket.create_connection(address))
+                for number in range(files // 2):
+                    silent.sendall(beats.mute(number))
+                _rotate(proxy, tmp_path, files)
+            proxy.process.kill()
+            proxy.process.wait()
+        proxy.code = -signal.SIGKILL
+    requests = [
+        frame.number for frame in recording.entries(tmp_path) if not isinstance(frame, Note)
+        and frame.side is Side.CLIENT
+    ]  # fmt: skip
+    before = [to_json(each) for each in recording.read(tmp_path)]
+    assert sorted(each["number"] for each in before) == sorted(requests)
+    assert [each["unanswered"]["waited_for"] for each in before if each["unanswered"]] == [
+        "broker", "broker", "earlier",
+    ]  # fmt: skip
+    check_exchanges([tmp_path], 10_000)
+    recording.recover(max(tmp_path.glob("*.mcap")))
+    check_exchanges([tmp_path], 10_000)
+    after = [to_json(each) for each in recording.read(tmp_path)]
+    assert after == before
+
+
+def _rotate(proxy: proxies.Proxy, folder: Path, files: int) -> None:
+    """Have clients work until there are more than so many files, and all of it is in them."""
+    with beats.Hearts(proxy.port, 2) as hearts:
+        until(lambda: len(list(folder.glob("*.mcap"))) > files, "it is rotated")
+    asked = hearts.frames()
+
+    def recorded() -> bool:
+        found = recording.entries(folder)
+        return asked <= {entry.data for entry in found if not isinstance(entry, Note)}
+
+    until(recorded, "all of it is recorded")
 
 
 def test_events_have_the_faults(broken: Path) -> None:
