@@ -282,6 +282,7 @@ class Recorder:
             job = self._done.popleft()
             if job.error is None:
                 self._frames_recorded += sum(batch.frames for batch in job.batches)
+                self._builder.written()
             elif isinstance(job.error, OSError):
                 self._refused(job, job.error)
             else:
@@ -304,6 +305,7 @@ class Recorder:
                 span = batch.start_ns, batch.end_ns
                 self._lose(Loss(batch.frames, batch.data_bytes, reason, *span))
         self._loss.merge(newer)
+        self._builder.refused(job.batches)
         if self._lossless:
             self.failure = reason
             self._some.set()

@@ -26,6 +26,7 @@ from kproxy.exchange.entries import (
     Frame,
     Note,
     Position,
+    Run,
     Splice,
 )
 from kproxy.recording.arrow import Buffer
@@ -61,6 +62,8 @@ PLACES = array("I", range(0, 1 << 32, 0x1_0001)).tobytes()
 """Which frames of their runs the request and the response are, where both are the nth: twice the
 same 16 bits."""
 PLACE = struct.Struct("<HH")
+_TIMES = SHARED_FIELDS.index("queued_ns")
+_POSITIONS = slice(SHARED_FIELDS.index("request_position"), SHARED_FIELDS.index("connection"))
 
 _own = operator.attrgetter(*OWN_FIELDS)
 _shared = operator.attrgetter(*SHARED_FIELDS)
@@ -159,10 +162,33 @@ class Batch:
         positions = exchange.request_position, exchange.response_position
         self.places += PLACE.pack(*(position & 0xFFFF for position in positions))
 
+    def rows_from_before(self, number: int) -> Iterator[ExchangeRow]:
+        """Yield the rows of exchanges of which a frame lies in a batch before this number."""
+        first = number << 32
+        start = 0
+        for own, shared, places in zip(
+            OWN.iter_unpack(self.own),
+            SHARED.iter_unpack(self.shared),
+            PLACE.iter_unpack(self.places),
+            strict=True,
+        ):
+            end, (request, response) = shared[-1], shared[_POSITIONS]
+            if 0 < request < first or 0 < response < first:
+                values = dict(zip((*OWN_FIELDS, *SHARED_FIELDS), (*own, *shared), strict=False))
+                values["request_position"] = request & ~0xFFFF | places[0]
+                values["response_position"] = response & ~0xFFFF | places[1]
+                yield ExchangeRow(**values, fault_ids=self.exchange_fault_ids[start:end])
+            start = end
+
     def note(self, note: Note) -> None:
         """Add a note."""
         self.notes.append(note)
         self.span(note.time_ns)
+
+    def span_exchanges(self) -> None:
+        """Take the times of its exchanges into its span."""
+        for shared in SHARED.iter_unpack(self.shared):
+            self.span(max(shared[:_TIMES]))
 
     def span(self, time_ns: int) -> None:
         """Take a time into the span of the batch."""
@@ -187,6 +213,15 @@ def in_pieces(frame: Frame) -> Iterator[Frame]:
             yield attrs.evolve(frame, pieces=pieces, flags=flags, splices=(), fault_ids=())
         else:
             yield attrs.evolve(frame, pieces=pieces, flags=frame.flags | FRAGMENT)
+
+
+def divided(run: Run, frames: int) -> Iterator[Run]:
+    """Divide a run into runs of so many frames."""
+    at = run.start
+    for first in range(0, len(run), frames):
+        part = slice(first, first + frames)
+        yield attrs.evolve(run, start=at, requests=run.requests[part], sizes=run.sizes[part])
+        at += sum(run.sizes[part])
 
 
 def packed_splices(splices: Sequence[Splice]) -> bytes:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -41,6 +41,7 @@ from kproxy.exchange.entries import (
     PendingRequest,
     Run,
     Side,
+    each,
 )
 from kproxy.protocol.codec import FETCH
 from kproxy.recording.batch import (
@@ -54,31 +55,21 @@ from kproxy.recording.batch import (
     RUNS_BYTES_MAX,
     SHARED,
     Batch,
+    divided,
     in_pieces,
     packed_splices,
 )
 from kproxy.recording.layout import BATCH_BYTES
+from kproxy.recording.requests import FRAME_BYTES_MAX, Known, row_of_request, take, waits_of
 
 _OF_EXCHANGES = ~(FRAGMENT | MORE)
 """The flags of frames that say something of an exchange, too."""
-_BYTES_MAX = 0x7FFFFFFF
-"""The largest size that a row takes; that of the largest frame is 4 more."""
 _PACK_RUN = RUN.pack
 _PACK_HEAD = RESPONSE_HEAD.pack
 _PACK_OWN = OWN.pack
 _PACK_SHARED = SHARED.pack
 _KIND = operator.itemgetter(1, 2, 5)
 """API key, version and flags of a PendingRequest."""
-
-
-_Known = tuple[
-    int, int, int, Mapping[int, int] | None, int, Sequence[int], Sequence[PendingRequest]
-]
-"""What is known of the pending requests of a run, or of one by itself: number of the last one,
-position and number of the first, max_wait_ms by number, flags, fault ids, the requests. (Plain, as
-PendingRequest is, and for the same reason.)"""
-_NOBODY: _Known = (0, 0, 0, None, 0, (), ())
-"""What is known of a request that is not in the recording."""
 
 
 @attrs.define(eq=False)
@@ -88,7 +79,7 @@ class _Connection:
     node_id: int = NO_NODE
     answered_ns: int = 0
     """When its last response arrived."""
-    pending: dict[int, _Known] = attrs.field(factory=dict)
+    pending: dict[int, Known] = attrs.field(factory=dict)
     """From this number on these are pending."""
     unfinished: dict[Side, int] = attrs.field(factory=dict)
     """Where the last piece lies of the frames that others will follow."""
@@ -103,7 +94,11 @@ class BatchBuilder:
     def __init__(self, number: int = 1) -> None:
         self._batch = Batch(number)
         self._full: list[Batch] = []
+        self._refused_from = 0
+        """The number of the first batch of those that were refused, since one was written."""
         self._connections: dict[int, _Connection] = {}
+        self._unsent: list[tuple[Frame, ChunkTimes]] = []
+        """Pending requests by themselves that had not left when their batch was closed."""
         self._late: list[tuple[Frame | ChunkTimes, str, ExchangeRow]] = []
         """Exchanges of which a frame has not left: the frame, which field of the row says when it
         does, the row."""
@@ -113,7 +108,7 @@ class BatchBuilder:
         for entry in entries:
             if type(entry) is Run:
                 if len(entry.sizes) > RUN_FRAMES_MAX:
-                    self.add(_divided(entry, RUN_FRAMES_MAX))
+                    self.add(divided(entry, RUN_FRAMES_MAX))
                 elif entry.side:
                     self._responses(entry)
                 else:
@@ -137,12 +132,12 @@ class BatchBuilder:
         return batches
 
     def lose(self, entries: Iterable[Entry]) -> None:
-        """Take note of entries that will not be recorded: an exchange of which one ends in them
-        gets no row, and what follows a lost piece does not refer to the pieces before."""
+        """Take note of entries that will not be recorded. What they complete has its row, if the
+        request is recorded; what follows a lost piece does not refer to the pieces before."""
         for entry in entries:
             if isinstance(entry, Note):
                 if entry.channel == CONNECTIONS and entry.body.get("event") == "closed":
-                    self._connections.pop(entry.body["connection"], None)
+                    self._end(entry.body["connection"], entry.time_ns)
                 continue
             connection = self._connections.get(entry.connection)
             if connection is None:
@@ -152,11 +147,26 @@ class BatchBuilder:
                 if entry.flags & MORE:
                     continue
             if entry.side is Side.BROKER:
+                if connection.pending:
+                    for frame in each((entry,)):
+                        if isinstance(frame, Frame):
+                            self._response(connection, frame, 0)
                 connection.answered_ns = max(connection.answered_ns, entry.time_ns)
-                for number in (
-                    [r[3] for r in entry.requests] if isinstance(entry, Run) else [entry.number]
-                ):
-                    _take(connection.pending, number, 1)
+
+    def refused(self, batches: Sequence[Batch]) -> None:
+        """Take back batches that could not be written, when those before them were, or had been
+        taken back: the rows stay that say what became of frames that are recorded."""
+        first = self._refused_from = self._refused_from or batches[0].number
+        for batch in batches:
+            for row in batch.rows_from_before(first):
+                positions = row.request_position, row.response_position
+                request, response = (each if each >> 32 < first else 0 for each in positions)
+                row = row._replace(request_position=request, response_position=response)
+                self._batch.exchange(row)
+
+    def written(self) -> None:
+        """All that was taken and not taken back has been written."""
+        self._refused_from = 0
 
     def finish(self) -> None:
         """End all connections: what is pending will not be completed any more."""
@@ -167,19 +177,32 @@ class BatchBuilder:
     def _close(self) -> None:
         batch = self._batch
         self._look_at_unsent()
+        self._unsent += [
+            (each, kept) for _, each, kept in batch.unsent if isinstance(each, Frame) and kept
+        ]
+        batch.unsent = []
+        if self._unsent:
+            self._unsent = [each for each in self._unsent if self._may_leave(each[0])]
         for row in (0, len(batch.runs) - RUN.size) if batch.runs else ():
             batch.span(*struct.unpack_from("<q", batch.runs, row))
+        if not batch.end_ns:
+            batch.span_exchanges()
         self._full.append(batch)
         self._batch = Batch(batch.number + 1)
 
     def _look_at_unsent(self) -> None:
-        """Take over when the frames of the batch have left that had not when they were added."""
+        """Take over when frames have left that had not when they were added."""
         batch, unsent = self._batch, self._batch.unsent
         batch.unsent = [each for each in unsent if not each[1].sent_ns]
         for run, timed, kept in unsent:
             struct.pack_into("<q", batch.runs, run + 8, timed.sent_ns)
             if kept is not None:
                 kept.sent_ns = timed.sent_ns
+        for frame, kept in self._unsent:
+            kept.sent_ns = frame.sent_ns
+
+    def _may_leave(self, frame: Frame) -> bool:
+        return not frame.sent_ns and frame.connection in self._connections
 
     def _connection(self, number: int) -> _Connection:
         connection = self._connections.get(number)
@@ -194,17 +217,17 @@ class BatchBuilder:
         _, api_key, _, first, _, flags, times, _ = requests[0]
         last = first + len(requests) - 1
         if last > first and (requests[-1][3] != last or len(set(map(_KIND, requests))) > 1):
-            for single in _divided(run, 1):  # it is not one row
+            for single in divided(run, 1):  # it is not one row
                 self._requests(single)
             return
-        waits = _waits(run) if api_key == FETCH else None
+        waits = waits_of(run) if api_key == FETCH else None
         position = self._batch.position
         self._run(run, first, flags)
         connection = self._connections.get(run.connection) or self._connection(run.connection)
         known = last, position, first, waits, flags, (), requests
         if flags & NO_RESPONSE:
             for request in requests:
-                row = _row(run.connection, connection.node_id, request, known)
+                row = row_of_request(run.connection, connection.node_id, request, known)
                 self._complete(times, "request_sent_ns", row)
         else:
             connection.pending[first] = known
@@ -223,7 +246,7 @@ class BatchBuilder:
                 first, together = requests[done][3], count - done
                 while requests[done + together - 1][3] != first + together - 1:
                     together -= 1
-                known, together = _take(pending, first, together)
+                known, together = take(pending, first, together)
                 part = slice(done, done + together)
                 self._exchanges(run, requests[part], run.sizes[part], done, connection, known)
                 done += together
@@ -236,7 +259,7 @@ class BatchBuilder:
         sizes: Sequence[int],
         nth: int,
         connection: _Connection,
-        known: _Known,
+        known: Known,
     ) -> None:
         """Exchanges of one run of requests are complete with the responses from the nth on."""
         batch, count, times = self._batch, len(requests), run.times
@@ -256,7 +279,7 @@ class BatchBuilder:
         if not sent_ns or fault_ids:
             for place, (request, size) in enumerate(zip(requests, sizes, strict=True)):
                 batch.heads += _PACK_HEAD(number + place, api)
-                row = _row(run.connection, connection.node_id, request, known)
+                row = row_of_request(run.connection, connection.node_id, request, known)
                 queued_ns = later_ns if place else queued_ns
                 self._later(run, nth + place, row, request_sent_ns, queued_ns, size)
             return
@@ -365,15 +388,18 @@ class BatchBuilder:
         faults = tuple(frame.fault_ids)
         known = number, position, number, waits, flags, faults, (request,)
         if frame.flags & NO_RESPONSE:
-            row = _row(frame.connection, connection.node_id, request, known)
+            row = row_of_request(frame.connection, connection.node_id, request, known)
             self._complete(frame, "request_sent_ns", row)
             return None
         connection.pending[number] = known
         return times
 
     def _response(self, connection: _Connection, frame: Frame, position: int) -> None:
-        known, _ = _take(connection.pending, frame.number, 1)
+        """A response, or the end of a request without one; a lost one has no position."""
+        known, _ = take(connection.pending, frame.number, 1)
         *_, first, _, request_flags, _, requests = known
+        if not requests and not position:
+            return  # neither of the two is recorded
         ended = frame.flags & UNANSWERED
         times = ChunkTimes(frame.request_received_ns, frame.request_sent_ns)
         if requests and not times.sent_ns:  # when the response began, it was not known yet
@@ -383,7 +409,7 @@ class BatchBuilder:
             frame.correlation_id, frame.api_key, frame.api_version, frame.number,
             frame.request_bytes, request_flags, times, None,
         )  # fmt: skip
-        row = _row(frame.connection, connection.node_id, request, known)
+        row = row_of_request(frame.connection, connection.node_id, request, known)
         if ended:
             row = row._replace(response_flags=UNANSWERED, response_received_ns=frame.received_ns)
             self._complete(None, "", row)
@@ -393,14 +419,14 @@ class BatchBuilder:
             response_received_ns=frame.received_ns,
             response_sent_ns=frame.sent_ns,
             queued_ns=max(0, answered_ns - sent_ns) if sent_ns else 0,
-            response_bytes=min(frame.frame_bytes, _BYTES_MAX),
+            response_bytes=min(frame.frame_bytes, FRAME_BYTES_MAX),
             response_position=position,
             response_flags=frame.flags & _OF_EXCHANGES,
             error_code=frame.error_code,
             fault_ids=tuple(dict.fromkeys((*row.fault_ids, *frame.fault_ids))),
         )
         connection.answered_ns = frame.received_ns
-        self._complete(frame, "response_sent_ns", row)
+        self._complete(frame if position else None, "response_sent_ns", row)
 
     # ---- exchanges
 
@@ -427,7 +453,7 @@ class BatchBuilder:
         for start, known in connection.pending.items():
             last, _, first, _, _, _, requests = known
             for request in requests[start - first : last + 1 - first]:
-                row = _row(number, connection.node_id, request, known)
+                row = row_of_request(number, connection.node_id, request, known)
                 row = row._replace(response_flags=UNANSWERED, response_received_ns=ended_ns)
                 self._complete(None, "", row)
 
@@ -444,55 +470,3 @@ class BatchBuilder:
             node_id = note.body.get("node_id")
             if isinstance(node_id, int):
                 self._connection(number).node_id = node_id
-
-
-def _row(connection: int, node_id: int, request: PendingRequest, known: _Known) -> ExchangeRow:
-    """The row of an exchange as far as the request is concerned."""
-    correlation_id, api_key, api_version, number, request_bytes, _, times, _ = request
-    _, position, first, waits, flags, fault_ids, _ = known
-    if position:
-        position += number - first
-    return ExchangeRow(
-        number, times.received_ns, times.sent_ns, 0, 0, 0, position, 0,
-        min(request_bytes, _BYTES_MAX), 0, connection, node_id, correlation_id,
-        waits.get(number, 0) if waits else 0, api_key, api_version, flags, 0, ERROR_NOT_LOOKED,
-        fault_ids,
-    )  # fmt: skip
-
-
-def _take(pending: dict[int, _Known], number: int, count: int) -> tuple[_Known, int]:
-    """Take up to so many successive requests, from a number on, that are of one run; return what is
-    known of it, and how many they are."""
-    known = pending.pop(number, None)
-    if known is None:
-        for start, known in pending.items():  # a request before it got no response, as it seems
-            if start < number <= known[0]:
-                pending[start] = (number - 1, *known[1:])
-                break
-        else:
-            return _NOBODY, 1
-    last, after = known[0], number + count
-    if after > last:
-        return known, last + 1 - number
-    pending[after] = known
-    return known, count
-
-
-def _waits(run: Run) -> dict[int, int]:
-    """What the Fetch requests of a run say of how long they may wait, by number."""
-    waits: dict[int, int] = {}
-    at = run.start
-    for request, size in zip(run.requests, run.sizes, strict=True):
-        if request[1] == FETCH:
-            waits[request[3]] = facts.max_wait_ms(run.data, at, request[2])
-        at += size
-    return waits
-
-
-def _divided(run: Run, frames: int) -> Iterator[Run]:
-    """Divide a run into runs of so many frames."""
-    at = run.start
-    for first in range(0, len(run), frames):
-        part = slice(first, first + frames)
-        yield attrs.evolve(run, start=at, requests=run.requests[part], sizes=run.sizes[part])
-        at += sum(run.sizes[part])

@@ -37,7 +37,9 @@ only passed on, or a piece of such a one, is a run by itself):
 
 **/kafka/exchanges**, a row per exchange, with the fields of `exchange.entries.ExchangeRow`. It is
 written when the response has left, when a request that has none has left, or when the connection
-ends. A request that is still pending when a file ends has its row in the next one.
+ends. A request that is still pending when a file ends has its row in the next one. An exchange of
+which one frame could not be recorded has its row, too, with times and sizes, and with 0 for where
+that frame lies; one of which neither could has none.
 
 **/kafka/connections, /kafka/events** (message encoding "json"): one JSON object each, a note
 (`exchange.notes`). What later files of a recording repeat stands in front, in a batch 0.

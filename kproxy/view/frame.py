@@ -69,11 +69,11 @@ def lines(exchange: Exchange, colour: bool = False, width: int | None = None) ->
 def _title(exchange: Exchange, direction: str) -> str:
     if direction == schema.REQUEST:
         where = exchange.client_address or "the client"
-        size = exchange.request_bytes
+        size, frame = exchange.request_bytes, exchange.request_frame
         text = f"request from {where}"
     else:
         where = "the broker" if exchange.node_id is None else f"broker {exchange.node_id}"
-        size = exchange.response_bytes
+        size, frame = exchange.response_bytes, exchange.response_frame
         where = "kproxy itself" if exchange.injected else where
         text = f"response from {where}" if size else "no response"
         if size and exchange.broker_ms is not None:
@@ -84,7 +84,8 @@ def _title(exchange: Exchange, direction: str) -> str:
                 if part
             ]
             text += f" ({', '.join(parts)})" if parts else ""
-    return text + (f", {format_bytes(size)}" if size else "")
+    text += f", {format_bytes(size)}" if size else ""
+    return text if frame or not size else f"{text}, which are not in the recording"
 
 
 # ---- fields

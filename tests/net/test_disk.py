@@ -5,6 +5,8 @@ The slow one takes nothing until it is given leave, one write at a time: so it n
 
 from __future__ import annotations
 
+import errno
+import functools
 import json
 import os
 import subprocess
@@ -18,7 +20,7 @@ import pytest
 import trio
 
 from kproxy.exchange.entries import Frame, Note
-from kproxy.recording import verify
+from kproxy.recording import read, verify
 from kproxy.recording.reader import entries
 from tests.net.proxied import Proxied, proxied, receive_exactly
 from tests.net.test_metrics import fetch, values
@@ -81,6 +83,59 @@ def recorded(path: Path) -> tuple[list[bytes], list[dict]]:
     return frames, [body for body in notes if body["event"] == "lost"]
 
 
+def check_exchanges(path: Path) -> None:
+    """Every frame is of an exchange, none of which is taken for one that was not answered."""
+    halves = [(each.request_frame, each.response_frame) for each in read(path)]
+    said = sorted(frame for pair in halves for frame in pair if frame is not None)
+    assert said == sorted(recorded(path)[0])
+    assert all(each.response_bytes and each.broker_ms for each in read(path))
+
+
+async def test_a_disk_that_refuses_costs_no_more_than_what_it_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "r.mcap"
+    full = threading.Event()
+    pwritev = os.pwritev
+
+    def put(fd: int, buffers: list[bytes], offset: int) -> int:
+        if full.is_set():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwritev(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "pwritev", put)
+    slow = functools.partial(answering, after_seconds=0.01)
+    async with proxied(slow, path, control=LOCAL) as proxy:
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):  # a request is under way whenever the disk refuses and relents
+                nursery.start_soon(beat_on, proxy)
+            for _ in range(3):
+                before = await lost(proxy)
+                full.set()
+                while await lost(proxy) < before + 20:
+                    await trio.sleep(0.01)
+                full.clear()
+                path_bytes = path.stat().st_size
+                while path.stat().st_size == path_bytes:
+                    await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+    _, notes = recorded(path)
+    assert sum(note["frames"] for note in notes) == proxy.summary.frames_lost >= 60
+    exchanges = list(read(path))
+    said = [frame for each in exchanges for frame in (each.request_frame, each.response_frame)]
+    assert sorted(filter(None, said)) == sorted(recorded(path)[0])
+    half = [each for each in exchanges if each.request_frame and not each.response_frame]
+    told = [each for each in half if each.response_bytes and each.broker_ms]
+    assert told and len(half) - len(told) <= 3  # but for what was under way at the end
+
+
+async def beat_on(proxy: Proxied) -> None:
+    """Heartbeats, until cancelled."""
+    async with await proxy.connect() as client:
+        for number in range(1_000_000):
+            await beat(client, number, 1)
+
+
 async def test_a_disk_that_hangs_holds_nobody_up_and_its_losses_are_told(
     tmp_path: Path, disk: Disk
 ) -> None:
@@ -104,6 +159,7 @@ async def test_a_disk_that_hangs_holds_nobody_up_and_its_losses_are_told(
             await trio.sleep(0.01)
         during = await lost(proxy)
     frames, notes = recorded(path)
+    check_exchanges(path)
     passed = 2 * (beats + 100)
     assert proxy.summary.frames_lost == during == sum(note["frames"] for note in notes)
     assert (proxy.summary.frames_recorded, len(frames)) == (passed - during, passed - during)

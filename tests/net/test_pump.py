@@ -31,7 +31,7 @@ def answer(correlation_id: int) -> bytes:
     return response(HEARTBEAT, 4, messages.HeartbeatResponse(), correlation_id)
 
 
-async def answering(stream: trio.SocketStream) -> None:
+async def answering(stream: trio.SocketStream, after_seconds: float = 0) -> None:
     """A broker that answers every Heartbeat, until the client ends."""
     async with stream:
         while True:
@@ -41,6 +41,7 @@ async def answering(stream: trio.SocketStream) -> None:
                 return
             size, _, _, correlation_id = struct.unpack(">ihhi", header)
             await receive_exactly(stream, size - 8)
+            await trio.sleep(after_seconds)
             await stream.send_all(answer(correlation_id))
 
 

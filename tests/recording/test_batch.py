@@ -12,6 +12,7 @@ from kproxy.exchange.entries import (
     FRAGMENT,
     MORE,
     NO_RESPONSE,
+    REWRITTEN,
     UNANSWERED,
     ChunkTimes,
     ExchangeRow,
@@ -194,13 +195,42 @@ def test_faults_of_both_halves_are_named_once() -> None:
     assert row.fault_ids == [4, 2, 9]
 
 
-def test_a_response_that_is_lost_leaves_nothing_behind() -> None:
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_response_that_is_lost_is_there_but_for_its_bytes(recorded: bool) -> None:
     builder = BatchBuilder()
-    builder.add([request(1, b"ask")])
-    builder.lose([response(1, b"gone")])
+    builder.add([opened()])
+    asked = [request(1, b"ask")]
+    builder.add(asked) if recorded else builder.lose(asked)
+    builder.lose([response(1, b"gone", flags=REWRITTEN)])
     builder.finish()
     (batch,) = builder.take()
-    assert rows(batch) == []
+    if not recorded:
+        assert rows(batch) == []  # nothing of it is
+        return
+    (row,) = rows(batch)
+    (whole,) = taken(request(1, b"ask"), response(1, b"gone", flags=REWRITTEN))
+    assert row == whole._replace(response_position=0)
+    assert row.response_bytes == 4 and not row.response_flags & UNANSWERED
+
+
+def test_what_a_refused_batch_told_of_recorded_requests_is_told_later() -> None:
+    builder = BatchBuilder()
+    builder.add([opened(), request(1, b"one"), request(2, b"two"), request(3, b"three")])
+    written = builder.take()
+    builder.written()
+    builder.add([response(1, b"lost"), request(4, b"lost too")])
+    first = builder.take()
+    builder.refused(first)
+    builder.add([response(2, b"lost again"), response(4, b"lost as a whole")])
+    second = builder.take()
+    builder.refused(second)
+    builder.add([response(3, b"recorded")])
+    third = builder.take()
+    whole = {row.number: row for batch in (*first, *second) for row in rows(batch)}
+    one, two, three = (row for batch in (*written, *third) for row in rows(batch))
+    assert [one, two] == [whole[number]._replace(response_position=0) for number in (1, 2)]
+    assert three.response_position >> 32 == third[0].number
+    assert third[0].start_ns
 
 
 def test_what_follows_a_lost_piece_does_not_refer_to_the_pieces_before() -> None:
@@ -271,3 +301,29 @@ def test_a_request_that_left_after_it_came_and_got_no_response_has_its_time() ->
     builder.finish()
     (row,) = rows(*builder.take())
     assert row.request_sent_ns == START_NS + 10
+
+
+@pytest.mark.parametrize("taken_first", [True, False])
+def test_a_request_that_left_after_its_batch_was_taken_has_its_time(taken_first: bool) -> None:
+    builder = BatchBuilder()
+    asked = request(1, bytes(20), sent_ns=0)
+    builder.add([opened(), asked])
+    if taken_first:
+        builder.take()
+        builder.take()
+    asked.sent_ns = START_NS + 10
+    builder.add([Note(CONNECTIONS, START_NS + 20, {"event": "closed", "connection": 3})])
+    (row,) = (row for batch in builder.take() for row in rows(batch))
+    assert row.response_flags & UNANSWERED and row.request_sent_ns == START_NS + 10
+
+
+def test_what_has_left_or_whose_connection_has_ended_is_not_held_any_more() -> None:
+    builder = BatchBuilder()
+    left, never = request(1, bytes(20), sent_ns=0), request(2, bytes(20), connection=4, sent_ns=0)
+    builder.add([opened(3), opened(4), left, never])
+    builder.take()
+    assert len(builder._unsent) == 2
+    left.sent_ns = START_NS + 10
+    builder.add([Note(CONNECTIONS, START_NS + 20, {"event": "closed", "connection": 4})])
+    builder.take()
+    assert builder._unsent == []

@@ -130,8 +130,11 @@ def test_what_follows_a_lost_response_is_paired_all_the_same(
     for run in made:
         builder.lose([run]) if run is lost_run else builder.add([run])
     builder.finish()
-    exchanges = sum(batch.exchange_count for batch in builder.take())
-    assert exchanges == 20 - len(lost_run)
+    rows = [row for batch in builder.take() for row in batch.rows_from_before(1 << 31)]
+    lost = {request[3] for request in lost_run.requests}
+    assert sorted(row.number for row in rows) == list(range(1, 21))
+    assert {row.number for row in rows if not row.response_position} == lost
+    assert all(row.response_bytes and row.request_position for row in rows)
 
 
 def test_a_run_may_be_longer_than_positions_tell_apart(tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+"""Pending requests, as a `BatchBuilder` keeps them: those of a run together.
+
+run of requests ─▶ Known ─ take, as responses come ─▶ row_of_request ─▶ ExchangeRow
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kproxy.exchange import facts
+from kproxy.exchange.entries import ERROR_NOT_LOOKED, ExchangeRow, PendingRequest, Run
+from kproxy.protocol.codec import FETCH
+
+FRAME_BYTES_MAX = 0x7FFFFFFF
+"""The largest size that a row takes; that of the largest frame is 4 more."""
+Known = tuple[int, int, int, Mapping[int, int] | None, int, Sequence[int], Sequence[PendingRequest]]
+"""What is known of the pending requests of a run, or of one by itself: number of the last one,
+position and number of the first, max_wait_ms by number, flags, fault ids, the requests. (Plain, as
+PendingRequest is, and for the same reason.)"""
+NOBODY: Known = (0, 0, 0, None, 0, (), ())
+"""What is known of a request that is not in the recording."""
+
+
+def row_of_request(
+    connection: int, node_id: int, request: PendingRequest, known: Known
+) -> ExchangeRow:
+    """The row of an exchange as far as the request is concerned."""
+    correlation_id, api_key, api_version, number, request_bytes, _, times, _ = request
+    _, position, first, waits, flags, fault_ids, _ = known
+    if position:
+        position += number - first
+    return ExchangeRow(
+        number, times.received_ns, times.sent_ns, 0, 0, 0, position, 0,
+        min(request_bytes, FRAME_BYTES_MAX), 0, connection, node_id, correlation_id,
+        waits.get(number, 0) if waits else 0, api_key, api_version, flags, 0, ERROR_NOT_LOOKED,
+        fault_ids,
+    )  # fmt: skip
+
+
+def take(pending: dict[int, Known], number: int, count: int) -> tuple[Known, int]:
+    """Take up to so many successive requests, from a number on, that are of one run; return what is
+    known of it, and how many they are."""
+    known = pending.pop(number, None)
+    if known is None:
+        for start, known in pending.items():  # a request before it got no response, as it seems
+            if start < number <= known[0]:
+                pending[start] = (number - 1, *known[1:])
+                break
+        else:
+            return NOBODY, 1
+    last, after = known[0], number + count
+    if after > last:
+        return known, last + 1 - number
+    pending[after] = known
+    return known, count
+
+
+def waits_of(run: Run) -> dict[int, int]:
+    """What the Fetch requests of a run say of how long they may wait, by number."""
+    waits: dict[int, int] = {}
+    at = run.start
+    for request, size in zip(run.requests, run.sizes, strict=True):
+        if request[1] == FETCH:
+            waits[request[3]] = facts.max_wait_ms(run.data, at, request[2])
+        at += size
+    return waits
