@@ -124,7 +124,7 @@ class Reader:
             self._told_of_files(Note(EVENTS, file.info.start_ns, about))
         self._files.append(file)
         self._batches_read = 0
-        self._torn_batches = []
+        self._torn, self._torn_batches = not file.complete, []
         for earlier in self._files[:-_OPEN_FILES_MAX]:
             earlier.close()
 
@@ -156,8 +156,7 @@ class Reader:
         """
         files, ended_ns = self._files, max((file.end_ns for file in self._files), default=0)
         if self._torn and len(files) > 1:
-            connections, in_order = self._known.peers, not self._names.has_rules
-            before = pending_before(files, self._torn_batches, connections, in_order)
+            before = pending_before(files, self._torn_batches, not self._names.has_rules)
             self._pending.add_earlier(before)
         for request, response, ended in self._pending.halves(functools.partial(frame_in, files)):
             self.exchange_count += 1

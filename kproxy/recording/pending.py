@@ -84,19 +84,18 @@ class Pending:
 def pending_before(
     files: Sequence[RecordingFile],
     last: Sequence[StoredBatch],
-    connections: Iterable[int],
     in_order: bool,
 ) -> Pending:
     """Return what is pending of the earlier files of a recording whose last one is torn: of that,
-    the batches that were read. `connections` are open at its end. `in_order` says that no rule
-    dropped a response. What cannot be read of earlier files is left out: who reads them is told.
+    the batches that were read. `in_order` says that no rule dropped a response. What cannot be
+    read of earlier files is left out: who reads them is told.
     """
-    since = _Since(set(connections), in_order)
+    since = _Since(in_order)
     since.look_at(files[-1], last)
     first: float = _first(last)
     looked_at: list[tuple[RecordingFile, Sequence[StoredBatch]]] = []
     for earlier in reversed(files[:-1]):
-        if not since.connections and since.batch >= first:
+        if since.connections is not None and not since.connections and since.batch >= first:
             break
         file, batches = earlier, list[StoredBatch]()
         with contextlib.suppress(RecordingError):
@@ -143,13 +142,16 @@ def _first(batches: Iterable[StoredBatch]) -> float:
 class _Since:
     """From which batch on there may be something pending, by the files from the last one back."""
 
-    connections: set[int]
-    """Those of which earlier files may tell more."""
     in_order: bool
+    connections: set[int] | None = None
+    """Those of which earlier files may tell more; None before any that has batches was seen: one
+    that was just begun has none."""
     batch: float = math.inf
 
     def look_at(self, file: RecordingFile, batches: Sequence[StoredBatch]) -> None:
         """Take what the next earlier file tells."""
+        if self.connections is None and batches:
+            self.connections = _open_at_end(batches)
         if not self.connections or not batches:
             return
         open_before: set[int] = set()
@@ -168,6 +170,16 @@ class _Since:
         if began:
             self.batch = min(self.batch, _first(batches))
         self.connections = self.connections & open_before - known
+
+
+def _open_at_end(batches: Iterable[StoredBatch]) -> set[int]:
+    """The connections that are open behind batches, as these tell."""
+    found: set[int] = set()
+    for note in (note for batch in batches for note in batch.notes):
+        if note.channel == CONNECTIONS:
+            closed = note.body.get("event") == "closed"
+            (found.discard if closed else found.add)(endings.connection(note.body))
+    return found
 
 
 def _answered(table: ExchangeTable) -> Iterator[tuple[int, int]]:

@@ -168,3 +168,19 @@ def test_every_request_that_lies_in_the_files_is_an_exchange(
     assert recover(paths[-1]).was_complete is False
     assert said(paths) == before
     assert recover(paths[-1]).was_complete
+
+
+def test_a_kill_between_the_head_of_a_file_and_what_is_open_loses_nothing(tmp_path: Path) -> None:
+    actions = [("open", 0), ("ask", 0), ("write", 0)]
+    actions += [("open", 0), *[("ask", 1), ("answer", 1), ("write", 0)] * 30]
+    paths = killed(tmp_path, actions, 0)
+    with RecordingFile(paths[-1]) as last:
+        head_bytes = next(last.batches()).offset
+    os.truncate(paths[-1], head_bytes)
+    os.truncate(paths[-2], paths[-2].stat().st_size - 100)
+    before = said(paths)
+    assert len(paths) > 2 and sorted(before) == asked(paths)
+    assert not recover(paths[-1]).was_complete
+    assert said(paths) == before
+    assert not recover(paths[-2]).was_complete
+    assert said(paths) == before
