@@ -192,7 +192,6 @@ class Reader:
         Raises: RecordingError.
         """
         told = self._told if mine else _ignore
-        self._torn = torn
         if torn:
             self._torn_batches.append(batch)
         closing: list[Note] = []

@@ -214,10 +214,11 @@ class RecordingFile:
             self._keep(chunk, messages)
         return messages[place.nth]
 
-    def _keep(self, chunk: Chunk, messages: list[Message]) -> None:
-        self._kept[chunk.offset] = messages
-        if len(self._kept) > _CHUNKS_KEPT:
-            self._kept.popitem(last=False)
+    def _keep(self, chunk: Chunk, messages: list[Message] | None) -> None:
+        if messages is not None:
+            self._kept[chunk.offset] = messages
+            if len(self._kept) > _CHUNKS_KEPT:
+                self._kept.popitem(last=False)
         self._start_ns = min(self._start_ns or chunk.start_ns, chunk.start_ns)
         self._end_ns = max(self._end_ns, chunk.end_ns)
 

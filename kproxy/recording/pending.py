@@ -152,6 +152,8 @@ class _Since:
         """Take what the next earlier file tells."""
         if self.connections is None and batches:
             self.connections = _open_at_end(batches)
+        if self.connections is not None:
+            self.connections |= _of_the_torn(file, batches)
         if not self.connections or not batches:
             return
         open_before: set[int] = set()
@@ -180,6 +182,13 @@ def _open_at_end(batches: Iterable[StoredBatch]) -> set[int]:
             closed = note.body.get("event") == "closed"
             (found.discard if closed else found.add)(endings.connection(note.body))
     return found
+
+
+def _of_the_torn(file: RecordingFile, batches: Iterable[StoredBatch]) -> set[int]:
+    """The connections of a batch whose notes and rows were never written."""
+    torn = (each for each in batches if each.exchanges is None)
+    tables = (_readable(file.frames, each) for each in torn)
+    return {each for table in tables if table is not None for each in table.column("connection")}
 
 
 def _answered(table: ExchangeTable) -> Iterator[tuple[int, int]]:

@@ -27,6 +27,7 @@ import attrs
 
 from kproxy.exchange.entries import EVENTS, Frame, Note
 from kproxy.recording.batch import Batch
+from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError, lock
@@ -68,12 +69,10 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
     last: Frame | Note | None = None
     count = 0
     half: StoredBatch | None = None
-    reader = Reader(lambda note: None)
     with RecordingFile(path, whole=True) as file:
         others = [] if file.complete else _others(path, file)
         earlier = [other for other in others if other.info.part < file.info.part]
-        for each in (*earlier, file):
-            deque(reader.begin(each), 0)
+        reader = _reader_of(*earlier, file)
         for batch in file.batches():
             for entry in batch_entries(file, batch):
                 last = entry
@@ -87,7 +86,16 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
         if scan.index is None:
             raise _hopeless(file)
         size = os.fstat(scan.file.fileno()).st_size
+        opening: list[Note] = []
+        if earlier and not count:  # a head alone: who is connected, and until when, is told before
+            log, before = ConnectionLog(), RecordingFile(earlier[-1].path)
+            for batch in before.batches():
+                log.remember(batch.notes)
+            opening = log.opening(scan.info.start_ns)
+            reader = _reader_of(*earlier[:-1], before, file)
         rest = _rest(reader, 0 if half is None else half.number, len(others) > len(earlier))
+        for note in opening:
+            rest.note(note)
         dropped_bytes = size - scan.index.size
         if not _is_recovered(last):
             body = {"event": "recovered", "dropped_bytes": dropped_bytes}
@@ -126,6 +134,14 @@ def _rest(reader: Reader, number: int, continued: bool) -> Batch:
         rest.exchange(row)
         rest.span(row.response_received_ns or row.request_received_ns)
     return rest
+
+
+def _reader_of(*files: RecordingFile) -> Reader:
+    """Return a reader that has come to the beginning of the last of these files."""
+    reader = Reader(lambda note: None)
+    for file in files:
+        deque(reader.begin(file), 0)
+    return reader
 
 
 def _is_recovered(last: Frame | Note | None) -> bool:

@@ -104,7 +104,8 @@ class Locations:
 
 
 class BatchScan:
-    """One pass over the batches of a file; `seen` is told of each chunk that is read.
+    """One pass over the batches of a file; `seen` is told of each chunk, and of what is in it if it
+    is read.
 
     With `skip_frames` the frames are passed over where that is possible. After a pass has ended
     where the file ended, another one goes on with what has been written since.
@@ -113,7 +114,7 @@ class BatchScan:
     def __init__(
         self,
         scan: Scan,
-        seen: Callable[[Chunk, list[Message]], None],
+        seen: Callable[[Chunk, list[Message] | None], None],
         skip_frames: bool = False,
     ) -> None:
         self._scan = scan
@@ -130,6 +131,7 @@ class BatchScan:
         scan = self._scan
         for chunk in scan.chunks(self._skip):
             if chunk.records is None:
+                self._seen(chunk, None)
                 self._open = StoredBatch(-1, Place(chunk, 0))
                 continue
             messages = read_messages(scan, chunk)

@@ -373,6 +373,29 @@ def test_what_was_pending_over_files_is_there_after_a_kill(tmp_path: Path) -> No
     assert after == before
 
 
+def test_it_is_there_too_if_the_next_file_has_a_head_alone(tmp_path: Path) -> None:
+    options = ("--quiet", "--rotate", "64KiB")
+    with beats.broker() as broker, proxies.running(broker, tmp_path, *options) as proxy:
+        with socket.create_connection(("127.0.0.1", proxy.port)) as silent:
+            silent.sendall(beats.mute(0))
+            with beats.Hearts(proxy.port, 2):
+                until(functools.partial(_rotated, tmp_path, 1), "it is rotated")
+            proxy.process.kill()
+            proxy.process.wait()
+        proxy.code = -signal.SIGKILL
+    first, *others = recording.recordings(tmp_path)
+    for other in others[1:]:
+        other.unlink()
+    os.truncate(others[0], RecordingFile(others[0]).scan.offset)
+    os.truncate(first, first.stat().st_size - 100)
+    assert "mute" in {row["client_id"] for row in rows([tmp_path], "exchanges", None, 10_000)}
+    check_exchanges([tmp_path], 10_000)
+    before = [to_json(each) for each in recording.read(tmp_path)]
+    recording.recover(others[0])
+    check_exchanges([tmp_path], 10_000)
+    assert [to_json(each) for each in recording.read(tmp_path)] == before
+
+
 def _rotated(folder: Path, files: int) -> bool:
     return len(list(folder.glob("*.mcap"))) > files
 
