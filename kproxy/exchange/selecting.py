@@ -13,7 +13,6 @@ is open and pending.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 
 import attrs
 
@@ -36,7 +35,6 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.filter.terms import terms_of
 from kproxy.protocol import api_name, codec
-from kproxy.units import moment
 
 ALWAYS = frozenset((3, 18))
 """Metadata and ApiVersions: without them the other exchanges cannot be understood."""
@@ -80,7 +78,7 @@ class _Header:
     node_id: int | None
     client_address: str | None
     request_bytes: int
-    time: datetime
+    time_ns: int
 
 
 class Selection:
@@ -219,7 +217,7 @@ class Selection:
             node_id=connection.node_id,
             client_address=connection.client_address,
             request_bytes=request_bytes,
-            time=moment(received_ns),
+            time_ns=received_ns,
         )
         kept = self._wanted.matches(header)
         if self._repeats and named:
