@@ -162,45 +162,87 @@ WITH members AS (
 SELECT members.*, lag, partitions FROM members LEFT JOIN lags USING (`group`) ORDER BY `group`
 """
 
+_CLIENT = "PARTITION BY recording, client_id"
+_ORDER = "ORDER BY at, place, mark NULLS FIRST ROWS UNBOUNDED PRECEDING"
+_BACKWARDS = "ORDER BY at DESC, place DESC, mark DESC NULLS LAST ROWS UNBOUNDED PRECEDING"
+_LAST_PLACE = 2**63 - 1
+
 FAULTS = f"""
 WITH hits AS (
-    SELECT e.recording, e.fault, e.number, e.time, e.time_ns, x.connection, x.client_id, x.api,
-        x.topics, e.body
+    SELECT e.recording, e.fault, e.number, e.time, e.time_ns, x.time AS began, x.connection,
+        x.client_id, x.api, x.topics, x.service_ms, e.body
     FROM events e LEFT JOIN exchanges x USING (recording, number) WHERE e.event = 'fault'
-), near AS (
-    SELECT h.recording, h.fault, h.number, h.time_ns, x.time AS later, x.number AS later_number,
-        x.service_ms, x.api = h.api AS same,
-        x.time > h.time AND x.api = h.api AND SIZE(x.errors) = 0 AND SIZE(x.faults) = 0
-            AND (x.response_bytes IS NOT NULL OR x.one_way) AND x.number > h.number AS good
-    FROM hits h JOIN exchanges x ON h.recording = x.recording AND h.client_id <=> x.client_id
-        AND x.time >= h.time - INTERVAL {FAULT_SECONDS} SECONDS
-        AND x.time <= h.time + INTERVAL {FAULT_SECONDS} SECONDS
-), after AS (
+), marks AS (
+    SELECT recording, client_id, api, fault, number, time_ns, INLINE(ARRAY(
+        STRUCT('since' AS mark, time - INTERVAL {FAULT_SECONDS} SECONDS AS at, -1L AS place),
+        STRUCT('itself' AS mark, began AS at, number AS place),
+        STRUCT('hit' AS mark, time AS at, {_LAST_PLACE} AS place),
+        STRUCT('until' AS mark, time + INTERVAL {FAULT_SECONDS} SECONDS AS at,
+            {_LAST_PLACE} AS place)
+    )) FROM hits WHERE began IS NOT NULL
+), clients AS (
+    SELECT DISTINCT recording, client_id FROM marks
+), line AS (
+    SELECT recording, client_id, api, fault, number, time_ns, mark, at, place,
+        NULL AS service_ns, NULL AS good, 0 AS tried, 0 AS opened FROM marks
+    UNION ALL
+    SELECT x.recording, x.client_id, x.api, NULL, NULL, NULL, NULL, x.time, x.number,
+        CAST(ROUND(x.service_ms * 1000000) AS BIGINT),
+        SIZE(x.errors) = 0 AND SIZE(x.faults) = 0
+            AND (x.response_bytes IS NOT NULL OR x.one_way), 1, 0
+    FROM exchanges x LEFT SEMI JOIN clients c
+        ON x.recording = c.recording AND x.client_id <=> c.client_id
+    UNION ALL
+    SELECT o.recording, o.client_id, NULL, NULL, NULL, NULL, NULL, o.opened, -1L, NULL, NULL, 0, 1
+    FROM connections o LEFT SEMI JOIN clients c
+        ON o.recording = c.recording AND o.client_id <=> c.client_id
+    WHERE o.opened IS NOT NULL
+), passed AS (
+    SELECT *, STRUCT(
+        SUM(tried) OVER ({_CLIENT}, api {_ORDER}) AS tried,
+        SUM(opened) OVER ({_CLIENT} {_ORDER}) AS opened,
+        COALESCE(SUM(service_ns) OVER ({_CLIENT} {_ORDER}), 0) AS service_ns,
+        COUNT(service_ns) OVER ({_CLIENT} {_ORDER}) AS served
+    ) AS so_far FROM line
+), ahead AS (
+    SELECT *, LAST(IF(good, STRUCT(at, place, so_far.tried AS tried), NULL), true)
+        OVER ({_CLIENT}, api {_BACKWARDS}) AS success
+    FROM passed
+), around AS (
     SELECT recording, fault, number, time_ns,
-        MIN(IF(good, STRUCT(later, later_number), NULL)) AS recovered,
-        ROUND(AVG(IF(later_number < number, service_ms, NULL)), 3) AS service_ms_before,
-        ROUND(AVG(IF(later_number > number, service_ms, NULL)), 3) AS service_ms_after
-    FROM near GROUP BY ALL
-), tried AS (
-    SELECT recording, fault, number, time_ns, COUNT(*) AS retries
-    FROM near JOIN after USING (recording, fault, number, time_ns)
-    WHERE same AND later_number > number
-        AND (recovered IS NULL OR later_number <= recovered.later_number) GROUP BY ALL
-), again AS (
-    SELECT h.recording, h.fault, h.number, h.time_ns, COUNT(*) AS reconnects
-    FROM hits h JOIN connections c ON h.recording = c.recording AND h.client_id <=> c.client_id
-        AND c.opened > h.time AND c.opened <= h.time + INTERVAL {FAULT_SECONDS} SECONDS
-    GROUP BY ALL
+        MAX(success) FILTER (WHERE mark = 'hit') AS success,
+        MAX(so_far) FILTER (WHERE mark = 'since') AS since,
+        MAX(so_far) FILTER (WHERE mark = 'itself') AS itself,
+        MAX(so_far) FILTER (WHERE mark = 'hit') AS hit,
+        MAX(so_far) FILTER (WHERE mark = 'until') AS until
+    FROM ahead WHERE mark IS NOT NULL GROUP BY recording, fault, number, time_ns
+), told AS (
+    SELECT h.*, IF(success.at <= h.time + INTERVAL {FAULT_SECONDS} SECONDS, success, NULL)
+            AS recovered, itself, hit, until,
+        itself.served - IF(service_ms IS NULL, 0, 1) - since.served AS served_before,
+        itself.service_ns - COALESCE(CAST(ROUND(service_ms * 1000000) AS BIGINT), 0)
+            - since.service_ns AS service_ns_before,
+        until.served - itself.served AS served_after,
+        until.service_ns - itself.service_ns AS service_ns_after
+    FROM hits h LEFT JOIN around USING (recording, fault, number, time_ns)
 )
-SELECT h.recording, h.fault, h.time, h.number, h.connection, h.client_id, h.api, h.topics,
-    COALESCE(retries, 0) AS retries, COALESCE(reconnects, 0) AS reconnects,
-    recovered.later_number AS recovered_number,
-    ROUND((UNIX_MICROS(recovered.later) - UNIX_MICROS(h.time)) / 1000, 3) AS recovered_ms,
-    service_ms_before, service_ms_after, h.body
-FROM hits h LEFT JOIN after USING (recording, fault, number, time_ns)
-    LEFT JOIN tried USING (recording, fault, number, time_ns)
-    LEFT JOIN again USING (recording, fault, number, time_ns)
-ORDER BY h.time, h.number
+SELECT recording, fault, time, number, connection, client_id, api, topics,
+    COALESCE(GREATEST(COALESCE(recovered.tried, until.tried) - itself.tried, 0), 0) AS retries,
+    COALESCE(until.opened - hit.opened, 0) AS reconnects,
+    recovered.place AS recovered_number,
+    ROUND((UNIX_MICROS(recovered.at) - UNIX_MICROS(time)) / 1000, 3) AS recovered_ms,
+    IF(served_before > 0, ROUND(service_ns_before / served_before / 1000000, 3), NULL)
+        AS service_ms_before,
+    IF(served_after > 0, ROUND(service_ns_after / served_after / 1000000, 3), NULL)
+        AS service_ms_after,
+    body
+FROM told ORDER BY time, number
+"""
+"""What a client did around a fault. Faults are marks on the line of what their client did, in the
+order of time: `since` and `until` limit what counts, `itself` is the exchange, `hit` the moment.
+One pass forwards counts what was passed, one backwards finds the next success; what lies between
+two marks is the difference of what they passed. So no fault is joined with its client's exchanges,
+of which there may be as many as there are faults.
 """
 
 FIRST = {
