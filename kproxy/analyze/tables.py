@@ -135,7 +135,10 @@ SELECT recording, connection, COALESCE(client_id, told_id) AS client_id, client_
 FROM told FULL JOIN counted USING (recording, connection) ORDER BY recording, connection
 """
 
-GROUPS = """
+# Unknown where the end of the log is: GREATEST would leave a NULL out.
+_LAG = "IF(log_end < committed, 0, log_end - committed)"
+
+GROUPS = f"""
 WITH members AS (
     SELECT `group`, COUNT(DISTINCT IF(member_id <> '', member_id, NULL)) AS members,
         COLLECT_SET(client_id) AS client_ids,
@@ -154,9 +157,9 @@ WITH members AS (
 ), ends AS (
     SELECT topic, partition, MAX(log_end) AS log_end FROM log_ends GROUP BY ALL
 ), lags AS (
-    SELECT `group`, SUM(GREATEST(log_end - committed, 0)) AS lag,
+    SELECT `group`, SUM({_LAG}) AS lag,
         SORT_ARRAY(COLLECT_LIST(STRUCT(topic, partition, committed, log_end,
-            GREATEST(log_end - committed, 0) AS lag))) AS partitions
+            {_LAG} AS lag))) AS partitions
     FROM committed LEFT JOIN ends USING (topic, partition) GROUP BY `group`
 )
 SELECT members.*, lag, partitions FROM members LEFT JOIN lags USING (`group`) ORDER BY `group`

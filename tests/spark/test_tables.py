@@ -133,3 +133,29 @@ def test_many_faults_of_one_client_take_no_time_each(spark: Any, tmp_path: Path)
     found = spark.sql(tables.FAULTS).collect()
     assert len(found) == len(events) > 1800
     assert time.monotonic() - began < 90
+
+
+GROUP_EVENTS = pa.schema({
+    "recording": pa.string(), "time": TIME, "group": pa.string(), "event": pa.string(),
+    "client_id": pa.string(), "member_id": pa.string(), "generation": pa.int32(),
+    "topic": pa.string(), "partition": pa.int32(), "committed": pa.int64(),
+    "error": pa.string(), "number": pa.int64(),
+})  # fmt: skip
+LOG_ENDS = pa.schema({"topic": pa.string(), "partition": pa.int32(), "log_end": pa.int64()})
+
+
+@pytest.mark.java
+def test_the_lag_is_unknown_where_the_end_of_the_log_is(spark: Any, tmp_path: Path) -> None:
+    def commit(group: str, partition: int) -> Row:
+        about = {"recording": "a", "time": BEGAN, "event": "OffsetCommit", "number": 1}
+        return about | {"group": group, "topic": "orders", "partition": partition, "committed": 5}
+
+    commits = [commit("billing", each) for each in range(3)] + [commit("audit", 2)]
+    ends = [{"topic": "orders", "partition": 0, "log_end": 9}]
+    ends += [{"topic": "orders", "partition": 1, "log_end": 3}]  # a commit is ahead of what is seen
+    view(spark, tmp_path, "group_events", commits, GROUP_EVENTS)
+    view(spark, tmp_path, "log_ends", ends, LOG_ENDS)
+    audit, billing = [row.asDict(recursive=True) for row in spark.sql(tables.GROUPS).collect()]
+    assert [each["lag"] for each in billing["partitions"]] == [4, 0, None]
+    assert billing["lag"] == 4
+    assert [each["lag"] for each in audit["partitions"]] == [None] and audit["lag"] is None
