@@ -210,15 +210,14 @@ def _groups(gathered: Gathered) -> Iterator[Finding]:
 
 
 def _faults(gathered: Gathered) -> Iterator[Finding]:
-    if not gathered.faults:
+    totals = gathered.fault_totals
+    if not totals["hits"]:
         return
-    back = [row for row in gathered.faults if row["recovered_ms"] is not None]
-    slowest = max((row["recovered_ms"] for row in back), default=None)
-    left = len(gathered.faults) - len(back)
-    hits = counted(len(gathered.faults), "fault")
-    text = f"{hits} {'was' if len(gathered.faults) == 1 else 'were'} injected"
-    if back:
-        text += f"; clients were back after {duration(slowest)} at most"
+    left = totals["hits"] - totals["recovered"]
+    verb = "was" if totals["hits"] == 1 else "were"
+    text = f"{counted(totals['hits'], 'fault')} {verb} injected"
+    if totals["recovered"]:
+        text += f"; clients were back after {duration(totals['recovered_ms_max'])} at most"
     if left:
         text += f"; after {number(left)} of them the same request did not succeed again"
     yield Finding("warn" if left else "info", f"{text}.")

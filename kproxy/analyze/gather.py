@@ -39,6 +39,9 @@ class Gathered:
     span_ms: float
     slot_ms: float
     totals: Row
+    fault_totals: Row
+    """Of all faults: how many there were, after how many the client recovered, and the longest
+    time that took."""
     heat: dict[int, Counter[int]]
     """How many exchanges there are, by slot and by bucket of what the broker took."""
     apis: list[Row]
@@ -54,6 +57,7 @@ class Gathered:
     rebalances: list[Row]
     groups: list[Row]
     faults: list[Row]
+    """The first ones."""
     ended_by: list[Row]
     differences: list[Row]
     notices: list[str]
@@ -86,7 +90,7 @@ def gather(spark: SparkSession, differences: list[Row], notices: list[str]) -> G
         "slowest": _SLOWEST,
         "rebalances": _REBALANCES,
         "groups": "SELECT * FROM groups LIMIT 50",
-        "faults": f"SELECT *, UNIX_MICROS(time) AS us FROM faults LIMIT {_MARKS_MAX}",
+        "faults": _FAULTS,
         "ended_by": _ENDED_BY,
     }
     with ThreadPoolExecutor(4) as pool:  # most of a short query is planning it
@@ -100,6 +104,7 @@ def gather(spark: SparkSession, differences: list[Row], notices: list[str]) -> G
         span_ms=span_ms,
         slot_ms=slot_ms,
         totals=totals,
+        fault_totals=totals.pop("faults"),
         heat=dict(heat),
         apis=found["apis"],
         histograms=dict(histograms),
@@ -121,7 +126,9 @@ def _rows(spark: SparkSession, query: str) -> list[Row]:
     return [row.asDict(recursive=True) for row in spark.sql(query).collect()]
 
 
-_TOTALS = """
+_BORN = """group_events WHERE generation IS NOT NULL
+    AND event IN ('JoinGroup', 'ConsumerGroupHeartbeat')"""
+_TOTALS = f"""
 SELECT UNIX_MICROS(MIN(time)) AS start_us, UNIX_MICROS(MAX(time)) AS end_us,
     COUNT(*) AS exchanges, COUNT(DISTINCT client_id) AS clients,
     COUNT(DISTINCT recording, connection) AS connections,
@@ -130,6 +137,10 @@ SELECT UNIX_MICROS(MIN(time)) AS start_us, UNIX_MICROS(MAX(time)) AS end_us,
     COALESCE(SUM(request_bytes), 0) + COALESCE(SUM(response_bytes), 0) AS bytes,
     (SELECT COALESCE(SUM(records_produced), 0) FROM throughput) AS produced,
     (SELECT COALESCE(SUM(records_consumed), 0) FROM throughput) AS consumed,
+    (SELECT COUNT(*) FROM groups) AS groups,
+    (SELECT COUNT(DISTINCT `group`, generation) FROM {_BORN}) AS generations,
+    (SELECT STRUCT(COUNT(*) AS hits, COUNT(recovered_ms) AS recovered,
+        MAX(recovered_ms) AS recovered_ms_max) FROM faults) AS faults,
     (SELECT COUNT(*) FROM events WHERE event = 'stood_still') AS stalls,
     (SELECT MAX(TRY_CAST(GET_JSON_OBJECT(body, '$.seconds') AS DOUBLE)) FROM events
         WHERE event = 'stood_still') AS stall_seconds
@@ -185,9 +196,11 @@ FROM exchanges WHERE {SERVED} IS NOT NULL ORDER BY service_ms DESC LIMIT {ROWS_M
 """
 _REBALANCES = f"""
 SELECT `group`, UNIX_MICROS(MIN(time)) AS us, generation, COUNT(DISTINCT member_id) AS members
-FROM group_events WHERE generation IS NOT NULL
-    AND event IN ('JoinGroup', 'ConsumerGroupHeartbeat')
+FROM {_BORN}
 GROUP BY `group`, generation ORDER BY us LIMIT {_MARKS_MAX}
+"""
+_FAULTS = f"""
+SELECT *, UNIX_MICROS(time) AS us FROM faults ORDER BY time, number LIMIT {_MARKS_MAX}
 """
 _ENDED_BY = """
 SELECT ended_by, COUNT(*) AS n FROM connections WHERE closed IS NOT NULL GROUP BY ended_by

@@ -24,6 +24,7 @@ from kproxy.units import format_bytes, moment
 
 _SERIES_MAX = 5
 _NAMES_MAX = 20
+_ROWS_MAX = 50
 _GAP_SLOTS = 5
 """A line goes on over so many slots of time without a value: one that is longer tells of none."""
 _HEAT_BUCKETS = BUCKETS // 4
@@ -84,9 +85,11 @@ def _sections(gathered: Gathered) -> Iterable[tuple[str, str]]:
     yield "Compared with the baseline", _differences(gathered.differences)
     yield "APIs", _apis(gathered)
     yield "Slowest exchanges", _slowest(gathered.slowest)
-    yield "Groups", _groups(gathered.groups)
-    yield "Generations of groups", _rebalances(gathered.rebalances)
-    yield "Faults, and what the clients did", _faults(gathered.faults)
+    yield "Groups", _groups(gathered.groups, gathered.totals["groups"])
+    born = gathered.totals["generations"]
+    yield "Generations of groups", _rebalances(gathered.rebalances[:_ROWS_MAX], born)
+    hits = gathered.fault_totals["hits"]
+    yield "Faults, and what the clients did", _faults(gathered.faults[:_ROWS_MAX], hits)
     yield "Who ended connections", _ended(gathered.ended_by)
 
 
@@ -213,6 +216,11 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
 
 
+def _more(shown: Sequence[Row], total: int) -> str:
+    """Say how many rows a table leaves out."""
+    return _note(f"and {number(total - len(shown))} more") if total > len(shown) else ""
+
+
 def _cell(value: Any) -> str:
     return f"<td>{_escape(_text(value))}</td>"
 
@@ -292,7 +300,7 @@ def _slowest(rows: Sequence[Row]) -> str:
     )  # fmt: skip
 
 
-def _groups(rows: Sequence[Row]) -> str:
+def _groups(rows: Sequence[Row], total: int) -> str:
     heads = ("group", "member ids", "rebalances", "generations", "commits", "errors", "lag")
     return _table(
         heads,
@@ -304,7 +312,7 @@ def _groups(rows: Sequence[Row]) -> str:
             )
             for row in rows
         ],
-    )  # fmt: skip
+    ) + _more(rows, total)  # fmt: skip
 
 
 def _lag(row: Row) -> str | None:
@@ -312,7 +320,7 @@ def _lag(row: Row) -> str | None:
     return None if row["lag"] is None else number(row["lag"]) + (f", {worst}" if worst else "")
 
 
-def _rebalances(rows: Sequence[Row]) -> str:
+def _rebalances(rows: Sequence[Row], total: int) -> str:
     heads = ("group", "at", "generation", "joined")
     return _table(
         heads,
@@ -321,12 +329,12 @@ def _rebalances(rows: Sequence[Row]) -> str:
                 row["group"], _clock(moment(row["us"] * 1000)),
                 row["generation"], row["members"],
             )
-            for row in rows[:50]
+            for row in rows
         ],
-    )  # fmt: skip
+    ) + _more(rows, total)  # fmt: skip
 
 
-def _faults(rows: Sequence[Row]) -> str:
+def _faults(rows: Sequence[Row], total: int) -> str:
     heads = ("rule", "at", "exchange", "API", "client", "retries", "reconnects", "back after", "as")
     return _table(
         heads,
@@ -336,9 +344,9 @@ def _faults(rows: Sequence[Row]) -> str:
                 row["client_id"], row["retries"], row["reconnects"], duration(row["recovered_ms"]),
                 None if row["recovered_number"] is None else f"#{row['recovered_number']}",
             )
-            for row in rows[:50]
+            for row in rows
         ],
-    )  # fmt: skip
+    ) + _more(rows, total)  # fmt: skip
 
 
 def _ended(rows: Sequence[Row]) -> str:

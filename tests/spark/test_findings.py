@@ -1,0 +1,71 @@
+"""What an analysis says when there is much of something: it counts all, and names a few."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy.analyze import report
+from tests.spark.test_report import DEMO, gathered, said
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def fault(number: int) -> dict[str, Any]:
+    """What is known of a fault."""
+    return {
+        "fault": "away", "time": BEGAN, "us": 0, "number": number, "api": "Fetch",
+        "client_id": "shop", "retries": 1, "reconnects": 0, "recovered_ms": 5.0,
+        "recovered_number": number + 1,
+    }  # fmt: skip
+
+
+def test_all_faults_are_counted_though_only_the_first_are_listed() -> None:
+    totals = {"hits": 1234, "recovered": 1233, "recovered_ms_max": 2500.0}
+    found = gathered([], {}, faults=[fault(each) for each in range(300)], fault_totals=totals)
+    assert said(found) == (
+        "There are no exchanges in these recordings.\n"
+        "1 234 faults were injected; clients were back after 2.5 s at most;"
+        " after 1 of them the same request did not succeed again."
+    )
+    page = report.page(found, [])
+    assert page.count("<tr><td>away</td>") == 50
+    assert '</table></div><p class="note">and 1 184 more</p>' in page
+    few = gathered([], {}, faults=[fault(1)], fault_totals=totals | {"hits": 1, "recovered": 1})
+    assert "1 fault was injected" in said(few) and " more</p>" not in report.page(few, [])
+
+
+def test_all_generations_and_groups_are_counted_though_only_the_first_are_listed() -> None:
+    born = [{"group": "billing", "us": 0, "generation": each, "members": 2} for each in range(60)]
+    found = gathered([], {}, rebalances=born)
+    found.totals |= {"generations": 470}
+    page = report.page(found, [])
+    assert page.count("<tr><td>billing</td>") == 50 and ">and 420 more</p>" in page
+
+
+MANY = """
+SELECT 'away' AS fault, TIMESTAMP_SECONDS(999 - id) AS time, id AS number, 'shop' AS client_id,
+    'Fetch' AS api, 0 AS retries, 0 AS reconnects, id AS recovered_number,
+    IF(id < 7, NULL, CAST(id AS DOUBLE)) AS recovered_ms
+FROM RANGE(700)
+"""
+
+
+@pytest.mark.java
+def test_faults_that_are_not_shown_count(spark: Any, tmp_path: Path) -> None:
+    from kproxy.analyze import job
+    from kproxy.analyze.gather import gather
+
+    out = tmp_path / "out"
+    job.analyze(spark, [str(DEMO)], out, with_records=False)
+    for table in out.glob("*/"):
+        spark.read.parquet(table.as_uri()).createOrReplaceTempView(table.name)
+    spark.sql(MANY).createOrReplaceTempView("faults")
+    found = gather(spark, [], [])
+    assert found.fault_totals == {"hits": 700, "recovered": 693, "recovered_ms_max": 699.0}
+    assert [row["number"] for row in found.faults] == list(range(699, 399, -1)), "the first ones"
+    assert found.totals["groups"] == len(found.groups) > 0
+    assert found.totals["generations"] == len(found.rebalances) > 0
