@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 
+from kproxy.exchange.words.wording import duration
+
 _WIDTH = 1000
 _HEIGHT = 200
 _MARK_WIDTH = 8
@@ -144,7 +146,7 @@ def bars(
             body.append(
                 f'<rect x="{left:.1f}" y="{top:.1f}" width="{max(right - left - 0.8, 1.2):.1f}"'
                 f' height="{bottom - top:.1f}" style="fill:var(--c{number})">'
-                f"<title>{_escape(name)}: {value:g}</title></rect>"
+                f"<title>{_escape(name)}: {value:.0f}</title></rect>"
             )
     return _plot("".join(body), x, y, marks, label) + legend(list(series))
 
@@ -169,7 +171,7 @@ def heat(
         body.append(
             f'<rect x="{left:.1f}" y="{top:.1f}" width="{max(right - left, 1.5):.1f}"'
             f' height="{max(bottom - top, 1):.1f}" fill-opacity="{strength:.2f}" class="cell">'
-            f"<title>{count} between {low:.3g} and {low * factor:.3g} ms</title></rect>"
+            f"<title>{count} between {duration(low)} and {duration(low * factor)}</title></rect>"
         )
     return _plot("".join(body), x, y, marks, label)
 

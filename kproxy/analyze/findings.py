@@ -12,6 +12,7 @@ import attrs
 
 from kproxy.analyze.compare import SIGNIFICANT, percentile, representative
 from kproxy.analyze.gather import Gathered
+from kproxy.exchange.words.wording import duration
 
 _SLOW_FACTOR = 20
 _SLOW_MS = 50
@@ -51,21 +52,12 @@ def counted(count: int, noun: str) -> str:
     return f"{number(count)} {noun}" if count == 1 else f"{number(count)} {noun}s"
 
 
-def duration(value_ms: float | None) -> str:
-    """A duration as a person reads it."""
-    if value_ms is None:
-        return "–"
-    if value_ms >= 60_000:
-        return f"{value_ms / 60_000:.3g} min"
-    if value_ms >= 1000:
-        return f"{value_ms / 1000:.3g} s"
-    if value_ms >= 1 or value_ms == 0:
-        return f"{value_ms:.3g} ms"
-    return f"{value_ms * 1000:.3g} µs"
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.2g} %" if whole else "0 %"
+def share(part: int, whole: int) -> str:
+    """A share of a whole as a person reads it."""
+    percent = 100 * part / whole if whole else 0.0
+    if 0 < percent < 0.01:
+        return "less than 0.01 %"
+    return f"{percent:.0f} %" if percent >= 9.95 else f"{percent:.2g} %"
 
 
 def most_lag(group: dict[str, Any]) -> str:
@@ -95,12 +87,12 @@ def _errors(gathered: Gathered) -> Iterator[Finding]:
     routine = [row for row in gathered.errors if (row["error"], row["api"]) in _ROUTINE]
     others = [row for row in gathered.errors if row not in routine]
     grave = totals["errors"] - sum(row["count"] for row in routine)
-    share = _share(totals["errors"], totals["exchanges"])
+    part = share(totals["errors"], totals["exchanges"])
     if not others:
         named = " and ".join(f"{row['error']} of {row['api']}" for row in routine)
         yield Finding(
             "info",
-            f"{counted(totals['errors'], 'response')} ({share}) had errors, all of them"
+            f"{counted(totals['errors'], 'response')} ({part}) had errors, all of them"
             f" {named}: so clients and brokers come to terms.",
         )
         return
@@ -109,7 +101,7 @@ def _errors(gathered: Gathered) -> Iterator[Finding]:
     level = "bad" if grave * 100 > totals["exchanges"] else "warn"
     yield Finding(
         level,
-        f"{counted(totals['errors'], 'response')} ({share}) had errors;"
+        f"{counted(totals['errors'], 'response')} ({part}) had errors;"
         f" {'the most frequent' if not routine else 'besides what is routine, the most frequent'}"
         f" was {worst['error']} of {worst['api']}, {counted(worst['count'], 'time')}{injected}"
         f" (first #{worst['number']}).",
@@ -156,7 +148,7 @@ def _queues(gathered: Gathered) -> Iterator[Finding]:
             )  # the broker, not the queue
             yield Finding(
                 "warn",
-                f"{_share(row['queued'], row['count'])} of {row['api']} waited behind earlier"
+                f"{share(row['queued'], row['count'])} of {row['api']} waited behind earlier"
                 f" requests of their connection, {duration(queued_ms)} on average"
                 f"{'.' if slow else ': more connections would help.'}",
             )

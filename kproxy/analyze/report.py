@@ -16,10 +16,11 @@ from typing import Any
 from kproxy.analyze import charts
 from kproxy.analyze.charts import Axis, Mark
 from kproxy.analyze.compare import ENOUGH, SIGNIFICANT, percentile, representative
-from kproxy.analyze.findings import duration, findings, most_lag, number
+from kproxy.analyze.findings import findings, most_lag, number
 from kproxy.analyze.gather import Gathered, Row
 from kproxy.analyze.style import STYLE
 from kproxy.analyze.tables import BUCKETS, PERCENTILES
+from kproxy.exchange.words.wording import duration
 from kproxy.units import format_bytes, moment
 
 _SERIES_MAX = 5
@@ -358,7 +359,7 @@ def _differences(rows: Sequence[Row]) -> str:
         if row[f"{name}_ratio"] is None:
             return "–"
         sure = "" if abs(row[f"{name}_sigma"]) >= SIGNIFICANT else " (chance)"
-        return f"×{row[f'{name}_ratio']:.3g}{sure}"
+        return f"×{row[f'{name}_ratio']:.2f}{sure}"
 
     heads = ("API", "topic", "exchanges", "baseline", "p50", "p95", "p99", "errors", "baseline")
     body = _table(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from uuid import UUID
 
 import pytest
+from hypothesis import given, strategies
 
 from kproxy.exchange.words import wording
 from kproxy.protocol import messages
@@ -32,6 +34,26 @@ T = messages.MetadataResponse.MetadataResponseTopic
 )
 def test_milliseconds(duration_ms, text):
     assert wording.milliseconds(duration_ms) == text
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [
+        (None, "–"), (0, "0 ms"), (0.0004, "0.4 µs"), (0.01, "10 µs"),
+        (0.9996, "1 ms"), (2.0, "2 ms"), (100, "100 ms"), (1027.7, "1.03 s"), (59_990, "1 min"),
+        (90_000, "1.5 min"), (3_600_000, "1 h"), (43_200_000, "12 h"), (129_600_000, "1.5 d"),
+    ],
+)  # fmt: skip
+def test_durations(duration_ms, text):
+    assert wording.duration(duration_ms) == text
+
+
+@given(strategies.floats(0, 1e10))
+def test_durations_are_written_as_people_do(duration_ms):
+    number, unit = wording.duration(duration_ms).split(" ")
+    assert re.fullmatch(r"\d{1,4}|\d{1,2}\.\d{1,2}", number), "no exponent"
+    units = {"µs": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+    assert float(number) * units[unit] == pytest.approx(duration_ms, rel=0.0051, abs=5.1e-6)
 
 
 def test_counts():

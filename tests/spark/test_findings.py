@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kproxy.analyze import report
+from kproxy.analyze import findings, report
 from tests.spark.test_report import DEMO, gathered, said
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,6 +46,27 @@ def test_all_generations_and_groups_are_counted_though_only_the_first_are_listed
     found.totals |= {"generations": 470}
     page = report.page(found, [])
     assert page.count("<tr><td>billing</td>") == 50 and ">and 420 more</p>" in page
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"),
+    [
+        (5, 5, "100 %"), (1, 1000, "0.1 %"), (1, 10**6, "less than 0.01 %"), (0, 0, "0 %"),
+        (995, 10_000, "10 %"), (994, 10_000, "9.9 %"), (0, 7, "0 %"),
+    ],
+)  # fmt: skip
+def test_shares_are_written_as_people_do(part: int, whole: int, text: str) -> None:
+    assert findings.share(part, whole) == text
+
+
+def test_a_report_of_days_has_no_exponents() -> None:
+    found = gathered([], {})
+    found.span_ms, found.slot_ms = 3 * 86_400_000, 3_600_000
+    found.heat = {slot: Counter({1800: 3}) for slot in range(72)}
+    found.traffic = [{"slot": 1, "topic": "orders", "produced": 5_000_000, "consumed": 0}]
+    page = report.page(found, [])
+    assert ">+1 d<" in page and "orders, produced: 5000000<" in page
+    assert not re.search(r"\de[+-]?\d", re.sub(r"(?s)<style>.*</style>", "", page))
 
 
 MANY = """

@@ -79,6 +79,27 @@ def age(duration_ms: float) -> str:
     return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.1f} min"
 
 
+_DURATIONS = (
+    ("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1), ("µs", 0.001),
+)  # fmt: skip
+
+
+def duration(duration_ms: float | None) -> str:
+    """Write a duration of any length without needless zeros: `84 µs`, `2 ms`, `1.03 s`, `36 h`.
+
+    It is for reports, axes among them: lines of a list are easier to compare in one unit (`age`).
+    """
+    if duration_ms is None:
+        return "–"
+    if not duration_ms:
+        return "0 ms"
+    # What rounds to a whole unit has that unit: 999.6 ms are 1 s.
+    long = (each for each in _DURATIONS if abs(duration_ms) >= 0.9995 * each[1])
+    name, unit_ms = next(long, _DURATIONS[-1])
+    digits = _three_digits(duration_ms / unit_ms)
+    return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits} {name}"
+
+
 def count(number: int, noun: str) -> str:
     """Write a number of things: `1 record`, `3 records`."""
     if number == 1:
