@@ -204,7 +204,7 @@ def _traffic(
     produced = exchange.api == "Produce"
     for each in carried:
         key = (*each.where, second, produced)
-        traffic[(*key, 0)] += each.count
+        traffic[(*key, 0)] += each.count or 0
         traffic[(*key, 1)] += each.bytes
         traffic[(*key, 2)] += 1
 
@@ -218,7 +218,7 @@ def ends_of(exchange: Exchange, carried: Iterable[TopicRecords]) -> Iterator[tup
     if exchange.api == "Produce":
         offsets = topic_records.base_offsets(response, names)
         for each in carried:
-            if each.where in offsets:
+            if each.where in offsets and each.count is not None:
                 topic, partition = each.where
                 yield topic, partition, offsets[each.where] + each.count
     elif exchange.api == "Fetch" and response is not None:

@@ -111,8 +111,8 @@ class TopicRecords:
     """What the heads of the batches tell of the records of one partition."""
 
     where: TopicPartition
-    count: int
-    """Records; 0 where old formats keep their count inside of what is compressed."""
+    count: int | None
+    """Records; None where old formats keep their count inside of what is compressed."""
     bytes: int
     """Of the batches, as they travelled."""
     data: bytes = attrs.field(repr=False)
@@ -122,9 +122,8 @@ def heads(request: Any, response: Any, names: TopicNames) -> Iterator[TopicRecor
     """Yield what the bodies of a request and a response carry, without decompressing any of it."""
     for body in (request, response):
         for each in _fields(body):
-            found = records.summary(each.value)
-            size = len(each.value)
-            yield TopicRecords(_where(each, names), found.records or 0, size, each.value)
+            count = records.summary(each.value).records
+            yield TopicRecords(_where(each, names), count, len(each.value), each.value)
 
 
 def _fields(body: Any) -> list[Found]:

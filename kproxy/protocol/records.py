@@ -65,7 +65,8 @@ class Summary(NamedTuple):
 
     batches: int
     records: int | None
-    """None when a wrapper message of magic 0 or 1 keeps its count inside."""
+    """Without the markers that control batches hold. None when a wrapper message of magic 0 or 1
+    keeps its count inside."""
     first_offset: int | None
     """None when there is nothing, or a wrapper message comes first: it tells its last offset."""
     last_offset: int | None
@@ -156,7 +157,9 @@ def summary(data: bytes) -> Summary:
             offset = int.from_bytes(data[start : start + 8], "big", signed=True)
             if magic == 2:
                 attributes, delta = _SUMMARY_OFFSETS.unpack_from(data, start + 21)
-                records += max(0, int.from_bytes(data[start + 57 : start + 61], "big", signed=True))
+                if not attributes & CONTROL:
+                    in_batch = int.from_bytes(data[start + 57 : start + 61], "big", signed=True)
+                    records += max(0, in_batch)
             else:
                 attributes, delta = data[start + 17], 0
                 records += 1

@@ -26,7 +26,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.facts import is_error_code
 from kproxy.protocol import ProtocolError, api_key, codec, error_name, records, schema
 from kproxy.protocol.codec import Locate
-from kproxy.protocol.record_batch import BATCH_HEADER, ENTRY_OVERHEAD
+from kproxy.protocol.record_batch import BATCH_HEADER, CONTROL, ENTRY_OVERHEAD
 from kproxy.protocol.schema import Field
 from kproxy.protocol.select import Place, select
 
@@ -74,7 +74,7 @@ def told_by(exchange: Exchange) -> Told:
         tuple(exchange.errors),
         tuple(exchange.topics),
         bool(getattr(exchange.response, "throttle_time_ms", 0)),
-        tuple((each.where.topic, each.count, each.bytes) for each in found),
+        tuple((each.where.topic, each.count or 0, each.bytes) for each in found),
         tuple(sequences),
     )
 
@@ -272,9 +272,10 @@ def _heads(
         head = BATCH_HEADER.unpack_from(data, start)
         if head[3] == 2 and head[1] + ENTRY_OVERHEAD == end - start:  # one batch, as nearly always
             producer_id, producer_epoch, base_sequence, count = head[9:]
+            count = 0 if head[5] & CONTROL else max(0, count)
             if produced and producer_id >= 0 and base_sequence >= 0:
-                return max(0, count), ((_producer(producer_id, producer_epoch), base_sequence),)
-            return max(0, count), ()
+                return count, ((_producer(producer_id, producer_epoch), base_sequence),)
+            return count, ()
     batches = data[start:end]
     found = _sequences(batches, _NOWHERE) if produced else ()
     return records.summary(batches).records or 0, [(each[0], each[2]) for each in found]

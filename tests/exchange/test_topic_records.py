@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from kproxy.exchange import topic_records
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.protocol import messages, records
@@ -133,6 +134,14 @@ def test_records_of_aborted_transactions_are_told_apart():
         (3, False),
     ]
     assert not any(record.aborted for record in fetch(data).records)
+
+
+def test_markers_of_transactions_are_no_records():
+    data = b"".join([transaction(0, 1), transaction(1, 1, commit=True), transaction(2, 2)])
+    for each, count in ((data, 2), (transaction(1, 1, commit=False), 0)):
+        found = fetch(each)
+        (head,) = topic_records.heads(found.request, found.response, found.topic_names)
+        assert head.count == len(found.records) == count
 
 
 @pytest.mark.parametrize("damage", [b"\xff" * 40, b"\0" * 40])

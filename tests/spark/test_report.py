@@ -14,8 +14,11 @@ from kproxy.analyze import compare, export, findings, report
 from kproxy.analyze.gather import Gathered
 from kproxy.exchange import notes, topic_records
 from kproxy.exchange.endings import SideEnd
+from kproxy.protocol import records
+from kproxy.protocol.record_batch import Record
 from kproxy.spark.columns import chosen
 from tests.bed import needs
+from tests.exchange.test_topic_records import produce
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 
@@ -123,6 +126,15 @@ def test_what_was_produced_ends_a_log() -> None:
         heads = topic_records.heads(exchange.request, exchange.response, exchange.topic_names)
         found = {(topic, at): end for topic, at, end in export.ends_of(exchange, list(heads))}
         assert found == ends
+
+
+@pytest.mark.parametrize(("compression", "ends"), [("none", [("orders", 2, 42)]), ("gzip", [])])
+def test_records_of_an_unknown_number_end_no_log(compression: str, ends: list[object]) -> None:
+    """A compressed message of an old format does not say how many records are in it."""
+    two = [Record(0, 1000, None, b"a"), Record(1, 1000, None, b"b")]
+    exchange = produce(records.encode_message_set(two, magic=1, compression=compression))
+    heads = topic_records.heads(exchange.request, exchange.response, exchange.topic_names)
+    assert list(export.ends_of(exchange, list(heads))) == ends
 
 
 def test_the_partition_with_most_lag_is_named() -> None:

@@ -29,15 +29,17 @@ def versions(api: str) -> list[int]:
 
 BATCHES = st.lists(
     st.builds(
-        lambda count, producer, sequence: records.encode_batch(
+        lambda count, producer, sequence, control: records.encode_batch(
             [Record(n, 0, None, b"v") for n in range(count)],
             producer_id=producer,
             producer_epoch=3,
             base_sequence=sequence,
+            control=control,
         ),
         st.integers(1, 3),
         st.sampled_from([-1, 0, 7]),
         st.sampled_from([-1, 0, 5, 2**31 - 1]),
+        st.booleans(),
     ),
     max_size=3,
 ).map(b"".join)
