@@ -222,9 +222,11 @@ def test_an_archive_of_classes_is_taken_when_it_is_whole(tmp_path: Path) -> None
     assert "ArchiveClassesAtExit" in java.archive_options(found, jars, tmp_path), "of other jars"
 
 
+@pytest.mark.java
 def test_a_damaged_archive_of_classes_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    needs.program("java")
     import pyspark.sql
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -379,8 +381,10 @@ def test_axes_hold_their_values() -> None:
     assert [at for at, _ in charts.linear(1, str, whole=True).ticks] == [0, 1]
 
 
+@pytest.mark.java
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_job_that_is_stopped_leaves_nothing(tmp_path: Path, number: int) -> None:
+    needs.program("java")
     command = [sys.executable, "-m", "kproxy", "analyze", "recordings/demo.mcap", "--out"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     started = subprocess.Popen(
