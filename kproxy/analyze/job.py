@@ -105,6 +105,11 @@ def check_free(folder: Path) -> None:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SparkError(f"{folder} is there already: name another folder, or remove it")
+    above = next(each for each in folder.absolute().parents if each.exists())
+    if not above.is_dir():
+        raise SparkError(f"{above} is no folder: name another one with --out")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise SparkError(f"{above} cannot be written to: name another folder with --out")
 
 
 @contextlib.contextmanager

@@ -36,7 +36,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("files", metavar="FILE", nargs="+", help="recordings, folders, or globs")
     parser.add_argument(
-        "--out", metavar="DIR", type=new_file, required=True, help="a folder that is not there yet"
+        "--out",
+        metavar="DIR",
+        type=new_folder,
+        required=True,
+        help="a folder that is not there yet",
     )
     parser.add_argument(
         "--baseline", metavar="FILE", nargs="+", default=[], help="recordings to compare with"
@@ -54,6 +58,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--master", metavar="URL", help="the cluster; by default all cores of this machine"
     )
+
+
+def new_folder(text: str) -> Path:
+    """Parse the path of a folder to be made."""
+    path = new_file(text)
+    if path.name in ("", ".."):  # it takes the place of an empty one: none that others stand in
+        raise argparse.ArgumentTypeError(f"{text!r} is no name for a new folder")
+    return path
 
 
 def factor(text: str) -> float:
@@ -86,11 +98,14 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
 
     check()
     from kproxy.analyze import job
+    from kproxy.recording import info
     from kproxy.spark import SparkError, session
     from kproxy.spark.plan import files
 
-    # What is not there is said before Spark starts.
+    # What cannot be read or written is said before Spark starts.
     found = [*files(options.files), *(files(options.baseline) if options.baseline else ())]
+    for path in found:
+        info(path)
     size = sum(path.stat().st_size for path in found)
     job.check_free(options.out)
     config = {"spark.sql.warehouse.dir": str(temporary / "warehouse")}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.analyze import findings, report
+from kproxy.analyze import findings, job, report
+from kproxy.spark import SparkError
 from tests.spark.test_report import DEMO, gathered, said
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -69,6 +73,38 @@ def test_a_report_of_days_has_no_exponents() -> None:
     assert not re.search(r"\de[+-]?\d", re.sub(r"(?s)<style>.*</style>", "", page))
 
 
+def refused(*arguments: str) -> tuple[int, str]:
+    """Run `kproxy analyze` where Spark cannot start; return its exit code, and the line it said."""
+    command = [sys.executable, "-m", "kproxy", "analyze", str(DEMO), *arguments]
+    env = os.environ | {"SPARK_HOME": "", "PYSPARK_GATEWAY_PORT": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
+    (line,) = done.stderr.splitlines()
+    return done.returncode, line
+
+
+def test_what_cannot_be_read_or_written_is_said_before_spark_starts(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("no recording" * 99)
+    out = str(tmp_path / "out")
+    for name in (".", "..", "/"):
+        code, line = refused("--out", name)
+        assert code == 2 and f"--out: {name!r} is no name for a new folder" in line
+    code, line = refused("--out", str(text / "below" / "out"))
+    assert code == 1 and f"{text} is no folder" in line
+    code, line = refused("--out", out, "--baseline", str(text))
+    assert code == 1 and line.startswith(f"kproxy analyze: {text}: ") and "recording" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_folder_that_cannot_be_written_to_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may write to all
+    with pytest.raises(SparkError, match=f"{tmp_path} cannot be written to"):
+        job.check_free(tmp_path / "new" / "out")
+    job.check_free(Path("out"))
+
+
 MANY = """
 SELECT 'away' AS fault, TIMESTAMP_SECONDS(999 - id) AS time, id AS number, 'shop' AS client_id,
     'Fetch' AS api, 0 AS retries, 0 AS reconnects, id AS recovered_number,
@@ -79,7 +115,6 @@ FROM RANGE(700)
 
 @pytest.mark.java
 def test_faults_that_are_not_shown_count(spark: Any, tmp_path: Path) -> None:
-    from kproxy.analyze import job
     from kproxy.analyze.gather import gather
 
     out = tmp_path / "out"
