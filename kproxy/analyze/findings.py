@@ -52,7 +52,7 @@ def counted(count: int, noun: str) -> str:
     return f"{number(count)} {noun}" if count == 1 else f"{number(count)} {noun}s"
 
 
-def share(part: int, whole: int) -> str:
+def share(part: float, whole: float) -> str:
     """A share of a whole as a person reads it."""
     percent = 100 * part / whole if whole else 0.0
     if 0 < percent < 0.01:
@@ -224,6 +224,13 @@ def _differences(gathered: Gathered) -> Iterator[Finding]:
                     "bad" if slower else "info",
                     f"p99 of {row['api']} is {row['p99_ratio']:.2f} times that of the baseline.",
                 )
+        if row["topic"] is None and abs(row["errors_sigma"]) >= SIGNIFICANT:
+            yield Finding(
+                "bad" if row["errors_sigma"] > 0 else "info",
+                f"{row['api']} fails {'more' if row['errors_sigma'] > 0 else 'less'} often than in"
+                f" the baseline: {share(row['errors'], 1)} of responses have errors, there"
+                f" {share(row['baseline_errors'], 1)}.",
+            )
 
 
 def _one_sided(gathered: Gathered) -> Iterator[Finding]:

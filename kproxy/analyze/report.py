@@ -361,6 +361,12 @@ def _differences(rows: Sequence[Row]) -> str:
         sure = "" if abs(row[f"{name}_sigma"]) >= SIGNIFICANT else " (chance)"
         return f"×{row[f'{name}_ratio']:.2f}{sure}"
 
+    def errors(row: Row) -> str:
+        both = row["count"] and row["baseline_count"]
+        same = row["errors"] == row["baseline_errors"]
+        sure = not both or same or abs(row["errors_sigma"]) >= SIGNIFICANT
+        return f"{row['errors']:.2%}{'' if sure else ' (chance)'}"
+
     heads = ("API", "topic", "exchanges", "baseline", "p50", "p95", "p99", "errors", "baseline")
     body = _table(
         heads,
@@ -368,7 +374,7 @@ def _differences(rows: Sequence[Row]) -> str:
             (
                 row["api"], "all" if row["topic"] is None else row["topic"], row["count"],
                 row["baseline_count"], *(ratio(row, name) for name in ("p50", "p95", "p99")),
-                f"{row['errors']:.2%}", f"{row['baseline_errors']:.2%}",
+                errors(row), f"{row['baseline_errors']:.2%}",
             )
             for row in rows
         ],

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from kproxy.analyze import findings, job, report
+from kproxy.analyze import compare, findings, job, report
 from kproxy.spark import SparkError
-from tests.spark.test_report import DEMO, gathered, said
+from tests.spark.test_report import DEMO, gathered, row_of, said
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -71,6 +71,35 @@ def test_a_report_of_days_has_no_exponents() -> None:
     page = report.page(found, [])
     assert ">+1 d<" in page and "orders, produced: 5000000<" in page
     assert not re.search(r"\de[+-]?\d", re.sub(r"(?s)<style>.*</style>", "", page))
+
+
+def compared(errors: int, count: int, before: int, baseline_count: int) -> dict[str, Any]:
+    """How the errors of Produce differ from those of a baseline."""
+    row: dict[str, Any] = {"api": "Produce", "topic": None}
+    row |= {"count": count, "baseline_count": baseline_count}
+    for name in ("p50", "p95", "p99"):
+        row |= {f"{name}_ratio": 1.0, f"{name}_sigma": 0.0}
+    return row | {
+        "errors": errors / count, "baseline_errors": before / baseline_count,
+        "errors_sigma": compare.sigmas(errors, count, before, baseline_count),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("counts", "sentence", "cell"),
+    [
+        ((200, 1000, 10, 1000), "more often than in the baseline: 20 % of responses", "20.00%"),
+        ((10, 1000, 200, 1000), "fails less often than", "1.00%"),
+        ((1, 10, 0, 10), "", "10.00% (chance)"),
+        ((0, 10, 0, 10), "", "0.00%"),
+    ],
+)  # fmt: skip
+def test_what_fails_more_often_is_told_from_chance(
+    counts: tuple[int, int, int, int], sentence: str, cell: str
+) -> None:
+    found = gathered([], {}, differences=[compared(*counts)])
+    assert sentence in said(found) and ("fails" in said(found)) is bool(sentence)
+    assert row_of(report.page(found, []), "Produce")[6] == cell
 
 
 def refused(*arguments: str) -> tuple[int, str]:
