@@ -22,6 +22,8 @@ _HUNDRED = 100
 """Of fewer exchanges nothing is said that happens to one in a hundred."""
 _QUEUE_FACTOR = 3
 _NAMES_MAX = 5
+_WORST_MAX = 3
+"""So many of one kind have a sentence of their own."""
 _ROUTINE = {("UNSUPPORTED_VERSION", "ApiVersions"), ("MEMBER_ID_REQUIRED", "JoinGroup")}
 """Errors by which a client learns what to say next: no broker, and no client, is to blame."""
 
@@ -163,12 +165,15 @@ def _proxy(gathered: Gathered) -> Iterator[Finding]:
             " meanwhile seems slow without being so.",
         )
     paused = [row for row in gathered.apis if (row["proxy_max"] or 0) >= _PAUSE_MS]
-    for row in sorted(paused, key=lambda row: -row["proxy_max"]):
+    for row in sorted(paused, key=lambda row: -row["proxy_max"])[:_WORST_MAX]:
         yield Finding(
             "warn",
             f"kproxy itself held #{row['proxy_max_number']} {row['api']} for"
             f" {duration(row['proxy_max'])}: not the broker, nor the network.",
         )
+    if (more := len(paused) - _WORST_MAX) > 0:
+        apis = f"{more} other API{'' if more == 1 else 's'}"
+        yield Finding("warn", f"It held exchanges of {apis} for {duration(_PAUSE_MS)} or more.")
     slow = [
         row
         for row in gathered.apis
@@ -184,7 +189,9 @@ def _proxy(gathered: Gathered) -> Iterator[Finding]:
 
 
 def _groups(gathered: Gathered) -> Iterator[Finding]:
-    for row in gathered.groups:
+    totals = gathered.group_totals
+    rebalanced = sorted(gathered.groups, key=lambda row: -row["rebalances"])[:_WORST_MAX]
+    for row in rebalanced:
         if row["rebalances"]:
             level = "warn" if row["rebalances"] > row["members"] else "info"
             yield Finding(
@@ -192,6 +199,10 @@ def _groups(gathered: Gathered) -> Iterator[Finding]:
                 f"Group {row['group']} rebalanced {counted(row['rebalances'], 'time')}"
                 f" ({counted(row['members'], 'member id')}).",
             )
+    if (more := totals["rebalanced"] - _WORST_MAX) > 0:
+        yield Finding("info", f"{counted(more, 'other group')} rebalanced, none more often.")
+    behind = sorted(gathered.groups, key=lambda row: -(row["lag"] or 0))[:_WORST_MAX]
+    for row in behind:
         if row["lag"]:
             worst = most_lag(row)
             yield Finding(
@@ -199,6 +210,9 @@ def _groups(gathered: Gathered) -> Iterator[Finding]:
                 f"Group {row['group']} ends {counted(row['lag'], 'record')} behind its topics"
                 f"{f', {worst}' if worst else ''}.",
             )
+    if (more := totals["behind"] - _WORST_MAX) > 0:
+        verb = "ends" if more == 1 else "end"
+        yield Finding("info", f"{counted(more, 'other group')} {verb} behind, none further.")
 
 
 def _faults(gathered: Gathered) -> Iterator[Finding]:

@@ -26,6 +26,7 @@ _WIDTHS_MS = (
 )  # fmt: skip
 ROWS_MAX = 15
 _MARKS_MAX = 300
+_GROUPS_MAX = 50
 
 Row = dict[str, Any]
 
@@ -39,6 +40,8 @@ class Gathered:
     span_ms: float
     slot_ms: float
     totals: Row
+    group_totals: Row
+    """How many groups are known, rebalanced, and are behind their topics."""
     fault_totals: Row
     """Of all faults: how many there were, after how many the client recovered, and the longest
     time that took."""
@@ -56,6 +59,7 @@ class Gathered:
     slowest: list[Row]
     rebalances: list[Row]
     groups: list[Row]
+    """Those that rebalanced most, and those that are furthest behind."""
     faults: list[Row]
     """The first ones."""
     ended_by: list[Row]
@@ -89,7 +93,7 @@ def gather(spark: SparkSession, differences: list[Row], notices: list[str]) -> G
         "errors": _ERRORS,
         "slowest": _SLOWEST,
         "rebalances": _REBALANCES,
-        "groups": "SELECT * FROM groups LIMIT 50",
+        "groups": GROUPS,
         "faults": _FAULTS,
         "ended_by": _ENDED_BY,
     }
@@ -104,6 +108,7 @@ def gather(spark: SparkSession, differences: list[Row], notices: list[str]) -> G
         span_ms=span_ms,
         slot_ms=slot_ms,
         totals=totals,
+        group_totals=totals.pop("groups"),
         fault_totals=totals.pop("faults"),
         heat=dict(heat),
         apis=found["apis"],
@@ -137,7 +142,8 @@ SELECT UNIX_MICROS(MIN(time)) AS start_us, UNIX_MICROS(MAX(time)) AS end_us,
     COALESCE(SUM(request_bytes), 0) + COALESCE(SUM(response_bytes), 0) AS bytes,
     (SELECT COALESCE(SUM(records_produced), 0) FROM throughput) AS produced,
     (SELECT COALESCE(SUM(records_consumed), 0) FROM throughput) AS consumed,
-    (SELECT COUNT(*) FROM groups) AS groups,
+    (SELECT STRUCT(COUNT(*) AS known, COUNT_IF(rebalances > 0) AS rebalanced,
+        COUNT_IF(lag > 0) AS behind) FROM groups) AS groups,
     (SELECT COUNT(DISTINCT `group`, generation) FROM {_BORN}) AS generations,
     (SELECT STRUCT(COUNT(*) AS hits, COUNT(recovered_ms) AS recovered,
         MAX(recovered_ms) AS recovered_ms_max) FROM faults) AS faults,
@@ -198,6 +204,13 @@ _REBALANCES = f"""
 SELECT `group`, UNIX_MICROS(MIN(time)) AS us, generation, COUNT(DISTINCT member_id) AS members
 FROM {_BORN}
 GROUP BY `group`, generation ORDER BY us LIMIT {_MARKS_MAX}
+"""
+GROUPS = f"""
+SELECT * EXCEPT (turn) FROM (
+    SELECT *, LEAST(ROW_NUMBER() OVER (ORDER BY rebalances DESC, `group`),
+        ROW_NUMBER() OVER (ORDER BY lag DESC NULLS LAST, `group`)) AS turn
+    FROM groups
+) ORDER BY turn, `group` LIMIT {_GROUPS_MAX}
 """
 _FAULTS = f"""
 SELECT *, UNIX_MICROS(time) AS us FROM faults ORDER BY time, number LIMIT {_MARKS_MAX}

@@ -77,7 +77,8 @@ def analyze(
         notices: list[str] = []
         if baseline:
             tables(spark, baseline, other, False, partition_bytes, said)
-            notices += [*left_out(baseline), *gather.notices(spark)]
+            of_baseline = [*left_out(baseline), *gather.notices(spark)]
+            notices += [f"baseline: {each}" for each in of_baseline]
         counts = tables(spark, paths, partial, with_records, partition_bytes, said)
         notices += [*left_out(paths), *gather.notices(spark)]
         said("writing the report")

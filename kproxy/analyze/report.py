@@ -86,7 +86,7 @@ def _sections(gathered: Gathered) -> Iterable[tuple[str, str]]:
     yield "Compared with the baseline", _differences(gathered.differences)
     yield "APIs", _apis(gathered)
     yield "Slowest exchanges", _slowest(gathered.slowest)
-    yield "Groups", _groups(gathered.groups, gathered.totals["groups"])
+    yield "Groups", _groups(gathered.groups, gathered.group_totals["known"])
     born = gathered.totals["generations"]
     yield "Generations of groups", _rebalances(gathered.rebalances[:_ROWS_MAX], born)
     hits = gathered.fault_totals["hits"]

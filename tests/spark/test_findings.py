@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from kproxy.analyze import compare, findings, job, report
+from kproxy.analyze.gather import GROUPS, gather
 from kproxy.spark import SparkError
-from tests.spark.test_report import DEMO, gathered, row_of, said
+from tests.spark.test_report import DEMO, api, gathered, row_of, said
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -44,11 +45,44 @@ def test_all_faults_are_counted_though_only_the_first_are_listed() -> None:
     assert "1 fault was injected" in said(few) and " more</p>" not in report.page(few, [])
 
 
+def group(name: str, rebalances: int, lag: int) -> dict[str, Any]:
+    """What is known of a group."""
+    return {
+        "group": name, "members": 2, "rebalances": rebalances, "first_generation": 1,
+        "last_generation": 1 + rebalances, "commits": 1, "errors": 0, "lag": lag,
+        "partitions": None,
+    }  # fmt: skip
+
+
+def test_pauses_of_many_apis_are_three_sentences_and_a_count() -> None:
+    apis = [api(f"Api{each}", 9, proxy_max=100.0 + each) for each in range(9)]
+    lines = [line for line in said(gathered(apis, {})).splitlines() if "held" in line]
+    assert [line[:23] for line in lines[:3]] == ["kproxy itself held #1 A"] * 3
+    assert "Api8" in lines[0] and lines[3:] == [
+        "It held exchanges of 6 other APIs for 100 ms or more."
+    ]
+
+
 def test_all_generations_and_groups_are_counted_though_only_the_first_are_listed() -> None:
     born = [{"group": "billing", "us": 0, "generation": each, "members": 2} for each in range(60)]
-    found = gathered([], {}, rebalances=born)
-    found.totals |= {"generations": 470}
+    names = [f"group-{each:03}" for each in range(50)]
+    groups = [group(name, each, 100 * each) for each, name in enumerate(names)]
+    totals = {"known": 90, "rebalanced": 60, "behind": 4}
+    found = gathered([], {}, rebalances=born, groups=groups, group_totals=totals)
+    found.totals |= {"generations": 470, "exchanges": 1}
+    assert said(found).splitlines() == [
+        "Group group-049 rebalanced 49 times (2 member ids).",
+        "Group group-048 rebalanced 48 times (2 member ids).",
+        "Group group-047 rebalanced 47 times (2 member ids).",
+        "No response has an error.",
+        "57 other groups rebalanced, none more often.",
+        "Group group-049 ends 4 900 records behind its topics.",
+        "Group group-048 ends 4 800 records behind its topics.",
+        "Group group-047 ends 4 700 records behind its topics.",
+        "1 other group ends behind, none further.",
+    ]
     page = report.page(found, [])
+    assert page.count("<tr><td>group-0") == 50 and ">and 40 more</p>" in page
     assert page.count("<tr><td>billing</td>") == 50 and ">and 420 more</p>" in page
 
 
@@ -144,8 +178,6 @@ FROM RANGE(700)
 
 @pytest.mark.java
 def test_faults_that_are_not_shown_count(spark: Any, tmp_path: Path) -> None:
-    from kproxy.analyze.gather import gather
-
     out = tmp_path / "out"
     job.analyze(spark, [str(DEMO)], out, with_records=False)
     for table in out.glob("*/"):
@@ -154,5 +186,28 @@ def test_faults_that_are_not_shown_count(spark: Any, tmp_path: Path) -> None:
     found = gather(spark, [], [])
     assert found.fault_totals == {"hits": 700, "recovered": 693, "recovered_ms_max": 699.0}
     assert [row["number"] for row in found.faults] == list(range(699, 399, -1)), "the first ones"
-    assert found.totals["groups"] == len(found.groups) > 0
+    assert found.group_totals["known"] == len(found.groups) > 0
     assert found.totals["generations"] == len(found.rebalances) > 0
+
+
+WORST = """
+SELECT CONCAT('group-', id) AS `group`, IF(id = 70, 99, 0) AS rebalances,
+    IF(id % 2 = 0, NULL, id) AS lag FROM RANGE(200)
+"""
+
+
+@pytest.mark.java
+def test_the_worst_groups_are_among_those_that_are_shown(spark: Any) -> None:
+    spark.sql(WORST).createOrReplaceTempView("groups")
+    found = [row["group"] for row in spark.sql(GROUPS).collect()]
+    assert len(found) == 50 and {"group-70", "group-199", "group-197", "group-195"} <= {*found}
+
+
+@pytest.mark.java
+def test_what_is_missing_in_a_baseline_is_said_of_the_baseline(spark: Any, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.mcap"
+    whole = DEMO.read_bytes()
+    cut.write_bytes(whole[: len(whole) * 2 // 3])
+    made, _ = job.analyze(spark, [str(DEMO)], tmp_path / "out", [str(cut)], with_records=False)
+    (notice,) = made.notices
+    assert notice.startswith(f"baseline: {cut}: read up to byte ")

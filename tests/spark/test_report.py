@@ -42,7 +42,8 @@ def gathered(
         "rates", "traffic", "errors_over_time", "errors", "slowest", "rebalances", "groups",
         "faults", "ended_by", "differences", "notices",
     )  # fmt: skip
-    empty: dict[str, Any] = {name: [] for name in lists} | {"fault_totals": Counter()}
+    empty: dict[str, Any] = {name: [] for name in lists}
+    empty |= {"fault_totals": Counter(), "group_totals": Counter()}
     counted = {name: Counter(each) for name, each in histograms.items()}
     return Gathered(
         start_us=0, span_ms=1000, slot_ms=10, totals=Counter(TOTALS), heat={}, apis=apis,
