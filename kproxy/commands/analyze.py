@@ -130,10 +130,11 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
     for notice in made.notices:
         fail(f"kproxy analyze: {notice}")
     print(f"{made.counts['exchanges']} exchanges: {options.out / 'report.html'}")
-    return _compared(differences, options.fail_above)
+    return compared(differences, options.fail_above)
 
 
-def _compared(differences: list[dict[str, Any]], fail_above: float | None) -> int:
+def compared(differences: list[dict[str, Any]], fail_above: float | None) -> int:
+    """Say what is so many times slower than the baseline; return the exit code."""
     from kproxy.analyze.compare import slower
 
     worse = [] if fail_above is None else slower(differences, fail_above)

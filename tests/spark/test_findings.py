@@ -15,6 +15,7 @@ import pytest
 
 from kproxy.analyze import compare, findings, job, report
 from kproxy.analyze.gather import GROUPS, gather
+from kproxy.commands import analyze as command
 from kproxy.spark import SparkError
 from tests.spark.test_report import DEMO, api, gathered, row_of, said
 
@@ -136,11 +137,27 @@ def test_what_fails_more_often_is_told_from_chance(
     assert row_of(report.page(found, []), "Produce")[6] == cell
 
 
+@pytest.mark.parametrize("topic", [None, "orders"])
+def test_what_is_slower_than_allowed_fails_the_command(
+    topic: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = compared(0, 10, 0, 10) | {"topic": topic, "p95_ratio": 2.5, "p95_sigma": 9.0}
+    assert command.compared([row], 2.0) == 1
+    assert capsys.readouterr().err == (
+        f"kproxy analyze: Produce{' on orders' if topic else ''} is slower than the baseline:"
+        " p50 ×1.00, p95 ×2.50, p99 ×1.00\n"
+    )
+    chance = row | {"p95_sigma": 1.0}
+    for rows, above in (([row], 3.0), ([row], None), ([chance], 2.0), ([], 2.0)):
+        assert command.compared(rows, above) == 0
+    assert capsys.readouterr().err == ""
+
+
 def refused(*arguments: str) -> tuple[int, str]:
     """Run `kproxy analyze` where Spark cannot start; return its exit code, and the line it said."""
-    command = [sys.executable, "-m", "kproxy", "analyze", str(DEMO), *arguments]
+    program = [sys.executable, "-m", "kproxy", "analyze", str(DEMO), *arguments]
     env = os.environ | {"SPARK_HOME": "", "PYSPARK_GATEWAY_PORT": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, env=env)
     (line,) = done.stderr.splitlines()
     return done.returncode, line
 
