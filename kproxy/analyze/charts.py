@@ -98,11 +98,14 @@ def lines(
     marks: Iterable[Mark] = (),
     label: str = "",
     gap: float = math.inf,
+    dashed: str | None = None,
 ) -> str:
-    """Draw one line for each series, broken where points are further apart than a gap."""
+    """Draw one line for each series, broken where points are further apart than a gap; that of
+    the `dashed` one is."""
     body: list[str] = []
     for number, (name, points) in enumerate(series.items(), 1):
-        body.append(f'<g class="line" style="stroke:var(--c{number})">')
+        kind = "line dashed" if name == dashed else "line"
+        body.append(f'<g class="{kind}" style="stroke:var(--c{number})">')
         body.append(f"<title>{_escape(name)}</title>")
         for some in _unbroken(points, gap):
             places = " ".join(f"{_x(x, at):.1f},{_y(y, value):.1f}" for at, value in some)

@@ -81,15 +81,19 @@ def gather(spark: SparkSession, differences: list[Row], notices: list[str]) -> G
     start, end = totals.pop("start_us") or 0, totals.pop("end_us") or 0
     span_ms = (end - start) / 1000
     slot_ms = next((w for w in _WIDTHS_MS if span_ms / w < _SLOTS_MAX), span_ms / _SLOTS_MAX)
-    slot = f"CAST((UNIX_MICROS(time) - {start}) DIV {round(slot_ms * 1000)} AS INT)"
+
+    def slot(column: str) -> str:
+        """The SQL of the slot that a time lies in."""
+        return f"CAST((UNIX_MICROS({column}) - {start}) DIV {round(slot_ms * 1000)} AS INT)"
+
     heat: defaultdict[int, Counter[int]] = defaultdict(Counter)
     histograms: defaultdict[str, Counter[int]] = defaultdict(Counter)
     queries = {
-        "heat": _HEAT.format(slot=slot),
+        "heat": _HEAT.format(slot=slot("time")),
         "apis": _APIS,
-        "rates": _RATES.format(slot=slot),
-        "traffic": _TRAFFIC.format(slot=slot.replace("time", "second")),
-        "errors_over_time": _ERRORS_OVER_TIME.format(slot=slot),
+        "rates": _RATES.format(slot=slot("time")),
+        "traffic": _TRAFFIC.format(slot=slot("second")),
+        "errors_over_time": _ERRORS_OVER_TIME.format(slot=slot("time")),
         "errors": _ERRORS,
         "slowest": _SLOWEST,
         "rebalances": _REBALANCES,

@@ -133,7 +133,7 @@ def _latency(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
     if marks:
         note += " Vertical lines are faults (red) and new generations of groups (grey)."
     gap = _GAP_SLOTS * gathered.slot_ms
-    return charts.lines(series, x, y, marks, "latency over time", gap) + _note(note)
+    return charts.lines(series, x, y, marks, "latency over time", gap, "p95") + _note(note)
 
 
 def _heat(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:

@@ -50,7 +50,7 @@ table { border-collapse: collapse; width: 100%; font-size: .87rem;
 th { text-align: left; color: var(--soft); font-weight: 500; }
 th, td { padding: .28rem .7rem .28rem 0; border-bottom: 1px solid var(--rule);
   white-space: nowrap; }
-.line:nth-of-type(2) polyline { stroke-dasharray: 5 3; }
+.line.dashed polyline { stroke-dasharray: 5 3; }
 @media (min-width: 70rem) { .tiles { grid-template-columns: repeat(8, 1fr); } }
 @media (max-width: 40rem) { .tiles { grid-template-columns: repeat(2, 1fr); }
   .plot { height: 9rem; margin-left: 3.6rem; margin-right: 1rem; }

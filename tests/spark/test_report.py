@@ -172,9 +172,10 @@ def test_the_line_of_p99_is_not_drawn_over_that_of_p95() -> None:
     found = gathered([], {})
     found.heat = {slot: Counter({bucket(5): 3}) for slot in range(4)}
     page = report.page(found, [])
-    lines = re.findall(r'class="line"[^>]*><title>(\w+)<', page)
-    assert lines == ["p99", "p95", "p50"], "the last one lies on top"
-    assert ".line:nth-of-type(2) polyline { stroke-dasharray" in page
+    lines = re.findall(r'class="(line.*?)"[^>]*><title>(\w+)<', page)
+    assert [name for _, name in lines] == ["p99", "p95", "p50"], "the last one lies on top"
+    assert [kind for kind, _ in lines] == ["line", "line dashed", "line"]
+    assert ".line.dashed polyline { stroke-dasharray" in page
 
 
 def test_no_line_is_drawn_over_a_time_without_values() -> None:
