@@ -13,7 +13,9 @@ driver is how many there were. Nothing groups by connection, so one huge connect
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -77,13 +79,22 @@ _ROWS = 8192
 
 @attrs.define(eq=False)
 class Sink:
-    """One Parquet file, which is there once it has a row."""
+    """One Parquet file, which is there once it has a row and is closed.
+
+    Until then it has a name of its own, so that two attempts at one task, of which the later one
+    may be killed, do not write into each other's file.
+    """
 
     path: Path
     schema: pa.Schema
     count: int = 0
+    _partial: Path = attrs.field(init=False)
     _rows: list[Sequence[Any]] = attrs.field(factory=list)
     _writer: pq.ParquetWriter | None = None
+
+    def __attrs_post_init__(self) -> None:
+        # Spark, and who looks for *.parquet, passes over it.
+        self._partial = self.path.with_name(f".{self.path.stem}.{secrets.token_hex(4)}")
 
     def add(self, row: Sequence[Any]) -> None:
         """Add a row."""
@@ -95,7 +106,7 @@ class Sink:
         """Add rows that are columns already."""
         if self._writer is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(self.path, self.schema, compression="zstd")
+            self._writer = pq.ParquetWriter(self._partial, self.schema, compression="zstd")
         self._writer.write_batch(batch)
         self.count += len(batch)
 
@@ -104,11 +115,20 @@ class Sink:
         self.write(pa.RecordBatch.from_arrays(arrays_of(rows, self.schema), schema=self.schema))
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write what is left, and give the file its name."""
         if self._rows:
             self._flush()
         if self._writer is not None:
             self._writer.close()
+            self._partial.replace(self.path)
+
+    def abandon(self) -> None:
+        """Leave nothing, after something went wrong."""
+        if self._writer is not None:
+            # Its disk may be full: that was told already.
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self._writer.close()
+            self._partial.unlink(missing_ok=True)
 
 
 def arrays_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> list[pa.Array]:
@@ -138,9 +158,12 @@ def write(
     try:
         for stretch in stretches:
             _stretch(stretch, sinks, with_records)
-    finally:
         for sink in sinks.values():
             sink.close()
+    except BaseException:
+        for sink in sinks.values():
+            sink.abandon()
+        raise
     return {name: sink.count for name, sink in sinks.items()}
 
 

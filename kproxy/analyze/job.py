@@ -160,6 +160,8 @@ def tables(
     size = task_bytes(paths, _TASKS_PER_CORE * cores, partition_bytes)
     groups = packed(stretches(paths, size), size, cores)
     counts = _export(spark, groups, folder, with_records, said)
+    for killed in folder.glob("*/.part-*"):  # of a task that another attempt was faster at
+        killed.unlink(missing_ok=True)
     for name, columns in export.TABLES.items():
         if with_records or name != "records":
             if counts[name] != _row_count(folder / name):

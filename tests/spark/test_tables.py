@@ -1,4 +1,4 @@
-"""The tables that SQL makes: what clients did around faults, and how far groups are behind."""
+"""What tasks write, and what SQL makes of it: what clients did around faults, and lags."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kproxy.analyze import tables
+from kproxy.analyze import export, tables
+from kproxy.spark import plan
+from tests.bed import needs
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 WINDOW = timedelta(seconds=tables.FAULT_SECONDS)
@@ -159,3 +161,38 @@ def test_the_lag_is_unknown_where_the_end_of_the_log_is(spark: Any, tmp_path: Pa
     assert [each["lag"] for each in billing["partitions"]] == [4, 0, None]
     assert billing["lag"] == 4
     assert [each["lag"] for each in audit["partitions"]] == [None] and audit["lag"] is None
+
+
+def test_two_attempts_at_a_task_do_each_other_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stretches = plan.stretches([str(needs.REPOSITORY / "recordings" / "demo.mcap")])
+    read = export.events
+    first: list[dict[str, int]] = []
+
+    def overtaken(stretch: plan.Stretch) -> Any:
+        """Where the first attempt has written exchanges already, make the second one whole."""
+        monkeypatch.setattr(export, "events", read)
+        assert list(tmp_path.glob("exchanges/.part-*")) and not list(tmp_path.rglob("*.parquet"))
+        first.append(export.write(0, stretches, str(tmp_path), True))
+        assert pq.read_table(tmp_path / "exchanges").num_rows == 34
+        return read(stretch)
+
+    monkeypatch.setattr(export, "events", overtaken)
+    counts = export.write(0, stretches, str(tmp_path), True)
+    assert first == [counts] and counts["exchanges"] == 34
+    for name, count in counts.items():
+        files = list((tmp_path / name).glob("*")) if count else []
+        assert [path.name for path in files] == ["part-00000.parquet"] * bool(count)
+        assert sum(pq.read_table(path).num_rows for path in files) == count
+
+
+def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(stretch: plan.Stretch) -> Any:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(export, "events", full)
+    stretches = plan.stretches([str(needs.REPOSITORY / "recordings" / "demo.mcap")])
+    with pytest.raises(OSError, match="No space"):
+        export.write(0, stretches, str(tmp_path), True)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
