@@ -142,7 +142,6 @@ SELECT UNIX_MICROS(MIN(time)) AS start_us, UNIX_MICROS(MAX(time)) AS end_us,
     COUNT(*) AS exchanges, COUNT(DISTINCT client_id) AS clients,
     COUNT(DISTINCT recording, connection) AS connections,
     COUNT_IF(SIZE(errors) > 0) AS errors, COUNT_IF(unanswered IS NOT NULL) AS unanswered,
-    COUNT_IF(injected) AS injected, COUNT_IF(SIZE(faults) > 0) AS faulted,
     COALESCE(SUM(request_bytes), 0) + COALESCE(SUM(response_bytes), 0) AS bytes,
     (SELECT COALESCE(SUM(records_produced), 0) FROM throughput) AS produced,
     (SELECT COALESCE(SUM(records_consumed), 0) FROM throughput) AS consumed,
@@ -201,7 +200,7 @@ SELECT error, api, SUM(count) AS count, SUM(injected) AS injected,
 FROM errors GROUP BY error, api ORDER BY count DESC LIMIT {ROWS_MAX}
 """
 _SLOWEST = f"""
-SELECT number, time, api, client_id, node_id, topics, service_ms, waiting_ms, queued_ms, proxy_ms
+SELECT number, time, api, client_id, node_id, topics, service_ms, waiting_ms, queued_ms
 FROM exchanges WHERE {SERVED} IS NOT NULL ORDER BY service_ms DESC LIMIT {ROWS_MAX}
 """
 _REBALANCES = f"""
