@@ -34,6 +34,7 @@ SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a job of less than a minute: the JVM compiles quickly instead of well."""
 VERSION_SECONDS_MAX = 30
 START_SECONDS_MAX = 120
+END_SECONDS_MAX = 10
 _ARCHIVES_KEPT = 3
 """They have 180 MB each."""
 _ARCHIVE_BYTES_MIN = 64 << 20
@@ -147,6 +148,33 @@ def bounded() -> Iterator[None]:
         gateway.Popen = usual
         for each in started:
             each.end_seconds = math.inf
+
+
+def stop_spark() -> None:
+    """Tell the JVM that PySpark has started in this process, if any, to end. Returns at once."""
+    process = _process()
+    if process is not None and process.returncode is None:
+        context: Any = importlib.import_module("pyspark").SparkContext._active_spark_context
+        server = getattr(context, "_accumulatorServer", None)
+        if server is not None:  # it would print that its connection has ended
+            server.handle_error = lambda request, address: None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+
+
+def wait_for_spark() -> None:
+    """Wait until the JVM that was told to end has ended; one that hangs is ended."""
+    process = _process()
+    if process is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_SECONDS_MAX)
+        _end(process)
+
+
+def _process() -> _Starting | None:
+    context: Any = importlib.import_module("pyspark").SparkContext
+    process = getattr(context._gateway, "proc", None)  # spark-submit's is not ours
+    return process if isinstance(process, _Starting) else None
 
 
 def _end(process: subprocess.Popen[Any]) -> None:

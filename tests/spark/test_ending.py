@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -55,3 +56,20 @@ def _lives(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("said", ["starting", "working"])
+def test_whoever_is_impatient_gets_no_traceback(said: str, tmp_path: Path) -> None:
+    needs.program("java")
+    started = analyzing(tmp_path)
+    first = {"starting": "kproxy-analyze-*/blockmgr-*", "working": ".out.*.partial/exchanges/*"}
+    until(lambda: list(tmp_path.glob(first[said])), first[said], 60)
+    for _ in range(3):
+        started.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            started.wait(0.3)
+    printed, _ = started.communicate(timeout=60)
+    assert started.returncode == 130
+    assert printed.startswith("kproxy analyze: reading ") and printed.count("\n") == 1
+    assert not list(tmp_path.iterdir())
