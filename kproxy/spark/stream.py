@@ -16,7 +16,7 @@ notes told before an offset is kept between batches, and read again after a rest
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,12 @@ from pyspark.sql.types import StructType
 from kproxy.exchange.entries import Note
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
+from kproxy.recording.reader import in_order, info, is_empty
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, located, spelled
 from kproxy.spark import plan
 from kproxy.spark.plan import Stretch
-from kproxy.spark.source import Partition, read
+from kproxy.spark.source import Partition, read, tell
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _available_now
@@ -104,6 +105,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
         self._schema = schema
         self._partition_bytes = partition_bytes
         self._followed: dict[str, Followed] = {}
+        self._told: set[str] = set()
         self._target: dict[str, int] | None = None
         """Up to where a query goes that ends when it has what was there at its start."""
 
@@ -127,7 +129,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
 
     def _follow(self) -> dict[str, Followed]:
         before: Followed | None = None
-        for path in _present(self._paths):
+        for path in _present(self._paths, self._tell_once):
             name = str(path)
             if name not in self._followed:
                 file = RecordingFile(path)
@@ -140,6 +142,11 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
                 self._followed[name] = Followed(file, earlier, recording)
             before = self._followed[name]
         return self._followed
+
+    def _tell_once(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            tell(line)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Plan the tasks of a batch."""
@@ -169,14 +176,37 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
             each.file.close()
 
 
-def _present(paths: Sequence[str]) -> list[Path | Uri]:
-    """The recordings that are there now: a folder may still be empty."""
+def _present(paths: Sequence[str], told: Callable[[str], None]) -> list[Path | Uri]:
+    """The recordings that are there now: a folder may still be empty. `told` is given a line for
+    each file in a folder, or under a glob, that is no recording: it is left out.
+
+    Raises: RecordingError, when a file that was named is none.
+    """
     found: list[Path | Uri] = []
-    for path in paths:
+    for text in paths:
         try:
-            found += plan.files([path])
+            files = plan.files([text])
         except RecordingError:
-            there = located(path)
-            if there.is_file() and there.stat().st_size:
+            files = plan.candidates(text)
+            if files == [located(text)] and not is_empty(files[0]):
                 raise
+            files = in_order(_good(files, told))
+        if len(files) == 1:  # of several, the heads were read
+            files = [] if is_empty(files[0]) else files
+            files = files if files == [located(text)] else list(_good(files, told))
+        found += files
     return found
+
+
+def _good(files: Sequence[Path | Uri], told: Callable[[str], None]) -> Iterator[Path | Uri]:
+    for path in files:
+        try:
+            if is_empty(path):
+                continue  # it has only just been created
+            info(path)
+        except RecordingError as error:
+            told(f"{error}; it is left out")
+        except OSError:
+            pass  # it is gone
+        else:
+            yield path

@@ -11,11 +11,10 @@ import pytest
 from kproxy import protocol, recording
 from kproxy.exchange.entries import FRAGMENT, MORE, Frame
 from kproxy.protocol import messages
-from kproxy.spark import plan, reading
-from kproxy.spark.columns import chosen
 from tests.exchange import making
 from tests.exchange.bodies import fetch_request, fetch_response
 from tests.recording.making import write
+from tests.spark.test_reading import rows
 
 WAITED_MS, TOOK_MS = 500, 507
 
@@ -74,8 +73,6 @@ def test_fetches_wait_as_long_as_show_says(
     (shown,) = recording.read(path)
     expected = {"waiting_ms": shown.waiting_ms, "service_ms": shown.service_ms}
     assert expected == {"waiting_ms": may_wait_ms, "service_ms": TOOK_MS - may_wait_ms}
-    (stretch,) = plan.stretches([str(path)])
-    (batch,) = reading.record_batches(stretch, "exchanges", chosen("exchanges", expected))
-    assert batch.to_pylist() == [expected]
+    assert rows([path], "exchanges", expected) == [expected]
     if len(asked) == 1:
         assert shown.row.max_wait_ms == may_wait_ms, "the row tells it, without a look at the body"
