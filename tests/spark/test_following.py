@@ -18,6 +18,7 @@ from kproxy.spark import reading
 from kproxy.spark.columns import chosen
 from kproxy.spark.stream import StreamReader
 from tests.bed import needs
+from tests.recording import making
 
 pytest.importorskip("pyspark")
 
@@ -120,3 +121,73 @@ def test_a_bad_file_that_was_named_is_said(tmp_path: Path) -> None:
     path.write_bytes(b"hello, I am no mcap" * 100)
     with pytest.raises(RecordingError, match=r"bad\.mcap"):
         Query(path).batch()
+
+
+@pytest.mark.parametrize("restart", [True, False])
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize(("first", "second"), [(DEMO, OTHER), (OTHER, DEMO)])
+def test_another_recording_under_the_same_name_is_read_whole(
+    first: Path, second: Path, in_place: bool, restart: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.mcap"
+    shutil.copy(first, path)
+    query = Query(tmp_path)
+    assert query.batch() == count(first)
+    if not in_place:
+        path.rename(tmp_path / "a.old")
+    shutil.copy(second, path)
+    if restart:
+        query.restart()
+    assert query.batch() == count(second)
+    assert query.batch() == 0
+
+
+@pytest.mark.parametrize("restart", [True, False])
+def test_a_file_that_lost_what_was_read_is_said(restart: bool, tmp_path: Path) -> None:
+    path = making.write(
+        tmp_path / "a.mcap",
+        [[making.request(n, b"ask"), making.response(n, b"ok")] for n in range(1, 50)],
+    )
+    query = Query(tmp_path)
+    assert query.batch() == 49
+    os.truncate(path, query.offset[str(path)][0] // 2)
+    if restart:
+        query.restart()
+    with pytest.raises(RecordingError, match=r"ends at byte .* give each recording its own name"):
+        query.batch()
+
+
+@pytest.mark.parametrize("restart", [True, False])
+def test_a_file_that_is_completed_elsewhere_goes_on(restart: bool, tmp_path: Path) -> None:
+    batches = [[making.request(n, b"ask"), making.response(n, b"ok")] for n in range(1, 50)]
+    whole = making.write(tmp_path / "whole", batches)
+    path = tmp_path / "a.mcap"
+    path.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    query = Query(tmp_path)
+    some = query.batch()
+    assert 0 < some < 49
+    whole.rename(path)
+    if restart:
+        query.restart()
+    assert query.batch() == 49 - some
+
+
+def test_checkpoints_of_older_versions_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    shutil.copy(DEMO, path)
+    query = Query(tmp_path)
+    assert query.batch() == count(DEMO)
+    query.offset = {str(path): query.offset[str(path)][0]}
+    query.restart()
+    assert query.batch() == 0
+    shutil.copy(OTHER, tmp_path / "b.mcap")
+    assert query.batch() == count(OTHER)
+
+
+def test_what_was_to_be_read_and_is_another_recording_now_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    shutil.copy(DEMO, path)
+    end = reader(tmp_path).latestOffset({})
+    shutil.copy(OTHER, path)
+    with pytest.raises(RecordingError, match="is another recording now"):
+        reader(tmp_path).partitions({}, end)
