@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,6 +44,8 @@ pc: Any = importlib.import_module("pyarrow.compute")
 
 _ARROW = {"int64": pa.int64(), "int32": pa.int32(), "int16": pa.int16()}
 _TYPES = {name: _ARROW[kind] for name, kind in EXCHANGE_INTEGERS}
+_NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""Surrogates that stand for no byte; JSON can have them."""
 WAITED = pa.struct(
     [("waited_for", pa.string()), ("behind", pa.int64()), ("waited_ms", pa.float64())]
 )
@@ -285,6 +288,7 @@ def clean(text: str) -> str:
     """Return text that is valid Unicode: what was no UTF-8 becomes U+FFFD."""
     if text.isascii():
         return text
+    text = _NO_BYTES.sub("\ufffd", text)
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
