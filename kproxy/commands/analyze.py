@@ -94,7 +94,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _analyze(options: argparse.Namespace, temporary: Path) -> int:
-    from kproxy.spark.session import check, failures, first_line
+    from kproxy.spark.java import stop_spark, wait_for_spark
+    from kproxy.spark.session import check, failures, first_line, signals_kept
 
     check()
     from kproxy.analyze import job
@@ -111,17 +112,19 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
     config = {"spark.sql.warehouse.dir": str(temporary / "warehouse")}
     if (options.master or "local").startswith("local"):
         config["spark.local.dir"] = str(temporary)  # of a cluster, that is its workers' own
-    with _progress(f"reading {format_bytes(size)}") as said:
+    reading = f"reading {format_bytes(size)}"
+    with _progress(reading) as said, signals.raised(stop_spark), signals_kept():
         said("starting Spark")
         spark = session(options.master, config, temporary / "spark.log", size < _SHORT_BYTES)
         try:
             spark.sparkContext.setLogLevel("ERROR")  # spark-submit has it write of every task
-            # Again: Spark's own handler of SIGINT speaks to the JVM in the middle of a sentence.
-            with signals.raised():
-                made, differences = job.analyze(
-                    spark, options.files, options.out, options.baseline, not options.no_records,
-                    said=said,
-                )  # fmt: skip
+            made, differences = job.analyze(
+                spark, options.files, options.out, options.baseline, not options.no_records,
+                said=said,
+            )  # fmt: skip
+        except (KeyboardInterrupt, SystemExit):
+            wait_for_spark()
+            raise
         except failures() as error:
             raise SparkError(first_line(error)) from None
         finally:

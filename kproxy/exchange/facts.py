@@ -19,7 +19,7 @@ from kproxy.exchange.entries import (
     TRUNCATED,
     Frame,
 )
-from kproxy.protocol import ProtocolError, codec, error_name, schema
+from kproxy.protocol import ProtocolError, codec, error_name, schema, wire
 from kproxy.protocol.schema import Field
 from kproxy.protocol.select import select_of
 
@@ -127,14 +127,32 @@ def max_wait_ms(data: bytes | memoryview, start: int, api_version: int) -> int:
         return 0
     client_id_bytes = int.from_bytes(data[start + 12 : start + 14], "big")
     body = start + 14 + (client_id_bytes if client_id_bytes <= 32767 else 0)
+    end = start + 4 + int.from_bytes(data[start : start + 4], "big")
     if flexible:
-        if data[body : body + 1] != b"\0":
-            return 0  # tagged fields in the header: nobody sends any
-        body += 1
-    if body + offset + 4 > start + 4 + int.from_bytes(data[start : start + 4], "big"):
+        body = body + 1 if data[body : body + 1] == b"\0" else _tagged_end(data, body, end)
+    if body + offset + 4 > end:
         return 0  # the frame ends before: what stands there is another's
     field = data[body + offset : body + offset + 4]
     return max(0, int.from_bytes(field, "big", signed=True)) if len(field) == 4 else 0
+
+
+def _tagged_end(data: bytes | memoryview, position: int, end: int) -> int:
+    """Return where the tagged fields end that begin at a position, or `end`, if they do not."""
+    try:
+        count, position = _varint(data, position)
+        while count and position < end:
+            _, position = _varint(data, position)
+            size, position = _varint(data, position)
+            position += size
+            count -= 1
+    except (IndexError, wire.Malformed):
+        return end
+    return position
+
+
+def _varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    first = data[position]
+    return (first, position + 1) if first < 128 else wire.varint(data, position + 1, first)
 
 
 @functools.lru_cache(maxsize=64)

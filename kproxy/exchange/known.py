@@ -30,7 +30,8 @@ class Known:
         """Take a note."""
         body = note.body
         if note.channel != CONNECTIONS:
-            if body.get("event") in NAMING:
+            event = body.get("event")
+            if isinstance(event, str) and event in NAMING:
                 self.names.note(body)
             return
         number = endings.connection(body)

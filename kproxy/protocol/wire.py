@@ -33,7 +33,7 @@ READ_ERRORS: Final = (IndexError, StructError, Malformed)
 """What a compiled reader raises about bytes."""
 
 
-def varint(data: bytes, position: int, value: int) -> tuple[int, int]:
+def varint(data: bytes | memoryview, position: int, value: int) -> tuple[int, int]:
     """The rest of an unsigned varint whose first byte, `value`, is above 127."""
     value &= 127
     shift = 7

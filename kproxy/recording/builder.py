@@ -377,7 +377,8 @@ class BatchBuilder:
     def _request(self, connection: _Connection, frame: Frame, position: int) -> ChunkTimes | None:
         waits = None
         if frame.api_key == FETCH and frame.pieces and not frame.flags & FRAGMENT:
-            waits = {frame.number: facts.max_wait_ms(frame.pieces[0], 0, frame.api_version)}
+            data = frame.pieces[0] if len(frame.pieces) == 1 else frame.data
+            waits = {frame.number: facts.max_wait_ms(data, 0, frame.api_version)}
         # What waits for its response, maybe for long, does not hold the request's bytes.
         times = ChunkTimes(frame.received_ns, frame.sent_ns)
         request: PendingRequest = (

@@ -19,6 +19,7 @@ rotated follow each other without; each repeats the connections that are open, a
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -153,13 +154,31 @@ def in_order(paths: Iterable[Path | Uri]) -> list[Path | Uri]:
     found: dict[Path | Uri, Path | Uri] = {}
     for path in paths:
         for file in _folder(path) if path.is_dir() else [path]:
-            found.setdefault(file.resolve(), file)
+            found.setdefault(_resolved(file), file)
     files = list(found.values())
     if len(files) > 1:
-        files = [path for path in files if not path.exists() or path.stat().st_size] or files[:1]
+        files = [path for path in files if not is_empty(path)] or files[:1]
     if len(files) > 1:
         files = sorted(files, key=_start)
     return files
+
+
+def _resolved(path: Path | Uri) -> Path | Uri:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # before Python 3.13, it is that for links in a ring
+        raise RecordingError(path, None, "cannot be read: its links lead nowhere") from None
+
+
+def is_empty(path: Path | Uri) -> bool:
+    """Tell whether it is a file without a byte, as one that was only just created.
+
+    Raises: OSError.
+    """
+    if not path.exists():
+        return False
+    about = path.stat()
+    return not about.st_size and stat.S_ISREG(about.st_mode)  # a pipe has no size
 
 
 def _start(path: Path | Uri) -> tuple[int, int]:

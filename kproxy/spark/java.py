@@ -11,6 +11,7 @@ An archive is of one Java and one set of jars. A JVM ignores one that does not f
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib
 import math
@@ -33,6 +34,7 @@ SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a job of less than a minute: the JVM compiles quickly instead of well."""
 VERSION_SECONDS_MAX = 30
 START_SECONDS_MAX = 120
+END_SECONDS_MAX = 10
 _ARCHIVES_KEPT = 3
 """They have 180 MB each."""
 _ARCHIVE_BYTES_MIN = 64 << 20
@@ -103,9 +105,10 @@ class _Starting(subprocess.Popen[bytes]):
     """Spark's JVM while it starts. PySpark waits for it without end, but looks again and again
     whether it has ended: so it ends when its time is up."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, started: list[_Starting], *arguments: Any, **options: Any) -> None:
         self.end_seconds = time.monotonic() + START_SECONDS_MAX
         self.hung = False
+        started.append(self)  # first: a signal may come before it has started
         super().__init__(*arguments, **options, process_group=0)
 
     def poll(self) -> int | None:
@@ -118,18 +121,14 @@ class _Starting(subprocess.Popen[bytes]):
 
 @contextlib.contextmanager
 def bounded() -> Iterator[None]:
-    """Give a JVM that PySpark starts meanwhile not more than some time to come up.
+    """Give a JVM that PySpark starts meanwhile not more than some time to come up; end it when this
+    process is told to end, or the user stops it.
 
     Raises: Hung.
     """
     gateway: Any = importlib.import_module("pyspark.java_gateway")
     started: list[_Starting] = []
-
-    def start(*arguments: Any, **options: Any) -> _Starting:
-        started.append(_Starting(*arguments, **options))
-        return started[-1]
-
-    usual, gateway.Popen = gateway.Popen, start
+    usual, gateway.Popen = gateway.Popen, functools.partial(_Starting, started)
     try:
         yield
     except Exception:
@@ -137,14 +136,51 @@ def bounded() -> Iterator[None]:
             raise
         what = f"{_program()} hangs: it did not start Spark within {START_SECONDS_MAX} s"
         raise Hung(f"{what}; let JAVA_HOME name the folder of another Java") from None
+    except BaseException:
+        # It would stay: PySpark has no connection yet whose end would tell it.
+        for each in started:
+            _end(each)
+        context: Any = importlib.import_module("pyspark").SparkContext
+        if started:
+            context._gateway = context._jvm = None  # of a JVM that is no more
+        raise
     finally:
         gateway.Popen = usual
         for each in started:
             each.end_seconds = math.inf
 
 
+def stop_spark() -> None:
+    """Tell the JVM that PySpark has started in this process, if any, to end. Returns at once."""
+    process = _process()
+    if process is not None and process.returncode is None:
+        context: Any = importlib.import_module("pyspark").SparkContext._active_spark_context
+        server = getattr(context, "_accumulatorServer", None)
+        if server is not None:  # it would print that its connection has ended
+            server.handle_error = lambda request, address: None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+
+
+def wait_for_spark() -> None:
+    """Wait until the JVM that was told to end has ended; one that hangs is ended."""
+    process = _process()
+    if process is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_SECONDS_MAX)
+        _end(process)
+
+
+def _process() -> _Starting | None:
+    context: Any = importlib.import_module("pyspark").SparkContext
+    process = getattr(context._gateway, "proc", None)  # spark-submit's is not ours
+    return process if isinstance(process, _Starting) else None
+
+
 def _end(process: subprocess.Popen[Any]) -> None:
     """End a process and what it started; it is the first of its group."""
+    if getattr(process, "pid", None) is None or process.returncode is not None:
+        return  # it was not started, or has ended
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -114,6 +114,24 @@ def _named(paths: Sequence[str]) -> list[Path | Uri]:
     return found
 
 
+def candidates(text: str) -> list[Path | Uri]:
+    """Return the files that a path, a glob or a URI stands for now: there may be none, and they may
+    be no recordings.
+
+    Raises: RecordingError, when that cannot be told.
+    """
+    path = located(text)
+    try:
+        found = _matches(path)
+        return [
+            file for each in found for file in (each.glob("*.mcap") if each.is_dir() else [each])
+        ]
+    except OSError as error:
+        raise RecordingError(path, None, f"cannot be read: {reason(error)}") from None
+    except RecordingError:
+        return []  # it is not there
+
+
 def _matches(path: Path | Uri) -> Sequence[Path | Uri]:
     if isinstance(path, Uri) and path.is_pattern:  # first: to pyarrow a `?` begins a query
         return path.matches()

@@ -42,7 +42,7 @@ from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import FrameTable
 from kproxy.recording.uri import located
-from kproxy.spark import frame_columns, record_columns, table
+from kproxy.spark import damage, frame_columns, record_columns, table
 from kproxy.spark.columns import (
     FILE,
     HEADERS,
@@ -87,6 +87,7 @@ def schema_of(columns: Sequence[Column]) -> pa.Schema:
     return pa.schema([(column.name, TYPES[column.type]) for column in columns])
 
 
+@damage.named
 def record_batches(
     stretch: Stretch, view: str, columns: Sequence[Column], schema: pa.Schema | None = None
 ) -> Iterator[pa.RecordBatch]:

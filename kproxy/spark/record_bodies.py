@@ -30,8 +30,6 @@ from kproxy.spark.record_spans import UnusualError, varints
 
 _PADDING = bytes(64)
 _STRING_BYTES_MAX = 32767
-_CLIENT_ID = 12
-"""Where a request has the length of its client id."""
 
 
 class Found(NamedTuple):
@@ -135,7 +133,9 @@ class _Walk:
         self.need(self.number(4) == self.ends - self.p)
         request = message.direction == schema.REQUEST
         if request:
-            self.step(_CLIENT_ID - 4)
+            self.need(self.number(2) == message.api_key)
+            self.need(self.number(2) == self.shape.layout.version)
+            self.step(4)
             length = self.number(2)
             self.need(length >= 0)
             self.step(np.maximum(length, 0))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import os
 import re
+import signal
 import socket
 import sys
 import tempfile
+import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kproxy.recording.files import reason
 from kproxy.spark.java import (
@@ -108,6 +111,25 @@ def _started(master: str | None, config: Mapping[str, str]) -> SparkSession:
             return builder.getOrCreate()
     except PySparkException as error:
         raise SparkError(f"Spark did not start: {first_line(error)}") from None
+
+
+@contextlib.contextmanager
+def signals_kept() -> Iterator[None]:
+    """Keep PySpark from taking SIGINT over where it starts a session: its handler speaks to the JVM
+    in the middle of a sentence. What py4j logs of a connection that ends then is not printed."""
+    from pyspark import SparkContext
+
+    module: Any = sys.modules[SparkContext.__module__]
+    usual, level = module.signal, logging.root.manager.disable
+    kept = types.SimpleNamespace(**vars(signal))
+    kept.signal = lambda number, handler: signal.getsignal(number)
+    module.signal = kept
+    logging.disable()
+    try:
+        yield
+    finally:
+        module.signal = usual
+        logging.disable(level)
 
 
 def settings(java: Java, master: str, short: bool = False) -> dict[str, str]:

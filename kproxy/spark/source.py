@@ -124,7 +124,7 @@ class Reader(DataSourceReader):
         from kproxy.spark.plan import packed, stretches
 
         try:
-            found = stretches(self.paths, self.partition_bytes, _tell)
+            found = stretches(self.paths, self.partition_bytes, tell)
         except RecordingError as error:
             # Spark's exception has the traceback in its message: the sentence is what matters.
             raise error.with_traceback(None) from None
@@ -135,7 +135,7 @@ class Reader(DataSourceReader):
         return read(partition, self.view, self.schema)
 
 
-def _tell(line: str) -> None:
+def tell(line: str) -> None:
     """Say something on the stderr of the session: Spark passes on that of its workers."""
     print(f"kproxy: {line}", file=sys.stderr, flush=True)
 

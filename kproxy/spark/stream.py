@@ -2,12 +2,13 @@
 
 ::
 
-    latestOffset ─▶ {file: offset}      how far each file goes now
+    latestOffset ─▶ {file: [offset, identity]}     how far each file goes now
     partitions(start, end) ─▶ Partition, …     the batches between two such offsets
     read(Partition) ─▶ record batches
 
 An offset is that of a batch in a file. Files grow at their end only, `kproxy recover` included, so
-offsets from a checkpoint hold for ever, and a file that appears is read from its beginning.
+offsets from a checkpoint hold for ever, and a file that appears is read from its beginning; so is
+another recording that takes the name of one, which its identity tells.
 
 Invariants: a batch is taken when both of its tables are there, so each row comes exactly once.
 Requests that are still pending come when they are answered or given up, not before. What a file's
@@ -16,7 +17,7 @@ notes told before an offset is kept between batches, and read again after a rest
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,12 @@ from pyspark.sql.types import StructType
 from kproxy.exchange.entries import Note
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
+from kproxy.recording.reader import in_order, info, is_empty
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, located, spelled
 from kproxy.spark import plan
 from kproxy.spark.plan import Stretch
-from kproxy.spark.source import Partition, read
+from kproxy.spark.source import Partition, read, tell
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _available_now
@@ -56,6 +58,24 @@ class Followed:
     """What was known at the first of them."""
     _passed: int = 0
     _whole: bool = False
+    _stamp: tuple[int, ...] = attrs.field(
+        default=attrs.Factory(lambda self: _stamp(self.file.path), True)
+    )
+
+    @property
+    def identity(self) -> str:
+        """Which recording it is, and which part of it."""
+        return _identity(self.file)
+
+    def replaced(self) -> bool:
+        """Tell whether its name is another file's now."""
+        stamp = _stamp(self.file.path)
+        if not stamp or stamp == self._stamp:
+            return False
+        same = stamp[:2] == self._stamp[:2]
+        self._stamp = stamp
+        with RecordingFile(self.file.path) as now:
+            return not same or _identity(now) != self.identity or stamp[-1] < self.end
 
     def look(self) -> int:
         """Find what has been written since; return how far the whole batches go."""
@@ -93,6 +113,32 @@ class Followed:
             self.log.remember(self.batches.pop(0).notes)
 
 
+def _stamp(path: Path | Uri) -> tuple[int, ...]:
+    """Return what is another when a file was written to, or replaced; its first two numbers only
+    when it was replaced."""
+    if isinstance(path, Uri):
+        return ()  # a look costs time
+    try:
+        about = path.stat()
+    except OSError:
+        return ()  # it is gone: who reads it says so
+    return about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size
+
+
+def _identity(file: RecordingFile) -> str:
+    """Return which recording and part a file is; "" if it does not say."""
+    recording = file.info.metadata.get("recording")
+    if recording is None and not file.info.native:
+        return ""
+    return f"{recording} {file.info.part} {file.info.start_ns}"
+
+
+def _place(offset: Any) -> tuple[int, str]:
+    """Return an offset of a checkpoint: how far, and of what; "" if it does not say, as those of
+    older versions."""
+    return (offset, "") if isinstance(offset, int) else (offset[0], offset[1])
+
+
 class StreamReader(DataSourceStreamReader, AvailableNow):
     """Follows recordings: files, and what appears in folders and under globs."""
 
@@ -104,16 +150,17 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
         self._schema = schema
         self._partition_bytes = partition_bytes
         self._followed: dict[str, Followed] = {}
+        self._told: set[str] = set()
         self._target: dict[str, int] | None = None
         """Up to where a query goes that ends when it has what was there at its start."""
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins: before everything."""
         return {}
 
     def latestOffset(
-        self, start: dict[str, int] | None = None, limit: Any = None
-    ) -> dict[str, int]:
+        self, start: dict[str, Any] | None = None, limit: Any = None
+    ) -> dict[str, Any]:
         """Return how far each file goes."""
         return dict(start or {}) | (self._ends() if self._target is None else self._target)
 
@@ -121,14 +168,16 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
         """Let the query end when it has what is there now, after a batch that was begun before."""
         self._target = self._ends()
 
-    def _ends(self) -> dict[str, int]:
-        ends = {path: each.look() for path, each in self._follow().items()}
-        return {path: end for path, end in ends.items() if end}
+    def _ends(self) -> dict[str, Any]:
+        ends = {path: (each.look(), each.identity) for path, each in self._follow().items()}
+        return {path: list(end) for path, end in ends.items() if end[0]}
 
     def _follow(self) -> dict[str, Followed]:
         before: Followed | None = None
-        for path in _present(self._paths):
+        for path in _present(self._paths, self._tell_once):
             name = str(path)
+            if name in self._followed and self._followed[name].replaced():
+                self._followed.pop(name).file.close()
             if name not in self._followed:
                 file = RecordingFile(path)
                 if not file.info.format_version:
@@ -141,18 +190,35 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
             before = self._followed[name]
         return self._followed
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """Plan the tasks of a batch."""
+    def _tell_once(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            tell(line)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Plan the tasks of a batch.
+
+        Raises: RecordingError, also when files have lost what is to be read, or was.
+        """
         followed = self._follow()
         found: list[Stretch] = []
-        for path, stop in end.items():
-            if stop > start.get(path, 0):
+        for path, last in end.items():
+            (first, before), (stop, now) = _place(start.get(path, 0)), _place(last)
+            if before and now and before != now:
+                first = 0  # another recording has its name
+            if stop != first:
                 each = followed.get(path)
                 if each is None:
                     raise RecordingError(path, None, "is not there any more: it was not read whole")
+                if now and each.identity and now != each.identity:
+                    what = "is another recording now: the one before was not read whole"
+                    raise RecordingError(path, None, what)
                 if each.end < stop:
                     each.look()
-                stretch = each.stretch(start.get(path, 0), stop)
+                if max(first, stop) > each.end:
+                    what = f"ends at byte {each.end}, but was read up to {max(first, stop)} before"
+                    raise RecordingError(path, None, f"{what}: give each recording its own name")
+                stretch = each.stretch(first, stop)
                 found += [] if stretch is None else [stretch]
         return [Partition(tuple(group)) for group in plan.packed(found, self._partition_bytes)]
 
@@ -169,14 +235,37 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
             each.file.close()
 
 
-def _present(paths: Sequence[str]) -> list[Path | Uri]:
-    """The recordings that are there now: a folder may still be empty."""
+def _present(paths: Sequence[str], told: Callable[[str], None]) -> list[Path | Uri]:
+    """The recordings that are there now: a folder may still be empty. `told` is given a line for
+    each file in a folder, or under a glob, that is no recording: it is left out.
+
+    Raises: RecordingError, when a file that was named is none.
+    """
     found: list[Path | Uri] = []
-    for path in paths:
+    for text in paths:
         try:
-            found += plan.files([path])
+            files = plan.files([text])
         except RecordingError:
-            there = located(path)
-            if there.is_file() and there.stat().st_size:
+            files = plan.candidates(text)
+            if files == [located(text)] and not is_empty(files[0]):
                 raise
+            files = in_order(_good(files, told))
+        if len(files) == 1:  # of several, the heads were read
+            files = [] if is_empty(files[0]) else files
+            files = files if files == [located(text)] else list(_good(files, told))
+        found += files
     return found
+
+
+def _good(files: Sequence[Path | Uri], told: Callable[[str], None]) -> Iterator[Path | Uri]:
+    for path in files:
+        try:
+            if is_empty(path):
+                continue  # it has only just been created
+            info(path)
+        except RecordingError as error:
+            told(f"{error}; it is left out")
+        except OSError:
+            pass  # it is gone
+        else:
+            yield path

@@ -5,13 +5,14 @@
 
 Invariant: a column has the values that `Exchange` gives, each to the last bit. Frames are opened in
 two cases only, and only for the rows concerned: the client id of a request whose connection told
-none, and how long a ShareFetch may wait.
+none, and how long a ShareFetch may wait, or a Fetch of which the row does not tell.
 """
 
 from __future__ import annotations
 
 import importlib
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,6 +44,8 @@ pc: Any = importlib.import_module("pyarrow.compute")
 
 _ARROW = {"int64": pa.int64(), "int32": pa.int32(), "int16": pa.int16()}
 _TYPES = {name: _ARROW[kind] for name, kind in EXCHANGE_INTEGERS}
+_NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""Surrogates that stand for no byte; JSON can have them."""
 WAITED = pa.struct(
     [("waited_for", pa.string()), ("behind", pa.int64()), ("waited_ms", pa.float64())]
 )
@@ -179,18 +182,20 @@ class Rows:
         left = pc.subtract(self.column("broker us"), self.column("queued us"))
         api = self.column("api")
         wait = self.recorded("max_wait_ms")
-        shares = pc.fill_null(pc.equal(api, "ShareFetch"), False)
-        if pc.any(shares).as_py():
-            wait = pc.replace_with_mask(wait, shares, self._share_waits(shares))
+        fetches = pc.and_(pc.equal(api, "Fetch"), pc.equal(wait, 0))
+        untold = pc.and_(pc.or_(pc.equal(api, "ShareFetch"), fetches), pc.greater(left, 0))
+        untold = pc.fill_null(untold, False)
+        if pc.any(untold).as_py():
+            wait = pc.replace_with_mask(wait, untold, self._waits_of(untold))
         allowed = pc.multiply(pc.max_element_wise(wait, 0).cast(pa.int64()), 1000)
         polls = pc.min_element_wise(left, allowed, skip_nulls=False)
         none = pc.subtract(left, left)
         waits = pc.if_else(pc.is_in(api, pa.array(sorted(POLLS))), polls, none)
         return pc.if_else(pc.is_in(api, pa.array(sorted(JOINS))), left, waits)
 
-    def _share_waits(self, shares: Any) -> Any:
+    def _waits_of(self, untold: Any) -> Any:
         waits: list[int] = []
-        for frame in self._at(self.recorded("request_position").filter(shares).to_pylist()):
+        for frame in self._at(self.recorded("request_position").filter(untold).to_pylist()):
             request = facts.decoded_request(frame, None if frame is None else frame.data)
             waits.append(0 if request is None else getattr(request.body, "max_wait_ms", 0))
         return pa.array(waits, pa.int32())
@@ -283,6 +288,7 @@ def clean(text: str) -> str:
     """Return text that is valid Unicode: what was no UTF-8 becomes U+FFFD."""
     if text.isascii():
         return text
+    text = _NO_BYTES.sub("\ufffd", text)
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

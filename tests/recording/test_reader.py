@@ -333,3 +333,17 @@ def test_one_foreign_file_among_several_is_named(tmp_path: Path) -> None:
     (tmp_path / "b.mcap").write_text("something else entirely")
     with pytest.raises(RecordingError, match=r"b\.mcap: is not a recording"):
         list(entries(tmp_path))
+
+
+def test_links_in_a_ring_and_pipes_are_said(tmp_path: Path) -> None:
+    for make, what in (
+        (lambda path: path.symlink_to(path.name), "cannot be read"),
+        (os.mkfifo, "is not a file"),
+    ):
+        folder = tmp_path / what
+        folder.mkdir()
+        make(folder / "bad.mcap")
+        write(folder / "good.mcap", conversation())
+        for paths in (folder, [folder / "bad.mcap"]):
+            with pytest.raises(RecordingError, match=rf"bad\.mcap: {what}"):
+                list(read(paths))

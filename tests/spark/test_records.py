@@ -309,3 +309,17 @@ def test_columns_that_do_not_need_it_open_no_response_of_a_produce(
     assert [row["key"] for row in found(path, ["topic", "key"])] == [b"k", None]
     assert len(set(opened)) == 1
     assert [row["offset"] for row in found(path, ["offset"])] == [40, 41]
+
+
+@pytest.mark.parametrize(("at", "number"), [(4, 1), (4, 3), (6, 99), (6, 8)])
+def test_a_request_of_another_kind_than_its_row_is_read_as_what_it_is(
+    at: int, number: int, tmp_path: Path
+) -> None:
+    value = records.encode_batch([Record(0, 0, None, b"value")])
+    asked = making.request("Produce", 7, produce_request({0: value}))
+    data = bytearray(asked.data)
+    data[at : at + 2] = number.to_bytes(2, "big")
+    answered = making.response(asked, produce_response({0: 0}))
+    entries = [making.opened(), attrs.evolve(asked, pieces=[bytes(data)]), answered]
+    path = write(tmp_path / "a.mcap", [entries])
+    assert found(path) == expected(path)

@@ -1,0 +1,75 @@
+"""`kproxy analyze` that is stopped: nothing of it goes on, nothing is left, nothing is printed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bed import needs
+from tests.bed.waiting import until
+
+DEMO = str(needs.REPOSITORY / "recordings" / "demo.mcap")
+
+_HANGS = """#!/bin/sh
+case "$*" in
+    -version) echo 'openjdk version "21.0.1"' >&2;;
+    *) echo $$ >> {pids}; sleep 1000 & wait;;
+esac
+"""
+
+
+def analyzing(folder: Path, **environment: str) -> subprocess.Popen[str]:
+    """A command that analyzes."""
+    command = [sys.executable, "-m", "kproxy", "analyze", DEMO, "--out", str(folder / "out")]
+    more = {"TMPDIR": str(folder), "JAVA_HOME": os.environ.get("JAVA_HOME", "")} | environment
+    return subprocess.Popen(
+        command, env=os.environ | more, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_jvm_that_is_starting_ends_too(number: signal.Signals, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    program = tmp_path / "java" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(_HANGS.format(pids=pids))
+    program.chmod(0o700)
+    started = analyzing(tmp_path, JAVA_HOME=str(tmp_path / "java"))
+    until(lambda: pids.exists() and pids.read_text().endswith("\n"), "Java starts", 60)
+    started.send_signal(number)
+    said, _ = started.communicate(timeout=60)
+    assert started.returncode == 128 + number
+    assert "Traceback" not in said
+    groups = list(map(int, pids.read_text().split()))
+    until(lambda: not any(map(_lives, groups)), "it has ended", 10)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("said", ["starting", "working"])
+def test_whoever_is_impatient_gets_no_traceback(said: str, tmp_path: Path) -> None:
+    needs.program("java")
+    started = analyzing(tmp_path)
+    first = {"starting": "kproxy-analyze-*/blockmgr-*", "working": ".out.*.partial/exchanges/*"}
+    until(lambda: list(tmp_path.glob(first[said])), first[said], 60)
+    for _ in range(3):
+        started.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            started.wait(0.3)
+    printed, _ = started.communicate(timeout=60)
+    assert started.returncode == 130
+    assert printed.startswith("kproxy analyze: reading ") and printed.count("\n") == 1
+    assert not list(tmp_path.iterdir())
