@@ -29,6 +29,7 @@ from kproxy.recording.files import reason
 from kproxy.recording.reader import in_order
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, located, spelled
+from kproxy.spark.frame_pieces import Piece
 from kproxy.view.stream import notice
 
 PARTITION_BYTES = 128 << 20
@@ -66,6 +67,9 @@ class Stretch:
     """Whether it is about what has no row: the requests that are pending where the file is torn."""
     last: bool = False
     """Whether no file follows in which frames may go on that this stretch has the beginning of."""
+    begun: tuple[Piece, ...] | None = attrs.field(default=None, repr=False)
+    """The frames that have not ended where it begins, if what has not ended where it stops is left
+    to the stretch that follows; None: it looks behind itself."""
 
     @property
     def bytes(self) -> int:
