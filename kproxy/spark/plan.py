@@ -62,6 +62,8 @@ class Stretch:
     """The offset of its first batch."""
     stop: int
     """The offset of the first batch that is not in it."""
+    bytes: int
+    """How much there is to read."""
     notes: tuple[Note, ...] = attrs.field(repr=False)
     rest: bool = False
     """Whether it is about what has no row: the requests that are pending where the file is torn."""
@@ -70,11 +72,6 @@ class Stretch:
     begun: tuple[Piece, ...] | None = attrs.field(default=None, repr=False)
     """The frames that have not ended where it begins, if what has not ended where it stops is left
     to the stretch that follows; None: it looks behind itself."""
-
-    @property
-    def bytes(self) -> int:
-        """How much there is to read."""
-        return self.stop - (self.begin if self.rest else self.start)
 
 
 def files(paths: Sequence[str]) -> list[Path | Uri]:
@@ -180,8 +177,9 @@ def cut(
     """Yield the stretches of a file; with `rest`, also that of what has no row."""
     recording = file.info.metadata.get("recording") or file.path.stem
     last = earlier[-EARLIER_MAX:]
-    whole = Stretch(spelled(file.path), last, recording, 0, 0, END, ())
-    if not _divisible(file, partition_bytes):
+    size = file.path.stat().st_size
+    whole = Stretch(spelled(file.path), last, recording, 0, 0, END, size, ())
+    if not _divisible(file, size, partition_bytes):
         yield whole
         if rest and not file.complete:
             yield attrs.evolve(whole, earlier=earlier, rest=True)
@@ -197,17 +195,21 @@ def cut(
             following = attrs.evolve(whole, begin=batch.offset, notes=notes)
             batches = 0
         elif following is not None and batches >= _LEAD_BATCHES:
-            yield attrs.evolve(part, stop=batch.offset)
+            yield _until(part, batch.offset)
             part, following, batches = attrs.evolve(following, start=batch.offset), None, 0
         _remember(log, file, batch)
-    yield attrs.evolve(part, stop=file.scan.offset)
+    yield _until(part, file.scan.offset)
     if rest and not file.complete:
-        yield attrs.evolve(whole, earlier=earlier, stop=file.scan.offset, rest=True)
+        yield attrs.evolve(_until(whole, file.scan.offset), earlier=earlier, rest=True)
 
 
-def _divisible(file: RecordingFile, partition_bytes: int) -> bool:
+def _until(stretch: Stretch, stop: int) -> Stretch:
+    return attrs.evolve(stretch, stop=stop, bytes=stop - stretch.start)
+
+
+def _divisible(file: RecordingFile, size: int, partition_bytes: int) -> bool:
     if isinstance(file.path, Uri):  # a pass from afar takes as long as a task: for large files only
-        return file.info.native and file.path.stat().st_size > _WHOLE_FACTOR * partition_bytes
+        return file.info.native and size > _WHOLE_FACTOR * partition_bytes
     return file.info.native  # other tools put batches together as they like
 
 
@@ -228,7 +230,7 @@ def packed(
 ) -> list[list[Stretch]]:
     """Put stretches together so that each task has enough to do, and there are enough tasks."""
     found = list(found)
-    total = sum(each.bytes for each in found if each.stop < END)
+    total = sum(each.bytes for each in found)
     least = min(partition_bytes, math.ceil(total / max(1, tasks_min)))
     groups: list[list[Stretch]] = []
     size = 0

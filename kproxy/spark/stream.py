@@ -99,8 +99,9 @@ class Followed:
             return None
         notes: tuple[Note, ...] = tuple(self.log.opening(self.file.info.start_ns))
         begin = self.batches[0].offset
-        path = spelled(self.file.path)
-        return Stretch(path, self.earlier, self.recording, begin, begin, end, notes, begun=begun)
+        path, size = spelled(self.file.path), end - begin
+        about = path, self.earlier, self.recording
+        return Stretch(*about, begin, begin, end, size, notes, begun=begun)
 
     def begun(self, offset: int, files_max: int = plan.EARLIER_MAX) -> tuple[Piece, ...]:
         """Return the frames that have not ended at an offset; the first piece of none lies more

@@ -42,6 +42,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.known import Known
 from kproxy.recording import RecordingError, RecordingFile, Writer
 from kproxy.recording.builder import BatchBuilder
+from kproxy.recording.uri import located
 from kproxy.spark import plan, reading, table
 from kproxy.spark.columns import EXCHANGES, FILE, FRAMES, RECORDING, chosen
 from kproxy.units import moment
@@ -468,6 +469,10 @@ def test_recordings_are_read_from_a_bucket(
         monkeypatch.setattr(plan, "_WHOLE_FACTOR", whole)
         found = plan.stretches([bucket.uri(folder.name)], 20_000)
         assert len(found) == len(list(folder.iterdir())), "no pass over a file that is one task"
+        assert [each.bytes for each in found] == [
+            located(each.path).stat().st_size for each in found
+        ]
+        assert len(plan.packed(found)) == 1, "a task has 128 MiB to read, from afar too"
         for text, what in (
             ("nothing.mcap", "does not exist"),
             ("nothing*", "matches no file"),
