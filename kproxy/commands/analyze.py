@@ -87,11 +87,12 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
     check()
     from kproxy.analyze import job
     from kproxy.spark import SparkError, session
-    from kproxy.spark.plan import files
+    from kproxy.spark.plan import find
 
     # What is not there is said before Spark starts.
-    found = [*files(options.files), *(files(options.baseline) if options.baseline else ())]
-    size = sum(path.stat().st_size for path in found)
+    found = find(options.files)
+    baseline = find(options.baseline) if options.baseline else None
+    size = found.bytes + (0 if baseline is None else baseline.bytes)
     job.check_free(options.out)
     config = {"spark.sql.warehouse.dir": str(temporary / "warehouse")}
     if (options.master or "local").startswith("local"):
@@ -104,9 +105,8 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
             # Again: Spark's own handler of SIGINT speaks to the JVM in the middle of a sentence.
             with signals.raised():
                 made, differences = job.analyze(
-                    spark, options.files, options.out, options.baseline, not options.no_records,
-                    said=said,
-                )  # fmt: skip
+                    spark, found, options.out, baseline, not options.no_records, said=said
+                )
         except failures() as error:
             raise SparkError(first_line(error)) from None
         finally:

@@ -30,7 +30,7 @@ from kproxy.exchange.entries import Note
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.uri import Uri, located, spelled
+from kproxy.recording.uri import Uri, located
 from kproxy.spark import plan
 from kproxy.spark.frame_pieces import Piece, Pieces
 from kproxy.spark.plan import Stretch
@@ -49,10 +49,9 @@ class Followed:
     """One file that is followed, on the driver."""
 
     file: RecordingFile
-    earlier: tuple[str, ...]
-    recording: str
     before: Followed | None
     """The file of the same recording before it."""
+    all_of_it: Stretch
     batches: list[StoredBatch] = attrs.field(factory=list)
     """Those that were found and not yet given out."""
     end: int = 0
@@ -99,9 +98,10 @@ class Followed:
             return None
         notes: tuple[Note, ...] = tuple(self.log.opening(self.file.info.start_ns))
         begin = self.batches[0].offset
-        path, size = spelled(self.file.path), end - begin
-        about = path, self.earlier, self.recording
-        return Stretch(*about, begin, begin, end, size, notes, begun=begun)
+        return attrs.evolve(
+            self.all_of_it,
+            begin=begin, start=begin, stop=end, bytes=end - begin, notes=notes, begun=begun,
+        )  # fmt: skip
 
     def begun(self, offset: int, files_max: int = plan.EARLIER_MAX) -> tuple[Piece, ...]:
         """Return the frames that have not ended at an offset; the first piece of none lies more
@@ -164,11 +164,11 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
                 file = RecordingFile(path)
                 if not file.info.format_version:
                     continue  # it has no head yet
-                same = before is not None and file.info.continues(before.file.info)
-                earlier = (*before.earlier, spelled(before.file.path)) if before and same else ()
-                earlier = earlier[-plan.EARLIER_MAX :]
-                recording = file.info.metadata.get("recording") or path.stem
-                self._followed[name] = Followed(file, earlier, recording, before if same else None)
+                earlier: tuple[str, ...] = ()
+                if before is not None:
+                    earlier = plan.earlier_of(file, before.file, before.all_of_it.earlier)
+                every = plan.whole(file, earlier, 0)
+                self._followed[name] = Followed(file, before if earlier else None, every)
             before = self._followed[name]
         return self._followed
 

@@ -56,7 +56,7 @@ def found(path: Path, names: Sequence[str] = ALL, size: int = 1 << 27) -> list[d
     columns = chosen("records", names)
     return [
         row
-        for stretch in plan.stretches([str(path)], size)
+        for stretch in plan.stretches(plan.find([str(path)]), size)
         for batch in reading.record_batches(stretch, "records", columns)
         for row in batch.to_pylist()
     ]
@@ -65,7 +65,9 @@ def found(path: Path, names: Sequence[str] = ALL, size: int = 1 << 27) -> list[d
 def expected(path: Path, names: Sequence[str] = ALL) -> list[dict[str, Any]]:
     """What `Exchange.records` says, record by record."""
     columns = chosen("records", names)
-    (constants,) = {tuple(reading.file_values(s).items()) for s in plan.stretches([str(path)])}
+    (constants,) = {
+        tuple(reading.file_values(s).items()) for s in plan.stretches(plan.find([str(path)]))
+    }
     return [
         {column.name: reading.cleaned(column.get((exchange, record))) for column in columns}
         | {name: value for name, value in constants if name in names}
@@ -272,7 +274,7 @@ def test_a_huge_batch_is_cut_into_record_batches(codec: str, tmp_path: Path) -> 
     data = records.encode_batch(made, compression=codec)
     path = write(tmp_path / "huge.mcap", [fetched(GOOD, data, GOOD)])
     columns = chosen("records", ["offset", "key", "value"])
-    (stretch,) = plan.stretches([str(path)])
+    (stretch,) = plan.stretches(plan.find([str(path)]))
     tables = list(reading.record_batches(stretch, "records", columns))
     assert max(map(len, tables)) <= record_columns.ROWS_MAX
     assert max(each.nbytes for each in tables) <= 1.1 * record_columns.BYTES_MAX
@@ -285,7 +287,7 @@ def test_many_batches_come_some_at_a_time(tmp_path: Path) -> None:
     data = records.encode_batch([Record(n, n, b"k" * 100, b"v" * 900) for n in range(1000)])
     path = write(tmp_path / "many.mcap", [fetched(*[data] * 20)] * 4)
     columns = chosen("records", ALL)
-    (stretch,) = plan.stretches([str(path)])
+    (stretch,) = plan.stretches(plan.find([str(path)]))
     tracemalloc.start()
     try:
         rows = sum(map(len, reading.record_batches(stretch, "records", columns)))

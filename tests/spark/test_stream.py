@@ -35,7 +35,7 @@ def batch_rows(folder: Path, view: str, names: Iterable[str] | None, size: int =
     columns = chosen(view, names)
     return [
         row
-        for stretch in plan.stretches([str(folder)], size)
+        for stretch in plan.stretches(plan.find([str(folder)]), size)
         for batch in reading.record_batches(stretch, view, columns)
         for row in batch.to_pylist()
     ]
