@@ -29,7 +29,6 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.known import Known
 from kproxy.protocol import schema as kafka
-from kproxy.protocol.select import select
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import frame_in
@@ -258,20 +257,9 @@ def exchanges(stretch: Stretch) -> Iterator[Exchange]:
 
 def _records(stretch: Stretch) -> Iterator[tuple[Exchange, Any]]:
     for exchange in exchanges(stretch):
-        if exchange.api_key in _apis_with_records():
+        if exchange.api_key in topic_records.apis(kafka.REQUEST, kafka.RESPONSE):
             for record in exchange.records:
                 yield exchange, record
-
-
-@functools.cache
-def _apis_with_records() -> frozenset[int]:
-    return frozenset(
-        key
-        for key in kafka.api_names()
-        for direction in (kafka.REQUEST, kafka.RESPONSE)
-        if (message := kafka.message(key, direction)) is not None
-        if select(message, topic_records.is_records).places
-    )
 
 
 def _frame_batches(stretch: Stretch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -23,7 +23,7 @@ from kproxy.protocol import messages, records
 from kproxy.protocol.compression import CODECS, compress
 from kproxy.protocol.record_batch import Record, read_header
 from kproxy.recording import RecordingFile
-from kproxy.spark import carried, plan, reading, record_columns, record_spans
+from kproxy.spark import carried, plan, reading, record_bodies, record_columns, record_spans
 from kproxy.spark.columns import RECORDS, chosen
 from tests.bed import needs
 from tests.exchange import making
@@ -263,6 +263,32 @@ def test_topics_have_the_names_that_earlier_responses_tell(tmp_path: Path) -> No
     path = write(tmp_path / "ids.mcap", [told, [fetch, making.response(fetch, body)]])
     assert [row["topic"] for row in found(path)] == ["orders", "orders"]
     assert found(path) == expected(path)
+
+
+_BODIES_MIN = carried._BODIES_MIN
+
+
+@pytest.mark.parametrize("count", [_BODIES_MIN - 1, _BODIES_MIN, _BODIES_MIN + 1])
+def test_few_bodies_have_the_rows_of_many(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carried, "_BODIES_MIN", _BODIES_MIN)
+    counts: list[int] = []
+    find = record_bodies.find
+
+    def counted(bodies: Sequence[bytes], shape: Any) -> Any:
+        counts.append(len(bodies))
+        return find(bodies, shape)
+
+    monkeypatch.setattr(record_bodies, "find", counted)
+    entries: list[Any] = []
+    for number in range(1, count + 1):
+        asked = making.request("Produce", 9, produce_request({0: GOOD}), number)
+        entries += [asked, making.response(asked, produce_response({0: 40}))]
+    path = write(tmp_path / "some.mcap", [entries])
+    names = ["key", "value", "number"]
+    assert found(path, names) == expected(path, names) and len(found(path, names)) == 2 * count
+    assert set(counts) == ({count} if count >= _BODIES_MIN else set())
 
 
 # ---------------------------------------------------------------- sizes
