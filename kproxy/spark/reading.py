@@ -34,6 +34,7 @@ from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import frame_in
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.stored import StoredBatch
+from kproxy.recording.tables import ExchangeTable
 from kproxy.recording.uri import located
 from kproxy.spark import frame_columns, record_columns, table
 from kproxy.spark.columns import (
@@ -116,26 +117,31 @@ def _rows(stretch: Stretch, waits: bool) -> Iterator[table.Rows]:
     with _opened(stretch) as file:
         known = _known(stretch)
         frames = functools.partial(frame_in, [*_earlier(stretch), file])
-        tables: list[Any] = []
+        waiting = table.Waiting()
+        tables: list[tuple[ExchangeTable, table.Waited]] = []
         count = 0
+
+        def rows() -> table.Rows:
+            some, waited = zip(*tables, strict=True)
+            return table.Rows(some, known, frames, waited)
+
         for batch, given in _batches(file, stretch):
             for note in batch.notes:
                 known.note(note)
             found = file.exchanges(batch) if given or waits else None
-            if found is None or not len(found):
-                continue
+            waited = waiting.take(found) if waits and found is not None else {}
+            waiting.forget(known.closed)
             if not given:
-                _ = table.Rows([found], known, frames).column("unanswered")
                 known.forget()
-                continue
-            tables.append(found)
-            count += len(found)
+            elif found is not None and len(found):
+                tables.append((found, waited))
+                count += len(found)
             if count >= _TABLE_ROWS:
-                yield table.Rows(tables, known, frames)
+                yield rows()
                 tables, count = [], 0
                 known.forget()
         if tables:
-            yield table.Rows(tables, known, frames)
+            yield rows()
 
 
 def _from_rows(stretch: Stretch, rows: table.Rows, schema: pa.Schema) -> pa.RecordBatch:
