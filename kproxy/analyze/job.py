@@ -33,7 +33,7 @@ from kproxy.analyze.tables import FIRST, THEN
 from kproxy.recording.uri import located
 from kproxy.spark import SparkError
 from kproxy.spark.columns import Column, ddl
-from kproxy.spark.plan import PARTITION_BYTES, Stretch, left_out, packed, stretches, task_bytes
+from kproxy.spark.plan import PARTITION_BYTES, Found, Stretch, packed, stretches, task_bytes
 from kproxy.spark.reading import schema_of
 from kproxy.spark.session import failures
 
@@ -59,9 +59,9 @@ class Analysis:
 
 def analyze(
     spark: SparkSession,
-    paths: Sequence[str],
+    recordings: Found,
     folder: Path,
-    baseline: Sequence[str] = (),
+    baseline: Found | None = None,
     with_records: bool = True,
     partition_bytes: int = PARTITION_BYTES,
     said: Callable[[str], None] = lambda text: None,
@@ -75,18 +75,19 @@ def analyze(
     with _committed(folder) as partial:
         other = partial / "baseline"
         notices: list[str] = []
-        if baseline:
+        if baseline is not None:
             tables(spark, baseline, other, False, partition_bytes, said)
-            of_baseline = [*left_out(baseline), *gather.notices(spark)]
+            of_baseline = [*baseline.left_out, *gather.notices(spark)]
             notices += [f"baseline: {each}" for each in of_baseline]
-        counts = tables(spark, paths, partial, with_records, partition_bytes, said)
-        notices += [*left_out(paths), *gather.notices(spark)]
+        counts = tables(spark, recordings, partial, with_records, partition_bytes, said)
+        notices += [*recordings.left_out, *gather.notices(spark)]
         said("writing the report")
         differences: list[dict[str, Any]] = []
-        if baseline:
+        if baseline is not None:
             differences = compare.differences(spark, partial, other)
             shutil.rmtree(other)
-        names, others = ([str(located(each)) for each in some] for some in (paths, baseline))
+        given = recordings.paths, () if baseline is None else baseline.paths
+        names, others = ([str(located(each)) for each in some] for some in given)
         page = report.page(gather.gather(spark, differences, notices), names, others)
         (partial / "report.html").write_text(page, encoding="utf-8")
         about = {
@@ -148,7 +149,7 @@ def _no_room(error: Exception, folder: Path) -> SparkError | None:
 
 def tables(
     spark: SparkSession,
-    paths: Sequence[str],
+    recordings: Found,
     folder: Path,
     with_records: bool,
     partition_bytes: int,
@@ -157,8 +158,8 @@ def tables(
     """Make the tables of recordings in a folder; return how many rows each has."""
     said("looking at the recordings")
     cores = spark.sparkContext.defaultParallelism
-    size = task_bytes(paths, _TASKS_PER_CORE * cores, partition_bytes)
-    groups = packed(stretches(paths, size), size, cores)
+    size = task_bytes(recordings, _TASKS_PER_CORE * cores, partition_bytes)
+    groups = packed(stretches(recordings, size), size, cores)
     counts = _export(spark, groups, folder, with_records, said)
     for killed in folder.glob("*/.part-*"):  # of a task that another attempt was faster at
         killed.unlink(missing_ok=True)

@@ -101,13 +101,14 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
     from kproxy.analyze import job
     from kproxy.recording import info
     from kproxy.spark import SparkError, session
-    from kproxy.spark.plan import files
+    from kproxy.spark.plan import find
 
     # What cannot be read or written is said before Spark starts.
-    found = [*files(options.files), *(files(options.baseline) if options.baseline else ())]
-    for path in found:
+    found = find(options.files)
+    baseline = find(options.baseline) if options.baseline else None
+    for path in (*found.files, *(() if baseline is None else baseline.files)):
         info(path)
-    size = sum(path.stat().st_size for path in found)
+    size = found.bytes + (0 if baseline is None else baseline.bytes)
     job.check_free(options.out)
     config = {"spark.sql.warehouse.dir": str(temporary / "warehouse")}
     if (options.master or "local").startswith("local"):
@@ -119,9 +120,8 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
         try:
             spark.sparkContext.setLogLevel("ERROR")  # spark-submit has it write of every task
             made, differences = job.analyze(
-                spark, options.files, options.out, options.baseline, not options.no_records,
-                said=said,
-            )  # fmt: skip
+                spark, found, options.out, baseline, not options.no_records, said=said
+            )
         except (KeyboardInterrupt, SystemExit):
             wait_for_spark()
             raise

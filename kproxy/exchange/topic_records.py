@@ -11,6 +11,7 @@ cannot be read are left out.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -19,10 +20,11 @@ import attrs
 from kproxy.exchange import entities
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.protocol import ProtocolError, records
+from kproxy.protocol import schema as kafka
 from kproxy.protocol.compression import DECOMPRESSED_BYTES_MAX, RECORDS_MAX, Allowance
 from kproxy.protocol.record_batch import Batch, Record, read_records
 from kproxy.protocol.schema import Field
-from kproxy.protocol.select import Found, select_of
+from kproxy.protocol.select import Found, select, select_of
 
 _RATIO = 64
 """What a whole exchange may decompress to is so many times its size, if that is more."""
@@ -58,6 +60,18 @@ def is_records(field: Field, beside: tuple[Field, ...]) -> bool:
 def is_base_offset(field: Field, beside: tuple[Field, ...]) -> bool:
     """Whether a field has the offset that produced records got."""
     return field.name == "base_offset"
+
+
+@functools.cache
+def apis(*directions: str) -> frozenset[int]:
+    """Return the APIs that have records in their requests, or in their responses."""
+    return frozenset(
+        key
+        for key in kafka.api_names()
+        for direction in directions
+        if (message := kafka.message(key, direction)) is not None
+        if select(message, is_records).places
+    )
 
 
 class Carried(NamedTuple):

@@ -10,7 +10,6 @@ Fetch nothing.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
@@ -22,7 +21,7 @@ from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.entries import RAW_SASL
 from kproxy.exchange.topic_records import Carried
 from kproxy.protocol import schema as kafka
-from kproxy.protocol.select import Predicate, select
+from kproxy.protocol.select import Predicate
 from kproxy.recording.exchanges import StoredFrames
 from kproxy.recording.tables import ExchangeTable
 from kproxy.spark import record_bodies
@@ -66,7 +65,7 @@ class Bodies:
 
     def found(self, exchanges: ExchangeTable, first: int) -> Iterator[_Found]:
         """Yield the exchanges of a table that carry records, with these."""
-        apis = _apis(kafka.REQUEST) | _apis(kafka.RESPONSE)
+        apis = topic_records.apis(kafka.REQUEST, kafka.RESPONSE)
         columns = [exchanges.column(name).tolist() for name in _NEEDED]
         some: list[tuple[int, _Body]] = []
         for carrier, row in enumerate(map(_Body._make, zip(*columns, strict=True)), first):
@@ -97,7 +96,8 @@ class Bodies:
         """Return the bodies, by their place in `rows`, that can be read without being decoded."""
         groups: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
         asks = direction == kafka.REQUEST
-        apis = _apis(kafka.REQUEST if wanted is topic_records.is_base_offset else direction)
+        has_offsets = wanted is topic_records.is_base_offset
+        apis = topic_records.apis(kafka.REQUEST if has_offsets else direction)
         for index, row in enumerate(rows):
             size = row.request_bytes if asks else row.response_bytes
             flags = row.request_flags if asks else row.response_flags
@@ -120,7 +120,7 @@ class Bodies:
         self, row: _Body, sent: _Simple | None, fetched: _Simple | None, answer: _Simple | None
     ) -> list[Carried] | None:
         """Return what simple bodies carry; None if the exchange has others."""
-        asks, answers = row.api_key in _apis(kafka.REQUEST), row.api_key in _apis(kafka.RESPONSE)
+        asks, answers = _carries(row)
         if (asks and sent is None) or (answers and fetched is None):
             return None
         if asks and answer is None and self._offsets and row.response_position:
@@ -145,7 +145,7 @@ class Bodies:
 
     def _decoded(self, row: _Body) -> list[Carried]:
         """Return what bodies of any kind carry."""
-        asks, answers = row.api_key in _apis(kafka.REQUEST), row.api_key in _apis(kafka.RESPONSE)
+        asks, answers = _carries(row)
         request = response = None
         if asks:
             data = self._frames.bytes_at(row.request_position)
@@ -162,12 +162,7 @@ def _field(found: _Simple) -> bytes:
     return data[where.start : where.stop]
 
 
-@functools.cache
-def _apis(direction: str) -> frozenset[int]:
-    """The APIs that have records in requests, or in responses."""
-    return frozenset(
-        key
-        for key in kafka.api_names()
-        if (message := kafka.message(key, direction)) is not None
-        if select(message, topic_records.is_records).places
-    )
+def _carries(row: _Body) -> tuple[bool, bool]:
+    """Whether its request may carry records, and whether its response may."""
+    asks, answers = topic_records.apis(kafka.REQUEST), topic_records.apis(kafka.RESPONSE)
+    return row.api_key in asks, row.api_key in answers

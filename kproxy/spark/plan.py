@@ -29,6 +29,7 @@ from kproxy.recording.files import reason
 from kproxy.recording.reader import in_order
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, located, spelled
+from kproxy.spark.frame_pieces import Piece
 from kproxy.view.stream import notice
 
 PARTITION_BYTES = 128 << 20
@@ -61,16 +62,54 @@ class Stretch:
     """The offset of its first batch."""
     stop: int
     """The offset of the first batch that is not in it."""
+    bytes: int
+    """How much there is to read."""
     notes: tuple[Note, ...] = attrs.field(repr=False)
     rest: bool = False
     """Whether it is about what has no row: the requests that are pending where the file is torn."""
     last: bool = False
     """Whether no file follows in which frames may go on that this stretch has the beginning of."""
+    begun: tuple[Piece, ...] | None = attrs.field(default=None, repr=False)
+    """The frames that have not ended where it begins, if what has not ended where it stops is left
+    to the stretch that follows; None: it looks behind itself."""
 
-    @property
-    def bytes(self) -> int:
-        """How much there is to read."""
-        return self.stop - (self.begin if self.rest else self.start)
+
+@attrs.frozen
+class Found:
+    """What paths, globs and URIs stand for, looked for once: files come and go meanwhile, and far
+    away each look takes its time."""
+
+    paths: tuple[str, ...]
+    files: tuple[Path | Uri, ...]
+    """By time; of several, not those that are empty."""
+    left_out: tuple[str, ...]
+    """A line for each file that is empty."""
+    bytes: int
+    """Of all files."""
+
+
+def find(paths: Sequence[str]) -> Found:
+    """Look for recordings.
+
+    Raises: RecordingError.
+    """
+    named = _named(paths)
+    found = in_order(named)
+    every = {file for each in named for file in (each.glob("*.mcap") if each.is_dir() else [each])}
+    sizes = {str(file): _size(file) for file in every}
+    left_out = tuple(
+        f"{path}: is empty: nothing was recorded into it"
+        for path in sorted(sizes)
+        if not sizes[path]
+    )
+    return Found(tuple(paths), tuple(found), left_out, sum(sizes.values()))
+
+
+def _size(path: Path | Uri) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 1  # it is gone, or cannot be read: who reads it says so
 
 
 def files(paths: Sequence[str]) -> list[Path | Uri]:
@@ -80,24 +119,6 @@ def files(paths: Sequence[str]) -> list[Path | Uri]:
     Raises: RecordingError.
     """
     return in_order(_named(paths))
-
-
-def left_out(paths: Sequence[str]) -> list[str]:
-    """Return a line for each file that `files` leaves out.
-
-    Raises: RecordingError.
-    """
-    named = _named(paths)
-    every = (each.glob("*.mcap") if each.is_dir() else [each] for each in named)
-    found = {str(path) for some in every for path in some if _is_empty(path)}
-    return [f"{path}: is empty: nothing was recorded into it" for path in sorted(found)]
-
-
-def _is_empty(path: Path | Uri) -> bool:
-    try:
-        return path.stat().st_size == 0
-    except OSError:
-        return False  # it is gone, or cannot be read: who reads it says so
 
 
 def _named(paths: Sequence[str]) -> list[Path | Uri]:
@@ -142,17 +163,13 @@ def _matches(path: Path | Uri) -> Sequence[Path | Uri]:
     raise RecordingError(path, None, "does not exist")
 
 
-def task_bytes(paths: Sequence[str], tasks: int, partition_bytes: int = PARTITION_BYTES) -> int:
-    """Return how much a task should read, so that of small recordings there are enough tasks.
-
-    Raises: RecordingError.
-    """
-    total = sum(path.stat().st_size for path in files(paths))
-    return min(partition_bytes, max(_TASK_BYTES_MIN, math.ceil(total / max(1, tasks))))
+def task_bytes(found: Found, tasks: int, partition_bytes: int = PARTITION_BYTES) -> int:
+    """Return how much a task should read, so that of small recordings there are enough tasks."""
+    return min(partition_bytes, max(_TASK_BYTES_MIN, math.ceil(found.bytes / max(1, tasks))))
 
 
 def stretches(
-    paths: Sequence[str],
+    recordings: Found,
     partition_bytes: int = PARTITION_BYTES,
     told: Callable[[str], None] = lambda text: None,
 ) -> list[Stretch]:
@@ -164,21 +181,37 @@ def stretches(
     found: list[Stretch] = []
     before: RecordingFile | None = None
     earlier: tuple[str, ...] = ()
-    for path in files(paths):
+    for path in recordings.files:
         with RecordingFile(path) as file:
-            same = before is not None and file.info.continues(before.info)
-            if found and not same:
+            earlier = earlier_of(file, before, earlier)
+            if found and not earlier:
                 found[-1] = attrs.evolve(found[-1], last=True)
-            earlier = (*earlier, spelled(before.path)) if same and before else ()
             found += cut(file, earlier, partition_bytes)
             if not file.complete:
                 told(_stops(file))
             before = file
     if found:
         found[-1] = attrs.evolve(found[-1], last=True)
-    for line in left_out(paths):
+    for line in recordings.left_out:
         told(line)
     return found
+
+
+def earlier_of(
+    file: RecordingFile, before: RecordingFile | None, earlier: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return the files of a recording before one of its files; `before` is the file before it, of
+    whatever recording, and `earlier` are those before that one."""
+    if before is None or not file.info.continues(before.info):
+        return ()
+    return (*earlier, spelled(before.path))
+
+
+def whole(file: RecordingFile, earlier: tuple[str, ...], size: int) -> Stretch:
+    """Return the stretch that is all of a file; of earlier files it knows those that its first rows
+    may need."""
+    recording = file.info.metadata.get("recording") or file.path.stem
+    return Stretch(spelled(file.path), earlier[-EARLIER_MAX:], recording, 0, 0, END, size, ())
 
 
 def _stops(file: RecordingFile) -> str:
@@ -192,36 +225,39 @@ def cut(
     file: RecordingFile, earlier: tuple[str, ...], partition_bytes: int, rest: bool = True
 ) -> Iterator[Stretch]:
     """Yield the stretches of a file; with `rest`, also that of what has no row."""
-    recording = file.info.metadata.get("recording") or file.path.stem
-    last = earlier[-EARLIER_MAX:]
-    whole = Stretch(spelled(file.path), last, recording, 0, 0, END, ())
-    if not _divisible(file, partition_bytes):
-        yield whole
+    size = file.path.stat().st_size
+    every = whole(file, earlier, size)
+    if not _divisible(file, size, partition_bytes):
+        yield every
         if rest and not file.complete:
-            yield attrs.evolve(whole, earlier=earlier, rest=True)
+            yield attrs.evolve(every, earlier=earlier, rest=True)
         return
     log = ConnectionLog()
-    part = whole
+    part = every
     batches = 0
     following: Stretch | None = None
     for batch in file.batches():
         batches += 1
         if following is None and _enough(part, batch, batches, partition_bytes):
             notes = tuple(log.opening(file.end_ns))
-            following = attrs.evolve(whole, begin=batch.offset, notes=notes)
+            following = attrs.evolve(every, begin=batch.offset, notes=notes)
             batches = 0
         elif following is not None and batches >= _LEAD_BATCHES:
-            yield attrs.evolve(part, stop=batch.offset)
+            yield _until(part, batch.offset)
             part, following, batches = attrs.evolve(following, start=batch.offset), None, 0
         _remember(log, file, batch)
-    yield attrs.evolve(part, stop=file.scan.offset)
+    yield _until(part, file.scan.offset)
     if rest and not file.complete:
-        yield attrs.evolve(whole, earlier=earlier, stop=file.scan.offset, rest=True)
+        yield attrs.evolve(_until(every, file.scan.offset), earlier=earlier, rest=True)
 
 
-def _divisible(file: RecordingFile, partition_bytes: int) -> bool:
+def _until(stretch: Stretch, stop: int) -> Stretch:
+    return attrs.evolve(stretch, stop=stop, bytes=stop - stretch.start)
+
+
+def _divisible(file: RecordingFile, size: int, partition_bytes: int) -> bool:
     if isinstance(file.path, Uri):  # a pass from afar takes as long as a task: for large files only
-        return file.info.native and file.path.stat().st_size > _WHOLE_FACTOR * partition_bytes
+        return file.info.native and size > _WHOLE_FACTOR * partition_bytes
     return file.info.native  # other tools put batches together as they like
 
 
@@ -242,7 +278,7 @@ def packed(
 ) -> list[list[Stretch]]:
     """Put stretches together so that each task has enough to do, and there are enough tasks."""
     found = list(found)
-    total = sum(each.bytes for each in found if each.stop < END)
+    total = sum(each.bytes for each in found)
     least = min(partition_bytes, math.ceil(total / max(1, tasks_min)))
     groups: list[list[Stretch]] = []
     size = 0

@@ -15,32 +15,26 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import attrs
 import pyarrow as pa
 
 from kproxy.exchange import topic_records
 from kproxy.exchange.entries import (
-    CONNECTIONS,
     FRAGMENT,
-    INJECTED,
     MORE,
     UNANSWERED,
     Frame,
     Note,
     Position,
-    Side,
 )
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.known import Known
-from kproxy.exchange.pairing import Peer
 from kproxy.protocol import schema as kafka
-from kproxy.protocol.select import select
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import frame_in
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.tables import FrameTable
+from kproxy.recording.tables import ExchangeTable
 from kproxy.recording.uri import located
 from kproxy.spark import damage, frame_columns, record_columns, table
 from kproxy.spark.columns import (
@@ -53,6 +47,7 @@ from kproxy.spark.columns import (
     Column,
 )
 from kproxy.spark.frame_columns import FrameRows
+from kproxy.spark.frame_pieces import Piece, Pieces
 from kproxy.spark.plan import END, Stretch
 
 _TABLE_ROWS = 64 << 10
@@ -123,26 +118,31 @@ def _rows(stretch: Stretch, waits: bool) -> Iterator[table.Rows]:
     with _opened(stretch) as file:
         known = _known(stretch)
         frames = functools.partial(frame_in, [*_earlier(stretch), file])
-        tables: list[Any] = []
+        waiting = table.Waiting()
+        tables: list[tuple[ExchangeTable, table.Waited]] = []
         count = 0
+
+        def rows() -> table.Rows:
+            some, waited = zip(*tables, strict=True)
+            return table.Rows(some, known, frames, waited)
+
         for batch, given in _batches(file, stretch):
             for note in batch.notes:
                 known.note(note)
             found = file.exchanges(batch) if given or waits else None
-            if found is None or not len(found):
-                continue
+            waited = waiting.take(found) if waits and found is not None else {}
+            waiting.forget(known.closed)
             if not given:
-                _ = table.Rows([found], known, frames).column("unanswered")
                 known.forget()
-                continue
-            tables.append(found)
-            count += len(found)
+            elif found is not None and len(found):
+                tables.append((found, waited))
+                count += len(found)
             if count >= _TABLE_ROWS:
-                yield table.Rows(tables, known, frames)
+                yield rows()
                 tables, count = [], 0
                 known.forget()
         if tables:
-            yield table.Rows(tables, known, frames)
+            yield rows()
 
 
 def _from_rows(stretch: Stretch, rows: table.Rows, schema: pa.Schema) -> pa.RecordBatch:
@@ -264,20 +264,9 @@ def exchanges(stretch: Stretch) -> Iterator[Exchange]:
 
 def _records(stretch: Stretch) -> Iterator[tuple[Exchange, Any]]:
     for exchange in exchanges(stretch):
-        if exchange.api_key in _apis_with_records():
+        if exchange.api_key in topic_records.apis(kafka.REQUEST, kafka.RESPONSE):
             for record in exchange.records:
                 yield exchange, record
-
-
-@functools.cache
-def _apis_with_records() -> frozenset[int]:
-    return frozenset(
-        key
-        for key in kafka.api_names()
-        for direction in (kafka.REQUEST, kafka.RESPONSE)
-        if (message := kafka.message(key, direction)) is not None
-        if select(message, topic_records.is_records).places
-    )
 
 
 def _frame_batches(stretch: Stretch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -298,19 +287,20 @@ def _frames(stretch: Stretch) -> Iterator[FrameRows]:
     """Yield the frames whose last piece lies in a stretch, put together. Of some, the pieces behind
     it were lost. The rest of a torn file are those that do not end in it."""
     known = _known(stretch)
-    pieces = _Pieces()
+    pieces = Pieces.begun(stretch.begun or ())
     with _opened(stretch) as file:
         frames = functools.partial(frame_in, [*_earlier(stretch), file])
+        together = functools.partial(_put_together, frames=frames, known=known)
         for batch, given in _noted(file, stretch, known):
-            found = file.frames(batch) if given or stretch.rest else None
-            if found is None:
-                if given and not stretch.rest:
-                    yield from _put_together(pieces.closed(batch), frames)
+            if not given and not stretch.rest:
                 continue
-            cut = list(pieces.follow(found, batch, known, True))
+            found = file.frames(batch)
+            cut = together(list(pieces.follow(found, batch)))
             if stretch.rest:
                 continue
-            yield from _put_together(cut, frames)
+            yield from cut
+            if found is None:
+                continue
             peers = {number: known.peer(number) for number in set(found.column("connection"))}
             for some in frame_columns.of_table(found, peers):
                 if isinstance(some, range):
@@ -318,34 +308,28 @@ def _frames(stretch: Stretch) -> Iterator[FrameRows]:
                         yield frame_columns.of_frames([frame], peers)
                 else:
                     yield some
-        if pieces.last and not stretch.rest:
-            yield from _put_together(_cut_behind(pieces, file, stretch, known), frames)
+        if stretch.begun is None and not stretch.rest:
+            yield from together(_cut_behind(pieces, file, stretch))
         if stretch.rest or stretch.last:
-            yield from _put_together(pieces.last.values(), frames)
+            yield from together(pieces.unfinished)
 
 
-def _cut_behind(
-    pieces: _Pieces, file: RecordingFile, stretch: Stretch, known: Known
-) -> Iterator[_Piece]:
+def _cut_behind(pieces: Pieces, file: RecordingFile, stretch: Stretch) -> Iterator[Piece]:
     """Yield the frames of which the batches behind a stretch tell that no more pieces come."""
-    for batch in file.batches():
-        if batch.offset < stretch.stop:
-            continue
-        found = file.frames(batch)
-        yield from (
-            pieces.closed(batch) if found is None else pieces.follow(found, batch, known, False)
-        )
-        if not pieces.last:
-            return
+    for batch in file.batches() if pieces.unfinished else ():
+        if batch.offset >= stretch.stop:
+            yield from pieces.follow(file.frames(batch), batch, begins=False)
+            if not pieces.unfinished:
+                return
 
 
 def _put_together(
-    some: Iterable[_Piece], frames: Callable[[Position], Frame | None]
+    some: Iterable[Piece], frames: Callable[[Position], Frame | None], known: Known
 ) -> Iterator[FrameRows]:
     for piece in some:
         frame = frames(piece.position)
         if frame is not None:
-            yield frame_columns.of_frames([frame], {frame.connection: piece.peer})
+            yield frame_columns.of_frames([frame], {frame.connection: known.peer(frame.connection)})
 
 
 def _whole(
@@ -371,53 +355,6 @@ def _noted(
             known.note(note)
         yield batch, given
         known.forget()
-
-
-@attrs.frozen
-class _Piece:
-    """The last piece of a frame so far."""
-
-    number: int
-    position: Position
-    peer: Peer
-    """Who the connection is, which is forgotten when it is closed."""
-
-
-@attrs.define(eq=False)
-class _Pieces:
-    """The frames that have not ended, by connection and side."""
-
-    last: dict[tuple[int, int], _Piece] = attrs.field(factory=dict[tuple[int, int], _Piece])
-
-    def follow(
-        self, found: FrameTable, batch: StoredBatch, known: Known, begins: bool
-    ) -> Iterator[_Piece]:
-        """Take the frames of a batch, and unless `begins`, none that was not there before; yield
-        those that will not end: another follows on the connection, or it is closed."""
-        columns = [found.column(name) for name in ("connection", "side", "flags")]
-        if not self.last and not any(flags & MORE for flags in set(columns[2])):
-            return  # hence nothing that a closed connection cuts, either
-        heads, starts = found.column("heads"), found.column("heads[]")
-        for run, (connection, side, flags) in enumerate(zip(*columns, strict=True)):
-            if flags & INJECTED and not flags & FRAGMENT:
-                continue  # kproxy may have made it while another arrives
-            before = self.last.pop((connection, side), None)
-            number = heads[starts[run]] if flags & FRAGMENT else 0
-            if before is not None and before.number != number:
-                yield before
-            if begins and flags & MORE:
-                position = Position(batch.number, run, 0)
-                self.last[connection, side] = _Piece(number, position, known.peer(connection))
-        yield from self.closed(batch)
-
-    def closed(self, batch: StoredBatch) -> Iterator[_Piece]:
-        """Yield those that will not end as the notes of a batch say that the connection did."""
-        for note in batch.notes if self.last else ():
-            if note.channel == CONNECTIONS and note.body.get("event") == "closed":
-                for side in Side:
-                    piece = self.last.pop((note.body.get("connection", 0), int(side)), None)
-                    if piece is not None:
-                        yield piece
 
 
 def _run(file: RecordingFile, batch: StoredBatch, run: int) -> Any:

@@ -121,10 +121,10 @@ class Reader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the tasks."""
         from kproxy.recording import RecordingError
-        from kproxy.spark.plan import packed, stretches
+        from kproxy.spark.plan import find, packed, stretches
 
         try:
-            found = stretches(self.paths, self.partition_bytes, tell)
+            found = stretches(find(self.paths), self.partition_bytes, tell)
         except RecordingError as error:
             # Spark's exception has the traceback in its message: the sentence is what matters.
             raise error.with_traceback(None) from None

@@ -11,12 +11,14 @@ offsets from a checkpoint hold for ever, and a file that appears is read from it
 another recording that takes the name of one, which its identity tells.
 
 Invariants: a batch is taken when both of its tables are there, so each row comes exactly once.
-Requests that are still pending come when they are answered or given up, not before. What a file's
-notes told before an offset is kept between batches, and read again after a restart.
+Requests that are still pending come when they are answered or given up, not before; frames that
+have not ended when they do, or are cut off. What a file told before an offset is kept between
+batches, and read again after a restart: its notes and, for the view `frames`, its frames.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,8 +32,9 @@ from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.reader import in_order, info, is_empty
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.uri import Uri, located, spelled
+from kproxy.recording.uri import Uri, located
 from kproxy.spark import plan
+from kproxy.spark.frame_pieces import Piece, Pieces
 from kproxy.spark.plan import Stretch
 from kproxy.spark.source import Partition, read, tell
 
@@ -48,14 +51,17 @@ class Followed:
     """One file that is followed, on the driver."""
 
     file: RecordingFile
-    earlier: tuple[str, ...]
-    recording: str
+    before: Followed | None
+    """The file of the same recording before it."""
+    all_of_it: Stretch
     batches: list[StoredBatch] = attrs.field(factory=list)
     """Those that were found and not yet given out."""
     end: int = 0
     """Up to where they go."""
     log: ConnectionLog = attrs.field(factory=ConnectionLog)
     """What was known at the first of them."""
+    _begun: tuple[int, tuple[Piece, ...]] | None = None
+    """An offset, not behind the first of them, and the frames that had not ended there."""
     _passed: int = 0
     _whole: bool = False
     _stamp: tuple[int, ...] = attrs.field(
@@ -89,24 +95,49 @@ class Followed:
             self._passed += 1
             self.batches.append(batch)
             self.end = batch.exchanges.chunk.end
+        self._rest()
+        return self.end
+
+    def _rest(self) -> None:
         if self._whole or isinstance(self.file.path, Uri):  # there, what is open does not grow
             self.file.close()
-        return self.end
 
     def _again(self) -> None:
         self.file.close()
         self.file, self._passed, self._whole = RecordingFile(self.file.path), 0, False
         self.file.skip_to(self.end)
 
-    def stretch(self, start: int, end: int) -> Stretch | None:
+    def stretch(self, start: int, end: int, view: str) -> Stretch | None:
         """Return the stretch between two offsets, and forget what lies before it."""
+        begun: tuple[Piece, ...] = ()
+        if view == "frames":
+            begun = self.begun(start)
+            self._begun = start, begun
         self._forget(start)
         if not any(batch.offset < end for batch in self.batches):
             return None
         notes: tuple[Note, ...] = tuple(self.log.opening(self.file.info.start_ns))
         begin = self.batches[0].offset
-        path = spelled(self.file.path)
-        return Stretch(path, self.earlier, self.recording, begin, begin, end, notes)
+        return attrs.evolve(
+            self.all_of_it,
+            begin=begin, start=begin, stop=end, bytes=end - begin, notes=notes, begun=begun,
+        )  # fmt: skip
+
+    def begun(self, offset: int, files_max: int = plan.EARLIER_MAX) -> tuple[Piece, ...]:
+        """Return the frames that have not ended at an offset; the first piece of none lies more
+        files back."""
+        if self._begun is not None and self._begun[0] <= offset:
+            start, unfinished = self._begun
+        elif self.before is not None and files_max:
+            start, unfinished = 0, self.before.begun(self.before.look(), files_max - 1)
+        else:
+            start, unfinished = 0, ()
+        pieces = Pieces.begun(unfinished)
+        for batch in self.batches:
+            if start <= batch.offset < offset:
+                deque(pieces.follow(self.file.frames(batch), batch), 0)
+        self._rest()
+        return pieces.unfinished
 
     def _forget(self, start: int) -> None:
         while self.batches and self.batches[0].offset < start:
@@ -182,11 +213,11 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
                 file = RecordingFile(path)
                 if not file.info.format_version:
                     continue  # it has no head yet
-                same = before is not None and file.info.continues(before.file.info)
-                earlier = (*before.earlier, spelled(before.file.path)) if before and same else ()
-                earlier = earlier[-plan.EARLIER_MAX :]
-                recording = file.info.metadata.get("recording") or path.stem
-                self._followed[name] = Followed(file, earlier, recording)
+                earlier: tuple[str, ...] = ()
+                if before is not None:
+                    earlier = plan.earlier_of(file, before.file, before.all_of_it.earlier)
+                every = plan.whole(file, earlier, 0)
+                self._followed[name] = Followed(file, before if earlier else None, every)
             before = self._followed[name]
         return self._followed
 
@@ -218,7 +249,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
                 if max(first, stop) > each.end:
                     what = f"ends at byte {each.end}, but was read up to {max(first, stop)} before"
                     raise RecordingError(path, None, f"{what}: give each recording its own name")
-                stretch = each.stretch(first, stop)
+                stretch = each.stretch(first, stop, self._view)
                 found += [] if stretch is None else [stretch]
         return [Partition(tuple(group)) for group in plan.packed(found, self._partition_bytes)]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -51,6 +51,13 @@ WAITED = pa.struct(
 )
 """What `Unanswered` says, of the column `unanswered`."""
 
+Waited = dict[int, dict[str, Any]]
+"""Such values, by row."""
+_OF_WAITING = (
+    "number", "connection", "request_received_ns", "request_sent_ns",
+    "response_received_ns", "response_bytes", "response_flags",
+)  # fmt: skip
+
 
 class Rows:
     """The rows of some batches, column by column."""
@@ -60,8 +67,11 @@ class Rows:
         tables: Sequence[ExchangeTable],
         known: Known,
         open_frame: Callable[[Position], Frame | None],
+        waited: Sequence[Waited] = (),
     ) -> None:
+        """`waited` is what `Waiting` says of each table, if that is asked for."""
         self._tables = tables
+        self._waited = waited
         self._known = known
         self._open = open_frame
         self._columns: dict[str, Any] = {}
@@ -230,39 +240,45 @@ class Rows:
 
     def unanswered(self) -> Any:
         """Return what requests waited for that were never answered."""
-        flagged = pc.bit_wise_and(
-            self.recorded("response_flags"), pa.scalar(UNANSWERED, pa.int16())
-        )
-        lost = pc.not_equal(flagged, 0)
-        stuck = [number for number, peer in self._known.peers.items() if peer.stuck]
-        if not stuck and not pc.any(lost).as_py():
+        if not any(self._waited):
             return pa.nulls(len(self), WAITED)
-        connections = self.recorded("connection")
-        concerned = pa.array([*stuck, *connections.filter(lost).unique().to_pylist()], pa.int32())
-        mask = pc.is_in(connections, concerned)
-        found = self._waited(pc.indices_nonzero(mask).to_pylist())
-        values: list[Any] = [None] * len(self)
-        for index, waited in found.items():
-            values[index] = waited
+        values = [
+            waited.get(index)
+            for table, waited in zip(self._tables, self._waited, strict=True)
+            for index in range(len(table))
+        ]
         return pa.array(values, WAITED)
 
-    def _waited(self, indices: list[int]) -> dict[int, Any]:
-        names = (
-            "number", "connection", "request_received_ns", "request_sent_ns",
-            "response_received_ns", "response_bytes", "response_flags",
-        )  # fmt: skip
-        taken = [self.recorded(name).take(pa.array(indices, pa.int32())) for name in names]
-        found: dict[int, Any] = {}
-        for index, *row in zip(indices, *(each.to_pylist() for each in taken), strict=True):
+
+@attrs.define(eq=False)
+class Waiting:
+    """The requests that wait for a response, as far as the tables tell that were taken so far."""
+
+    _first: dict[int, int] = attrs.field(factory=dict[int, int])
+    """By connection: the first of them that was not answered since its last response."""
+
+    def take(self, exchanges: ExchangeTable) -> Waited:
+        """Return what requests of the next table waited for that were never answered, by row."""
+        lost = any(map(UNANSWERED.__and__, set(exchanges.column("response_flags"))))
+        if not lost and not self._first:
+            return {}
+        found: Waited = {}
+        columns = map(exchanges.column, _OF_WAITING)
+        for index, row in enumerate(zip(*columns, strict=True)):
             number, connection, received, sent, ended, size, flags = row
-            peer = self._known.peer(connection)
             if size:
-                peer.stuck = None
+                self._first.pop(connection, None)
             elif flags & UNANSWERED:
-                waited = endings.unanswered(received, sent, ended or None, peer.stuck)
-                peer.stuck = peer.stuck or number
+                first = self._first.setdefault(connection, number)
+                behind = None if first == number else first
+                waited = endings.unanswered(received, sent, ended or None, behind)
                 found[index] = attrs.asdict(waited)
         return found
+
+    def forget(self, connections: Iterable[int]) -> None:
+        """Forget connections that were closed."""
+        for connection in connections:
+            self._first.pop(connection, None)
 
 
 def null_where(mask: Any, array: Any) -> Any:

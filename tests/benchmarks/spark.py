@@ -98,7 +98,7 @@ def _alone(path: Path, folder: Path) -> None:
     """One process: pyarrow, the readers alone, and DuckDB on what they export."""
     size = path.stat().st_size
     started = time.perf_counter()
-    stretches = plan.stretches([str(path)])
+    stretches = plan.stretches(plan.find([str(path)]))
     took = time.perf_counter() - started
     print(f"one recording: {size / 1e6:.0f} MB, {len(stretches)} stretches in {took:.2f} s")
     _say("pyarrow, exchanges", _best(lambda: _pyarrow(path)), size)
@@ -146,7 +146,7 @@ def _one_by_one(stretches: Any) -> int:
 
 def _records(kind: str, path: Path) -> None:
     """The records of traffic of a kind, in one process: all columns, and few of them."""
-    size, stretches = path.stat().st_size, plan.stretches([str(path)])
+    size, stretches = path.stat().st_size, plan.stretches(plan.find([str(path)]))
     _say(f"{kind}, one by one", _best(lambda: _one_by_one(stretches)), size)
     for names in (None, ["topic", "partition", "key", "value"], ["topic", "partition"]):
         what = f"{kind}, {len(chosen('records', names))} columns of records"

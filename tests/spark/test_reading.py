@@ -42,6 +42,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.known import Known
 from kproxy.recording import RecordingError, RecordingFile, Writer
 from kproxy.recording.builder import BatchBuilder
+from kproxy.recording.uri import located
 from kproxy.spark import plan, reading, table
 from kproxy.spark.columns import EXCHANGES, FILE, FRAMES, RECORDING, chosen
 from kproxy.units import moment
@@ -75,7 +76,7 @@ def rows(
     """The rows of recordings, cut into stretches of a size."""
     columns = chosen(view, names)
     found: list[dict[str, Any]] = []
-    for stretch in plan.stretches(list(map(str, paths)), size):
+    for stretch in plan.stretches(plan.find(list(map(str, paths))), size):
         for batch in reading.record_batches(stretch, view, columns):
             found += batch.to_pylist()
     return found
@@ -135,7 +136,7 @@ def test_a_torn_recording_has_what_was_pending(broken: Path, tmp_path: Path) -> 
 
 
 def test_stretches_share_the_batches_and_know_the_connections(broken: Path) -> None:
-    found = plan.stretches([str(broken)], 10_000)
+    found = plan.stretches(plan.find([str(broken)]), 10_000)
     assert len(found) > 5 and any(stretch.notes for stretch in found)
     numbers = [row["number"] for row in rows([broken], "exchanges", ["number"], 10_000)]
     assert sorted(numbers) == list(range(1, len(numbers) + 1))
@@ -255,7 +256,7 @@ def test_connections_that_were_closed_take_no_memory(
     monkeypatch.setattr(reading, "Known", lambda: made.append(Known()) or made[-1])
     columns = chosen("frames", ["number", "client_id"])
     count = 0
-    for stretch in plan.stretches([str(broken)]):
+    for stretch in plan.stretches(plan.find([str(broken)])):
         notes = [note.body for note in reading.events(stretch)]
         closed = {body["connection"] for body in notes if body.get("event") == "closed"}
         count += len(closed)
@@ -442,6 +443,20 @@ def test_paths_may_be_uris_folders_and_globs(broken: Path) -> None:
     assert len({tuple(plan.files(paths)) for paths in named}) == 1
 
 
+def test_files_are_looked_for_once(tmp_path: Path) -> None:
+    shutil.copy(RECORDINGS / "demo.mcap", tmp_path / "first.mcap")
+    (tmp_path / "empty.mcap").touch()
+    found = plan.find([str(tmp_path)])
+    for path in (tmp_path / "second.mcap", tmp_path / "empty.mcap"):
+        shutil.copy(RECORDINGS / "demo.mcap", path)
+    told: list[str] = []
+    assert {each.path for each in plan.stretches(found, told=told.append)} == {
+        str(tmp_path / "first.mcap")
+    }
+    assert found.bytes == (tmp_path / "first.mcap").stat().st_size
+    assert told == [f"{tmp_path}/empty.mcap: is empty: nothing was recorded into it"]
+
+
 def test_recordings_are_read_from_a_bucket(
     broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -457,7 +472,7 @@ def test_recordings_are_read_from_a_bucket(
         patterns = ["captures of toda?/recording*.mcap", "captures of [s-u]oday/*", "**/rec*.mcap"]
         for text in (folder.name, f"{folder.name}/*.mcap", *patterns):
             where = bucket.uri(text)
-            found = plan.stretches([where], 20_000)
+            found = plan.stretches(plan.find([where]), 20_000)
             assert len(found) > 5
             batches = [reading.record_batches(each, "exchanges", chosen("exchanges", names))
                        for each in found]  # fmt: skip
@@ -466,8 +481,12 @@ def test_recordings_are_read_from_a_bucket(
                 assert "secret" not in row["file"] and "/captures%20of%20today/" in row.pop("file")
                 assert row == {name: same[name] for name in row}
         monkeypatch.setattr(plan, "_WHOLE_FACTOR", whole)
-        found = plan.stretches([bucket.uri(folder.name)], 20_000)
+        found = plan.stretches(plan.find([bucket.uri(folder.name)]), 20_000)
         assert len(found) == len(list(folder.iterdir())), "no pass over a file that is one task"
+        assert [each.bytes for each in found] == [
+            located(each.path).stat().st_size for each in found
+        ]
+        assert len(plan.packed(found)) == 1, "a task has 128 MiB to read, from afar too"
         for text, what in (
             ("nothing.mcap", "does not exist"),
             ("nothing*", "matches no file"),

@@ -23,7 +23,7 @@ from kproxy.protocol import messages, records
 from kproxy.protocol.compression import CODECS, compress
 from kproxy.protocol.record_batch import Record, read_header
 from kproxy.recording import RecordingFile
-from kproxy.spark import carried, plan, reading, record_columns, record_spans
+from kproxy.spark import carried, plan, reading, record_bodies, record_columns, record_spans
 from kproxy.spark.columns import RECORDS, chosen
 from tests.bed import needs
 from tests.exchange import making
@@ -56,7 +56,7 @@ def found(path: Path, names: Sequence[str] = ALL, size: int = 1 << 27) -> list[d
     columns = chosen("records", names)
     return [
         row
-        for stretch in plan.stretches([str(path)], size)
+        for stretch in plan.stretches(plan.find([str(path)]), size)
         for batch in reading.record_batches(stretch, "records", columns)
         for row in batch.to_pylist()
     ]
@@ -65,7 +65,9 @@ def found(path: Path, names: Sequence[str] = ALL, size: int = 1 << 27) -> list[d
 def expected(path: Path, names: Sequence[str] = ALL) -> list[dict[str, Any]]:
     """What `Exchange.records` says, record by record."""
     columns = chosen("records", names)
-    (constants,) = {tuple(reading.file_values(s).items()) for s in plan.stretches([str(path)])}
+    (constants,) = {
+        tuple(reading.file_values(s).items()) for s in plan.stretches(plan.find([str(path)]))
+    }
     return [
         {column.name: reading.cleaned(column.get((exchange, record))) for column in columns}
         | {name: value for name, value in constants if name in names}
@@ -263,6 +265,32 @@ def test_topics_have_the_names_that_earlier_responses_tell(tmp_path: Path) -> No
     assert found(path) == expected(path)
 
 
+_BODIES_MIN = carried._BODIES_MIN
+
+
+@pytest.mark.parametrize("count", [_BODIES_MIN - 1, _BODIES_MIN, _BODIES_MIN + 1])
+def test_few_bodies_have_the_rows_of_many(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carried, "_BODIES_MIN", _BODIES_MIN)
+    counts: list[int] = []
+    find = record_bodies.find
+
+    def counted(bodies: Sequence[bytes], shape: Any) -> Any:
+        counts.append(len(bodies))
+        return find(bodies, shape)
+
+    monkeypatch.setattr(record_bodies, "find", counted)
+    entries: list[Any] = []
+    for number in range(1, count + 1):
+        asked = making.request("Produce", 9, produce_request({0: GOOD}), number)
+        entries += [asked, making.response(asked, produce_response({0: 40}))]
+    path = write(tmp_path / "some.mcap", [entries])
+    names = ["key", "value", "number"]
+    assert found(path, names) == expected(path, names) and len(found(path, names)) == 2 * count
+    assert set(counts) == ({count} if count >= _BODIES_MIN else set())
+
+
 # ---------------------------------------------------------------- sizes
 
 
@@ -272,7 +300,7 @@ def test_a_huge_batch_is_cut_into_record_batches(codec: str, tmp_path: Path) -> 
     data = records.encode_batch(made, compression=codec)
     path = write(tmp_path / "huge.mcap", [fetched(GOOD, data, GOOD)])
     columns = chosen("records", ["offset", "key", "value"])
-    (stretch,) = plan.stretches([str(path)])
+    (stretch,) = plan.stretches(plan.find([str(path)]))
     tables = list(reading.record_batches(stretch, "records", columns))
     assert max(map(len, tables)) <= record_columns.ROWS_MAX
     assert max(each.nbytes for each in tables) <= 1.1 * record_columns.BYTES_MAX
@@ -285,7 +313,7 @@ def test_many_batches_come_some_at_a_time(tmp_path: Path) -> None:
     data = records.encode_batch([Record(n, n, b"k" * 100, b"v" * 900) for n in range(1000)])
     path = write(tmp_path / "many.mcap", [fetched(*[data] * 20)] * 4)
     columns = chosen("records", ALL)
-    (stretch,) = plan.stretches([str(path)])
+    (stretch,) = plan.stretches(plan.find([str(path)]))
     tracemalloc.start()
     try:
         rows = sum(map(len, reading.record_batches(stretch, "records", columns)))

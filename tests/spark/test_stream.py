@@ -1,0 +1,187 @@
+"""Streams of recordings without Spark: each row comes once, however the files grow."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import hypothesis
+import pytest
+from hypothesis import strategies
+
+from kproxy.exchange.entries import CONNECTIONS, FRAGMENT, MORE, TRUNCATED, Note
+from kproxy.recording import RecordingFile
+from kproxy.recording.builder import BatchBuilder
+from kproxy.recording.rotation import Recording
+from kproxy.spark import plan, reading
+from kproxy.spark.columns import VIEWS, chosen
+from tests.recording import making
+
+pytest.importorskip("pyspark")
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from kproxy.spark.stream import StreamReader
+
+_HOUR_NS = 3600 * 1_000_000_000
+Rows = list[dict[str, Any]]
+
+
+def batch_rows(folder: Path, view: str, names: Iterable[str] | None, size: int = 1) -> Rows:
+    """The rows of recordings, read at once."""
+    columns = chosen(view, names)
+    return [
+        row
+        for stretch in plan.stretches(plan.find([str(folder)]), size)
+        for batch in reading.record_batches(stretch, view, columns)
+        for row in batch.to_pylist()
+    ]
+
+
+@attrs.define(eq=False)
+class Query:
+    """A streaming query over a folder."""
+
+    folder: Path
+    view: str
+    names: Sequence[str] | None
+    reader: StreamReader = attrs.field(init=False)
+    offsets: list[dict[str, int]] = attrs.field(init=False)
+    rows: list[Rows] = attrs.field(factory=list[Rows])
+    """By micro-batch."""
+
+    def __attrs_post_init__(self) -> None:
+        self.reader = self.started()
+        self.offsets = [self.reader.initialOffset()]
+
+    def started(self) -> StreamReader:
+        """A reader that has seen nothing yet."""
+        schema: Any = from_arrow_schema(reading.schema_of(chosen(self.view, self.names)))
+        return StreamReader((str(self.folder),), self.view, schema, 1)
+
+    def take(self) -> None:
+        """Take a micro-batch of what is there."""
+        self.offsets.append(self.reader.latestOffset(self.offsets[-1]))
+        self.rows.append(self.read(self.reader, len(self.rows)))
+
+    def read(self, reader: StreamReader, number: int) -> Rows:
+        """Read a micro-batch."""
+        planned = reader.partitions(self.offsets[number], self.offsets[number + 1])
+        return [
+            row
+            for partition in planned
+            for batch in reader.read(partition)
+            for row in batch.to_pylist()
+        ]
+
+    def check_retries(self) -> None:
+        """Check that after a restart each micro-batch has the rows that it had."""
+        for number, rows in enumerate(self.rows):
+            assert self.read(self.started(), number) == rows
+
+
+def grow(source: Path, folder: Path, cuts: int, looked: Callable[[], None]) -> None:
+    """Let the files of a recording grow in another folder."""
+    for path in sorted(source.glob("*.mcap"), key=lambda path: (len(path.name), path)):
+        whole = path.read_bytes()
+        for cut in range(1, cuts + 1):
+            (folder / path.name).write_bytes(whole[: len(whole) * cut // cuts])
+            looked()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_stream_of_a_view_has_each_row_once(view: str, broken: Path, tmp_path: Path) -> None:
+    names = [column.name for column in VIEWS[view] if column.name != "file"]
+    query = Query(tmp_path, view, names)
+    grow(broken, tmp_path, 5, query.take)
+    found = [row for rows in query.rows for row in rows]
+    expected = batch_rows(broken, view, names)
+    assert sum(map(bool, query.rows)) > 5 and len(found) == len(expected)
+    assert sorted(map(_text, found)) == sorted(map(_text, expected))
+    query.check_retries()
+
+
+def _text(row: dict[str, Any]) -> str:
+    return json.dumps(row, default=repr)
+
+
+_CONNECTIONS = strategies.integers(1, 2)
+_STEPS = strategies.lists(
+    strategies.one_of(
+        strategies.tuples(strategies.just("piece"), _CONNECTIONS, strategies.booleans()),
+        strategies.tuples(strategies.just("lost"), _CONNECTIONS),
+        strategies.tuples(strategies.sampled_from(["batch", "file", "look"])),
+    ),
+    max_size=15,
+)
+
+
+@hypothesis.given(_STEPS)
+@hypothesis.example([("piece", 1, True), ("batch",), ("look",)])
+@hypothesis.example([("piece", 1, True), ("look",), ("lost", 1), ("piece", 1, True), ("look",)])
+@hypothesis.example([("piece", 1, True), ("file",), ("look",), ("piece", 1, False)])
+@hypothesis.example([("piece", 2, True), ("file",), ("look",), ("file",), ("piece", 1, False)])
+def test_frames_end_or_are_cut_off_in_later_micro_batches(steps: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        query, expected = _written(Path(folder), steps)
+        query.check_retries()
+    rows = [row for some in query.rows for row in some]
+    shown = {row["number"]: (row["data"], bool(row["flags"] & TRUNCATED)) for row in rows}
+    assert shown == expected and len(rows) == len(expected)
+
+
+def _written(folder: Path, steps: list[Any]) -> tuple[Query, dict[int, tuple[bytes, bool]]]:
+    """Write a recording step by step, and follow it; return which frames there are, and whether
+    they are cut off."""
+    query = Query(folder, "frames", ["number", "data", "flags"])
+    recording = Recording(folder / "some.mcap", rotate_ns=_HOUR_NS, **making.SETTINGS)
+    frames: dict[int, tuple[bytes, bool]] = {}
+    sent: dict[int, list[tuple[int, bytes]]] = {}
+    current: dict[int, int] = {}
+    number = hours = 0
+    builder = BatchBuilder()
+    builder.add([making.opened(each) for each in (1, 2)])
+    for step in [*steps, ("end",)]:
+        match step:
+            case ("piece", connection, more):
+                if connection not in current:
+                    number += 1
+                    current[connection] = number
+                nth = current[connection]
+                before = sent.setdefault(nth, [])
+                piece = bytes([nth, len(before)]) * 20
+                before.append((hours, piece))
+                # What lies in two files is known as far as the later one goes.
+                here = b"".join(data for hour, data in before if hour == hours)
+                frames[nth] = here, more or len(here) < 40 * len(before)
+                if not more:
+                    current.pop(connection)
+                flags = FRAGMENT * (len(before) > 1 or more) | MORE * more
+                size = 1 << 20 if more else 40 * len(before)
+                about = {"flags": flags, "frame_bytes": size, "connection": connection}
+                at_ns = making.START_NS + hours * _HOUR_NS + 1
+                builder.add([making.request(nth, piece, **about, received_ns=at_ns)])
+            case ("lost", connection) if connection in current:
+                about = {"flags": FRAGMENT, "connection": connection}
+                builder.lose([making.request(current.pop(connection), b"?", **about)])
+            case ("file",):
+                recording.append(builder.take())
+                hours += 2
+            case ("end",):
+                note = {"event": "closed"}
+                at_ns = making.START_NS + hours * _HOUR_NS + 2
+                closed = [Note(CONNECTIONS, at_ns, note | {"connection": c}) for c in (1, 2)]
+                builder.add(closed)
+                builder.finish()
+                recording.append(builder.take())
+                recording.close()
+                query.take()
+            case _:
+                recording.append(builder.take())
+                if step == ("look",):
+                    query.take()
+    assert all(RecordingFile(path).complete for path in recording.paths)
+    return query, frames
