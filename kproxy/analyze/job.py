@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 import kproxy
 from kproxy.analyze import compare, export, gather, report
 from kproxy.analyze.tables import FIRST, THEN
-from kproxy.recording.uri import located
+from kproxy.recording.uri import absolute, located
 from kproxy.spark import SparkError
 from kproxy.spark.columns import Column, ddl
 from kproxy.spark.plan import PARTITION_BYTES, Stretch, left_out, packed, stretches, task_bytes
@@ -152,7 +152,8 @@ def tables(
     said("looking at the recordings")
     cores = spark.sparkContext.defaultParallelism
     size = task_bytes(paths, _TASKS_PER_CORE * cores, partition_bytes)
-    groups = packed(stretches(paths, size), size, cores)
+    # Workers of a cluster have another working directory.
+    groups = packed(stretches([absolute(each) for each in paths], size), size, cores)
     counts = _export(spark, groups, folder, with_records, said)
     for name, columns in export.TABLES.items():
         if with_records or name != "records":

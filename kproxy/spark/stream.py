@@ -7,7 +7,8 @@
     read(Partition) ─▶ record batches
 
 An offset is that of a batch in a file. Files grow at their end only, `kproxy recover` included, so
-offsets from a checkpoint hold for ever, and a file that appears is read from its beginning.
+offsets from a checkpoint hold for ever, and a file that appears is read from its beginning. Paths
+are absolute: those of a checkpoint that has them otherwise are from the working directory.
 
 Invariants: a batch is taken when both of its tables are there, so each row comes exactly once.
 Requests that are still pending come when they are answered or given up, not before. What a file's
@@ -28,7 +29,7 @@ from kproxy.exchange.entries import Note
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.uri import Uri, located, spelled
+from kproxy.recording.uri import Uri, absolute, located, spelled
 from kproxy.spark import plan
 from kproxy.spark.plan import Stretch
 from kproxy.spark.source import Partition, read
@@ -115,7 +116,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
         self, start: dict[str, int] | None = None, limit: Any = None
     ) -> dict[str, int]:
         """Return how far each file goes."""
-        return dict(start or {}) | (self._ends() if self._target is None else self._target)
+        return _absolute(start or {}) | (self._ends() if self._target is None else self._target)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Let the query end when it has what is there now, after a batch that was begun before."""
@@ -143,7 +144,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Plan the tasks of a batch."""
-        followed = self._follow()
+        followed, start, end = self._follow(), _absolute(start), _absolute(end)
         found: list[Stretch] = []
         for path, stop in end.items():
             if stop > start.get(path, 0):
@@ -167,6 +168,14 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
         """Close the files."""
         for each in self._followed.values():
             each.file.close()
+
+
+def _absolute(offsets: dict[str, int]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for path, offset in offsets.items():
+        name = absolute(path)
+        found[name] = max(offset, found.get(name, 0))
+    return found
 
 
 def _present(paths: Sequence[str]) -> list[Path | Uri]:

@@ -164,7 +164,8 @@ def test_spark_submit_runs_it_on_a_cluster(
 ) -> None:
     needs.program("java")
     job = needs.REPOSITORY / "kproxy" / "__main__.py"
-    done = cluster.submit(tmp_path, job, "analyze", broken.as_uri(), "--out", tmp_path / "out")
+    relative = os.path.relpath(broken, tmp_path)  # workers have other working directories
+    done = cluster.submit(tmp_path, job, "analyze", relative, "--out", tmp_path / "out")
     count = len(list(recording.read(broken)))
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"{count} exchanges: {tmp_path / 'out' / 'report.html'}" in done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import zipfile
@@ -204,7 +205,7 @@ def test_it_works_when_it_is_sent_along_to_a_cluster(broken: Path, tmp_path: Pat
                 packed.write(path, path.relative_to(needs.REPOSITORY))
     program.write_text(_SENT_ALONG)
     done = cluster.submit(
-        tmp_path, "--py-files", archive, program, archive, broken, seconds_max=240
+        tmp_path, "--py-files", archive, program, archive, os.path.relpath(broken, tmp_path)
     )
     expected = sorted((each.number, each.api, each.client_id) for each in recording.read(broken))
     assert done.returncode == 0, done.stderr[-3000:]
