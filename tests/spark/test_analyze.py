@@ -15,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -75,6 +76,16 @@ def test_the_tables_add_up(analysis: tuple[Path, Any], broken: Path) -> None:
     connections = rows(folder, "connections")
     assert {row["connection"] for row in connections} >= {each.connection for each in exchanges}
     assert sum(row["exchanges"] for row in connections) == len(exchanges)
+
+
+@pytest.mark.java
+def test_times_are_of_one_type_in_all_tables(analysis: tuple[Path, Any]) -> None:
+    found = {table: pq.read_table(analysis[0] / table).schema for table in TABLES}
+    times = {
+        table: {field.type for field in schema if pa.types.is_timestamp(field.type)}
+        for table, schema in found.items()
+    }
+    assert times == {table: {pa.timestamp("us", "UTC")} for table in TABLES}
 
 
 @pytest.mark.java
