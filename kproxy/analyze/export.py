@@ -23,7 +23,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kproxy.exchange import entities, topic_records
+from kproxy.exchange import delivered, entities, topic_records
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecords
 from kproxy.protocol import error_name
@@ -158,7 +158,7 @@ def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> No
             names = exchange.topic_names
             carried = list(topic_records.heads(exchange.request, exchange.response, names))
             second = exchange.time_ns // 1_000_000_000
-            _traffic(exchange, carried, second, traffic)
+            count_traffic(exchange, carried, second, traffic)
             for topic, partition, offset in ends_of(exchange, carried):
                 key = (topic, partition, second)
                 log_ends[key] = max(offset, log_ends.get(key, 0))
@@ -195,14 +195,19 @@ def _getters(stretch: Stretch, columns: Sequence[Column]) -> list[Callable[[Any]
 # ---------------------------------------------------------------- what bodies tell
 
 
-def _traffic(
+def count_traffic(
     exchange: Exchange,
     carried: Iterable[TopicRecords],
     second: int,
     traffic: Counter[tuple[Any, ...]],
 ) -> None:
+    """Add what an exchange carries to the sums by topic, partition, second, and whether it was
+    produced: records, bytes, exchanges. What a broker refused to write is left out."""
     produced = exchange.api == "Produce"
+    refused = delivered.refused(exchange) if produced else ()
     for each in carried:
+        if each.where in refused:
+            continue
         key = (*each.where, second, produced)
         traffic[(*key, 0)] += each.count
         traffic[(*key, 1)] += each.bytes

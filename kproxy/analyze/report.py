@@ -160,7 +160,10 @@ def _traffic(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
                 at = row["slot"] * gathered.slot_ms
                 series[f"{topic}, {what}"][at] += row[what]
     width = max(gathered.slot_ms, 1000)
-    note = "Record batches as they travelled; replicas and retries of clients count."
+    note = (
+        "Record batches as they travelled: replicas and retries of clients count, what a broker"
+        " refused does not."
+    )
     label = "bytes produced and consumed over time, by topic"
     return _bars(series, width, x, marks, label, note, lambda value: format_bytes(int(value)))
 

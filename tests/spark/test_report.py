@@ -125,6 +125,26 @@ def test_what_was_produced_ends_a_log() -> None:
         assert found == ends
 
 
+def test_what_a_broker_refused_is_not_produced() -> None:
+    (exchange, *_) = (e for e in recording.read(DEMO) if e.api == "Produce" and e.records)
+    carried = list(topic_records.heads(exchange.request, exchange.response, exchange.topic_names))
+    traffic: Counter[tuple[Any, ...]] = Counter()
+    export.count_traffic(exchange, carried, 1, traffic)
+    assert sum(n for key, n in traffic.items() if key[-1] == 0) == len(exchange.records)
+    (partition,) = exchange.response.responses[0].partition_responses
+    partition.error_code = 7
+    refused: Counter[tuple[Any, ...]] = Counter()
+    export.count_traffic(exchange, carried, 1, refused)
+    assert not refused
+    assert "refused" in column_comment("records", "offset")
+
+
+def column_comment(view: str, name: str) -> str:
+    """What a column of a view says of itself."""
+    (column,) = chosen(view, [name])
+    return column.comment
+
+
 def test_the_partition_with_most_lag_is_named() -> None:
     partitions = [
         {"topic": "orders", "partition": 0, "committed": 295, "log_end": 10232, "lag": 9937},
