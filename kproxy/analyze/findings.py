@@ -104,16 +104,23 @@ def _errors(gathered: Gathered) -> Iterator[Finding]:
             f" {named}: so clients and brokers come to terms.",
         )
         return
-    worst = others[0]
+    worst = next((row for row in others if row["injected"] < row["count"]), others[0])
+    which = "the most frequent" if worst is others[0] else "the most frequent of those not injected"
     injected = "" if not worst["injected"] else f", {number(worst['injected'])} of them injected"
     level = "bad" if grave * 100 > totals["exchanges"] else "warn"
     yield Finding(
         level,
         f"{counted(totals['errors'], 'response')} ({share}) had errors;"
-        f" {'the most frequent' if not routine else 'besides what is routine, the most frequent'}"
+        f" {'besides what is routine, ' if routine else ''}{which}"
         f" was {worst['error']} of {worst['api']}, {counted(worst['count'], 'time')}{injected}"
-        f" (first #{worst['number']}).",
+        f"{_clients(worst['client_ids'])} (first #{worst['number']}).",
     )
+
+
+def _clients(names: list[str]) -> str:
+    shown = ", ".join(sorted(names)[:_NAMES_MAX])
+    more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    return f", to {shown}{more}" if names else ""
 
 
 def _unanswered(gathered: Gathered) -> Iterator[Finding]:
@@ -148,7 +155,8 @@ def _slow(gathered: Gathered) -> Iterator[Finding]:
 
 def _queues(gathered: Gathered) -> Iterator[Finding]:
     for row in gathered.apis:
-        if row["queued"] * 5 > row["count"] and (row["queued_ms"] or 0) > 10 * row["queued"]:
+        enough = row["count"] >= _HUNDRED and row["queued"] * 5 > row["count"]
+        if enough and (row["queued_ms"] or 0) > 10 * row["queued"]:
             queued_ms = row["queued_ms"] / row["queued"]
             tail = percentile(gathered.histograms.get(row["api"] or "?", {}), 0.99)
             slow = (

@@ -112,6 +112,12 @@ def test_more_connections_are_advised_when_the_broker_is_quick() -> None:
     assert "50 % of Produce waited behind" in stalled and "connections would" not in stalled
 
 
+def test_a_queue_of_few_is_no_finding() -> None:
+    few = api("ListOffsets", 99, queued=70, queued_ms=70 * 80.0)
+    assert "waited behind" not in said(gathered([few], {}))
+    assert "waited behind" in said(gathered([few | {"count": 100}], {}))
+
+
 def test_what_was_produced_ends_a_log() -> None:
     produced = [each for each in recording.read(DEMO) if each.api == "Produce" and each.records]
     assert produced
@@ -207,6 +213,25 @@ def test_errors_that_are_part_of_the_protocol_are_no_alarm() -> None:
     found.totals = totals | Counter(errors=58)
     (grave,) = (each for each in findings.findings(found) if "errors" in each.text)
     assert grave.level == "bad" and "NOT_COORDINATOR of OffsetCommit, 20 times" in grave.text
+
+
+def test_an_error_that_was_not_injected_leads_and_names_its_clients() -> None:
+    injected = {
+        "error": "COORDINATOR_LOAD_IN_PROGRESS", "api": "JoinGroup", "count": 30, "injected": 30,
+        "number": 1, "client_ids": ["billing"], "topics": [],
+    }  # fmt: skip
+    real = injected | {
+        "error": "NOT_LEADER_OR_FOLLOWER", "api": "Produce", "count": 10, "injected": 0,
+        "number": 7, "client_ids": ["shop", "checkout"],
+    }  # fmt: skip
+    found = gathered([], {}, errors=[injected, real])
+    found.totals = Counter(TOTALS) | Counter(errors=40, exchanges=100)
+    assert (
+        "the most frequent of those not injected was NOT_LEADER_OR_FOLLOWER of Produce, 10 times,"
+        " to checkout, shop (first #7)." in said(found)
+    )
+    found.errors = [injected]
+    assert "30 times, 30 of them injected, to billing (first #1)." in said(found)
 
 
 def test_what_only_one_side_has_is_said() -> None:
