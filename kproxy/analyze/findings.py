@@ -5,13 +5,14 @@ Gathered ─▶ one rule after the other ─▶ sentences, the gravest first
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
 
-from kproxy.analyze.compare import SIGNIFICANT, percentile, representative
-from kproxy.analyze.gather import Gathered
+from kproxy.analyze.compare import ENOUGH, SIGNIFICANT, difference, percentile, representative
+from kproxy.analyze.gather import Gathered, Row
 
 _SLOW_FACTOR = 20
 _SLOW_MS = 50
@@ -21,6 +22,9 @@ _HUNDRED = 100
 """Of fewer exchanges nothing is said that happens to one in a hundred."""
 _QUEUE_FACTOR = 3
 _NAMES_MAX = 5
+_PART_FACTOR = 3
+_PART_MS = 5
+_PARTS_MAX = 3
 _ROUTINE = {("UNSUPPORTED_VERSION", "ApiVersions"), ("MEMBER_ID_REQUIRED", "JoinGroup")}
 """Errors by which a client learns what to say next: no broker, and no client, is to blame."""
 
@@ -153,6 +157,28 @@ def _slow(gathered: Gathered) -> Iterator[Finding]:
         )
 
 
+def _parts(gathered: Gathered) -> Iterator[Finding]:
+    """Say which topics and clients an API is slower for than for all others."""
+    for kind, on in (("topic", "on topic"), ("client", "of client")):
+        slow: list[tuple[Row, Row]] = []
+        for row in gathered.parts:
+            others = Counter(gathered.histograms.get(row["api"] or "?", {}))
+            others.subtract(row["histogram"])
+            count = min(sum(row["histogram"].values()), sum(others.values()))
+            if row["kind"] != kind or count < ENOUGH:
+                continue
+            found = difference(row["histogram"], +others, "p95", 0.95)
+            if found["p95"] >= _PART_MS and found["p95_sigma"] >= SIGNIFICANT:
+                if found["p95_ratio"] >= _PART_FACTOR:
+                    slow.append((row, found))
+        for row, found in slow[:_PARTS_MAX]:
+            yield Finding(
+                "warn",
+                f"{row['api']} {on} {row['name'] or '–'} is slower than the rest: p95 is"
+                f" {duration(found['p95'])}, of the others {duration(found['baseline_p95'])}.",
+            )
+
+
 def _queues(gathered: Gathered) -> Iterator[Finding]:
     for row in gathered.apis:
         enough = row["count"] >= _HUNDRED and row["queued"] * 5 > row["count"]
@@ -263,6 +289,6 @@ def _one_sided(gathered: Gathered) -> Iterator[Finding]:
 
 
 _RULES: tuple[Callable[[Gathered], Iterator[Any]], ...] = (
-    _completeness, _differences, _one_sided, _errors, _unanswered, _slow, _queues, _groups,
-    _faults, _proxy,
+    _completeness, _differences, _one_sided, _errors, _unanswered, _slow, _parts, _queues,
+    _groups, _faults, _proxy,
 )  # fmt: skip

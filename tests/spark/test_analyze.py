@@ -126,6 +126,28 @@ def test_the_report_stands_alone_and_says_what_stands_out(
 
 
 @pytest.mark.java
+def test_the_report_says_what_each_topic_and_client_took(
+    analysis: tuple[Path, Any], broken: Path
+) -> None:
+    exchanges = list(recording.read(broken))
+    expected: dict[str, Counter[tuple[str, str]]] = {"topic": Counter(), "client": Counter()}
+    wrong: dict[str, Counter[tuple[str, str]]] = {"topic": Counter(), "client": Counter()}
+    for each in exchanges:
+        of_client = [each.client_id] if each.client_id is not None else []
+        for kind, names in (("topic", each.topics), ("client", of_client)):
+            expected[kind].update((each.api, name) for name in names)
+            wrong[kind].update((each.api, name) for name in names if each.errors)
+    page = (analysis[0] / "report.html").read_text()
+    for kind, counts in expected.items():
+        section = page.partition(f"Latency by {kind}")[2].partition("</section>")[0]
+        rows = [row.split("</td><td>") for row in re.findall("<tr><td>(.*?)</td></tr>", section)]
+        assert len(rows) > 5 and all(len(row) == 7 for row in rows)
+        for name, of, count, errors, *_ in rows:
+            key = name, html.unescape(of)
+            assert (int(count.replace(" ", "")), int(errors)) == (counts[key], wrong[kind][key])
+
+
+@pytest.mark.java
 def test_a_job_that_fails_leaves_nothing_and_says_why(
     spark: Any, broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

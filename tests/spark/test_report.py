@@ -112,6 +112,35 @@ def test_more_connections_are_advised_when_the_broker_is_quick() -> None:
     assert "50 % of Produce waited behind" in stalled and "connections would" not in stalled
 
 
+def part(kind: str, name: str | None, times: dict[int, int], **others: Any) -> dict[str, Any]:
+    """What is known of an API by topic or client."""
+    about = {"kind": kind, "api": "Produce", "name": name, "count": sum(times.values())}
+    return about | {"errors": 0, "histogram": times, "part_count": 2, "place": 1} | others
+
+
+def test_a_topic_that_is_slower_than_others_is_named() -> None:
+    slow, quick = {bucket(2): 100, bucket(120): 20}, {bucket(2): 880}
+    every = {"Produce": {bucket(2): 980, bucket(120): 20}}
+    of = api("Produce", 1000, broker_min=2.0, broker_max=121.0)
+    parts = [part("topic", "orders", slow, errors=3), part("topic", "mail", quick)]
+    found = gathered([of], every, parts=[*parts, part("client", "shop", every["Produce"])])
+    (text,) = (each for each in said(found).splitlines() if "slower than the rest" in each)
+    assert text == (
+        "Produce on topic orders is slower than the rest: p95 is 120 ms, of the others 1.99 ms."
+    )
+    page = report.page(found, [])
+    section = page.partition("Latency by topic")[2].partition("</section>")[0]
+    first, second = re.findall(r"<tr><td>(.*?)</td></tr>", section)
+    assert first.split("</td><td>")[1:4] == ["orders", "120", "3"]
+    assert first.split("</td><td>")[4:] == ["1.99 ms", "120 ms", "120 ms"]
+    assert "mail" in second and "more" not in section
+    found.parts = [each | {"part_count": 30} for each in parts]
+    page = report.page(found, [])
+    assert "And 28 more" in page and "Latency by client" not in page
+    few = gathered([of], every, parts=[part("topic", "orders", {bucket(120): 19}, count=19)])
+    assert "slower than the rest" not in said(few)
+
+
 def test_a_queue_of_few_is_no_finding() -> None:
     few = api("ListOffsets", 99, queued=70, queued_ms=70 * 80.0)
     assert "waited behind" not in said(gathered([few], {}))
