@@ -23,6 +23,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kproxy.analyze.described import commented, comments
 from kproxy.exchange import delivered, entities, topic_records
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecords
@@ -47,8 +48,11 @@ RECORD_COLUMNS = chosen("records", [c.name for c in RECORDS if c.name not in _LE
 EVENT_COLUMNS = chosen("events", [c.name for c in EVENTS if c.name not in _LEFT_OUT])
 
 
-def _step(*columns: tuple[str, str]) -> tuple[Column, ...]:
-    return tuple(Column(name, kind, "", lambda item: None) for name, kind in columns)
+def _step(*columns: tuple[str, str], table: str = "") -> tuple[Column, ...]:
+    said = comments(table) if table else {}
+    return tuple(
+        Column(name, kind, said.get(name, ""), lambda item: None) for name, kind in columns
+    )
 
 
 TABLES: dict[str, tuple[Column, ...]] = {
@@ -66,13 +70,18 @@ TABLES: dict[str, tuple[Column, ...]] = {
         ("recording", "STRING"), ("time", "TIMESTAMP"), ("group", "STRING"), ("event", "STRING"),
         ("client_id", "STRING"), ("member_id", "STRING"), ("generation", "INT"),
         ("topic", "STRING"), ("partition", "INT"), ("committed", "BIGINT"), ("error", "STRING"),
-        ("number", "BIGINT"),
+        ("number", "BIGINT"), table="group_events",
     ),
 }  # fmt: skip
 """What tasks write: tables, and steps from which others are made."""
 
 _ROWS = 8192
 """So many rows are made columns together."""
+
+
+def parquet_schema(columns: Sequence[Column]) -> pa.Schema:
+    """Return the schema of a Parquet file, whose fields say what they are."""
+    return commented(schema_of(columns), columns)
 
 
 @attrs.define(eq=False)
@@ -132,7 +141,7 @@ def write(
     Raises: RecordingError; OSError, when the disk is full.
     """
     sinks = {
-        name: Sink(Path(folder) / name / f"part-{task:05}.parquet", schema_of(columns))
+        name: Sink(Path(folder) / name / f"part-{task:05}.parquet", parquet_schema(columns))
         for name, columns in TABLES.items()
     }
     try:

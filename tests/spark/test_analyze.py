@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kproxy import recording
-from kproxy.analyze import charts, compare
+from kproxy.analyze import charts, compare, described
 from kproxy.recording import RecordingError, files
 from kproxy.spark import SparkError, java, plan
 from kproxy.spark.session import check, first_line
@@ -34,6 +34,10 @@ TABLES = {
     "exchanges", "records", "events", "group_events", "latency", "throughput", "errors",
     "connections", "groups", "faults",
 }  # fmt: skip
+
+
+LEFT_OUT = ("file", "request", "response", "partitions")
+"""Columns of views that have none in the tables."""
 
 
 def rows(folder: Path, table: str) -> list[dict[str, Any]]:
@@ -86,6 +90,23 @@ def test_times_are_of_one_type_in_all_tables(analysis: tuple[Path, Any]) -> None
         for table, schema in found.items()
     }
     assert times == {table: {pa.timestamp("us", "UTC")} for table in TABLES}
+
+
+@pytest.mark.java
+def test_every_column_of_every_table_is_explained(analysis: tuple[Path, Any]) -> None:
+    folder, _ = analysis
+    sections = (folder / "tables.md").read_text().split("\n## ")[1:]
+    explained = {each.partition("\n")[0]: each for each in sections}
+    assert explained.keys() == TABLES
+    for table, text in explained.items():
+        columns = pq.read_table(folder / table).schema
+        said = re.findall(r"^\| `(\w+)` \| .+? \| (\S.*) \|$", text, re.MULTILINE)
+        assert [name for name, _ in said] == columns.names
+        assert described.comments(table).keys() <= set(columns.names) | {*LEFT_OUT}
+        if table in ("exchanges", "records", "events", "group_events"):
+            comments = {each.name: (each.metadata or {})[b"comment"].decode() for each in columns}
+            assert comments == dict(said), "a reader of Parquet finds them, too"
+    assert "topic IS NULL" in explained["latency"]
 
 
 @pytest.mark.java
