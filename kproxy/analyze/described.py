@@ -139,7 +139,7 @@ _OWN = {
         "errors": "events with an error",
         "first_time": "when the first event was",
         "last_time": "when the last event was",
-        "lag": "records between the last commits and the ends of logs as they were last seen",
+        "lag": "records from the last commits to the ends of logs, if seen; null: none was",
         "partitions": "the same of each partition: topic, partition, committed, log_end, lag",
     },
     "faults": {
