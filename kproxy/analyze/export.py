@@ -25,7 +25,8 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kproxy.exchange import entities, topic_records
+from kproxy.analyze.described import commented, comments
+from kproxy.exchange import delivered, entities, topic_records
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecords
 from kproxy.protocol import error_name
@@ -49,8 +50,11 @@ RECORD_COLUMNS = chosen("records", [c.name for c in RECORDS if c.name not in _LE
 EVENT_COLUMNS = chosen("events", [c.name for c in EVENTS if c.name not in _LEFT_OUT])
 
 
-def _step(*columns: tuple[str, str]) -> tuple[Column, ...]:
-    return tuple(Column(name, kind, "", lambda item: None) for name, kind in columns)
+def _step(*columns: tuple[str, str], table: str = "") -> tuple[Column, ...]:
+    said = comments(table) if table else {}
+    return tuple(
+        Column(name, kind, said.get(name, ""), lambda item: None) for name, kind in columns
+    )
 
 
 TABLES: dict[str, tuple[Column, ...]] = {
@@ -68,13 +72,18 @@ TABLES: dict[str, tuple[Column, ...]] = {
         ("recording", "STRING"), ("time", "TIMESTAMP"), ("group", "STRING"), ("event", "STRING"),
         ("client_id", "STRING"), ("member_id", "STRING"), ("generation", "INT"),
         ("topic", "STRING"), ("partition", "INT"), ("committed", "BIGINT"), ("error", "STRING"),
-        ("number", "BIGINT"),
+        ("number", "BIGINT"), table="group_events",
     ),
 }  # fmt: skip
 """What tasks write: tables, and steps from which others are made."""
 
 _ROWS = 8192
 """So many rows are made columns together."""
+
+
+def parquet_schema(columns: Sequence[Column]) -> pa.Schema:
+    """Return the schema of a Parquet file, whose fields say what they are."""
+    return commented(schema_of(columns), columns)
 
 
 @attrs.define(eq=False)
@@ -152,7 +161,7 @@ def write(
     Raises: RecordingError; OSError, when the disk is full.
     """
     sinks = {
-        name: Sink(Path(folder) / name / f"part-{task:05}.parquet", schema_of(columns))
+        name: Sink(Path(folder) / name / f"part-{task:05}.parquet", parquet_schema(columns))
         for name, columns in TABLES.items()
     }
     try:
@@ -181,7 +190,7 @@ def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> No
             names = exchange.topic_names
             carried = list(topic_records.heads(exchange.request, exchange.response, names))
             second = exchange.time_ns // 1_000_000_000
-            _traffic(exchange, carried, second, traffic)
+            count_traffic(exchange, carried, second, traffic)
             for topic, partition, offset in ends_of(exchange, carried):
                 key = (topic, partition, second)
                 log_ends[key] = max(offset, log_ends.get(key, 0))
@@ -218,14 +227,19 @@ def _getters(stretch: Stretch, columns: Sequence[Column]) -> list[Callable[[Any]
 # ---------------------------------------------------------------- what bodies tell
 
 
-def _traffic(
+def count_traffic(
     exchange: Exchange,
     carried: Iterable[TopicRecords],
     second: int,
     traffic: Counter[tuple[Any, ...]],
 ) -> None:
+    """Add what an exchange carries to the sums by topic, partition, second, and whether it was
+    produced: records, bytes, exchanges. What a broker refused to write is left out."""
     produced = exchange.api == "Produce"
+    refused = delivered.refused(exchange) if produced else ()
     for each in carried:
+        if each.where in refused:
+            continue
         key = (*each.where, second, produced)
         traffic[(*key, 0)] += each.count or 0
         traffic[(*key, 1)] += each.bytes

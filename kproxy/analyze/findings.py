@@ -5,13 +5,14 @@ Gathered ─▶ one rule after the other ─▶ sentences, the gravest first
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
 
-from kproxy.analyze.compare import SIGNIFICANT, percentile, representative
-from kproxy.analyze.gather import Gathered
+from kproxy.analyze.compare import ENOUGH, SIGNIFICANT, difference, percentile, representative
+from kproxy.analyze.gather import Gathered, Row
 from kproxy.exchange.words.wording import duration
 
 _SLOW_FACTOR = 20
@@ -24,6 +25,9 @@ _QUEUE_FACTOR = 3
 _NAMES_MAX = 5
 _WORST_MAX = 3
 """So many of one kind have a sentence of their own."""
+_PART_FACTOR = 3
+_PART_MS = 5
+_PARTS_MAX = 3
 _ROUTINE = {("UNSUPPORTED_VERSION", "ApiVersions"), ("MEMBER_ID_REQUIRED", "JoinGroup")}
 """Errors by which a client learns what to say next: no broker, and no client, is to blame."""
 
@@ -98,16 +102,23 @@ def _errors(gathered: Gathered) -> Iterator[Finding]:
             f" {named}: so clients and brokers come to terms.",
         )
         return
-    worst = others[0]
+    worst = next((row for row in others if row["injected"] < row["count"]), others[0])
+    which = "the most frequent" if worst is others[0] else "the most frequent of those not injected"
     injected = "" if not worst["injected"] else f", {number(worst['injected'])} of them injected"
     level = "bad" if grave * 100 > totals["exchanges"] else "warn"
     yield Finding(
         level,
         f"{counted(totals['errors'], 'response')} ({part}) had errors;"
-        f" {'the most frequent' if not routine else 'besides what is routine, the most frequent'}"
+        f" {'besides what is routine, ' if routine else ''}{which}"
         f" was {worst['error']} of {worst['api']}, {counted(worst['count'], 'time')}{injected}"
-        f" (first #{worst['number']}).",
+        f"{_clients(worst['client_ids'])} (first #{worst['number']}).",
     )
+
+
+def _clients(names: list[str]) -> str:
+    shown = ", ".join(sorted(names)[:_NAMES_MAX])
+    more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    return f", to {shown}{more}" if names else ""
 
 
 def _unanswered(gathered: Gathered) -> Iterator[Finding]:
@@ -140,9 +151,32 @@ def _slow(gathered: Gathered) -> Iterator[Finding]:
         )
 
 
+def _parts(gathered: Gathered) -> Iterator[Finding]:
+    """Say which topics and clients an API is slower for than for all others."""
+    for kind, on in (("topic", "on topic"), ("client", "of client")):
+        slow: list[tuple[Row, Row]] = []
+        for row in gathered.parts:
+            others = Counter(gathered.histograms.get(row["api"] or "?", {}))
+            others.subtract(row["histogram"])
+            count = min(sum(row["histogram"].values()), sum(others.values()))
+            if row["kind"] != kind or count < ENOUGH:
+                continue
+            found = difference(row["histogram"], +others, "p95", 0.95)
+            if found["p95"] >= _PART_MS and found["p95_sigma"] >= SIGNIFICANT:
+                if found["p95_ratio"] >= _PART_FACTOR:
+                    slow.append((row, found))
+        for row, found in slow[:_PARTS_MAX]:
+            yield Finding(
+                "warn",
+                f"{row['api']} {on} {row['name'] or '–'} is slower than the rest: p95 is"
+                f" {duration(found['p95'])}, of the others {duration(found['baseline_p95'])}.",
+            )
+
+
 def _queues(gathered: Gathered) -> Iterator[Finding]:
     for row in gathered.apis:
-        if row["queued"] * 5 > row["count"] and (row["queued_ms"] or 0) > 10 * row["queued"]:
+        enough = row["count"] >= _HUNDRED and row["queued"] * 5 > row["count"]
+        if enough and (row["queued_ms"] or 0) > 10 * row["queued"]:
             queued_ms = row["queued_ms"] / row["queued"]
             tail = percentile(gathered.histograms.get(row["api"] or "?", {}), 0.99)
             slow = (
@@ -267,6 +301,6 @@ def _one_sided(gathered: Gathered) -> Iterator[Finding]:
 
 
 _RULES: tuple[Callable[[Gathered], Iterator[Any]], ...] = (
-    _completeness, _differences, _one_sided, _errors, _unanswered, _slow, _queues, _groups,
-    _faults, _proxy,
+    _completeness, _differences, _one_sided, _errors, _unanswered, _slow, _parts, _queues,
+    _groups, _faults, _proxy,
 )  # fmt: skip

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from kproxy.analyze.compare import ENOUGH
 from kproxy.analyze.tables import SERVED, bucket
 from kproxy.exchange.entries import EVENTS, Note
 from kproxy.view.stream import notice
@@ -66,6 +67,8 @@ class Gathered:
     differences: list[Row]
     notices: list[str]
     """What a reader must know of the state of the recordings."""
+    parts: list[Row] = attrs.field(factory=list)
+    """APIs by topic, and by client: of each kind those with the largest p99, with histograms."""
 
 
 def notices(spark: SparkSession) -> list[str]:
@@ -100,11 +103,12 @@ def gather(spark: SparkSession, differences: list[Row], notices: list[str]) -> G
         "groups": GROUPS,
         "faults": _FAULTS,
         "ended_by": _ENDED_BY,
+        "parts": _PARTS,
     }
     with ThreadPoolExecutor(4) as pool:  # most of a short query is planning it
         made = pool.map(lambda query: _rows(spark, query), queries.values())
         found = dict(zip(queries, made, strict=True))
-    for row in found["heat"]:
+    for row in found.pop("heat"):
         heat[row["slot"]][row["bucket"]] += row["n"]
         histograms[row["api"] or "?"][row["bucket"]] += row["n"]
     return Gathered(
@@ -115,19 +119,10 @@ def gather(spark: SparkSession, differences: list[Row], notices: list[str]) -> G
         group_totals=totals.pop("groups"),
         fault_totals=totals.pop("faults"),
         heat=dict(heat),
-        apis=found["apis"],
         histograms=dict(histograms),
-        rates=found["rates"],
-        traffic=found["traffic"],
-        errors_over_time=found["errors_over_time"],
-        errors=found["errors"],
-        slowest=found["slowest"],
-        rebalances=found["rebalances"],
-        groups=found["groups"],
-        faults=found["faults"],
-        ended_by=found["ended_by"],
         differences=differences,
         notices=notices,
+        **found,
     )
 
 
@@ -222,3 +217,34 @@ _ENDED_BY = """
 SELECT ended_by, COUNT(*) AS n FROM connections WHERE closed IS NOT NULL GROUP BY ended_by
 ORDER BY n DESC
 """
+_PARTS = f"""
+WITH named AS (
+    SELECT IF(topic IS NULL, 'client', 'topic') AS kind, api, COALESCE(topic, client_id) AS name,
+        count, errors, broker_histogram
+    FROM latency
+), counted AS (
+    SELECT kind, api, name, SUM(count) AS count, SUM(errors) AS errors FROM named
+    GROUP BY kind, api, name
+), filled AS (
+    SELECT kind, api, name, bucket, SUM(n) AS n
+    FROM (SELECT kind, api, name, EXPLODE(broker_histogram) AS (bucket, n) FROM named)
+    GROUP BY kind, api, name, bucket
+), ranked AS (
+    SELECT *, SUM(n) OVER (PARTITION BY kind, api, name ORDER BY bucket) AS passed,
+        SUM(n) OVER (PARTITION BY kind, api, name) AS total
+    FROM filled
+), measured AS (
+    SELECT kind, api, name, MAX(total) AS timed,
+        MIN(IF(passed >= 0.99 * total, bucket, NULL)) AS p99,
+        MAP_FROM_ENTRIES(COLLECT_LIST(STRUCT(bucket, n))) AS histogram
+    FROM ranked GROUP BY kind, api, name
+), placed AS (
+    SELECT c.*, histogram, COUNT(*) OVER (PARTITION BY c.kind) AS part_count, ROW_NUMBER() OVER (
+        PARTITION BY c.kind
+        ORDER BY timed >= {ENOUGH} AND timed * 100 >= count DESC, p99 DESC, c.api, c.name
+    ) AS place
+    FROM counted c JOIN measured m ON c.kind = m.kind AND c.api <=> m.api AND c.name <=> m.name
+)
+SELECT * FROM placed WHERE place <= {ROWS_MAX} ORDER BY kind, place
+"""
+"""Those with too few values to have percentiles come last."""

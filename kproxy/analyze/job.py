@@ -28,13 +28,12 @@ import attrs
 import pyarrow.parquet as pq
 
 import kproxy
-from kproxy.analyze import compare, export, gather, report
+from kproxy.analyze import compare, described, export, gather, report
 from kproxy.analyze.tables import FIRST, THEN
 from kproxy.recording.uri import located
 from kproxy.spark import SparkError
 from kproxy.spark.columns import Column, ddl
 from kproxy.spark.plan import PARTITION_BYTES, Found, Stretch, packed, stretches, task_bytes
-from kproxy.spark.reading import schema_of
 from kproxy.spark.session import failures
 
 if TYPE_CHECKING:
@@ -90,6 +89,7 @@ def analyze(
         names, others = ([str(located(each)) for each in some] for some in given)
         page = report.page(gather.gather(spark, differences, notices), names, others)
         (partial / "report.html").write_text(page, encoding="utf-8")
+        (partial / "tables.md").write_text(described.described(partial), encoding="utf-8")
         about = {
             "kproxy": kproxy.__version__,
             "recordings": names,
@@ -236,4 +236,4 @@ def _read(spark: SparkSession, name: str, folder: Path, schema: Any) -> None:
 
 def _empty(folder: Path, columns: Sequence[Column]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(schema_of(columns).empty_table(), folder / "part-00000.parquet")
+    pq.write_table(export.parquet_schema(columns).empty_table(), folder / "part-00000.parquet")

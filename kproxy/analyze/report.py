@@ -85,6 +85,8 @@ def _sections(gathered: Gathered) -> Iterable[tuple[str, str]]:
     )
     yield "Compared with the baseline", _differences(gathered.differences)
     yield "APIs", _apis(gathered)
+    for kind in ("topic", "client"):
+        yield f"Latency by {kind}", _parts(gathered, kind)
     yield "Slowest exchanges", _slowest(gathered.slowest)
     yield "Groups", _groups(gathered.groups, gathered.group_totals["known"])
     born = gathered.totals["generations"]
@@ -164,7 +166,10 @@ def _traffic(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
                 at = row["slot"] * gathered.slot_ms
                 series[f"{topic}, {what}"][at] += row[what]
     width = max(gathered.slot_ms, 1000)
-    note = "Record batches as they travelled; replicas and retries of clients count."
+    note = (
+        "Record batches as they travelled: replicas and retries of clients count, what a broker"
+        " refused does not."
+    )
     label = "bytes produced and consumed over time, by topic"
     return _bars(series, width, x, marks, label, note, lambda value: format_bytes(int(value)))
 
@@ -270,6 +275,22 @@ def _apis(gathered: Gathered) -> str:
         " Times of kproxy are without what fault rules touched."
     )
     return _table(heads, rows) + _note(note) if rows else ""
+
+
+def _parts(gathered: Gathered, kind: str) -> str:
+    found = [row for row in gathered.parts if row["kind"] == kind]
+    rows = []
+    for row in found:
+        enough = representative(sum(row["histogram"].values()), row["count"])
+        shown = row["histogram"] if enough else {}
+        times = (duration(percentile(shown, part)) for part in (0.5, 0.95, 0.99))
+        rows.append((row["api"], row["name"], row["count"], row["errors"], *times))
+    if not rows:
+        return ""
+    note = "Of the broker's own time, the largest p99 first."
+    if left := found[0]["part_count"] - len(found):
+        note += f" And {number(left)} more, in the table latency."
+    return _table(("API", kind, "exchanges", "errors", "p50", "p95", "p99"), rows) + _note(note)
 
 
 def _errors(gathered: Gathered) -> str:

@@ -45,14 +45,14 @@ def produced_by(exchange: Exchange) -> Iterator[TopicRecord]:
     """The records of a Produce that a broker took, or that nobody was to acknowledge."""
     if exchange.api != "Produce" or (exchange.response is None and not exchange.one_way):
         return
-    refused = _refused(exchange)
+    without = refused(exchange)
     for record in exchange.records:
-        if record.produced and (record.topic, record.partition) not in refused:
+        if record.produced and (record.topic, record.partition) not in without:
             yield record
 
 
-def _refused(exchange: Exchange) -> set[tuple[str, int]]:
-    """The partitions of a Produce to which the broker wrote nothing."""
+def refused(exchange: Exchange) -> set[tuple[str, int]]:
+    """The partitions of a Produce to which the broker says that it wrote nothing."""
     names = exchange.topic_names
     return {
         (each.name or names.text(each.topic_id), one.index)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import os
 import re
 import stat
 import urllib.parse
@@ -189,6 +190,12 @@ def located(text: str) -> Path | Uri:
     if text.startswith("file:/"):
         return Path(urllib.parse.unquote(urllib.parse.urlsplit(text).path))
     return Uri(text) if re.match(r"[A-Za-z][\w+.-]*://", text) else Path(text)
+
+
+def absolute(text: str) -> str:
+    """Return the text that names the same from any working directory, however a path is spelled."""
+    path = located(text)
+    return text if isinstance(path, Uri) else os.path.abspath(path)
 
 
 def spelled(path: Path | Uri) -> str:

@@ -203,7 +203,12 @@ RECORDS = (
     *_WHERE,
     _record("topic", "STRING", "name of the topic; its id if nothing told the name"),
     _record("partition", "INT", "number of the partition"),
-    Column("offset", "BIGINT", "offset; null if a Produce response does not say it", _offset),
+    Column(
+        "offset",
+        "BIGINT",
+        "offset; null if no Produce response says it: also if it was refused",
+        _offset,
+    ),
     Column("timestamp", "TIMESTAMP", "of the record", _timestamp),
     Column("timestamp_ms", "BIGINT", "of the record, ms since 1970", _timestamp_ms),
     _record("key", "BINARY", "key; null where there is none"),

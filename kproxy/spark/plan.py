@@ -28,7 +28,7 @@ from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.files import reason
 from kproxy.recording.reader import in_order
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.uri import Uri, located, spelled
+from kproxy.recording.uri import Uri, absolute, located, spelled
 from kproxy.spark.frame_pieces import Piece
 from kproxy.view.stream import notice
 
@@ -89,11 +89,11 @@ class Found:
 
 
 def find(paths: Sequence[str]) -> Found:
-    """Look for recordings.
+    """Look for recordings; their paths are absolute, for workers have another working directory.
 
     Raises: RecordingError.
     """
-    named = _named(paths)
+    named = _named([absolute(each) for each in paths])
     found = in_order(named)
     every = {file for each in named for file in (each.glob("*.mcap") if each.is_dir() else [each])}
     sizes = {str(file): _size(file) for file in every}

@@ -37,7 +37,11 @@ _DAEMON = "kproxy.spark.daemon"
 _SHUFFLES = "spark.sql.shuffle.partitions"
 _VERSION = re.compile(r"^spark-core_[\d.]+-(\d+\.\d+)")
 _REACHED_SECONDS_MAX = 10
-_ALWAYS = {"spark.sql.session.timeZone": "UTC"}
+_ALWAYS = {
+    "spark.sql.session.timeZone": "UTC",
+    # By default Spark writes times into Parquet as INT96: without a zone, and polars reads none.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
 
 
 def register(spark: SparkSession) -> None:

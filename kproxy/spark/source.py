@@ -80,10 +80,13 @@ class KproxyDataSource(DataSource):
 
 
 def _paths(options: Any) -> tuple[str, ...]:
+    from kproxy.recording.uri import absolute
+
     if "paths" in options:
-        return tuple(json.loads(options["paths"]))
+        # Workers have another working directory, and offsets of streams are kept by path.
+        return tuple(map(absolute, json.loads(options["paths"])))
     if "path" in options:
-        return (options["path"],)
+        return (absolute(options["path"]),)
     raise ValueError('name recordings: load("recording.mcap"), a folder, a glob, or a list of them')
 
 

@@ -8,7 +8,8 @@
 
 An offset is that of a batch in a file. Files grow at their end only, `kproxy recover` included, so
 offsets from a checkpoint hold for ever, and a file that appears is read from its beginning; so is
-another recording that takes the name of one, which its identity tells.
+another recording that takes the name of one, which its identity tells. Paths are absolute: those of
+a checkpoint that has them otherwise are from the working directory.
 
 Invariants: a batch is taken when both of its tables are there, so each row comes exactly once.
 Requests that are still pending come when they are answered or given up, not before; frames that
@@ -32,7 +33,7 @@ from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.reader import in_order, info, is_empty
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.uri import Uri, located
+from kproxy.recording.uri import Uri, absolute, located
 from kproxy.spark import plan
 from kproxy.spark.frame_pieces import Piece, Pieces
 from kproxy.spark.plan import Stretch
@@ -193,7 +194,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
         self, start: dict[str, Any] | None = None, limit: Any = None
     ) -> dict[str, Any]:
         """Return how far each file goes."""
-        return dict(start or {}) | (self._ends() if self._target is None else self._target)
+        return _absolute(start or {}) | (self._ends() if self._target is None else self._target)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Let the query end when it has what is there now, after a batch that was begun before."""
@@ -231,7 +232,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
 
         Raises: RecordingError, also when files have lost what is to be read, or was.
         """
-        followed = self._follow()
+        followed, start, end = self._follow(), _absolute(start), _absolute(end)
         found: list[Stretch] = []
         for path, last in end.items():
             (first, before), (stop, now) = _place(start.get(path, 0)), _place(last)
@@ -264,6 +265,14 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
         """Close the files."""
         for each in self._followed.values():
             each.file.close()
+
+
+def _absolute(offsets: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for path, offset in offsets.items():
+        name = absolute(path)
+        found[name] = max(offset, found.get(name, 0), key=_place)
+    return found
 
 
 def _present(paths: Sequence[str], told: Callable[[str], None]) -> list[Path | Uri]:

@@ -37,3 +37,16 @@ def redacted(kafka_431: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Path
     """A recording of a client that logs in."""
     folder = tmp_path_factory.mktemp("redacted")
     return traffic.redacted(kafka_431.sasl_address, folder, "spark-")
+
+
+@pytest.fixture(scope="session")
+def analysis(
+    spark: Any, broken: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[dict[str, Any]]]:
+    """What the job makes of real traffic, with another recording as its baseline."""
+    from kproxy.analyze.job import analyze
+
+    folder = tmp_path_factory.mktemp("analysis") / "out"
+    return folder, analyze(
+        spark, [str(broken)], folder, [str(needs.REPOSITORY / "recordings" / "demo.mcap")]
+    )[1]

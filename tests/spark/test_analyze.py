@@ -40,17 +40,6 @@ def rows(folder: Path, table: str) -> list[dict[str, Any]]:
     return pq.read_table(folder / table).to_pylist()
 
 
-@pytest.fixture(scope="module")
-def analysis(
-    spark: Any, broken: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, list[dict[str, Any]]]:
-    """What the job makes of real traffic, with another recording as its baseline."""
-    from kproxy.analyze.job import analyze
-
-    folder = tmp_path_factory.mktemp("analysis") / "out"
-    return folder, analyze(spark, [str(broken)], folder, [DEMO])[1]
-
-
 @pytest.mark.java
 def test_the_tables_add_up(analysis: tuple[Path, Any], broken: Path) -> None:
     folder, _ = analysis
@@ -163,7 +152,8 @@ def test_spark_submit_runs_it_on_a_cluster(
 ) -> None:
     needs.program("java")
     job = needs.REPOSITORY / "kproxy" / "__main__.py"
-    done = cluster.submit(tmp_path, job, "analyze", broken.as_uri(), "--out", tmp_path / "out")
+    relative = os.path.relpath(broken, tmp_path)  # workers have other working directories
+    done = cluster.submit(tmp_path, job, "analyze", relative, "--out", tmp_path / "out")
     count = len(list(recording.read(broken)))
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"{count} exchanges: {tmp_path / 'out' / 'report.html'}" in done.stdout

@@ -16,7 +16,7 @@ import pytest
 from kproxy.analyze import compare, findings, job, report
 from kproxy.analyze.gather import GROUPS, gather
 from kproxy.commands import analyze as command
-from kproxy.spark import SparkError
+from kproxy.spark import SparkError, plan
 from tests.spark.test_report import DEMO, api, gathered, row_of, said
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -196,7 +196,7 @@ FROM RANGE(700)
 @pytest.mark.java
 def test_faults_that_are_not_shown_count(spark: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    job.analyze(spark, [str(DEMO)], out, with_records=False)
+    job.analyze(spark, plan.find([str(DEMO)]), out, with_records=False)
     for table in out.glob("*/"):
         spark.read.parquet(table.as_uri()).createOrReplaceTempView(table.name)
     spark.sql(MANY).createOrReplaceTempView("faults")
@@ -225,6 +225,8 @@ def test_what_is_missing_in_a_baseline_is_said_of_the_baseline(spark: Any, tmp_p
     cut = tmp_path / "cut.mcap"
     whole = DEMO.read_bytes()
     cut.write_bytes(whole[: len(whole) * 2 // 3])
-    made, _ = job.analyze(spark, [str(DEMO)], tmp_path / "out", [str(cut)], with_records=False)
+    made, _ = job.analyze(
+        spark, plan.find([str(DEMO)]), tmp_path / "out", plan.find([str(cut)]), with_records=False
+    )
     (notice,) = made.notices
     assert notice.startswith(f"baseline: {cut}: read up to byte ")

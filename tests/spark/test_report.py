@@ -116,6 +116,41 @@ def test_more_connections_are_advised_when_the_broker_is_quick() -> None:
     assert "50 % of Produce waited behind" in stalled and "connections would" not in stalled
 
 
+def part(kind: str, name: str | None, times: dict[int, int], **others: Any) -> dict[str, Any]:
+    """What is known of an API by topic or client."""
+    about = {"kind": kind, "api": "Produce", "name": name, "count": sum(times.values())}
+    return about | {"errors": 0, "histogram": times, "part_count": 2, "place": 1} | others
+
+
+def test_a_topic_that_is_slower_than_others_is_named() -> None:
+    slow, quick = {bucket(2): 100, bucket(120): 20}, {bucket(2): 880}
+    every = {"Produce": {bucket(2): 980, bucket(120): 20}}
+    of = api("Produce", 1000, broker_min=2.0, broker_max=121.0)
+    parts = [part("topic", "orders", slow, errors=3), part("topic", "mail", quick)]
+    found = gathered([of], every, parts=[*parts, part("client", "shop", every["Produce"])])
+    (text,) = (each for each in said(found).splitlines() if "slower than the rest" in each)
+    assert text == (
+        "Produce on topic orders is slower than the rest: p95 is 120 ms, of the others 1.99 ms."
+    )
+    page = report.page(found, [])
+    section = page.partition("Latency by topic")[2].partition("</section>")[0]
+    first, second = re.findall(r"<tr><td>(.*?)</td></tr>", section)
+    assert first.split("</td><td>")[1:4] == ["orders", "120", "3"]
+    assert first.split("</td><td>")[4:] == ["1.99 ms", "120 ms", "120 ms"]
+    assert "mail" in second and "more" not in section
+    found.parts = [each | {"part_count": 30} for each in parts]
+    page = report.page(found, [])
+    assert "And 28 more" in page and "Latency by client" not in page
+    few = gathered([of], every, parts=[part("topic", "orders", {bucket(120): 19}, count=19)])
+    assert "slower than the rest" not in said(few)
+
+
+def test_a_queue_of_few_is_no_finding() -> None:
+    few = api("ListOffsets", 99, queued=70, queued_ms=70 * 80.0)
+    assert "waited behind" not in said(gathered([few], {}))
+    assert "waited behind" in said(gathered([few | {"count": 100}], {}))
+
+
 def test_what_was_produced_ends_a_log() -> None:
     produced = [each for each in recording.read(DEMO) if each.api == "Produce" and each.records]
     assert produced
@@ -136,6 +171,26 @@ def test_records_of_an_unknown_number_end_no_log(compression: str, ends: list[ob
     exchange = produce(records.encode_message_set(two, magic=1, compression=compression))
     heads = topic_records.heads(exchange.request, exchange.response, exchange.topic_names)
     assert list(export.ends_of(exchange, list(heads))) == ends
+
+
+def test_what_a_broker_refused_is_not_produced() -> None:
+    (exchange, *_) = (e for e in recording.read(DEMO) if e.api == "Produce" and e.records)
+    carried = list(topic_records.heads(exchange.request, exchange.response, exchange.topic_names))
+    traffic: Counter[tuple[Any, ...]] = Counter()
+    export.count_traffic(exchange, carried, 1, traffic)
+    assert sum(n for key, n in traffic.items() if key[-1] == 0) == len(exchange.records)
+    (partition,) = exchange.response.responses[0].partition_responses
+    partition.error_code = 7
+    refused: Counter[tuple[Any, ...]] = Counter()
+    export.count_traffic(exchange, carried, 1, refused)
+    assert not refused
+    assert "refused" in column_comment("records", "offset")
+
+
+def column_comment(view: str, name: str) -> str:
+    """What a column of a view says of itself."""
+    (column,) = chosen(view, [name])
+    return column.comment
 
 
 def test_the_partition_with_most_lag_is_named() -> None:
@@ -201,6 +256,25 @@ def test_errors_that_are_part_of_the_protocol_are_no_alarm() -> None:
     found.totals = totals | Counter(errors=58)
     (grave,) = (each for each in findings.findings(found) if "errors" in each.text)
     assert grave.level == "bad" and "NOT_COORDINATOR of OffsetCommit, 20 times" in grave.text
+
+
+def test_an_error_that_was_not_injected_leads_and_names_its_clients() -> None:
+    injected = {
+        "error": "COORDINATOR_LOAD_IN_PROGRESS", "api": "JoinGroup", "count": 30, "injected": 30,
+        "number": 1, "client_ids": ["billing"], "topics": [],
+    }  # fmt: skip
+    real = injected | {
+        "error": "NOT_LEADER_OR_FOLLOWER", "api": "Produce", "count": 10, "injected": 0,
+        "number": 7, "client_ids": ["shop", "checkout"],
+    }  # fmt: skip
+    found = gathered([], {}, errors=[injected, real])
+    found.totals = Counter(TOTALS) | Counter(errors=40, exchanges=100)
+    assert (
+        "the most frequent of those not injected was NOT_LEADER_OR_FOLLOWER of Produce, 10 times,"
+        " to checkout, shop (first #7)." in said(found)
+    )
+    found.errors = [injected]
+    assert "30 times, 30 of them injected, to billing (first #1)." in said(found)
 
 
 def test_what_only_one_side_has_is_said() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import zipfile
@@ -173,11 +174,22 @@ def test_the_queries_in_the_readme_say_something(
         r"^```python\n(from kproxy.spark .*?)^```", readme, re.DOTALL | re.MULTILINE
     )
     monkeypatch.chdir(needs.REPOSITORY)
-    exec(compile(code, "README.md", "exec"), {})
+    names: dict[str, Any] = {}
+    exec(compile(code, "README.md", "exec"), names)
     tables = capsys.readouterr().out.strip().split("\n\n")
     assert len(tables) == code.count(".show()") == 5
     assert all(table.count("\n") >= 4 for table in tables), "each has a row"
     assert "MEMBER_ID_REQUIRED" in tables[-1]
+    comments = {row.col_name: row.comment for row in spark.sql("DESCRIBE exchanges").collect()}
+    assert comments["service_ms"] and all(comments.values())
+    several = [("Produce", ["A", "B"]), ("Produce", ["A"]), ("Fetch", [])]
+    schema = names["named"].select("api", "errors").schema
+    exec(code.splitlines()[-1], {"named": spark.createDataFrame(several, schema)})
+    found = re.findall(r"\|\s*(\w+)\|\s*(\w+)\|\s*(\d+)\|", capsys.readouterr().out)
+    assert sorted(found) == [("Produce", "A", "2"), ("Produce", "B", "1")], "each error by itself"
+    (columns,) = re.findall(r'`frames` has the bytes with `columns="(.*?)"`', readme)
+    read = spark.read.load("recordings", format="kproxy", view="frames", columns=columns)
+    assert all(row.data for row in read.collect())
 
 
 _SENT_ALONG = """
@@ -204,7 +216,7 @@ def test_it_works_when_it_is_sent_along_to_a_cluster(broken: Path, tmp_path: Pat
                 packed.write(path, path.relative_to(needs.REPOSITORY))
     program.write_text(_SENT_ALONG)
     done = cluster.submit(
-        tmp_path, "--py-files", archive, program, archive, broken, seconds_max=240
+        tmp_path, "--py-files", archive, program, archive, os.path.relpath(broken, tmp_path)
     )
     expected = sorted((each.number, each.api, each.client_id) for each in recording.read(broken))
     assert done.returncode == 0, done.stderr[-3000:]

@@ -166,7 +166,7 @@ def test_the_lag_is_unknown_where_the_end_of_the_log_is(spark: Any, tmp_path: Pa
 def test_two_attempts_at_a_task_do_each_other_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stretches = plan.stretches([str(needs.REPOSITORY / "recordings" / "demo.mcap")])
+    stretches = plan.stretches(plan.find([str(needs.REPOSITORY / "recordings" / "demo.mcap")]))
     read = export.events
     first: list[dict[str, int]] = []
 
@@ -192,7 +192,7 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError("No space left on device")
 
     monkeypatch.setattr(export, "events", full)
-    stretches = plan.stretches([str(needs.REPOSITORY / "recordings" / "demo.mcap")])
+    stretches = plan.stretches(plan.find([str(needs.REPOSITORY / "recordings" / "demo.mcap")]))
     with pytest.raises(OSError, match="No space"):
         export.write(0, stretches, str(tmp_path), True)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -1,0 +1,189 @@
+"""What every column of every table of an analysis says: `tables.md`, and Arrow's field metadata.
+
+    comments of views, and those here ─▶ described ─▶ tables.md
+                                     └─▶ commented ─▶ schemas of the Parquet files that tasks write
+
+Invariant: a column that comes straight from a recording has the comment of the view it is from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kproxy.analyze.tables import BUCKETS, FAULT_SECONDS, PERCENTILES
+from kproxy.spark.columns import VIEWS, Column
+
+ABOUT = {
+    "exchanges": (
+        "A row is a request and its response. `service_ms` is what the broker took for certain;"
+        " `broker_ms` also has the waits behind other requests and in long polls, so a Fetch"
+        " without new records has a large one and nothing is wrong."
+    ),
+    "records": "A row is a record as it travelled: fetched twice, it is there twice.",
+    "events": "A row is what happened to a connection, or to the recording.",
+    "group_events": "A row is what a member said to its coordinator, or a partition it committed.",
+    "latency": (
+        "A row is the exchanges of an API, version and client in one minute: those that name a"
+        " topic, and, where `topic` is null, **all** of them. Sum `count` either over the rows with"
+        " `topic IS NULL`, or over one topic: over both it counts twice. Histograms of any rows may"
+        f" be added: bucket b counts times from 2^(b/{BUCKETS}) µs to 2^((b+1)/{BUCKETS}) µs, and a"
+        " percentile is the bucket up to which that share of the sum lies. Percentiles may not be"
+        " added, nor averaged. The broker's time is `service_ms`, of what did not wait all along."
+    ),
+    "throughput": (
+        "A row is what went to and from a partition in a second, in the batches as they travelled:"
+        " retries and replicas count, what a broker refused does not."
+    ),
+    "errors": "A row is one error of an API to a client.",
+    "connections": "A row is a connection of a client.",
+    "groups": "A row is a group.",
+    "faults": (
+        "A row is one hit of a fault rule, and what the client did then, within"
+        f" {FAULT_SECONDS} seconds."
+    ),
+}
+"""What a row of a table is."""
+
+_CLIENT_ID = "client.id of the connection"
+_OWN = {
+    "group_events": {
+        "recording": "id of the recording",
+        "time": "when the request arrived",
+        "group": "id of the group",
+        "event": "the API: JoinGroup, SyncGroup, Heartbeat, OffsetCommit, …",
+        "client_id": _CLIENT_ID,
+        "member_id": "of the member; empty before it has one",
+        "generation": "of the group; the member's epoch in the newer protocol; null if unknown",
+        "topic": "whose offset is committed; null of what commits none",
+        "partition": "whose offset is committed",
+        "committed": "the offset",
+        "error": "in the response; null if there is none",
+        "number": "the exchange",
+    },
+    "latency": {
+        "api": "name of the API",
+        "api_version": "version of the requests",
+        "client_id": _CLIENT_ID,
+        "topic": "a topic that they name; null: all, whatever they name",
+        "minute": "when they arrived, to the minute",
+        "count": "exchanges",
+        "errors": "exchanges whose response has an error",
+        "unanswered": "exchanges without a response",
+        "waited": "exchanges of which some may be a wait that was requested, as in a long poll",
+        "waiting_ms_sum": "those waits together, ms",
+        "queued": "exchanges that waited behind earlier ones of their connection",
+        "queued_ms_sum": "those waits together, ms",
+        "broker_histogram": "exchanges by bucket of what the broker took; null: none is known",
+        "proxy_histogram": "exchanges by bucket of what kproxy added",
+        **{
+            f"{kind}_{name}": f"{100 * part:g} % of them took no longer, ms"
+            for kind in ("broker", "proxy")
+            for name, part in PERCENTILES.items()
+        },
+    },
+    "throughput": {
+        "topic": "name of the topic; its id if nothing told the name",
+        "partition": "number of the partition",
+        "second": "when the requests arrived, to the second",
+        "records_produced": "records that clients sent; old formats that are compressed count as 0",
+        "bytes_produced": "bytes of their batches, compressed as they were",
+        "records_consumed": "records that brokers sent",
+        "bytes_consumed": "bytes of their batches, compressed as they were",
+        "exchanges": "exchanges that carried some of it",
+    },
+    "errors": {
+        "error": "name of the error",
+        "api": "name of the API",
+        "client_id": _CLIENT_ID,
+        "count": "exchanges with it",
+        "injected": "of these, those of which kproxy made a frame",
+        "first_time": "when the first of the requests arrived",
+        "last_time": "when the last of them arrived",
+        "first": "the first exchange: id of the recording, and number in it",
+        "topics": "up to 20 topics that they name",
+        "messages": "up to 3 messages of brokers with it",
+    },
+    "connections": {
+        "recording": "id of the recording",
+        "connection": "number of the connection in it",
+        "client_id": _CLIENT_ID,
+        "client_address": "host and port of the client",
+        "node_id": "broker of the connection; null on a bootstrap address",
+        "opened": "when it was opened; null: before the recording began",
+        "closed": "when it was closed; null: after the recording ended",
+        "ended_by": "who ended it first: client, broker, or proxy; null: it was not closed",
+        "reason": "what went wrong, if anything did",
+        "exchanges": "how many it had",
+        "errors": "exchanges whose response has an error",
+        "unanswered": "exchanges without a response",
+        "request_bytes": "size of all requests",
+        "response_bytes": "size of all responses",
+        "first_request": "when the first request arrived",
+        "last_request": "when the last request arrived",
+    },
+    "groups": {
+        "group": "id of the group",
+        "members": "member ids: a client that starts again has another",
+        "client_ids": "client.id of its members",
+        "first_generation": "the least generation that was seen",
+        "last_generation": "the largest generation that was seen",
+        "generations": "how many were seen",
+        "rebalances": "generations that began, without the first",
+        "joins": "JoinGroup requests",
+        "leaves": "LeaveGroup requests",
+        "commits": "requests that committed offsets",
+        "errors": "events with an error",
+        "first_time": "when the first event was",
+        "last_time": "when the last event was",
+        "lag": "records from the last commits to the ends of logs, if seen; null: none was",
+        "partitions": "the same of each partition: topic, partition, committed, log_end, lag",
+    },
+    "faults": {
+        "recording": "id of the recording",
+        "fault": "name of the rule",
+        "time": "when it fired",
+        "number": "the exchange that it hit",
+        "connection": "number of the connection",
+        "client_id": _CLIENT_ID,
+        "api": "name of the API",
+        "topics": "topics that it names",
+        "retries": "requests of the same API up to the one that succeeded, it included",
+        "reconnects": "connections that the client opened",
+        "recovered_number": "the exchange of the same API that succeeded; null: none did",
+        "recovered_ms": "how long until then, ms",
+        "service_ms_before": "what the broker took on average before, ms",
+        "service_ms_after": "what the broker took on average afterwards, ms",
+        "body": "the event, JSON",
+    },
+}
+"""Comments of the tables that are not views of a recording."""
+
+
+def comments(table: str) -> dict[str, str]:
+    """Return what the columns of a table say."""
+    return _OWN.get(table) or {column.name: column.comment for column in VIEWS[table]}
+
+
+def commented(schema: pa.Schema, columns: Sequence[Column]) -> pa.Schema:
+    """Return a schema whose fields have the comments of columns as metadata."""
+    fields = zip(schema, columns, strict=True)
+    return pa.schema([field.with_metadata({"comment": each.comment}) for field, each in fields])
+
+
+def described(folder: Path) -> str:
+    """Return what the columns of the tables in a folder say, as Markdown."""
+    parts = ["# The tables of this analysis\n\nTimes are in UTC; sizes are in bytes.\n"]
+    for table, about in ABOUT.items():
+        path = next((folder / table).glob("*.parquet"), None)
+        if path is not None:
+            said = comments(table)
+            rows = "".join(
+                f"| `{field.name}` | {field.type} | {said.get(field.name, '')} |\n"
+                for field in pq.read_schema(path)
+            )
+            parts.append(f"## {table}\n\n{about}\n\n| column | type | |\n|---|---|---|\n{rows}")
+    return "\n".join(parts)

@@ -1,0 +1,68 @@
+"""The tables of an analysis: their types, what explains them, what a report has of them."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kproxy import recording
+from kproxy.analyze import described
+
+TABLES = described.ABOUT.keys()
+LEFT_OUT = ("file", "request", "response", "partitions")
+"""Columns of views that have none in the tables."""
+
+pytestmark = pytest.mark.java
+
+
+def test_times_are_of_one_type_in_all_tables(analysis: tuple[Path, Any]) -> None:
+    found = {table: pq.read_table(analysis[0] / table).schema for table in TABLES}
+    times = {
+        table: {field.type for field in schema if pa.types.is_timestamp(field.type)}
+        for table, schema in found.items()
+    }
+    assert times == {table: {pa.timestamp("us", "UTC")} for table in TABLES}
+
+
+def test_every_column_of_every_table_is_explained(analysis: tuple[Path, Any]) -> None:
+    folder, _ = analysis
+    sections = (folder / "tables.md").read_text().split("\n## ")[1:]
+    explained = {each.partition("\n")[0]: each for each in sections}
+    assert explained.keys() == TABLES
+    for table, text in explained.items():
+        columns = pq.read_table(folder / table).schema
+        said = re.findall(r"^\| `(\w+)` \| .+? \| (\S.*) \|$", text, re.MULTILINE)
+        assert [name for name, _ in said] == columns.names
+        assert described.comments(table).keys() <= set(columns.names) | {*LEFT_OUT}
+        if table in ("exchanges", "records", "events", "group_events"):
+            comments = {each.name: (each.metadata or {})[b"comment"].decode() for each in columns}
+            assert comments == dict(said), "a reader of Parquet finds them, too"
+    assert "topic IS NULL" in explained["latency"]
+
+
+def test_the_report_says_what_each_topic_and_client_took(
+    analysis: tuple[Path, Any], broken: Path
+) -> None:
+    exchanges = list(recording.read(broken))
+    expected: dict[str, Counter[tuple[str, str]]] = {"topic": Counter(), "client": Counter()}
+    wrong: dict[str, Counter[tuple[str, str]]] = {"topic": Counter(), "client": Counter()}
+    for each in exchanges:
+        of_client = [each.client_id] if each.client_id is not None else []
+        for kind, names in (("topic", each.topics), ("client", of_client)):
+            expected[kind].update((each.api, name) for name in names)
+            wrong[kind].update((each.api, name) for name in names if each.errors)
+    page = (analysis[0] / "report.html").read_text()
+    for kind, counts in expected.items():
+        section = page.partition(f"Latency by {kind}")[2].partition("</section>")[0]
+        rows = [row.split("</td><td>") for row in re.findall("<tr><td>(.*?)</td></tr>", section)]
+        assert len(rows) > 5 and all(len(row) == 7 for row in rows)
+        for name, of, count, errors, *_ in rows:
+            key = name, html.unescape(of)
+            assert (int(count.replace(" ", "")), int(errors)) == (counts[key], wrong[kind][key])
