@@ -52,9 +52,7 @@ EVENT_COLUMNS = chosen("events", [c.name for c in EVENTS if c.name not in _LEFT_
 
 def _step(*columns: tuple[str, str], table: str = "") -> tuple[Column, ...]:
     said = comments(table) if table else {}
-    return tuple(
-        Column(name, kind, said.get(name, ""), lambda item: None) for name, kind in columns
-    )
+    return tuple(Column(name, kind, said.get(name, "")) for name, kind in columns)
 
 
 TABLES: dict[str, tuple[Column, ...]] = {
@@ -180,11 +178,11 @@ def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> No
     traffic: Counter[tuple[Any, ...]] = Counter()
     log_ends: dict[tuple[str, int, int], int] = {}
     schema, sink = schema_of(_OF_BODIES), sinks["exchanges"]
-    items = exchanges(stretch)
+    items, of_bodies = exchanges(stretch), _getters(stretch, _OF_BODIES)
     for batch in record_batches(stretch, "exchanges", _OF_TABLES):
         bodies: list[list[Any]] = []
         for exchange in itertools.islice(items, len(batch)):
-            bodies.append([column.get(exchange) for column in _OF_BODIES])
+            bodies.append([get(exchange) for get in of_bodies])
             if exchange.request is None and exchange.response is None:
                 continue
             names = exchange.topic_names
@@ -216,12 +214,7 @@ def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> No
 
 def _getters(stretch: Stretch, columns: Sequence[Column]) -> list[Callable[[Any], Any]]:
     constants = file_values(stretch)
-    return [
-        (lambda item, value=constants[column.name]: value)
-        if column.name in constants
-        else column.get
-        for column in columns
-    ]
+    return [column.get or (lambda item, value=constants[column.name]: value) for column in columns]
 
 
 # ---------------------------------------------------------------- what bodies tell

@@ -44,8 +44,8 @@ class Column:
     type: str
     """As Spark's SQL has it."""
     comment: str
-    get: Callable[[Any], Any]
-    """Takes the value out of an item of its view; not used of frames, and of whole files."""
+    get: Callable[[Any], Any] | None = None
+    """Takes the value out of an item of its view; None where values are not those of items."""
     default: bool = True
     """Whether it is there when nobody names columns."""
 
@@ -66,13 +66,9 @@ FILE = "file"
 """Columns whose values are those of a whole file."""
 
 
-def _elsewhere(item: Any) -> None:
-    return None
-
-
 _WHERE = (
-    Column(RECORDING, "STRING", "id of the recording: numbers count within it", _elsewhere),
-    Column(FILE, "STRING", "the file that has the row", _elsewhere, False),
+    Column(RECORDING, "STRING", "id of the recording: numbers count within it"),
+    Column(FILE, "STRING", "the file that has the row", default=False),
 )
 
 
@@ -227,7 +223,7 @@ RECORDS = (
 
 
 def _frame(name: str, type_: str, comment: str, default: bool = True) -> Column:
-    return Column(name, type_, comment, _elsewhere, default)
+    return Column(name, type_, comment, default=default)
 
 
 FRAMES = (

@@ -72,7 +72,7 @@ TYPES: dict[str, pa.DataType] = {
     TEXTS: pa.list_(pa.string()),
     PARTITIONS: pa.list_(_TOPIC_PARTITION),
     HEADERS: pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-    WAITED: table.WAITED,
+    WAITED: table.WAITED_TYPE,
 }
 """Arrow's types for the types of columns."""
 
@@ -200,7 +200,7 @@ def _from_items(
     constants = file_values(stretch)
     arrays: list[pa.Array] = []
     for column, field in zip(columns, schema, strict=True):
-        if column.name in constants:
+        if column.get is None:
             arrays.append(pa.repeat(pa.scalar(constants[column.name], pa.string()), len(items)))
             continue
         values = [column.get(item) for item in items]

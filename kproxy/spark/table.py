@@ -46,7 +46,7 @@ _ARROW = {"int64": pa.int64(), "int32": pa.int32(), "int16": pa.int16()}
 _TYPES = {name: _ARROW[kind] for name, kind in EXCHANGE_INTEGERS}
 _NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """Surrogates that stand for no byte; JSON can have them."""
-WAITED = pa.struct(
+WAITED_TYPE = pa.struct(
     [("waited_for", pa.string()), ("behind", pa.int64()), ("waited_ms", pa.float64())]
 )
 """What `Unanswered` says, of the column `unanswered`."""
@@ -241,13 +241,13 @@ class Rows:
     def unanswered(self) -> Any:
         """Return what requests waited for that were never answered."""
         if not any(self._waited):
-            return pa.nulls(len(self), WAITED)
+            return pa.nulls(len(self), WAITED_TYPE)
         values = [
             waited.get(index)
             for table, waited in zip(self._tables, self._waited, strict=True)
             for index in range(len(table))
         ]
-        return pa.array(values, WAITED)
+        return pa.array(values, WAITED_TYPE)
 
 
 @attrs.define(eq=False)

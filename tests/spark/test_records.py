@@ -69,7 +69,7 @@ def expected(path: Path, names: Sequence[str] = ALL) -> list[dict[str, Any]]:
         tuple(reading.file_values(s).items()) for s in plan.stretches(plan.find([str(path)]))
     }
     return [
-        {column.name: reading.cleaned(column.get((exchange, record))) for column in columns}
+        {each.name: reading.cleaned(each.get((exchange, record))) for each in columns if each.get}
         | {name: value for name, value in constants if name in names}
         for exchange in recording.read([path])
         for record in exchange.records
