@@ -69,6 +69,8 @@ class Stretch:
     """Whether it is about what has no row: the requests that are pending where the file is torn."""
     last: bool = False
     """Whether no file follows in which frames may go on that this stretch has the beginning of."""
+    later: tuple[str, ...] = ()
+    """The next files of the same recording: frames that begin in it may be cut off there."""
     begun: tuple[Piece, ...] | None = attrs.field(default=None, repr=False)
     """The frames that have not ended where it begins, if what has not ended where it stops is left
     to the stretch that follows; None: it looks behind itself."""
@@ -178,23 +180,30 @@ def stretches(
 
     Raises: RecordingError.
     """
-    found: list[Stretch] = []
+    cuts: list[list[Stretch]] = []
     before: RecordingFile | None = None
     earlier: tuple[str, ...] = ()
     for path in recordings.files:
         with RecordingFile(path) as file:
             earlier = earlier_of(file, before, earlier)
-            if found and not earlier:
-                found[-1] = attrs.evolve(found[-1], last=True)
-            found += cut(file, earlier, partition_bytes)
+            cuts.append(list(cut(file, earlier, partition_bytes)))
             if not file.complete:
                 told(_stops(file))
             before = file
-    if found:
-        found[-1] = attrs.evolve(found[-1], last=True)
     for line in recordings.left_out:
         told(line)
-    return found
+    return _joined(cuts)
+
+
+def _joined(cuts: Sequence[list[Stretch]]) -> list[Stretch]:
+    """Let the stretches of each file know which files follow it."""
+    found: list[list[Stretch]] = []
+    later: tuple[str, ...] = ()
+    for some in reversed(cuts):
+        last = some[-1] if later else attrs.evolve(some[-1], last=True)
+        found.append([attrs.evolve(each, later=later) for each in (*some[:-1], last)])
+        later = (some[0].path, *later)[:EARLIER_MAX] if some[0].earlier else ()
+    return [each for some in reversed(found) for each in some]
 
 
 def earlier_of(

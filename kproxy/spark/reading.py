@@ -10,6 +10,7 @@ Invariant: both ways give the same values. The first opens no frames, and costs 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -90,7 +91,7 @@ def record_batches(
 
     Raises: RecordingError.
     """
-    if stretch.rest and not stretch.last and view in ("exchanges", "records"):
+    if stretch.rest and not stretch.last and view != "events":
         return  # the files that follow have their rows
     schema = schema_of(columns) if schema is None else schema
     names = [column.name for column in columns]
@@ -321,6 +322,12 @@ def _cut_behind(pieces: Pieces, file: RecordingFile, stretch: Stretch) -> Iterat
             yield from pieces.follow(file.frames(batch), batch, begins=False)
             if not pieces.unfinished:
                 return
+    for path in stretch.later if pieces.unfinished else ():
+        with contextlib.suppress(RecordingError), RecordingFile(path) as later:
+            for batch in later.batches():
+                yield from pieces.follow(later.frames(batch), batch, begins=False)
+                if not pieces.unfinished:
+                    return
 
 
 def _put_together(

@@ -119,18 +119,19 @@ _STEPS = strategies.lists(
 )
 
 
-@hypothesis.given(_STEPS)
-@hypothesis.example([("piece", 1, True), ("batch",), ("look",)])
-@hypothesis.example([("piece", 1, True), ("look",), ("lost", 1), ("piece", 1, True), ("look",)])
-@hypothesis.example([("piece", 1, True), ("file",), ("look",), ("piece", 1, False)])
-@hypothesis.example([("piece", 2, True), ("file",), ("look",), ("file",), ("piece", 1, False)])
-def test_frames_end_or_are_cut_off_in_later_micro_batches(steps: list[Any]) -> None:
+@hypothesis.given(_STEPS, strategies.sampled_from([1, 1 << 27]))
+@hypothesis.example([("piece", 1, True), ("batch",), ("look",)], 1)
+@hypothesis.example([("piece", 1, True), ("look",), ("lost", 1), ("piece", 1, True), ("look",)], 1)
+@hypothesis.example([("piece", 1, True), ("file",), ("look",), ("piece", 1, False)], 1)
+@hypothesis.example([("piece", 2, True), ("file",), ("look",), ("file",), ("piece", 1, False)], 1)
+def test_frames_end_or_are_cut_off_in_later_micro_batches(steps: list[Any], size: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         query, expected = _written(Path(folder), steps)
         query.check_retries()
-    rows = [row for some in query.rows for row in some]
-    shown = {row["number"]: (row["data"], bool(row["flags"] & TRUNCATED)) for row in rows}
-    assert shown == expected and len(rows) == len(expected)
+        at_once = batch_rows(Path(folder), "frames", query.names, size)
+    for rows in ([row for some in query.rows for row in some], at_once):
+        shown = {row["number"]: (row["data"], bool(row["flags"] & TRUNCATED)) for row in rows}
+        assert shown == expected and len(rows) == len(expected)
 
 
 def _written(folder: Path, steps: list[Any]) -> tuple[Query, dict[int, tuple[bytes, bool]]]:
