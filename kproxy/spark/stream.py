@@ -19,6 +19,7 @@ batches, and read again after a restart: its notes and, for the view `frames`, i
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -129,10 +130,11 @@ class Followed:
         files back."""
         if self._begun is not None and self._begun[0] <= offset:
             start, unfinished = self._begun
-        elif self.before is not None and files_max:
-            start, unfinished = 0, self.before.begun(self.before.look(), files_max - 1)
         else:
             start, unfinished = 0, ()
+            if self.before is not None and files_max:
+                with contextlib.suppress(RecordingError):  # it was deleted since, or is damaged
+                    unfinished = self.before.begun(self.before.look(), files_max - 1)
         pieces = Pieces.begun(unfinished)
         for batch in self.batches:
             if start <= batch.offset < offset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -186,3 +187,20 @@ def _written(folder: Path, steps: list[Any]) -> tuple[Query, dict[int, tuple[byt
                     query.take()
     assert all(RecordingFile(path).complete for path in recording.paths)
     return query, frames
+
+
+def test_a_file_may_be_deleted_when_it_has_been_read(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "some.mcap", rotate_ns=_HOUR_NS, **making.SETTINGS)
+    recording.write([making.opened()])
+    for number in range(1, 20):
+        recording.write([making.request(number, os.urandom(100_000))])
+    later_ns = making.START_NS + 2 * _HOUR_NS
+    recording.write([making.request(20, b"later" * 20, received_ns=later_ns)])
+    recording.close()
+    first, second = map(str, recording.paths)
+    query = Query(tmp_path, "frames", ["number"])
+    ends = query.reader.latestOffset({})
+    query.offsets = [{first: ends[first]}]
+    Path(first).unlink()
+    query.take()
+    assert query.rows == [[{"number": 20}]] and second in query.offsets[-1]
