@@ -443,20 +443,6 @@ def test_paths_may_be_uris_folders_and_globs(broken: Path) -> None:
     assert len({tuple(plan.files(paths)) for paths in named}) == 1
 
 
-def test_files_are_looked_for_once(tmp_path: Path) -> None:
-    shutil.copy(RECORDINGS / "demo.mcap", tmp_path / "first.mcap")
-    (tmp_path / "empty.mcap").touch()
-    found = plan.find([str(tmp_path)])
-    for path in (tmp_path / "second.mcap", tmp_path / "empty.mcap"):
-        shutil.copy(RECORDINGS / "demo.mcap", path)
-    told: list[str] = []
-    assert {each.path for each in plan.stretches(found, told=told.append)} == {
-        str(tmp_path / "first.mcap")
-    }
-    assert found.bytes == (tmp_path / "first.mcap").stat().st_size
-    assert told == [f"{tmp_path}/empty.mcap: is empty: nothing was recorded into it"]
-
-
 def test_recordings_are_read_from_a_bucket(
     broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
