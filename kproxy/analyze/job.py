@@ -11,6 +11,7 @@ Invariant: DIR is there when all of it is. A job that fails, or is stopped, leav
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import re
@@ -30,6 +31,7 @@ import pyarrow.parquet as pq
 import kproxy
 from kproxy.analyze import compare, described, export, gather, report
 from kproxy.analyze.tables import FIRST, THEN
+from kproxy.recording.files import is_free, lock
 from kproxy.recording.uri import located
 from kproxy.spark import SparkError
 from kproxy.spark.columns import Column, ddl
@@ -118,8 +120,11 @@ def check_free(folder: Path) -> None:
 def _committed(folder: Path) -> Iterator[Path]:
     """Give a folder to fill, which takes the name `folder` when all went well."""
     check_free(folder)
+    _remove_abandoned(folder)
     partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
     partial.mkdir(mode=0o700, parents=True)
+    held = os.open(partial, os.O_RDONLY)
+    lock(held)
     try:
         yield partial
         check_free(folder)  # somebody else may have made it meanwhile
@@ -133,6 +138,20 @@ def _committed(folder: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+    finally:
+        os.close(held)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what jobs for the same folder left that were killed: no living process holds it."""
+    for left in folder.parent.glob(f".{glob.escape(folder.name)}.????????.partial"):
+        with contextlib.suppress(OSError):  # it is another's
+            held = os.open(left, os.O_RDONLY)
+            try:
+                if is_free(held):
+                    shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(held)
 
 
 def _no_room(error: Exception, folder: Path) -> SparkError | None:

@@ -122,6 +122,17 @@ def lock(fd: int) -> bool:
     return True
 
 
+def is_free(fd: int) -> bool:
+    """Tell whether it is certain that no living process has locked an open file."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
 def write_all(fd: int, data: bytes | memoryview, at: int) -> None:
     """Write data at an offset, however often the system takes only a part of it.
 

@@ -66,6 +66,9 @@ def java() -> Java:
     program = _program()
     code, about = _version(program)
     found = re.search(r'version "(\d+)(?:\.(\d+))?', about)
+    if code and about.strip():
+        said = ": ".join(map(str.strip, about.strip().splitlines()[:2]))
+        raise SparkError(f"{program} does not start: {said} (is it too old, or short of memory?)")
     if code or not found:
         raise SparkError(f"{program} is no Java that runs: install Java {JAVA_MIN}")
     version = int(found[2] or 0) if found[1] == "1" else int(found[1])

@@ -114,7 +114,10 @@ def _started(master: str | None, config: Mapping[str, str]) -> SparkSession:
         with bounded():
             return builder.getOrCreate()
     except PySparkException as error:
-        raise SparkError(f"Spark did not start: {first_line(error)}") from None
+        what = f"Spark did not start: {first_line(error)}"
+        if "JAVA_GATEWAY_EXITED" in what:
+            what += " It may lack memory, or files that it may open: see ulimit -a"
+        raise SparkError(what) from None
 
 
 @contextlib.contextmanager

@@ -443,7 +443,7 @@ def test_a_java_that_hangs_is_said(hangs: str, tmp_path: Path) -> None:
     assert done.stdout.startswith(f"{program} hangs: it did not "), done.stderr
     assert "within 5 s; let JAVA_HOME name" in done.stdout and done.stdout.count("\n") == 1
     for number in (tmp_path / "pids").read_text().split():
-        assert not alive(int(number)), "it was left running"
+        until(lambda pid=int(number): not alive(pid), "it was not left running")
 
 
 def alive(number: int) -> bool:

@@ -73,3 +73,29 @@ def test_whoever_is_impatient_gets_no_traceback(said: str, tmp_path: Path) -> No
     assert started.returncode == 130
     assert printed.startswith("kproxy analyze: reading ") and printed.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_job_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    out = tmp_path / "out [1]"
+    code = "import sys; from pathlib import Path; from kproxy.analyze.job import _committed\n"
+    code += "with _committed(Path(sys.argv[1])) as partial:\n"
+    code += "    (partial / 'table').touch(); print(partial, flush=True); sys.stdin.read()\n"
+    command = [sys.executable, "-c", code, str(out)]
+
+    def begin() -> tuple[subprocess.Popen[str], Path]:
+        begun = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert begun.stdout is not None
+        return begun, Path(begun.stdout.readline().strip())
+
+    killed, left = begin()
+    killed.kill()
+    killed.communicate()
+    assert left.is_dir()
+    living, other = begin()
+    assert set(tmp_path.iterdir()) == {other}
+    third, its = begin()
+    assert set(tmp_path.iterdir()) == {other, its}, "what another still fills stays"
+    third.communicate()
+    living.communicate()
+    assert (third.returncode, living.returncode) == (0, 1), "the first that is complete stays"
+    assert set(tmp_path.iterdir()) == {out}
