@@ -145,6 +145,21 @@ def test_a_topic_that_is_slower_than_others_is_named() -> None:
     assert "slower than the rest" not in said(few)
 
 
+def test_the_minute_is_named_in_which_a_topic_was_slow() -> None:
+    def minute(number: int, times: dict[int, int]) -> dict[str, Any]:
+        return {"us": (3 * 60 + number) * 60_000_000, "histogram": times}
+
+    slow = minute(7, {bucket(2): 80, bucket(120): 20})
+    row = {"api": "Produce", "topic": "orders", "slowest": slow}
+    quick, alike = minute(5, {bucket(2): 100}), minute(6, {bucket(2): 90, bucket(110): 10})
+    found = gathered([], {}, minutes=[row | {"quickest": quick}])
+    assert (
+        "Produce on topic orders was slowest from 03:07 on: p95 of that minute is 120 ms,"
+        " of the quickest (03:05) 1.99 ms." in said(found)
+    )
+    assert "slowest from" not in said(gathered([], {}, minutes=[row | {"quickest": alike}]))
+
+
 def test_a_queue_of_few_is_no_finding() -> None:
     few = api("ListOffsets", 99, queued=70, queued_ms=70 * 80.0)
     assert "waited behind" not in said(gathered([few], {}))
