@@ -45,8 +45,8 @@ def analysis(
 ) -> tuple[Path, list[dict[str, Any]]]:
     """What the job makes of real traffic, with another recording as its baseline."""
     from kproxy.analyze.job import analyze
+    from kproxy.spark import plan
 
     folder = tmp_path_factory.mktemp("analysis") / "out"
-    return folder, analyze(
-        spark, [str(broken)], folder, [str(needs.REPOSITORY / "recordings" / "demo.mcap")]
-    )[1]
+    demo = plan.find([str(needs.REPOSITORY / "recordings" / "demo.mcap")])
+    return folder, analyze(spark, plan.find([str(broken)]), folder, demo)[1]
