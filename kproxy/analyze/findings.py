@@ -14,6 +14,7 @@ import attrs
 from kproxy.analyze.compare import ENOUGH, SIGNIFICANT, difference, percentile, representative
 from kproxy.analyze.gather import Gathered, Row
 from kproxy.exchange.words.wording import duration
+from kproxy.units import moment
 
 _SLOW_FACTOR = 20
 _SLOW_MS = 50
@@ -27,7 +28,6 @@ _WORST_MAX = 3
 """So many of one kind have a sentence of their own."""
 _PART_FACTOR = 3
 _PART_MS = 5
-_PARTS_MAX = 3
 _ROUTINE = {("UNSUPPORTED_VERSION", "ApiVersions"), ("MEMBER_ID_REQUIRED", "JoinGroup")}
 """Errors by which a client learns what to say next: no broker, and no client, is to blame."""
 
@@ -165,12 +165,30 @@ def _parts(gathered: Gathered) -> Iterator[Finding]:
             if found["p95"] >= _PART_MS and found["p95_sigma"] >= SIGNIFICANT:
                 if found["p95_ratio"] >= _PART_FACTOR:
                     slow.append((row, found))
-        for row, found in slow[:_PARTS_MAX]:
+        for row, found in slow[:_WORST_MAX]:
             yield Finding(
                 "warn",
                 f"{row['api']} {on} {row['name'] or '–'} is slower than the rest: p95 is"
                 f" {duration(found['p95'])}, of the others {duration(found['baseline_p95'])}.",
             )
+
+
+def _minutes(gathered: Gathered) -> Iterator[Finding]:
+    """Say when a topic was slower than at other times."""
+    slow: list[tuple[Row, Row]] = []
+    for row in gathered.minutes:
+        found = difference(row["slowest"]["histogram"], row["quickest"]["histogram"], "p95", 0.95)
+        if found["p95"] >= _PART_MS and found["p95_sigma"] >= SIGNIFICANT:
+            if found["p95_ratio"] >= _PART_FACTOR:
+                slow.append((row, found))
+    for row, found in slow[:_WORST_MAX]:
+        when, then = (moment(row[name]["us"] * 1000) for name in ("slowest", "quickest"))
+        yield Finding(
+            "info",
+            f"{row['api']} on topic {row['topic']} was slowest from {when:%H:%M} on: p95 of that"
+            f" minute is {duration(found['p95'])}, of the quickest ({then:%H:%M})"
+            f" {duration(found['baseline_p95'])}.",
+        )
 
 
 def _queues(gathered: Gathered) -> Iterator[Finding]:
@@ -301,6 +319,6 @@ def _one_sided(gathered: Gathered) -> Iterator[Finding]:
 
 
 _RULES: tuple[Callable[[Gathered], Iterator[Any]], ...] = (
-    _completeness, _differences, _one_sided, _errors, _unanswered, _slow, _parts, _queues,
-    _groups, _faults, _proxy,
+    _completeness, _differences, _one_sided, _errors, _unanswered, _slow, _parts, _minutes,
+    _queues, _groups, _faults, _proxy,
 )  # fmt: skip

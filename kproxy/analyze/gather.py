@@ -69,6 +69,8 @@ class Gathered:
     """What a reader must know of the state of the recordings."""
     parts: list[Row] = attrs.field(factory=list)
     """APIs by topic, and by client: of each kind those with the largest p99, with histograms."""
+    minutes: list[Row] = attrs.field(factory=list)
+    """Of APIs by topic, the slowest and the quickest minute."""
 
 
 def notices(spark: SparkSession) -> list[str]:
@@ -104,6 +106,7 @@ def gather(spark: SparkSession, differences: list[Row], notices: list[str]) -> G
         "faults": _FAULTS,
         "ended_by": _ENDED_BY,
         "parts": _PARTS,
+        "minutes": _MINUTES,
     }
     with ThreadPoolExecutor(4) as pool:  # most of a short query is planning it
         made = pool.map(lambda query: _rows(spark, query), queries.values())
@@ -248,3 +251,30 @@ WITH named AS (
 SELECT * FROM placed WHERE place <= {ROWS_MAX} ORDER BY kind, place
 """
 """Those with too few values to have percentiles come last."""
+_MINUTE_COUNT_MIN = 100
+_MINUTES = f"""
+WITH counted AS (
+    SELECT api, topic, minute, SUM(count) AS count FROM latency WHERE topic IS NOT NULL
+    GROUP BY api, topic, minute
+), filled AS (
+    SELECT api, topic, minute, bucket, SUM(n) AS n FROM (
+        SELECT api, topic, minute, EXPLODE(broker_histogram) AS (bucket, n) FROM latency
+        WHERE topic IS NOT NULL
+    ) GROUP BY api, topic, minute, bucket
+), ranked AS (
+    SELECT *, SUM(n) OVER (PARTITION BY api, topic, minute ORDER BY bucket) AS passed,
+        SUM(n) OVER (PARTITION BY api, topic, minute) AS total
+    FROM filled
+), measured AS (
+    SELECT api, topic, minute, MAX(total) AS timed,
+        MIN(IF(passed >= 0.95 * total, bucket, NULL)) AS p95,
+        MAP_FROM_ENTRIES(COLLECT_LIST(STRUCT(bucket, n))) AS histogram
+    FROM ranked GROUP BY api, topic, minute
+)
+SELECT api, topic, MAX(p95) AS p95,
+    MAX_BY(STRUCT(UNIX_MICROS(minute) AS us, histogram), p95) AS slowest,
+    MIN_BY(STRUCT(UNIX_MICROS(minute) AS us, histogram), p95) AS quickest
+FROM measured JOIN counted USING (api, topic, minute)
+WHERE timed >= {_MINUTE_COUNT_MIN} AND timed * 100 >= count
+GROUP BY api, topic HAVING COUNT(*) > 1 ORDER BY p95 DESC, api, topic LIMIT {ROWS_MAX}
+"""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from kproxy.analyze import charts
@@ -241,7 +241,8 @@ def _text(value: Any) -> str:
 
 
 def _clock(time: datetime | None) -> str:
-    return "–" if time is None else f"{time:%H:%M:%S.%f}"[:-3]
+    """A time of day in UTC: Spark's have no zone, and mean that of the machine."""
+    return "–" if time is None else f"{time.astimezone(UTC):%H:%M:%S.%f}"[:-3]
 
 
 def _apis(gathered: Gathered) -> str:

@@ -38,3 +38,12 @@ def test_a_path_is_the_same_however_it_is_spelled(
     for known in (offsets, older):
         for spelled in (str(broken), f"./{name}/", f"{name}/*.mcap", broken.as_uri()):
             assert stretches(spelled, known) == ([], offsets)
+
+
+def test_paths_may_be_uris_folders_and_globs(broken: Path) -> None:
+    named = [
+        [str(broken)],
+        [f"{broken}/*.mcap"],
+        [path.as_uri() for path in broken.glob("*.mcap")],
+    ]
+    assert len({tuple(plan.files(paths)) for paths in named}) == 1

@@ -434,15 +434,6 @@ def test_what_cannot_be_read_is_said(text: str, what: str) -> None:
         plan.files([text])
 
 
-def test_paths_may_be_uris_folders_and_globs(broken: Path) -> None:
-    named = [
-        [str(broken)],
-        [f"{broken}/*.mcap"],
-        [path.as_uri() for path in broken.glob("*.mcap")],
-    ]
-    assert len({tuple(plan.files(paths)) for paths in named}) == 1
-
-
 def test_recordings_are_read_from_a_bucket(
     broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -143,6 +145,38 @@ def test_a_topic_that_is_slower_than_others_is_named() -> None:
     assert "And 28 more" in page and "Latency by client" not in page
     few = gathered([of], every, parts=[part("topic", "orders", {bucket(120): 19}, count=19)])
     assert "slower than the rest" not in said(few)
+
+
+def test_the_minute_is_named_in_which_a_topic_was_slow() -> None:
+    def minute(number: int, times: dict[int, int]) -> dict[str, Any]:
+        return {"us": (3 * 60 + number) * 60_000_000, "histogram": times}
+
+    slow = minute(7, {bucket(2): 80, bucket(120): 20})
+    row = {"api": "Produce", "topic": "orders", "slowest": slow}
+    quick, alike = minute(5, {bucket(2): 100}), minute(6, {bucket(2): 90, bucket(110): 10})
+    found = gathered([], {}, minutes=[row | {"quickest": quick}])
+    assert (
+        "Produce on topic orders was slowest from 03:07 on: p95 of that minute is 120 ms,"
+        " of the quickest (03:05) 1.99 ms." in said(found)
+    )
+    assert "slowest from" not in said(gathered([], {}, minutes=[row | {"quickest": alike}]))
+
+
+def test_times_are_in_utc_wherever_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        began = datetime.fromtimestamp(3_723, UTC).astimezone().replace(tzinfo=None)  # as of Spark
+        row = {
+            "number": 1, "time": began, "api": "Produce", "client_id": "shop", "node_id": 1,
+            "topics": [], "service_ms": 1.0, "waiting_ms": 0.0, "queued_ms": 0.0,
+        }  # fmt: skip
+        assert "<td>#1</td><td>01:02:03.000</td>" in report.page(
+            gathered([], {}, slowest=[row]), []
+        )
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_queue_of_few_is_no_finding() -> None:
