@@ -169,11 +169,13 @@ _CLIENT = "PARTITION BY recording, client_id"
 _ORDER = "ORDER BY at, place, mark NULLS FIRST ROWS UNBOUNDED PRECEDING"
 _BACKWARDS = "ORDER BY at DESC, place DESC, mark DESC NULLS LAST ROWS UNBOUNDED PRECEDING"
 _LAST_PLACE = 2**63 - 1
+_GOOD = "SIZE(x.errors) = 0 AND (x.response_bytes IS NOT NULL OR x.one_way)"
+_LATE = f"GET_JSON_OBJECT(e.body, '$.action') IN ('latency', 'bandwidth', 'throttle') AND {_GOOD}"
 
 FAULTS = f"""
 WITH hits AS (
     SELECT e.recording, e.fault, e.number, e.time, e.time_ns, x.time AS began, x.connection,
-        x.client_id, x.api, x.topics, x.service_ms, e.body
+        x.client_id, x.api, x.topics, x.service_ms, {_LATE} AS late, e.body
     FROM events e LEFT JOIN exchanges x USING (recording, number) WHERE e.event = 'fault'
 ), marks AS (
     SELECT recording, client_id, api, fault, number, time_ns, INLINE(ARRAY(
@@ -191,8 +193,7 @@ WITH hits AS (
     UNION ALL
     SELECT x.recording, x.client_id, x.api, NULL, NULL, NULL, NULL, x.time, x.number,
         CAST(ROUND(x.service_ms * 1000000) AS BIGINT),
-        SIZE(x.errors) = 0 AND SIZE(x.faults) = 0
-            AND (x.response_bytes IS NOT NULL OR x.one_way), 1, 0
+        SIZE(x.faults) = 0 AND {_GOOD}, 1, 0
     FROM exchanges x LEFT SEMI JOIN clients c
         ON x.recording = c.recording AND x.client_id <=> c.client_id
     UNION ALL
@@ -230,10 +231,11 @@ WITH hits AS (
     FROM hits h LEFT JOIN around USING (recording, fault, number, time_ns)
 )
 SELECT recording, fault, time, number, connection, client_id, api, topics,
-    COALESCE(GREATEST(COALESCE(recovered.tried, until.tried) - itself.tried, 0), 0) AS retries,
+    IF(late, 0, COALESCE(GREATEST(COALESCE(recovered.tried, until.tried) - itself.tried, 0), 0))
+        AS retries,
     COALESCE(until.opened - hit.opened, 0) AS reconnects,
-    recovered.place AS recovered_number,
-    ROUND((UNIX_MICROS(recovered.at) - UNIX_MICROS(time)) / 1000, 3) AS recovered_ms,
+    IF(late, number, recovered.place) AS recovered_number,
+    IF(late, 0, ROUND((UNIX_MICROS(recovered.at) - UNIX_MICROS(time)) / 1000, 3)) AS recovered_ms,
     IF(served_before > 0, ROUND(service_ns_before / served_before / 1000000, 3), NULL)
         AS service_ms_before,
     IF(served_after > 0, ROUND(service_ns_after / served_after / 1000000, 3), NULL)
@@ -241,11 +243,13 @@ SELECT recording, fault, time, number, connection, client_id, api, topics,
     body
 FROM told ORDER BY time, number
 """
-"""What a client did around a fault. Faults are marks on the line of what their client did, in the
-order of time: `since` and `until` limit what counts, `itself` is the exchange, `hit` the moment.
-One pass forwards counts what was passed, one backwards finds the next success; what lies between
-two marks is the difference of what they passed. So no fault is joined with its client's exchanges,
-of which there may be as many as there are faults.
+"""What a client did around a fault. An exchange that was only late is its own success.
+
+Faults are marks on the line of what their client did, in the order of time: `since` and `until`
+limit what counts, `itself` is the exchange, `hit` the moment. One pass forwards counts what was
+passed, one backwards finds the next success; what lies between two marks is the difference of what
+they passed. So no fault is joined with its client's exchanges, of which there may be as many as
+there are faults.
 """
 
 FIRST = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Sequence
@@ -65,7 +66,9 @@ def traffic(count: int, clients: Sequence[str | None], seconds: float) -> list[l
         )  # fmt: skip
         for fault in faults:
             hit = at + timedelta(milliseconds=chance.choice([0, 1, 700]))
-            event = {"event": "fault", "fault": fault, "time": hit, "body": "{}"}
+            action = chance.choice(["error", "latency"])
+            event = {"event": "fault", "fault": fault, "time": hit}
+            event["body"] = json.dumps({"action": action})
             event |= {"number": number, "time_ns": round(hit.timestamp() * 1e6) * 1000}
             events.append(event | {"recording": about["recording"]})
         if chance.random() < 0.05:
@@ -100,13 +103,16 @@ def expected(event: Row, exchanges: Sequence[Row], connections: Sequence[Row]) -
         if x["time"] > hit and x["response_bytes"] and not x["errors"] and not x["faults"]
     ]  # fmt: skip
     until = good[0]["number"] if good else None
+    recovered_ms = (good[0]["time"] - hit) / timedelta(milliseconds=1) if good else None
+    if "latency" in event["body"] and itself["response_bytes"] and not itself["errors"]:
+        tried, until, recovered_ms = [], itself["number"], 0  # it was only late
     opened = [o["opened"] for o in connections if same(o)]
     return {
         "fault": event["fault"], "number": event["number"], "api": itself["api"],
         "retries": sum(until is None or x["number"] <= until for x in tried),
         "reconnects": sum(hit < at <= hit + WINDOW for at in opened),
         "recovered_number": until,
-        "recovered_ms": (good[0]["time"] - hit) / timedelta(milliseconds=1) if good else None,
+        "recovered_ms": recovered_ms,
         "service_ms_before": average([x for x in near if x["number"] < itself["number"]]),
         "service_ms_after": average(later),
     }  # fmt: skip
