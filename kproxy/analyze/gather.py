@@ -214,8 +214,13 @@ SELECT * EXCEPT (turn) FROM (
 ) ORDER BY turn, `group` LIMIT {_GROUPS_MAX}
 """
 _FAULTS = f"""
-SELECT *, UNIX_MICROS(time) AS us FROM faults ORDER BY time, number LIMIT {_MARKS_MAX}
+SELECT * EXCEPT (turn, many), UNIX_MICROS(time) AS us FROM (
+    SELECT *, ROW_NUMBER() OVER (ORDER BY time, number) AS turn, COUNT(*) OVER () AS many
+    FROM faults
+) WHERE FLOOR(turn * {_MARKS_MAX} / many) > FLOOR((turn - 1) * {_MARKS_MAX} / many)
+ORDER BY time, number
 """
+"""All of them or, of more than are shown, as many as are, evenly from the first to the last."""
 _ENDED_BY = """
 SELECT ended_by, COUNT(*) AS n FROM connections WHERE closed IS NOT NULL GROUP BY ended_by
 ORDER BY n DESC
