@@ -62,7 +62,7 @@ class Gathered:
     groups: list[Row]
     """Those that rebalanced most, and those that are furthest behind."""
     faults: list[Row]
-    """The first ones."""
+    """Of many, some of all of their time."""
     ended_by: list[Row]
     differences: list[Row]
     notices: list[str]
@@ -71,6 +71,8 @@ class Gathered:
     """APIs by topic, and by client: of each kind those with the largest p99, with histograms."""
     minutes: list[Row] = attrs.field(factory=list)
     """Of APIs by topic, the slowest and the quickest minute."""
+    rules: list[Row] = attrs.field(factory=list)
+    """What each fault rule did, and what it took clients to be back."""
 
 
 def notices(spark: SparkSession) -> list[str]:
@@ -104,6 +106,7 @@ def gather(spark: SparkSession, differences: list[Row], notices: list[str]) -> G
         "rebalances": _REBALANCES,
         "groups": GROUPS,
         "faults": _FAULTS,
+        "rules": _RULES,
         "ended_by": _ENDED_BY,
         "parts": _PARTS,
         "minutes": _MINUTES,
@@ -221,6 +224,13 @@ SELECT * EXCEPT (turn, many), UNIX_MICROS(time) AS us FROM (
 ORDER BY time, number
 """
 """All of them or, of more than are shown, as many as are, evenly from the first to the last."""
+_RULES = f"""
+SELECT fault, COUNT(*) AS hits, SORT_ARRAY(COLLECT_SET(api)) AS apis,
+    SORT_ARRAY(COLLECT_SET(client_id)) AS client_ids, SUM(retries) AS retries,
+    MEDIAN(recovered_ms) AS recovered_ms, MAX(recovered_ms) AS recovered_ms_max,
+    COUNT(*) - COUNT(recovered_ms) AS lasting
+FROM faults GROUP BY fault ORDER BY hits DESC, fault LIMIT {ROWS_MAX}
+"""
 _ENDED_BY = """
 SELECT ended_by, COUNT(*) AS n FROM connections WHERE closed IS NOT NULL GROUP BY ended_by
 ORDER BY n DESC

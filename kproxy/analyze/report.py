@@ -92,6 +92,7 @@ def _sections(gathered: Gathered) -> Iterable[tuple[str, str]]:
     born = gathered.totals["generations"]
     yield "Generations of groups", _rebalances(gathered.rebalances[:_ROWS_MAX], born)
     hits = gathered.fault_totals["hits"]
+    yield "Fault rules", _rules(gathered.rules)
     yield "Faults, and what the clients did", _faults(gathered.faults[:_ROWS_MAX], hits)
     yield "Who ended connections", _ended(gathered.ended_by)
 
@@ -355,6 +356,22 @@ def _rebalances(rows: Sequence[Row], total: int) -> str:
             for row in rows
         ],
     ) + _more(rows, total)  # fmt: skip
+
+
+def _rules(rows: Sequence[Row]) -> str:
+    heads = ("rule", "times", "APIs", "clients", "retries", "back after", "at most", "never back")
+    return _table(
+        heads,
+        [
+            (
+                row["fault"], number(row["hits"]), ", ".join(row["apis"]),
+                ", ".join(row["client_ids"]), number(row["retries"]),
+                duration(row["recovered_ms"]), duration(row["recovered_ms_max"]),
+                number(row["lasting"]),
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
 
 
 def _faults(rows: Sequence[Row], total: int) -> str:

@@ -206,6 +206,10 @@ def test_faults_that_are_not_shown_count(spark: Any, tmp_path: Path) -> None:
     shown = [row["number"] for row in found.faults]
     steps = {before - after for before, after in itertools.pairwise(shown)}
     assert len(shown) == 300 and steps == {2, 3} and shown[-1] == 0, "evenly, to the last one"
+    (rule,) = found.rules
+    assert (rule["hits"], rule["lasting"], rule["recovered_ms_max"]) == (700, 7, 699.0)
+    page = report.page(found, ["demo"], [])
+    assert "Fault rules" in page and f"<td>{rule['fault']}</td><td>700</td>" in page
     assert found.group_totals["known"] == len(found.groups) > 0
     assert found.totals["generations"] == len(found.rebalances) > 0
 
