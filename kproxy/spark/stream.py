@@ -20,6 +20,7 @@ batches, and read again after a restart: its notes and, for the view `frames`, i
 from __future__ import annotations
 
 import contextlib
+import glob
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -291,6 +292,8 @@ def _present(paths: Sequence[str], told: Callable[[str], None]) -> list[Path | U
             files = plan.candidates(text)
             if files == [located(text)] and not is_empty(files[0]):
                 raise
+            if not (files or glob.has_magic(text) or located(text).exists()):
+                told(f"{located(text)}: is not there yet: it is waited for")
             files = in_order(_good(files, told))
         if len(files) == 1:  # of several, the heads were read
             files = [] if is_empty(files[0]) else files

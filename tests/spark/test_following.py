@@ -113,6 +113,18 @@ def test_a_bad_file_in_a_folder_is_left_out_and_said_once(
         assert query.batch() == count(DEMO), "it was waited for"
 
 
+def test_a_folder_that_is_not_there_is_said_once_and_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = Query(tmp_path / "mistyped")
+    assert (query.batch(), query.batch()) == (0, 0)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and f"{tmp_path}/mistyped: is not there yet" in said
+    (tmp_path / "mistyped").mkdir()
+    shutil.copy(DEMO, tmp_path / "mistyped")
+    assert query.batch() == count(DEMO)
+
+
 def test_a_bad_file_that_was_named_is_said(tmp_path: Path) -> None:
     path = tmp_path / "bad.mcap"
     assert Query(path).batch() == 0
