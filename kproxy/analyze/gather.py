@@ -235,6 +235,22 @@ _ENDED_BY = """
 SELECT ended_by, COUNT(*) AS n FROM connections WHERE closed IS NOT NULL GROUP BY ended_by
 ORDER BY n DESC
 """
+
+
+def _measured(keys: str, percent: int) -> str:
+    """The SQL of `measured`: of the buckets in `filled`, by these keys, a percentile and all."""
+    return f"""ranked AS (
+    SELECT *, SUM(n) OVER (PARTITION BY {keys} ORDER BY bucket) AS passed,
+        SUM(n) OVER (PARTITION BY {keys}) AS total
+    FROM filled
+), measured AS (
+    SELECT {keys}, MAX(total) AS timed,
+        MIN(IF(passed >= {percent / 100} * total, bucket, NULL)) AS p{percent},
+        MAP_FROM_ENTRIES(COLLECT_LIST(STRUCT(bucket, n))) AS histogram
+    FROM ranked GROUP BY {keys}
+)"""
+
+
 _PARTS = f"""
 WITH named AS (
     SELECT IF(topic IS NULL, 'client', 'topic') AS kind, api, COALESCE(topic, client_id) AS name,
@@ -247,16 +263,7 @@ WITH named AS (
     SELECT kind, api, name, bucket, SUM(n) AS n
     FROM (SELECT kind, api, name, EXPLODE(broker_histogram) AS (bucket, n) FROM named)
     GROUP BY kind, api, name, bucket
-), ranked AS (
-    SELECT *, SUM(n) OVER (PARTITION BY kind, api, name ORDER BY bucket) AS passed,
-        SUM(n) OVER (PARTITION BY kind, api, name) AS total
-    FROM filled
-), measured AS (
-    SELECT kind, api, name, MAX(total) AS timed,
-        MIN(IF(passed >= 0.99 * total, bucket, NULL)) AS p99,
-        MAP_FROM_ENTRIES(COLLECT_LIST(STRUCT(bucket, n))) AS histogram
-    FROM ranked GROUP BY kind, api, name
-), placed AS (
+), {_measured("kind, api, name", 99)}, placed AS (
     SELECT c.*, histogram, COUNT(*) OVER (PARTITION BY c.kind) AS part_count, ROW_NUMBER() OVER (
         PARTITION BY c.kind
         ORDER BY timed >= {ENOUGH} AND timed * 100 >= count DESC, p99 DESC, c.api, c.name
@@ -276,16 +283,7 @@ WITH counted AS (
         SELECT api, topic, minute, EXPLODE(broker_histogram) AS (bucket, n) FROM latency
         WHERE topic IS NOT NULL
     ) GROUP BY api, topic, minute, bucket
-), ranked AS (
-    SELECT *, SUM(n) OVER (PARTITION BY api, topic, minute ORDER BY bucket) AS passed,
-        SUM(n) OVER (PARTITION BY api, topic, minute) AS total
-    FROM filled
-), measured AS (
-    SELECT api, topic, minute, MAX(total) AS timed,
-        MIN(IF(passed >= 0.95 * total, bucket, NULL)) AS p95,
-        MAP_FROM_ENTRIES(COLLECT_LIST(STRUCT(bucket, n))) AS histogram
-    FROM ranked GROUP BY api, topic, minute
-)
+), {_measured("api, topic, minute", 95)}
 SELECT api, topic, MAX(p95) AS p95,
     MAX_BY(STRUCT(UNIX_MICROS(minute) AS us, histogram), p95) AS slowest,
     MIN_BY(STRUCT(UNIX_MICROS(minute) AS us, histogram), p95) AS quickest
