@@ -168,11 +168,23 @@ class ChunkTimes:
         return sent_ns if sent_ns <= time_ns else 0
 
 
-PendingRequest = tuple[int, int, int, int, int, int, ChunkTimes, Any]
-"""What is kept of a request until its response has left: correlation_id, api_key, api_version,
-number, frame_bytes, flags, times, verdict. The last is what a rule decided about it
-(`proxy.verdicts.RequestVerdict`), or None. A plain tuple, because there is one for every request
-that passes: a class costs half a microsecond more."""
+class PendingRequest(NamedTuple):
+    """What is kept of a request until its response has left."""
+
+    correlation_id: int
+    api_key: int
+    api_version: int
+    number: int
+    frame_bytes: int
+    flags: int
+    times: ChunkTimes
+    verdict: Any
+    """What a rule decided about it (`proxy.verdicts.Verdict`), or None."""
+
+
+PendingRow = tuple[int, int, int, int, int, int, ChunkTimes, Any]
+"""The same as a plain tuple, for the loops that make and unpack one for every small request that
+passes: a named one costs 0.3 µs more."""
 
 
 @final
@@ -187,7 +199,7 @@ class Run:
     """The chunk."""
     start: int
     """Where the first of them starts in it."""
-    requests: list[PendingRequest]
+    requests: list[PendingRow]
     """The requests; of a run of responses, those to which they respond."""
     sizes: list[int]
     """Their frame_bytes."""

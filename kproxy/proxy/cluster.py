@@ -28,7 +28,7 @@ from kproxy.exchange.entries import Side
 from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import Action, Address, Dial, Listen, Log, Unlisten
 from kproxy.proxy.budget import Budget, Share
-from kproxy.proxy.connection import Connection, OpenConnection
+from kproxy.proxy.connection import Connection, OpenConnection, Shared
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.gate import AddressGate
 from kproxy.proxy.interests import Interests
@@ -38,8 +38,8 @@ from kproxy.proxy.settings import Settings
 from kproxy.proxy.topics import Topics
 from kproxy.proxy.verdicts import Decider
 
-_TOLD_MAX = 1000
-"""So many different things are told the operator once; then no more."""
+_LOGGED_MAX = 1000
+"""At most this many different things are logged once; then no more."""
 _IDLE_CHECKS_APART_NS = 1_000_000_000
 """Idle connections are looked for no more often than this."""
 
@@ -51,13 +51,21 @@ class Cluster:
         self._settings = settings
         self._nodes = Nodes(settings.nodes_max)
         self._budget = Budget(settings.held_bytes_max)
-        self._rules = rules
-        self._rules_generation = 0 if rules is None else rules.generation
         self._interests = Interests(rules)
-        self._topics = Topics()
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
+        self._shared = Shared(
+            settings,
+            itertools.count(1),
+            self._interests,
+            Topics(),
+            self._nodes.brokers,
+            self._budget,
+            self._is_new,
+        )
         self._connections: dict[int, Connection] = {}
-        self._numbers = itertools.count(1)
+        self._turns: dict[int, None] = {}
+        """The connections of which rules have more requests to decide on, in order of their turn.
+        """
         self._requested: set[int] = set()
         """The nodes of which a listener was requested and is not open yet."""
         self._down: dict[int | None, int] = {}
@@ -72,14 +80,8 @@ class Cluster:
         """The same by connection: the entries of the heap that count."""
         self.next_wake: int | None = None
         """When `wake` wants to be called, or None while nothing is open."""
-
-    def set_rules(self, rules: Decider | None) -> None:
-        """Have these rules decide from the next request of each connection on."""
-        self._rules = rules
-        self._rules_generation = 0 if rules is None else rules.generation
-        self._interests.rebuild(rules)
-        for connection in self._connections.values():
-            connection.use_rules(rules)
+        self._turn_ns = 0
+        """When the next connection of `_turns` has its turn."""
 
     @property
     def busy(self) -> bool:
@@ -116,20 +118,7 @@ class Cluster:
             "broker_address": None,
         }
         gate = AddressGate(self._nodes, self._nodes.advertised(host), Share(self._budget))
-        self._connections[number] = Connection(
-            number,
-            about,
-            self._settings,
-            self._numbers,
-            gate,
-            self._interests,
-            self._topics,
-            self._nodes.brokers,
-            self._rules,
-            self._budget,
-            self._is_news,
-            now,
-        )
+        self._connections[number] = Connection(number, about, self._shared, gate, now)
         if self._next_idle_check is None:
             self._next_idle_check = now + self._idle_ns
             self._set_next_wake()
@@ -161,7 +150,7 @@ class Cluster:
         if ended == 1:
             name = _name(node_id)
             if node_id is not None and "advertised.listeners" not in reason:
-                reason += f" (the address is from {diagnosis.place(node_id)})"
+                reason += f" (the address is from {diagnosis.address_source(node_id)})"
             actions.append(Log(f"{name} is down, connections to it end: {reason}"))
         return actions
 
@@ -170,12 +159,9 @@ class Cluster:
         connection = self._connections.get(number)
         if connection is None:
             return []
-        if self._rules is not None and self._rules.generation != self._rules_generation:
-            self.set_rules(self._rules)
-        actions = connection.receive(side, data, now)
-        if connection.eventful:
-            return self._after(connection, actions, now)
-        return actions
+        self._interests.refresh()
+        actions, more = connection.receive(side, data, now)
+        return self._after(connection, actions, now) if more else actions
 
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
         """One side of a connection half-closed ("eof") or broke (another word for how)."""
@@ -224,6 +210,13 @@ class Cluster:
             del self._due_by_connection[number]
             connection = self._connections[number]
             actions += self._after(connection, connection.wake(now), now)
+        if self._turns:
+            # One connection in each wake: what arrived on others meanwhile comes before the next.
+            number = next(iter(self._turns))
+            del self._turns[number]
+            self._interests.refresh()
+            connection = self._connections[number]
+            actions += self._after(connection, connection.wake(now), now)
         if self._next_idle_check is not None and self._next_idle_check <= now:
             actions += self._close_idle(now)
         self._set_next_wake()
@@ -233,6 +226,8 @@ class Cluster:
         due_ns = [self._due[0][0]] if self._due else []
         if self._next_idle_check is not None:
             due_ns.append(self._next_idle_check)
+        if self._turns:
+            due_ns.append(self._turn_ns)
         self.next_wake = min(due_ns, default=None)
 
     def _close_idle(self, now: int) -> list[Action]:
@@ -269,11 +264,16 @@ class Cluster:
         if connection.over:
             self._connections.pop(number, None)
             self._due_by_connection.pop(number, None)
+            self._turns.pop(number, None)
             if not self._connections:
                 self._next_idle_check = None
                 self._due.clear()
                 self._set_next_wake()
             return actions
+        if connection.wants_turn:
+            self._turns[number] = None
+            self._turn_ns = now + 1
+            self._set_next_wake()
         due_ns = connection.next_due_ns
         if due_ns is not None and self._due_by_connection.get(number) != due_ns:
             self._due_by_connection[number] = due_ns
@@ -307,10 +307,10 @@ class Cluster:
             actions.append(Listen(node_id, port))
         return actions
 
-    def _is_news(self, text: str) -> bool:
-        if text in self._told or len(self._told) >= _TOLD_MAX:
+    def _is_new(self, text: str) -> bool:
+        if text in self._logged or len(self._logged) >= _LOGGED_MAX:
             return False
-        self._told.add(text)
+        self._logged.add(text)
         return True
 
     def _addresses(self, node_id: int | None) -> Sequence[Address]:

@@ -23,37 +23,38 @@ class Delays:
     """What waits for its time in one direction of a connection."""
 
     def __init__(self, share: Share) -> None:
-        self._waiting: deque[Departure] = deque()
+        self.waiting: deque[Departure] = deque()
+        """Departures in order; nobody else changes it."""
         self._share = share
         self.held_bytes = 0
         """How many bytes wait."""
 
     def __bool__(self) -> bool:
-        return bool(self._waiting)
+        return bool(self.waiting)
 
     @property
     def pressed(self) -> bool:
-        """Whether all connections together hold so much that everybody should hold less."""
+        """All connections together hold so much that each should hold less."""
         return self._share.pressed
 
     @property
     def next_due_ns(self) -> int | None:
         """When something leaves; None if nothing waits."""
-        return self._waiting[0].due_ns if self._waiting else None
+        return self.waiting[0].due_ns if self.waiting else None
 
     def put(self, departures: Sequence[Departure]) -> None:
         """Take what shall leave, behind all that waits."""
         for departure in departures:
             if departure.pieces or departure.timed or departure.ending is not None:
                 self._count(departure.byte_count)
-                if not self._waiting or not _leave_together(self._waiting[-1], departure):
-                    self._waiting.append(departure)
+                if not self.waiting or not _leave_together(self.waiting[-1], departure):
+                    self.waiting.append(departure)
 
     def take(self, now: int) -> list[Departure]:
         """Return what leaves now, in order."""
         leaving: list[Departure] = []
-        while self._waiting and self._waiting[0].due_ns <= now:
-            first = self._waiting[0]
+        while self.waiting and self.waiting[0].due_ns <= now:
+            first = self.waiting[0]
             if first.bytes_per_second and first.pieces:
                 leaving.append(_slice(first, now))
                 self._count(-leaving[-1].byte_count)
@@ -61,13 +62,13 @@ class Delays:
                     break
                 first.bytes_per_second = 0
                 continue
-            leaving.append(self._waiting.popleft())
+            leaving.append(self.waiting.popleft())
             self._count(-first.byte_count)
         return leaving
 
     def clear(self) -> None:
         """Forget all that waits."""
-        self._waiting.clear()
+        self.waiting.clear()
         self._count(-self.held_bytes)
 
     def _count(self, growth: int) -> None:

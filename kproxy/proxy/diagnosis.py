@@ -10,7 +10,7 @@ _REQUEST_BYTES_MIN = 8
 _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
 
 
-def place(node_id: int | None) -> str:
+def address_source(node_id: int | None) -> str:
     """Where it stands which address the broker of a connection has."""
     return "--bootstrap" if node_id is None else f"advertised.listeners of node {node_id}"
 
@@ -38,22 +38,24 @@ def check_request(data: bytes, position: int, bytes_max: int) -> None:
     )
 
 
-def check_response(data: bytes, position: int, place: str) -> None:
+def check_response(data: bytes, position: int, address_source: str) -> None:
     """Raise a Violation if no Kafka response starts here, naming the likely mistake."""
     start = data[position : position + 5]
     if start[:2] == b"\x15\x03":
         raise Violation(
             "the broker answered with a TLS alert: this broker port speaks TLS,"
-            f" and kproxy connects to it in plaintext; give {place} a plaintext listener"
+            f" and kproxy connects to it in plaintext; give {address_source} a plaintext listener"
         )
     if start.startswith(b"HTTP/"):
-        raise Violation(f"the broker answered in HTTP: {place} does not name a Kafka broker")
+        raise Violation(
+            f"the broker answered in HTTP: {address_source} does not name a Kafka broker"
+        )
     size = int.from_bytes(start[:4], signed=True)
     if size < 4 and len(data) - position >= 4:
         raise Violation(f"the broker sent a frame of {size} bytes: it does not speak Kafka")
 
 
-def hung_up(place: str, has_responded: bool, api_key: int) -> str | None:
+def hung_up(address_source: str, has_responded: bool, api_key: int) -> str | None:
     """What it may mean that a broker ended a connection while a request was pending; None: nothing.
 
     `has_responded` says whether it had responded to anything but ApiVersions; `api_key` is of the
@@ -63,8 +65,8 @@ def hung_up(place: str, has_responded: bool, api_key: int) -> str | None:
         return None
     if api_key == codec.API_VERSIONS:
         return (
-            f"the broker hung up without a response: if its listener ({place}) speaks TLS, give one"
-            " in plaintext"
+            f"the broker hung up without a response: if its listener ({address_source}) speaks TLS,"
+            " give one in plaintext"
         )
     return (
         "the broker hung up on the first request after ApiVersions: if it wants SASL, set"

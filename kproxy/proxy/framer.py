@@ -35,7 +35,7 @@ from kproxy.exchange.entries import (
 from kproxy.proxy import redact
 from kproxy.proxy.budget import Share
 from kproxy.proxy.output import Output, part
-from kproxy.proxy.verdicts import RequestVerdict, ResponseVerdict
+from kproxy.proxy.verdicts import Respond, Verdict
 
 PIECE_BYTES_MAX = 1 << 20
 """Frames are recorded in pieces of about this size."""
@@ -59,16 +59,13 @@ class Partial:
     """Whether it may hold secrets, so that no byte of it is recorded before it is redacted."""
     held: bool = False
     """Whether nothing of it leaves before it is whole."""
-    verdict: RequestVerdict | None = None
-    """Of a response: what a rule decided about its request."""
+    verdict: Verdict | None = None
+    """Of a response: what a rule decided about it before it came."""
+    respond: Respond | None = None
+    """Of a response: decides about it when it is whole."""
     collected: int = 0
     """Bytes in frame.pieces."""
     blanked: bool = False
-
-    @property
-    def known(self) -> ResponseVerdict | None:
-        """What a rule decided about a response before it had arrived."""
-        return None if self.verdict is None else self.verdict.known_response
 
     def add(self, piece: Buffer, now: int) -> None:
         """Take the next bytes."""

@@ -26,7 +26,7 @@ from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.rewrite import Tail
-from kproxy.proxy.verdicts import ResponseVerdict
+from kproxy.proxy.verdicts import Verdict
 
 _REMEMBERED_BYTES_MAX = 16 << 10
 _REMEMBERED_NS = 60_000_000_000
@@ -81,7 +81,7 @@ class Held:
     """As it shall leave, but for the addresses."""
     tail: Tail | None = None
     """Of a response that has left but for its end: that end."""
-    verdict: ResponseVerdict | None = None
+    verdict: Verdict | None = None
     """What a rule decided about it."""
     splices: Sequence[Splice] = ()
     """What makes `frame` to `data`, where kproxy itself has changed it."""

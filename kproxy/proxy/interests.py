@@ -5,7 +5,8 @@ look-up::
 
     interests[api_key, api_version] & REQUEST_BITS      0: the fast loop takes it
 
-The cluster owns the one `Interests` and rebuilds it when the rules change.
+The cluster owns the one `Interests`, and with it the rules: connections ask here for both. They are
+asked afresh after the rules have changed.
 """
 
 from __future__ import annotations
@@ -44,18 +45,21 @@ class Interests(dict[tuple[int, int], int]):
 
     def __init__(self, rules: Decider | None = None) -> None:
         super().__init__()
-        self._rules = rules
+        self.rules = rules
+        """The only place that knows the rules: connections ask here."""
+        self._generation = 0 if rules is None else rules.generation
 
-    def rebuild(self, rules: Decider | None) -> None:
-        """Forget what was decided: the rules have changed."""
-        self._rules = rules
-        self.clear()
+    def refresh(self) -> None:
+        """Forget which requests rules want, if the rules have changed."""
+        if self.rules is not None and self.rules.generation != self._generation:
+            self._generation = self.rules.generation
+            self.clear()
 
     def __missing__(self, kind: tuple[int, int]) -> int:
         if len(self) >= _KINDS_MAX:
             self.clear()
         wanted = _fixed(*kind)
-        if self._rules is not None and self._rules.wants(*kind):
+        if self.rules is not None and self.rules.wants(*kind):
             wanted |= RULES
         self[kind] = wanted
         return wanted

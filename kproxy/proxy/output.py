@@ -42,8 +42,14 @@ class Departure:
 
     @property
     def byte_count(self) -> int:
-        """How many bytes it still holds."""
+        """The number of bytes that it still holds."""
         return sum(map(len, self.pieces))
+
+    @property
+    def transfer_ns(self) -> int:
+        """How long its bytes take at its rate."""
+        rate = self.bytes_per_second
+        return self.byte_count * 1_000_000_000 // rate if rate else 0
 
 
 class Output:

@@ -4,7 +4,7 @@
 
     chunk ─▶ Framer ─▶ nobody wants it ──────────────────────────────────▶ same bytes ─▶ broker
                 │ a rule wants it: held until it is whole                  ▲
-                └─▶ Decider.on_request ─▶ RequestVerdict ─▶ as it came, later, changed, or never
+                └─▶ Decider.on_request ─▶ Verdict ─▶ as it came, later, changed, or never
                                           │
                   pending (FIFO) ◀────────┴── the response it gets, if kproxy gives it
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections import deque
 from collections.abc import Iterator, Mapping
 
 import attrs
@@ -37,12 +36,12 @@ from kproxy.exchange.entries import (
     Buffer,
     ChunkTimes,
     Frame,
-    PendingRequest,
+    PendingRow,
     Run,
     Side,
     each,
 )
-from kproxy.proxy import diagnosis, redact, versions
+from kproxy.proxy import carry_out, diagnosis, redact, versions
 from kproxy.proxy.acks import Acks
 from kproxy.proxy.actions import Address
 from kproxy.proxy.budget import Share
@@ -59,17 +58,20 @@ from kproxy.proxy.interests import (
     Interests,
 )
 from kproxy.proxy.output import Output
+from kproxy.proxy.pending import PendingRequests
 from kproxy.proxy.rewrite import difference
-from kproxy.proxy.settings import Settings
 from kproxy.proxy.tokens import TOKEN_BYTES_MAX, Tokens
-from kproxy.proxy.verdicts import Decider, RequestContext, RequestVerdict, ResponseVerdict
+from kproxy.proxy.verdicts import RequestContext, Verdict
 
 _START = struct.Struct(">ihhi")
 _START_BYTES = 12
 _HEADER_BYTES_MAX = 70_000
 """More than any request header and the front of a Produce request take."""
-_DECIDED_MAX = 200
-"""So many requests of a connection are shown to rules in one turn: that takes some 20 ms."""
+_TURN_COST_MAX = 64
+"""At most this many rule decisions per turn of a connection: about 10 ms, then others have theirs.
+"""
+_COST_BYTES = 128
+"""A decision counts as one more for each of these bytes: a partition of 16 bytes takes 20 µs."""
 _CLIENT = Side.CLIENT
 
 
@@ -102,51 +104,61 @@ class RequestStream:
     def __init__(
         self,
         origin: Origin,
-        settings: Settings,
+        request_bytes_max: int,
         numbers: Iterator[int],
-        pending: deque[PendingRequest],
+        pending: PendingRequests,
         tokens: Tokens,
         interests: Interests,
-        rules: Decider | None,
         share: Share,
     ) -> None:
         self._origin = origin
         self._connection = origin.connection
         self._numbers = numbers
         self._pending = pending
-        self._pending_max = settings.pending_requests_max
-        self._bytes_max = settings.request_bytes_max
+        self._bytes_max = request_bytes_max
         self._tokens = tokens
         self._interests = interests
-        self.rules = rules
-        """Who decides; the cluster sets others when they change."""
         self._framer = Framer(self, share)
         self._acks = Acks()
         self._client_known = False
         self.client_id: str | None = None
         """As the first request says."""
+        self._ignores_rules = False
+        self._half_closed = False
         self._finishing = False
-        self._decided = 0
+        self._turn_cost = 0
 
     @property
     def blocked(self) -> bool:
-        """Whether as many requests are pending as may be."""
-        full = len(self._pending) >= self._pending_max or self.turn_is_over
-        return full and not self._finishing
+        """No further request may be begun: too many are pending, or others must have their turn."""
+        return (self._pending.full or self._quota_used) and not self._finishing
 
     @property
-    def turn_is_over(self) -> bool:
-        """Whether rules have decided on so many requests that others get their turn first."""
-        return self._decided >= _DECIDED_MAX
-
-    def begin_turn(self) -> None:
-        """Others had their turn."""
-        self._decided = 0
+    def _quota_used(self) -> bool:
+        return self._turn_cost >= _TURN_COST_MAX
 
     @property
     def stopped(self) -> bool:
-        """Whether requests wait until fewer are pending."""
+        """Bytes of the client wait here, for the direction was blocked."""
         return self._framer.stopped
+
+    @property
+    def wants_turn(self) -> bool:
+        """Bytes wait here for nothing but another turn."""
+        return self._framer.stopped and self._quota_used and self._pending.roomy
+
+    @property
+    def can_go_on(self) -> bool:
+        """Bytes wait here, and there is room for the requests in them."""
+        return self._framer.stopped and not self._quota_used and self._pending.roomy
+
+    def begin_turn(self) -> None:
+        """Others had their turn: rules may decide on requests of this connection again."""
+        self._turn_cost = 0
+
+    def ignore_rules(self) -> None:
+        """Show no further request to rules: it cannot leave any more."""
+        self._ignores_rules = True
 
     def feed(self, data: bytes, now: int, out: Output) -> None:
         """Take a chunk; b"" goes on with what is left of earlier ones.
@@ -154,12 +166,22 @@ class RequestStream:
         Raises:
             Violation: these bytes are not Kafka's; what came before them is in `out`.
         """
+        if data:
+            self._turn_cost = 0  # an event of its own
         self._framer.feed(data, now, out)
         if not self._client_known and out.entries:
             self._note_client(next(each(out.entries)), out)
+        if self._half_closed and not self._framer.stopped:
+            self.finish(now, out)
+
+    def half_close(self, now: int, out: Output) -> None:
+        """The client sends no more; what waits here of it still goes its way."""
+        self._half_closed = True
+        if not self._framer.stopped:
+            self.finish(now, out)
 
     def finish(self, now: int, out: Output) -> None:
-        """The client sends no more: record and send on what waits and what is incomplete."""
+        """Record and send on, at once, what waits here and what is incomplete."""
         self._finishing = True
         with contextlib.suppress(Violation):  # its reason would be none: the connection ends
             self._framer.feed(b"", now, out)
@@ -191,13 +213,14 @@ class RequestStream:
         """The fast loop: see Direction. Small Produce requests are taken here, too."""
         if self._tokens.expected:
             return position
-        pending, numbers, unpack = self._pending, self._numbers, _START.unpack_from
+        # One of the two measured loops: rows of the queue are made here, and not by its verbs.
+        pending, numbers, unpack = self._pending.rows, self._numbers, _START.unpack_from
         interests, bytes_max, acks = self._interests, self._bytes_max, self._acks.of
         first, end = position, len(data)
         times = None
-        requests: list[PendingRequest] = []
+        requests: list[PendingRow] = []
         sizes: list[int] = []
-        room = len(data) if self._finishing else self._pending_max - len(pending)
+        room = len(data) if self._finishing else self._pending.requests_max - len(pending)
         for _ in range(room):
             if end - position < _START_BYTES:
                 break
@@ -282,10 +305,10 @@ class RequestStream:
         if wanted & HANDSHAKE:
             self._tokens.handshake(frame.number, frame.data)
         verdict = None
-        if partial.held and self.rules is not None:
-            context = self._origin.context(frame)
-            verdict = self.rules.on_request(context, frame.data, now)
-            self._decided += 1
+        rules = self._interests.rules
+        if partial.held and rules is not None and not self._ignores_rules:
+            self._turn_cost += 1 + frame.frame_bytes // _COST_BYTES
+            verdict = rules.on_request(self._origin.context(frame), frame.data, now)
         if verdict is None and _is_too_new(wanted):
             verdict = versions.answer_of_an_old_broker(frame.data)
         out.entries.append(frame)
@@ -300,69 +323,50 @@ class RequestStream:
 
     # Requests that are whole
 
-    def _carry_out(self, frame: Frame, verdict: RequestVerdict | None, out: Output) -> None:
+    def _carry_out(self, frame: Frame, verdict: Verdict | None, out: Output) -> None:
         """Let a held request leave as a rule wants it to."""
         if verdict is None:
             out.replace(frame.data)
             self._register(frame, None, out)
             return
-        if verdict.fault_ids:
-            frame.flags |= FAULTED
-            frame.fault_ids = verdict.fault_ids
-        out.entries += verdict.notes
+        carry_out.note(verdict, frame, out)
         frame.pieces = [data := frame.data]  # what waits and what is recorded are the same bytes
-        frames = (data,) if verdict.frames is None else verdict.frames
-        if verdict.ending is not None:
-            frames = (frames[0][: verdict.ending_bytes],) if frames else ()
-        if verdict.delay_ns or verdict.bytes_per_second:
-            out.hold(frame.received_ns + verdict.delay_ns, verdict.bytes_per_second)
-        for data in frames:
-            out.replace(data)
-        if verdict.ending is not None:
-            times = ChunkTimes(frame.received_ns)
-            out.timed += [frame, times]
-            out.end(verdict.ending, verdict.ending_delay_ns)
-            self._expect(frame, verdict, times)
-        elif frames:
-            splices = difference(frame.data, frames[0])
-            if splices and self._interests[frame.api_key, frame.api_version] & SECRET_REQUEST:
-                frame.flags |= REWRITTEN  # how is not said: it may be a secret
-            else:
-                frame.change(splices)
+        frames = carry_out.frames(verdict, data)
+        carry_out.begin(verdict, frame.received_ns, out)
+        if frames:
+            if verdict.ending is None:
+                self._note_change(frame, frames[0])
+            out.replace(frames[0])
             self._register(frame, verdict, out)
-            for data in frames[1:]:
-                self._send_copy(frame, data, out)
+            for copy in frames[1:]:
+                out.replace(copy)
+                self._register_copy(frame, copy, out)
         else:
             self._expect(frame, verdict, ChunkTimes(frame.received_ns))
-        if verdict.delay_ns or verdict.bytes_per_second:
-            out.hold(0)
+        carry_out.end(verdict, out)
 
-    def _register(self, frame: Frame, verdict: RequestVerdict | None, out: Output) -> None:
+    def _note_change(self, frame: Frame, sent: bytes) -> None:
+        """Have the recording say what leaves instead of a request."""
+        splices = difference(frame.data, sent)
+        if splices and self._interests[frame.api_key, frame.api_version] & SECRET_REQUEST:
+            frame.flags |= REWRITTEN  # how is not said: it may be a secret
+        else:
+            frame.change(splices)
+
+    def _register(self, frame: Frame, verdict: Verdict | None, out: Output) -> None:
         """A request leaves; what waits for its response does not hold its bytes."""
         times = ChunkTimes(frame.received_ns)
         out.timed.append(frame)
         if not frame.flags & NO_RESPONSE:
             out.timed.append(times)
-            self._expect(frame, verdict, times)
+        self._expect(frame, verdict, times)
 
-    def _expect(self, frame: Frame, verdict: RequestVerdict | None, times: ChunkTimes) -> None:
-        if frame.flags & NO_RESPONSE:
-            return
-        self._pending.append(
-            (
-                frame.correlation_id,
-                frame.api_key,
-                frame.api_version,
-                frame.number,
-                frame.frame_bytes,
-                frame.flags,
-                times,
-                verdict,
-            )
-        )
+    def _expect(self, frame: Frame, verdict: Verdict | None, times: ChunkTimes) -> None:
+        if not frame.flags & NO_RESPONSE:
+            self._pending.append(frame, times, verdict)
 
-    def _send_copy(self, frame: Frame, data: bytes, out: Output) -> None:
-        """Send the broker a request once more; the client does not get the response to it."""
+    def _register_copy(self, frame: Frame, data: bytes, out: Output) -> None:
+        """A request leaves once more; the client does not get the response to this one."""
         copy = self._frame(
             frame.api_key, frame.api_version, frame.correlation_id, len(data), frame.received_ns
         )
@@ -372,8 +376,8 @@ class RequestStream:
         if self._interests[frame.api_key, frame.api_version] & SECRET_REQUEST:
             Partial(copy, 0, secret=True).redact()
         out.entries.append(copy)
-        swallowed = ResponseVerdict(dropped=True, fault_ids=frame.fault_ids)
-        self._register(copy, RequestVerdict(known_response=swallowed), out)
+        swallowed = Verdict(frames=(), fault_ids=frame.fault_ids)
+        self._register(copy, Verdict(response=swallowed), out)
 
     def _complete_token(self, frame: Frame, out: Output) -> None:
         self._tokens.taken()

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections import deque
 from collections.abc import Sequence
 
 from kproxy.exchange.entries import (
@@ -33,12 +32,13 @@ from kproxy.exchange.entries import (
     ChunkTimes,
     Frame,
     PendingRequest,
+    PendingRow,
     Run,
     Side,
     Splice,
 )
 from kproxy.protocol import ProtocolError
-from kproxy.proxy import diagnosis, redact, rewrite, versions
+from kproxy.proxy import carry_out, diagnosis, redact, rewrite, versions
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
 from kproxy.proxy.gate import AddressGate, Held, Ready, Waiting
@@ -54,10 +54,11 @@ from kproxy.proxy.interests import (
     Interests,
 )
 from kproxy.proxy.output import Output
+from kproxy.proxy.pending import PendingRequests
 from kproxy.proxy.rewrite import Tail
 from kproxy.proxy.tokens import TOKEN_BYTES_MAX, Tokens, is_response_token
 from kproxy.proxy.topics import Topics
-from kproxy.proxy.verdicts import RequestVerdict, ResponseVerdict
+from kproxy.proxy.verdicts import Verdict
 
 HELD_BYTES_MAX = 100 << 20
 """The largest response that is held back whole."""
@@ -80,8 +81,8 @@ class ResponseStream:
     def __init__(
         self,
         connection: int,
-        place: str,
-        pending: deque[PendingRequest],
+        address_source: str,
+        pending: PendingRequests,
         gate: AddressGate,
         tokens: Tokens,
         interests: Interests,
@@ -89,8 +90,8 @@ class ResponseStream:
         share: Share,
     ) -> None:
         self._connection = connection
-        self._place = place
-        """Where it stands which address the broker has."""
+        self._address_source = address_source
+        """The setting that names the broker."""
         self._pending = pending
         self._gate = gate
         self._tokens = tokens
@@ -98,17 +99,18 @@ class ResponseStream:
         self._topics = topics
         self._framer = Framer(self, share)
         self._tail: Tail | None = None
+        self._half_closed = False
         self.versions_bytes = 0
         """The size of all responses to ApiVersions."""
 
     @property
     def busy(self) -> bool:
-        """Whether a response has begun to arrive, or is parked, and has not left whole."""
+        """A response has begun to arrive, or is parked, and has not left whole."""
         return self._framer.partial is not None or self._gate.parked
 
     @property
     def blocked(self) -> bool:
-        """Whether a response is parked: what comes behind it waits."""
+        """A response is parked: bytes behind it wait."""
         return self._gate.parked
 
     def feed(self, data: bytes, now: int, out: Output) -> None:
@@ -118,7 +120,7 @@ class ResponseStream:
             Violation: these bytes are not Kafka's; what came before them is in `out`.
         """
         self._framer.feed(data, now, out)
-        if self._pending and self._pending[0][-1] is not None:
+        if self._pending.due:
             self.respond(now, out)
 
     def resume(self, now: int, out: Output) -> None:
@@ -130,27 +132,34 @@ class ResponseStream:
         held = self._gate.take()
         if held is not None and self._leave(held, now, out):
             self.feed(b"", now, out)
+        if self._half_closed:
+            self.half_close(now, out)
+
+    def half_close(self, now: int, out: Output) -> None:
+        """The broker sends no more; what waits behind a parked response still goes its way."""
+        self._half_closed = True
+        if not self.blocked:
+            self.finish(now, out)
 
     def respond(self, now: int, out: Output) -> None:
         """Send our own responses whose turn it is."""
         pending = self._pending
-        while pending and _has_own_response(pending[0]) and not self.busy:
-            request = pending.popleft()
-            verdict: RequestVerdict = request[-1]
-            if self._interests[request[1], request[2]] & HANDSHAKE:
-                self._tokens.refused(request[3])  # the broker never saw it
-            answer = verdict.own_response
-            if answer is None or answer.frame is None or answer.dropped:
+        while pending.due and not self.busy:
+            request = pending.take()
+            if self._interests[request.api_key, request.api_version] & HANDSHAKE:
+                self._tokens.refused(request.number)  # the broker never saw it
+            ours: Verdict | None = request.verdict.own_response
+            if ours is None or not ours.frames:
                 frame = self.unanswered(request, now)
-                frame.flags |= FAULTED if verdict.fault_ids else 0
-                frame.fault_ids = verdict.fault_ids
+                frame.flags |= FAULTED if request.verdict.fault_ids else 0
+                frame.fault_ids = request.verdict.fault_ids
                 out.entries.append(frame)
                 continue
-            frame = self._frame(request, now, len(answer.frame))
-            out.entries += answer.notes
-            frame.pieces = [answer.frame]
+            (data,) = ours.frames
+            frame = self._frame(request, now, len(data))
+            frame.pieces = [data]
             frame.flags |= INJECTED
-            self._leave(Held(frame, answer.frame, verdict=answer), now, out)
+            self._leave(Held(frame, data, verdict=ours), now, out)
 
     def finish(self, now: int, out: Output) -> None:
         """The broker sends no more: record what is incomplete, and send it on if it had begun.
@@ -173,7 +182,7 @@ class ResponseStream:
     def give_up(self, parked: Held, out: Output) -> None:
         """Record a response that never leaves, and what a rule had decided about it."""
         if parked.verdict is not None:
-            _mark(parked.frame, parked.verdict, out)
+            carry_out.note(parked.verdict, parked.frame, out)
         out.entries.append(parked.frame)
 
     # Direction
@@ -182,11 +191,12 @@ class ResponseStream:
         """The fast loop: see Direction. Small responses with addresses are taken here, too."""
         if self._gate.parked:
             return position
-        pending, unpack, interests = self._pending, _START.unpack_from, self._interests
+        # The other measured loop: it takes rows of the queue itself.
+        pending, unpack, interests = self._pending.rows, _START.unpack_from, self._interests
         again = self._gate.rewrite_again
         first, end = position, len(data)
         times = run = None
-        requests: list[PendingRequest] = []
+        requests: list[PendingRow] = []
         sizes: list[int] = []
         while pending and end - position >= _START_BYTES:
             size, correlation_id = unpack(data, position)
@@ -242,16 +252,20 @@ class ResponseStream:
         if is_token := is_response_token(self._pending, data, position):
             return self._start_token(size, now)
         if is_token is None or have < _START_BYTES or size < 4:
-            diagnosis.check_response(data, position, self._place)
+            diagnosis.check_response(data, position, self._address_source)
             return None
         if size >= STREAMED_BYTES_MIN and have < _HEADER_BYTES and self._streams(data, position):
             return None
-        request = self._pair(data, position, size, now, out)
+        request = self._pair(data, position, now, out)
         frame = self._frame(request, now, size + 4)
         wanted = self._interests[frame.api_key, frame.api_version]
         partial = Partial(frame, size + 4, bool(wanted & SECRET_RESPONSE))
-        partial.verdict = request[-1]
-        partial.held = self._must_hold(frame, wanted, partial.verdict, data, position)
+        response = None if request.verdict is None else request.verdict.response
+        if isinstance(response, Verdict):
+            partial.verdict = response
+        else:
+            partial.respond = response
+        partial.held = self._must_hold(frame, wanted, partial, data, position)
         if partial.held and frame.frame_bytes > HELD_BYTES_MAX:
             partial.truncate(out)
             raise Violation(
@@ -261,29 +275,21 @@ class ResponseStream:
         return partial
 
     def _streams(self, data: bytes, position: int) -> bool:
-        """Whether the large response that starts here may have addresses behind its records."""
-        if not self._pending:
+        """Tell if the large response that starts here may have addresses behind its records."""
+        request = self._pending.first
+        if request is None:
             return False
-        expected_id, api_key, api_version, *_ = self._pending[0]
-        wanted = self._interests[api_key, api_version]
-        return (
-            bool(wanted & BEHIND_RECORDS) and _START.unpack_from(data, position)[1] == expected_id
-        )
+        wanted = self._interests[request.api_key, request.api_version]
+        correlation_id = _START.unpack_from(data, position)[1]
+        return bool(wanted & BEHIND_RECORDS) and correlation_id == request.correlation_id
 
     def _must_hold(
-        self,
-        frame: Frame,
-        wanted: int,
-        verdict: RequestVerdict | None,
-        data: bytes,
-        position: int,
+        self, frame: Frame, wanted: int, partial: Partial, data: bytes, position: int
     ) -> bool:
-        """Whether nothing of a response may leave before it is whole."""
+        """Tell if nothing of a response may leave before it is whole."""
         self._tail = None
-        if verdict is not None:
-            known = verdict.known_response
-            if verdict.on_response is not None if known is None else known.frame:
-                return True
+        if partial.respond is not None or (partial.verdict and partial.verdict.frames):
+            return True
         if not wanted & ADDRESSES:
             return bool(wanted & _LOOKED_INTO)
         if wanted & BEHIND_RECORDS and frame.frame_bytes >= STREAMED_BYTES_MIN:
@@ -294,7 +300,7 @@ class ResponseStream:
     def _start_token(self, size: int, now: int) -> Partial:
         if not 0 <= size <= TOKEN_BYTES_MAX:
             raise Violation(f"the broker sent a SASL token of {size} bytes")
-        frame = self._frame(self._pending.popleft(), now, size + 4)
+        frame = self._frame(self._pending.take(), now, size + 4)
         frame.flags = RAW_SASL
         return Partial(frame, size + 4, secret=True)
 
@@ -302,21 +308,21 @@ class ResponseStream:
         """See Direction."""
         if partial.held:
             return 0
-        verdict = partial.known
+        leaving = len(piece)
+        verdict = partial.verdict
         if verdict is not None:
             if verdict.dropped:
                 return 0
+            carry_out.begin(verdict, now, out)
             arrived = partial.frame.frame_bytes - partial.left
-            out.hold(now + verdict.delay_ns, verdict.bytes_per_second)
-            if verdict.ending is not None:
-                return max(0, min(len(piece), verdict.ending_bytes - arrived))
+            leaving = carry_out.leaving(verdict, arrived, piece)
         if self._tail is not None:
             try:
-                return self._tail.passes(piece)
+                leaving = min(leaving, self._tail.passes(piece))
             except ProtocolError:
                 partial.frame.flags |= OPAQUE
                 self._tail = None
-        return len(piece)
+        return leaving
 
     def may_cut(self, partial: Partial) -> bool:
         """See Direction."""
@@ -339,37 +345,30 @@ class ResponseStream:
         if partial.held:
             self._complete_held(partial, now, out)
         elif tail is not None and tail.offset is not None:
-            self._leave(Held(frame, b"", tail, partial.known), now, out)
+            self._leave(Held(frame, b"", tail, partial.verdict), now, out)
         else:
             if wanted & SECRET_RESPONSE:
                 partial.redact()
-            self._complete_known(frame, partial.known, out)
+            self._complete_passed(frame, partial.verdict, out)
 
-    def _complete_known(self, frame: Frame, verdict: ResponseVerdict | None, out: Output) -> None:
-        """A response has left as it came, or as a rule wanted before it had arrived."""
+    def _complete_passed(self, frame: Frame, verdict: Verdict | None, out: Output) -> None:
+        """A response has left piece by piece, as it came or as a rule wanted."""
         if verdict is None:
             self._record(frame, (), out)
             return
-        _mark(frame, verdict, out)
+        carry_out.note(verdict, frame, out)
         if verdict.dropped:
             out.entries.append(frame)
             return
         self._record(frame, (), out)
-        if verdict.ending is not None:
-            out.end(verdict.ending, verdict.ending_delay_ns)
-        else:
-            out.hold(0)
+        carry_out.end(verdict, out)
 
     # Responses that are whole
 
     def _complete_held(self, partial: Partial, now: int, out: Output) -> None:
         frame = partial.frame
         data = frame.data
-        verdict = None
-        if partial.verdict is not None and partial.verdict.known_response is not None:
-            verdict = partial.verdict.known_response
-        elif partial.verdict is not None and partial.verdict.on_response is not None:
-            verdict = partial.verdict.on_response(data, now)
+        verdict = partial.verdict if partial.respond is None else partial.respond(data, now)
         wanted = self._interests[frame.api_key, frame.api_version]
         if wanted & TOPIC_IDS:
             out.entries += self._topics.learn(data, frame.api_key, frame.api_version, now)
@@ -377,7 +376,7 @@ class ResponseStream:
             partial.redact()
         else:
             frame.pieces = [data]
-        sent = data if verdict is None or verdict.frame is None else verdict.frame
+        sent = data if verdict is None or not verdict.frames else verdict.frames[0]
         splices: Sequence[Splice] = ()
         if wanted & VERSIONS:
             self.versions_bytes += frame.frame_bytes
@@ -408,29 +407,22 @@ class ResponseStream:
             self._carry_out(held, ready, verdict, out)
         return True
 
-    def _carry_out(self, held: Held, ready: Ready, verdict: ResponseVerdict, out: Output) -> None:
+    def _carry_out(self, held: Held, ready: Ready, verdict: Verdict, out: Output) -> None:
         """Let a response leave as a rule wants it to."""
         frame = held.frame
-        _mark(frame, verdict, out)
+        carry_out.note(verdict, frame, out)
         if verdict.dropped:
             out.entries.append(frame)
             return
-        sent = ready.sent
-        if verdict.ending is not None:
-            sent = sent[: verdict.ending_bytes]
-        delayed = verdict.delay_ns or verdict.bytes_per_second
-        if delayed:
-            out.hold(frame.received_ns + verdict.delay_ns, verdict.bytes_per_second)
-        out.replace(sent)
-        if verdict.frame is None or frame.flags & INJECTED:
+        carry_out.begin(verdict, frame.received_ns, out)
+        offset = held.tail.offset or 0 if held.tail else 0
+        out.replace(ready.sent[: carry_out.leaving(verdict, offset, ready.sent)])
+        if verdict.frames is None or frame.flags & INJECTED:
             splices = ready.splices or held.splices
         else:
             splices = rewrite.difference(frame.data, ready.sent)
         self._record(frame, splices, out)
-        if verdict.ending is not None:
-            out.end(verdict.ending, verdict.ending_delay_ns)
-        elif delayed:
-            out.hold(0)
+        carry_out.end(verdict, out)
 
     def _record(self, frame: Frame, splices: Sequence[Splice], out: Output) -> None:
         if splices and frame.flags & REDACTED:
@@ -442,22 +434,26 @@ class ResponseStream:
 
     # Pairing
 
-    def _pair(self, data: bytes, position: int, size: int, now: int, out: Output) -> PendingRequest:
+    def _pair(self, data: bytes, position: int, now: int, out: Output) -> PendingRequest:
+        """Take the request that the response at `position` belongs to.
+
+        Raises:
+            Violation: it is the response to none.
+        """
         correlation_id = int.from_bytes(data[position + 4 : position + 8], signed=True)
         pending = self._pending
-        while pending:
-            expected_id, _, _, _, _, flags, _, _ = pending[0]
-            if expected_id == correlation_id and not flags & RAW_SASL:
-                return pending.popleft()
-            if not flags & (RAW_SASL | OPAQUE):
-                diagnosis.check_response(data, position, self._place)
+        while (first := pending.first) is not None:
+            if first.correlation_id == correlation_id and not first.flags & RAW_SASL:
+                return pending.take()
+            if not first.flags & (RAW_SASL | OPAQUE):
+                diagnosis.check_response(data, position, self._address_source)
                 raise Violation(
                     f"the broker answered correlation id {correlation_id} where"
-                    f" {expected_id} was due"
+                    f" {first.correlation_id} was due"
                 )
             # May have gone without an answer: a last token, a future Produce.
-            out.entries.append(self.unanswered(pending.popleft(), now))
-        diagnosis.check_response(data, position, self._place)
+            out.entries.append(self.unanswered(pending.take(), now))
+        diagnosis.check_response(data, position, self._address_source)
         raise Violation(f"the broker answered correlation id {correlation_id}, which is not asked")
 
     def unanswered(self, request: PendingRequest, now: int) -> Frame:
@@ -467,32 +463,18 @@ class ResponseStream:
         return frame
 
     def _frame(self, request: PendingRequest, now: int, frame_bytes: int) -> Frame:
-        correlation_id, api_key, api_version, number, request_bytes, _, times, _ = request
+        times = request.times
         return Frame(
             _BROKER,
             self._connection,
-            number,
-            api_key,
-            api_version,
-            correlation_id,
+            request.number,
+            request.api_key,
+            request.api_version,
+            request.correlation_id,
             max(now, times.received_ns),
             [],
             frame_bytes,
             request_received_ns=times.received_ns,
             request_sent_ns=times.sent_before(now),
-            request_bytes=request_bytes,
+            request_bytes=request.frame_bytes,
         )
-
-
-def _mark(frame: Frame, verdict: ResponseVerdict, out: Output) -> None:
-    """Record what a rule decided about a response."""
-    out.entries += verdict.notes
-    if verdict.fault_ids:
-        frame.flags |= FAULTED
-        frame.fault_ids = verdict.fault_ids
-
-
-def _has_own_response(request: PendingRequest) -> bool:
-    """Whether the broker never got a request, so that kproxy responds, or nobody."""
-    verdict: RequestVerdict | None = request[-1]
-    return verdict is not None and verdict.ending is None and verdict.frames == ()

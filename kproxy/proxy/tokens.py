@@ -8,12 +8,12 @@ it would be recorded; so this holds after a refused handshake, too.
 from __future__ import annotations
 
 import struct
-from collections import deque
 
 import attrs
 
-from kproxy.exchange.entries import RAW_SASL, PendingRequest
+from kproxy.exchange.entries import RAW_SASL
 from kproxy.protocol import ProtocolError, decode_request, is_known
+from kproxy.proxy.pending import PendingRequests
 
 TOKEN_BYTES_MAX = 512 << 10
 """Kafka's sasl.server.max.receive.size."""
@@ -67,22 +67,18 @@ class Tokens:
         return True
 
 
-def is_response_token(pending: deque[PendingRequest], data: bytes, position: int) -> bool | None:
-    """Whether a token starts here in what the broker sends; None if that cannot be told yet."""
-    if not pending or not is_token(pending[0]):
+def is_response_token(pending: PendingRequests, data: bytes, position: int) -> bool | None:
+    """Tell if a token starts here in what the broker sends; None: that cannot be told yet."""
+    first = pending.first
+    if first is None or not first.flags & RAW_SASL:
         return False
-    later = next((request for request in pending if not is_token(request)), None)
+    later = pending.first_with_header
     size = int.from_bytes(data[position : position + 4], signed=True)
     if later is None or size < 4:
         return True
     if len(data) - position < _RESPONSE_START.size:
         return None  # it may be the response to the later one: its correlation id will tell
-    return _RESPONSE_START.unpack_from(data, position)[1] != later[0]
-
-
-def is_token(request: PendingRequest) -> bool:
-    """Whether what waits for a response is a token."""
-    return bool(request[5] & RAW_SASL)
+    return _RESPONSE_START.unpack_from(data, position)[1] != later.correlation_id
 
 
 def _mechanism(frame: bytes) -> str:

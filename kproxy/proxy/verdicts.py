@@ -1,14 +1,15 @@
-"""What shall become of one exchange: decided by rules, carried out by the connection.
+"""What becomes of a request and of its response: decided by rules, carried out by a connection.
 
 ::
 
-    request, whole ─▶ on_request ─▶ RequestVerdict ─┬─▶ broker: as it came, changed, never, twice
-                                                    └─ on_response ─▶ kept with the PendingRequest
-    response, whole ─▶ on_response ─▶ ResponseVerdict ─▶ client: as it came, changed, late, never
+    request, whole ─▶ Decider.on_request ─▶ Verdict ─┬─▶ broker: as it came, changed, never, twice
+                                                     └─ .response ─▶ kept with the pending request
+    response ──────▶ .response, a Verdict or a function that gives one ─▶ client
 
-Invariants: a verdict is a value; whoever decides it does not touch the connection, and whoever
-carries it out knows no rule. Bytes are whole frames, size prefix included, with the broker's own
-addresses (they are rewritten behind the verdict). Responses leave in the order of their requests.
+Invariants: a verdict is a value. The decider does not touch the connection; the code that carries
+a verdict out (`carry_out`) knows no rule. Bytes are whole frames, size prefix included, with the
+broker's own addresses (kproxy's are put in behind the verdict). Responses leave in the order of
+their requests.
 """
 
 from __future__ import annotations
@@ -36,57 +37,49 @@ class Ending(enum.Enum):
 
 
 @attrs.frozen
-class ResponseVerdict:
-    """What shall become of a response."""
-
-    frame: bytes | None = None
-    """What the client gets in its place; None: as it came."""
-    delay_ns: int = 0
-    """Leave so long after it arrived (our own: after it was due); what is behind it waits."""
-    dropped: bool = False
-    """The client never gets it."""
-    ending: Ending | None = None
-    """End the connection when it is its turn, after `ending_bytes` of it."""
-    ending_bytes: int = 0
-    ending_delay_ns: int = 0
-    """Of DISCONNECT: let nothing pass any more, in either direction, and close so much later."""
-    bytes_per_second: int = 0
-    """Leave no faster than this; 0: at once."""
-    fault_ids: Sequence[int] = ()
-    """The rules that took part in the exchange, those of the request's verdict among them."""
-    notes: Sequence[Note] = ()
-    """What to record about it, beside the notes of the request's verdict."""
-
-
-@attrs.frozen
-class RequestVerdict:
-    """What shall become of a request."""
+class Verdict:
+    """What becomes of one frame, a request or a response."""
 
     frames: Sequence[bytes] | None = None
-    """What the broker gets in its place; None: as it came, (): nothing. Of several frames, which
-    must bear the same correlation id, the client gets only the response to the first."""
+    """The frames that leave in its place; None: the frame as it came; (): none. Several frames must
+    bear the same correlation id; the client gets only the response to the first."""
     delay_ns: int = 0
-    """Leave so long after it arrived; what is behind it on its connection waits."""
-    ending: Ending | None = None
-    """End the connection instead of sending it on, after `ending_bytes` of it (all of them: the
-    broker gets the request, and then the connection ends)."""
-    ending_bytes: int = 0
-    ending_delay_ns: int = 0
-    """Of DISCONNECT: let nothing pass any more, in either direction, and close so much later."""
+    """Leave this long after it arrived (a response of our own: after its turn came); whatever is
+    behind it waits."""
     bytes_per_second: int = 0
     """Leave no faster than this; 0: at once."""
-    own_response: ResponseVerdict | None = None
-    """Our own response (its `frame`), where the broker gets nothing; it waits for its turn. Without
-    one, a request that the broker does not get is never answered."""
-    known_response: ResponseVerdict | None = None
-    """What `on_response` will decide, where that is known before the response has arrived: then
-    `on_response` need not be called, nor the response be held whole."""
-    on_response: Callable[[bytes, int], ResponseVerdict | None] | None = None
-    """Decides on the broker's response, given whole, and the time at which it arrived."""
+    ending: Ending | None = None
+    """End the connection behind the first `ending_bytes` of the first frame."""
+    ending_bytes: int = 0
+    ending_delay_ns: int = 0
+    """Let nothing pass from then on, in either direction, and end this much later."""
+    response: Verdict | Respond | None = None
+    """Of a request: the verdict on its response, or, where that depends on the response, a function
+    that gives it when the response is whole. Where the broker gets nothing (`frames` is empty) this
+    is our own response, its `frames`; without one, the request is never answered."""
     fault_ids: Sequence[int] = ()
-    """The rules that took part."""
+    """The rules that took part in the exchange so far."""
     notes: Sequence[Note] = ()
-    """What to record about it."""
+    """Notes that the recording gets about this frame."""
+
+    @property
+    def dropped(self) -> bool:
+        """Nothing leaves in place of the frame, and the connection goes on."""
+        return self.frames is not None and not self.frames and self.ending is None
+
+    @property
+    def own_response(self) -> Verdict | None:
+        """Our own response to a request that the broker does not get."""
+        return self.response if self.dropped and isinstance(self.response, Verdict) else None
+
+    def on_response(self, frame: bytes, now: int) -> Verdict | None:
+        """Decide on the broker's response, given whole, that arrived at `now`."""
+        response = self.response
+        return response(frame, now) if callable(response) else response
+
+
+Respond = Callable[[bytes, int], Verdict | None]
+"""The broker's response, whole, and the time at which it arrived → the verdict on it."""
 
 
 @attrs.frozen
@@ -114,11 +107,11 @@ class Decider(Protocol):
         ...
 
     def wants(self, api_key: int, api_version: int) -> bool:
-        """Whether requests of this kind must be shown to `on_request`, whole. Asked once for each
-        kind, and again when `generation` has changed."""
+        """Tell if requests of this kind must be shown to `on_request`, whole. The connections ask
+        once for each kind, and again when `generation` has changed."""
         ...
 
-    def on_request(self, context: RequestContext, frame: bytes, now: int) -> RequestVerdict | None:
+    def on_request(self, context: RequestContext, frame: bytes, now: int) -> Verdict | None:
         """Decide on a request; None leaves it and its response alone."""
         ...
 

@@ -24,7 +24,7 @@ from kproxy.protocol import (
     schema,
 )
 from kproxy.proxy import rewrite
-from kproxy.proxy.verdicts import RequestVerdict, ResponseVerdict
+from kproxy.proxy.verdicts import Verdict
 
 API_VERSIONS = codec.API_VERSIONS
 _UNREADABLE = (
@@ -99,7 +99,7 @@ def too_new(api_key: int, api_version: int) -> str | None:
     )
 
 
-def answer_of_an_old_broker(frame: bytes) -> RequestVerdict:
+def answer_of_an_old_broker(frame: bytes) -> Verdict:
     """What becomes of an ApiVersions request in a version that the table lacks."""
     message = schema.message(API_VERSIONS, schema.REQUEST)
     assert message is not None
@@ -112,4 +112,4 @@ def answer_of_an_old_broker(frame: bytes) -> RequestVerdict:
     body = kind(error_code=codec.UNSUPPORTED_VERSION, api_keys=[ours])
     header = messages.ResponseHeader(correlation_id=int.from_bytes(frame[8:12], signed=True))
     data = encode_response(Response(header, body, 0), API_VERSIONS)
-    return RequestVerdict(frames=(), own_response=ResponseVerdict(data))
+    return Verdict(frames=(), response=Verdict(frames=(data,)))

@@ -38,7 +38,7 @@ from kproxy.exchange.entries import (
     ExchangeRow,
     Frame,
     Note,
-    PendingRequest,
+    PendingRow,
     Run,
     Side,
     each,
@@ -69,7 +69,7 @@ _PACK_HEAD = RESPONSE_HEAD.pack
 _PACK_OWN = OWN.pack
 _PACK_SHARED = SHARED.pack
 _KIND = operator.itemgetter(1, 2, 5)
-"""API key, version and flags of a PendingRequest."""
+"""API key, version and flags of a PendingRow."""
 
 
 @attrs.define(eq=False)
@@ -255,7 +255,7 @@ class BatchBuilder:
     def _exchanges(
         self,
         run: Run,
-        requests: Sequence[PendingRequest],
+        requests: Sequence[PendingRow],
         sizes: Sequence[int],
         nth: int,
         connection: _Connection,
@@ -381,7 +381,7 @@ class BatchBuilder:
             waits = {frame.number: facts.max_wait_ms(data, 0, frame.api_version)}
         # What waits for its response, maybe for long, does not hold the request's bytes.
         times = ChunkTimes(frame.received_ns, frame.sent_ns)
-        request: PendingRequest = (
+        request: PendingRow = (
             frame.correlation_id, frame.api_key, frame.api_version, frame.number,
             frame.frame_bytes, frame.flags, times, None,
         )  # fmt: skip
@@ -406,7 +406,7 @@ class BatchBuilder:
         if requests and not times.sent_ns:  # when the response began, it was not known yet
             asked: ChunkTimes = requests[frame.number - first][6]
             times.sent_ns = asked.sent_ns if ended else asked.sent_before(frame.received_ns)
-        request: PendingRequest = (
+        request: PendingRow = (
             frame.correlation_id, frame.api_key, frame.api_version, frame.number,
             frame.request_bytes, request_flags, times, None,
         )  # fmt: skip

@@ -8,22 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kproxy.exchange import facts
-from kproxy.exchange.entries import ERROR_NOT_LOOKED, ExchangeRow, PendingRequest, Run
+from kproxy.exchange.entries import ERROR_NOT_LOOKED, ExchangeRow, PendingRow, Run
 from kproxy.protocol.codec import FETCH
 
 FRAME_BYTES_MAX = 0x7FFFFFFF
 """The largest size that a row takes; that of the largest frame is 4 more."""
-Known = tuple[int, int, int, Mapping[int, int] | None, int, Sequence[int], Sequence[PendingRequest]]
+Known = tuple[int, int, int, Mapping[int, int] | None, int, Sequence[int], Sequence[PendingRow]]
 """What is known of the pending requests of a run, or of one by itself: number of the last one,
 position and number of the first, max_wait_ms by number, flags, fault ids, the requests. (Plain, as
-PendingRequest is, and for the same reason.)"""
+PendingRow is, and for the same reason.)"""
 NOBODY: Known = (0, 0, 0, None, 0, (), ())
 """What is known of a request that is not in the recording."""
 
 
-def row_of_request(
-    connection: int, node_id: int, request: PendingRequest, known: Known
-) -> ExchangeRow:
+def row_of_request(connection: int, node_id: int, request: PendingRow, known: Known) -> ExchangeRow:
     """The row of an exchange as far as the request is concerned."""
     correlation_id, api_key, api_version, number, request_bytes, _, times, _ = request
     _, position, first, waits, flags, fault_ids, _ = known

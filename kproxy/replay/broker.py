@@ -20,18 +20,20 @@ time, so that responses leave in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import Buffer, Side
 from kproxy.protocol.plain import uuid_text
+from kproxy.proxy import carry_out
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Resume, Send
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.connection import OpenConnection
 from kproxy.proxy.nodes import listener_port
-from kproxy.proxy.verdicts import Decider, Ending, RequestContext, RequestVerdict, ResponseVerdict
+from kproxy.proxy.output import Departure
+from kproxy.proxy.verdicts import Decider, Ending, RequestContext, Verdict
 from kproxy.replay.call import CLOSE, LATER, NONE, Call
 from kproxy.replay.connection import Connection, Violation, token_frame
 from kproxy.replay.loaded import Loaded
@@ -52,7 +54,8 @@ _LEAVING_BYTES_MAX = 4 << 20
 _IDLE_CHECKS_APART_NS = 1_000_000_000
 """Idle connections are looked for no more often than this."""
 
-_UNHEARD = RequestVerdict(on_response=lambda frame, now: ResponseVerdict(dropped=True))
+_UNHEARD = Verdict(response=Verdict(frames=()))
+"""On a request whose response the client does not get."""
 
 
 class Broker:
@@ -272,18 +275,14 @@ class Broker:
         verdict = self._verdict(connection, frame, now)
         if verdict is None:
             self._handle(connection, frame, None, now, actions)
+        elif verdict.own_response is not None:
+            self._send(connection, b"", verdict.own_response, now, actions)
         else:
-            slow = verdict.bytes_per_second
-            delay_ns = verdict.delay_ns + (len(frame) * 1_000_000_000 // slow if slow else 0)
-            self._after(
-                connection,
-                delay_ns,
-                partial(self._carry_out, connection, frame, verdict),
-                now,
-                actions,
-            )
+            departures = carry_out.departures(verdict, frame, now)
+            arrive = partial(self._arrive, connection, verdict)
+            self._depart(connection, departures, arrive, now, actions)
 
-    def _verdict(self, connection: Connection, frame: bytes, now: int) -> RequestVerdict | None:
+    def _verdict(self, connection: Connection, frame: bytes, now: int) -> Verdict | None:
         if self._rules is None or len(frame) < 12:
             return None
         key = int.from_bytes(frame[4:6], "big", signed=True)
@@ -310,35 +309,51 @@ class Broker:
                 self._names.note({"topic_id": uuid_text(topic_id), "topic": name})
         return self._names
 
-    def _carry_out(
+    def _arrive(
         self,
         connection: Connection,
-        frame: bytes,
-        verdict: RequestVerdict,
+        verdict: Verdict,
+        departure: Departure,
         now: int,
         actions: list[Action],
     ) -> None:
-        """Do with a request what a rule has decided."""
-        if verdict.ending is not None:
-            if verdict.ending_bytes >= len(frame):
-                self._handle(connection, frame, _UNHEARD, now, actions)
-            delay_ns = verdict.ending_delay_ns
-            self._end_late(connection, verdict.ending, delay_ns, now, actions)
+        """Handle what a rule lets arrive of a request: frames, a part of one, or nothing."""
+        if departure.ending is not None:
+            verdict = _UNHEARD
+        for frame in map(bytes, departure.pieces):
+            if len(frame) == 4 + int.from_bytes(frame[:4], "big"):
+                self._handle(connection, frame, verdict, now, actions)
+            verdict = _UNHEARD  # nobody gets the response to a duplicate
+
+    def _depart(
+        self,
+        connection: Connection,
+        departures: Sequence[Departure],
+        take: Callable[[Departure, int, list[Action]], None],
+        now: int,
+        actions: list[Action],
+    ) -> None:
+        """Have `take` take each departure when its last byte is due; end the connection behind the
+        one that says so."""
+        if not departures:
             return
-        frames = [frame] if verdict.frames is None else verdict.frames
-        if not frames and verdict.own_response is not None:
-            self._send(
-                connection, [verdict.own_response.frame or b""], verdict.own_response, now, actions
-            )
-        for index, each in enumerate(frames):
-            # A duplicate is handled like any other, but nobody gets the response to it.
-            self._handle(connection, each, _UNHEARD if index else verdict, now, actions)
+        first, *rest = departures
+
+        def leave(now: int, actions: list[Action]) -> None:
+            take(first, now, actions)
+            if first.ending is None:
+                self._depart(connection, rest, take, now, actions)
+            else:
+                self._end_late(connection, first.ending, first.ending_delay_ns, now, actions)
+
+        late_ns = max(first.due_ns - now, 0) + first.transfer_ns
+        self._after(connection, late_ns, leave, now, actions)
 
     def _handle(
         self,
         connection: Connection,
         frame: bytes,
-        verdict: RequestVerdict | None,
+        verdict: Verdict | None,
         now: int,
         actions: list[Action],
     ) -> None:
@@ -372,41 +387,33 @@ class Broker:
     def _decide(self, call: Call, pieces: list[Buffer], now: int, actions: list[Action]) -> None:
         """Have rules decide on a response."""
         connection = call.connection
-        decide = call.verdict.on_response if call.verdict is not None else None
-        verdict = decide(b"".join(pieces), now) if decide is not None else None
+        if call.verdict is None or call.verdict.response is None:
+            actions.append(connection.send(pieces, now))
+            return
+        frame = b"".join(pieces)
+        verdict = call.verdict.on_response(frame, now)
         if verdict is None:
             actions.append(connection.send(pieces, now))
         else:
-            self._send(connection, pieces, verdict, now, actions)
+            self._send(connection, frame, verdict, now, actions)
 
     def _send(
         self,
         connection: Connection,
-        pieces: list[Buffer],
-        verdict: ResponseVerdict,
+        frame: bytes,
+        verdict: Verdict,
         now: int,
         actions: list[Action],
     ) -> None:
         """Do with a response what a rule has decided."""
-        if verdict.frame is not None:
-            pieces = [verdict.frame]
-        if verdict.dropped:
-            return
 
-        def send(now: int, actions: list[Action]) -> None:
-            left: list[Buffer] = pieces
-            if verdict.ending is not None:
-                left = [b"".join(pieces)[: verdict.ending_bytes]]
-            if any(left):
-                actions.append(connection.send(left, now))
-            if verdict.ending is not None:
-                delay_ns = verdict.ending_delay_ns
-                self._end_late(connection, verdict.ending, delay_ns, now, actions)
+        def send(departure: Departure, now: int, actions: list[Action]) -> None:
+            if departure.pieces:
+                actions.append(connection.send(departure.pieces, now))
 
-        slow = verdict.bytes_per_second
-        size = sum(map(len, pieces))
-        delay_ns = verdict.delay_ns + (size * 1_000_000_000 // slow if slow else 0)
-        self._after(connection, delay_ns, send, now, actions)
+        if not verdict.dropped:
+            departures = carry_out.departures(verdict, frame, now)
+            self._depart(connection, departures, send, now, actions)
 
     def _after(
         self,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 if TYPE_CHECKING:
-    from kproxy.proxy.verdicts import RequestVerdict
+    from kproxy.proxy.verdicts import Verdict
     from kproxy.replay.connection import Connection
 
 
@@ -45,5 +45,5 @@ class Call:
     now: int
     frame: bytes = b""
     """The request as it came, size prefix included."""
-    verdict: RequestVerdict | None = None
+    verdict: Verdict | None = None
     """What a rule has decided about it."""

@@ -16,7 +16,7 @@ from kproxy.protocol.codec import Request, Response
 from kproxy.protocol.plain import uuid_text
 from kproxy.protocol.schema import Layout, Slot
 from kproxy.proxy.faults import Rules
-from kproxy.proxy.verdicts import RequestContext, RequestVerdict, ResponseVerdict
+from kproxy.proxy.verdicts import RequestContext, Verdict
 
 NOW = 1_700_000_000_000_000_000
 KINDS = sorted(schema.known_versions())
@@ -111,29 +111,28 @@ def context(
     return RequestContext(connection, number, node_id, "127.0.0.1:5000", NOW, topic_names, BROKERS)
 
 
-def ask(rules: Rules, frame: bytes, now: int = NOW, **where: Any) -> RequestVerdict | None:
+def ask(rules: Rules, frame: bytes, now: int = NOW, **where: Any) -> Verdict | None:
     """Show a request to the rules, if they want to see it."""
     kind = int.from_bytes(frame[4:6]), int.from_bytes(frame[6:8])
     return rules.on_request(context(**where), frame, now) if rules.wants(*kind) else None
 
 
-def respond(
-    verdict: RequestVerdict | None, frame: bytes, now: int = NOW + 1_000_000
-) -> ResponseVerdict:
+def respond(verdict: Verdict | None, frame: bytes, now: int = NOW + 1_000_000) -> Verdict:
     """What becomes of the broker's response."""
-    if verdict is None or verdict.on_response is None:
-        return ResponseVerdict()
-    found = verdict.on_response(frame, now) or ResponseVerdict()
-    if verdict.known_response is not None:
-        assert found == verdict.known_response
-    return found
+    if verdict is None or verdict.response is None:
+        return Verdict()
+    return verdict.on_response(frame, now) or Verdict()
 
 
-def answer_body(verdict: RequestVerdict | None, api_key: int, version: int) -> Any:
+def answer_body(verdict: Verdict | None, api_key: int, version: int) -> Any:
     """The body of our own response, which must be well formed and respond to request 7."""
-    assert verdict is not None and verdict.frames == () and verdict.own_response is not None
-    assert verdict.own_response.frame is not None
-    return response_body(verdict.own_response.frame, api_key, version)
+    assert verdict is not None and verdict.own_response is not None
+    return response_body(frame_of(verdict.own_response), api_key, version)
+
+
+def frame_of(verdict: Verdict) -> bytes | None:
+    """The frame that leaves in place of a response; None: the response as it came, or nothing."""
+    return verdict.frames[0] if verdict.frames else None
 
 
 def response_body(frame: bytes | None, api_key: int, version: int) -> Any:

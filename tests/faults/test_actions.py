@@ -10,12 +10,13 @@ import pytest
 from kproxy.protocol import codec, messages, records
 from kproxy.protocol.record_batch import Record
 from kproxy.proxy.faults import Rule, Rules
-from kproxy.proxy.verdicts import Ending, RequestVerdict, ResponseVerdict
+from kproxy.proxy.verdicts import Ending, Verdict
 from tests.faults.making import (
     BROKERS,
     KINDS,
     TOPIC_IDS,
     ask,
+    frame_of,
     kind_name,
     request_body,
     request_frame,
@@ -68,7 +69,7 @@ BEFORE: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 AFTER: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"latency": "3ms"}, {"delay_ns": 3_000_000}),
-    ({"drop": True}, {"dropped": True}),
+    ({"drop": True}, {"frames": ()}),
     ({"disconnect": True}, {"ending": Ending.DISCONNECT}),
     ({"reset": True}, {"ending": Ending.RESET}),
     ({"blackhole": True}, {"ending": Ending.BLACKHOLE}),
@@ -82,7 +83,7 @@ AFTER: list[tuple[dict[str, Any], dict[str, Any]]] = [
 def test_before(words: dict[str, Any], expected: dict[str, Any]) -> None:
     verdict = ask(Rules([Rule(phase="before", **words)]), BEAT)
     without_report = {"fault_ids": verdict.fault_ids, "notes": verdict.notes}
-    assert verdict == RequestVerdict(**expected, **without_report)
+    assert verdict == Verdict(**expected, **without_report)
     assert verdict.fault_ids == (1,)
 
 
@@ -91,8 +92,8 @@ def test_after(words: dict[str, Any], expected: dict[str, Any]) -> None:
     verdict = ask(Rules([Rule(phase="after", **words)]), BEAT)
     assert (verdict.frames, verdict.delay_ns, verdict.ending) == (None, 0, None)
     # It is known without the response.
-    assert verdict.known_response == ResponseVerdict(**expected, fault_ids=(1,))
-    assert respond(verdict, ANSWER) == verdict.known_response
+    assert verdict.response == Verdict(**expected, fault_ids=(1,))
+    assert respond(verdict, ANSWER) == verdict.response
     assert verdict.fault_ids == (1,)
 
 
@@ -182,7 +183,7 @@ def test_a_throttle_time_is_said_wherever_there_is_room_for_it(kind: tuple[int, 
     if verdict is None:
         assert "throttle_time_ms" not in _fields(*kind)
         return
-    body = response_body(respond(verdict, before).frame, *kind)
+    body = response_body(frame_of(respond(verdict, before)), *kind)
     assert body.throttle_time_ms == 90_000
     body.throttle_time_ms = codec.decode_response(before, *kind).body.throttle_time_ms
     assert response_frame(*kind, body) == before
@@ -236,7 +237,7 @@ def differing_bits(one: bytes, other: bytes) -> int:
 def test_bits_of_records_are_turned_over_and_the_checksum_shows_it(bits: int) -> None:
     rules = Rules([Rule(api="Fetch", corrupt=bits)])
     content = batch(b"one", b"two") + batch(b"three")
-    changed = response_body(respond(ask(rules, fetch()), fetched(content)).frame, FETCH, 13)
+    changed = response_body(frame_of(respond(ask(rules, fetch()), fetched(content))), FETCH, 13)
     got = changed.responses[0].partitions[0].records
     assert differing_bits(content, got) == bits
     assert sorted(each.crc_ok for each in records.batches(got)) == [False, True]
@@ -258,7 +259,7 @@ def test_old_message_sets_are_damaged_too(magic: int) -> None:
     content = records.encode_message_set([Record(0, 1000, b"k", b"value")], magic=magic)
     for fix_crc in (False, True):
         rules = Rules([Rule(api="Fetch", corrupt={"bits": 1, "fix_crc": fix_crc})])
-        body = response_body(respond(ask(rules, fetch()), fetched(content)).frame, FETCH, 13)
+        body = response_body(frame_of(respond(ask(rules, fetch()), fetched(content))), FETCH, 13)
         (found,) = records.batches(body.responses[0].partitions[0].records)
         assert found.crc_ok is fix_crc
 
@@ -272,17 +273,17 @@ def test_only_the_records_that_are_meant_are_damaged() -> None:
     assert ask(rules, produce(topics=("a",))) is None
     rules = Rules([Rule(api="Fetch", partition=1, corrupt=1)])
     frame = fetched(batch(b"0"), batch(b"1"))
-    body = response_body(respond(ask(rules, fetch(partitions=2)), frame).frame, FETCH, 13)
+    body = response_body(frame_of(respond(ask(rules, fetch(partitions=2)), frame)), FETCH, 13)
     zero, one = (each.records for each in body.responses[0].partitions)
     assert (zero == batch(b"0"), one == batch(b"1")) == (True, False)
 
 
 def test_where_there_are_no_records_there_is_nothing_to_damage() -> None:
     rules = Rules([Rule(api="Fetch", corrupt=1, times=1)])
-    assert respond(ask(rules, fetch()), fetched(b"")).frame is None
-    assert respond(ask(rules, fetch()), fetched(b"\xff" * 99)).frame is None
+    assert frame_of(respond(ask(rules, fetch()), fetched(b""))) is None
+    assert frame_of(respond(ask(rules, fetch()), fetched(b"\xff" * 99))) is None
     assert rules.rules[0].fired == 0
-    assert respond(ask(rules, fetch()), fetched(batch(b"x"))).frame is not None
+    assert frame_of(respond(ask(rules, fetch()), fetched(batch(b"x")))) is not None
 
 
 # ── the cluster ──────────────────────────────────────────────────────────────────────────────
@@ -314,7 +315,7 @@ def metadata(version: int = 12) -> bytes:
     return response_frame(METADATA, version, body)
 
 
-def ask_metadata(rules: Rules, version: int = 12) -> RequestVerdict | None:
+def ask_metadata(rules: Rules, version: int = 12) -> Verdict | None:
     """Ask for all topics."""
     everything = [] if version == 0 else None
     return ask(rules, request_frame(METADATA, version, messages.MetadataRequest(topics=everything)))
@@ -331,7 +332,7 @@ def leaders(body: Any) -> dict[tuple[str, int], tuple[int, int, int]]:
 
 def test_a_hidden_node_is_nowhere() -> None:
     rules = Rules([Rule(hide_node=2)])
-    body = response_body(respond(ask_metadata(rules), metadata()).frame, METADATA, 12)
+    body = response_body(frame_of(respond(ask_metadata(rules), metadata())), METADATA, 12)
     assert [broker.node_id for broker in body.brokers] == [1, 3]
     assert body.controller_id == -1
     assert leaders(body) == {
@@ -345,7 +346,7 @@ def test_a_hidden_node_is_nowhere() -> None:
         60, 0, cluster(brokers=[cluster.DescribeClusterBroker(broker_id=n) for n in (1, 2)])
     )
     verdict = ask(rules, request_frame(60, 0, messages.DescribeClusterRequest()))
-    found = response_body(respond(verdict, frame).frame, 60, 0)
+    found = response_body(frame_of(respond(verdict, frame)), 60, 0)
     assert [broker.broker_id for broker in found.brokers] == [1]
 
 
@@ -353,7 +354,7 @@ def test_a_hidden_node_is_nowhere() -> None:
 def test_a_hidden_node_is_no_coordinator(version: int) -> None:
     rules = Rules([Rule(hide_node=2)])
     body = response_body(
-        respond(find_coordinator(rules, version), coordinator(version)).frame,
+        frame_of(respond(find_coordinator(rules, version), coordinator(version))),
         FIND_COORDINATOR,
         version,
     )
@@ -361,7 +362,7 @@ def test_a_hidden_node_is_no_coordinator(version: int) -> None:
     assert (found.node_id, found.host, found.port, found.error_code) == (-1, "", -1, 15)
 
 
-def find_coordinator(rules: Rules, version: int, key: str = "g") -> RequestVerdict | None:
+def find_coordinator(rules: Rules, version: int, key: str = "g") -> Verdict | None:
     """Ask for the coordinator of a group."""
     request = messages.FindCoordinatorRequest(key=key, coordinator_keys=[key])
     return ask(rules, request_frame(FIND_COORDINATOR, version, request))
@@ -379,7 +380,7 @@ def coordinator(version: int, node_id: int = 2, key: str = "g") -> bytes:
 @pytest.mark.parametrize("version", range(7))
 def test_another_node_is_named_as_coordinator(version: int) -> None:
     rules = Rules([Rule(group="g", move_coordinator=3, times=1)])
-    frame = respond(find_coordinator(rules, version), coordinator(version)).frame
+    frame = frame_of(respond(find_coordinator(rules, version), coordinator(version)))
     body = response_body(frame, FIND_COORDINATOR, version)
     found = body.coordinators[0] if version >= 4 else body
     assert (found.node_id, (found.host, found.port)) == (3, BROKERS[3])
@@ -392,12 +393,12 @@ def test_any_other_node_is_one_that_the_cluster_has() -> None:
     for seed in range(20):
         rules = Rules([Rule(move_coordinator=True)], seed=seed)
         body = response_body(
-            respond(find_coordinator(rules, 3), coordinator(3)).frame, FIND_COORDINATOR, 3
+            frame_of(respond(find_coordinator(rules, 3), coordinator(3))), FIND_COORDINATOR, 3
         )
         named.add(body.node_id)
     assert named == {1, 3}
     rules = Rules([Rule(move_coordinator=77)])
-    assert respond(find_coordinator(rules, 3), coordinator(3)).frame is None
+    assert frame_of(respond(find_coordinator(rules, 3), coordinator(3))) is None
     assert rules.rules[0].fired == 0
 
 
@@ -405,7 +406,7 @@ def test_any_other_node_is_one_that_the_cluster_has() -> None:
 def test_a_stale_leader_is_another_replica_with_an_older_epoch(version: int) -> None:
     rules = Rules([Rule(topic="a", stale_leader=True)])
     body = response_body(
-        respond(ask_metadata(rules, version), metadata(version)).frame, METADATA, version
+        frame_of(respond(ask_metadata(rules, version), metadata(version))), METADATA, version
     )
     epochs = (4, 5) if version >= 7 else (-1, -1)
     assert leaders(body) == {
@@ -418,19 +419,19 @@ def test_a_stale_leader_is_another_replica_with_an_older_epoch(version: int) -> 
 
 def test_a_stale_leader_can_be_named() -> None:
     rules = Rules([Rule(topic="b", partition=0, stale_leader=3)])
-    body = response_body(respond(ask_metadata(rules), metadata()).frame, METADATA, 12)
+    body = response_body(frame_of(respond(ask_metadata(rules), metadata())), METADATA, 12)
     assert leaders(body)["b", 0] == (3, 4, 0)
     assert leaders(body)["b", 1] == (2, 5, 0)
-    assert respond(ask_metadata(Rules([Rule(stale_leader=77)])), metadata()).frame is None
+    assert frame_of(respond(ask_metadata(Rules([Rule(stale_leader=77)])), metadata())) is None
 
 
 def test_a_client_is_told_to_bootstrap_again() -> None:
     rules = Rules([Rule(rebootstrap=True)])
     verdict = ask_metadata(rules, 13)
-    assert response_body(verdict.own_response.frame, METADATA, 13).error_code == 129
+    assert response_body(verdict.response.frames[0], METADATA, 13).error_code == 129
     assert ask_metadata(rules, 12) is None
     request = messages.ApiVersionsRequest(client_software_name="x", client_software_version="1")
-    answered = ask(rules, request_frame(API_VERSIONS, 5, request)).own_response.frame
+    answered = ask(rules, request_frame(API_VERSIONS, 5, request)).response.frames[0]
     assert response_body(answered, API_VERSIONS, 5).error_code == 129
 
 
@@ -451,7 +452,7 @@ def told(words: dict[str, Any], frame: bytes) -> list[tuple[int, int, int]] | No
     """What a client of version 4 is told of the broker's APIs."""
     request = messages.ApiVersionsRequest(client_software_name="x", client_software_version="1")
     verdict = ask(Rules([Rule(**words)]), request_frame(API_VERSIONS, 4, request))
-    changed = respond(verdict, frame).frame
+    changed = frame_of(respond(verdict, frame))
     if changed is None:
         return None
     body = codec.decode_response(changed, API_VERSIONS, 4).body

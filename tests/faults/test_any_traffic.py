@@ -79,12 +79,9 @@ def test_rules_survive_any_traffic(kind: tuple[int, int], data: st.DataObject) -
     if verdict is not None:
         for sent in verdict.frames or ():
             assert sent == request or codec.decode_request(sent).header.api_key == api_key
-        answers = [verdict.own_response] if verdict.own_response else []
-        if verdict.on_response is not None:
-            answers.append(verdict.on_response(response, NOW))
-        for answer in answers:
-            if answer is not None and answer.frame is not None:
-                codec.decode_response(answer.frame, api_key, version)
+        answer = verdict.on_response(response, NOW)
+        for sent in answer.frames or () if answer is not None else ():
+            codec.decode_response(sent, api_key, version)
     rules.closed(1)
     for rule in rules.rules:
         assert 0 <= rule.fired <= rule.matched

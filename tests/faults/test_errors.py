@@ -17,13 +17,14 @@ from kproxy.protocol.plain import uuid_text
 from kproxy.proxy.faults import Rule, Rules, errors
 from kproxy.proxy.faults.errors import Failure
 from kproxy.proxy.faults.items import elements, items, own_keys, shape
-from kproxy.proxy.verdicts import Ending, RequestVerdict
+from kproxy.proxy.verdicts import Ending, Verdict
 from tests.faults.making import (
     KINDS,
     TOPIC_IDS,
     TOPIC_NAMES,
     answer_body,
     ask,
+    frame_of,
     kind_name,
     request_body,
     request_frame,
@@ -85,16 +86,14 @@ def broker(api_key: int, version: int, frame: bytes) -> bytes:
     return response_frame(api_key, version, body, trailing=b"more")
 
 
-def outcome(verdict: RequestVerdict | None, api_key: int, version: int, frame: bytes) -> bytes:
+def outcome(verdict: Verdict | None, api_key: int, version: int, frame: bytes) -> bytes:
     """The response that the client gets."""
     assert verdict is not None
     if verdict.own_response is not None:
-        assert verdict.frames == ()
-        assert verdict.own_response.frame is not None
-        return verdict.own_response.frame
+        return frame_of(verdict.own_response)
     sent = frame if verdict.frames is None else verdict.frames[0]
     answered = broker(api_key, version, sent)
-    return respond(verdict, answered).frame or answered
+    return frame_of(respond(verdict, answered)) or answered
 
 
 def topic_of(keys: dict[str, Any]) -> str:
@@ -159,7 +158,7 @@ def test_a_rule_for_something_else_changes_nothing(kind: tuple[int, int]) -> Non
     verdict = ask(rules, frame)
     assert verdict is None or verdict.frames is None
     response = response_frame(*kind, sample(*kind, schema.RESPONSE))
-    assert respond(verdict, response).frame is None
+    assert frame_of(respond(verdict, response)) is None
     assert respond(verdict, response).delay_ns == 0
     assert not any(rule.fired for rule in rules.rules)
 
@@ -196,7 +195,7 @@ def test_what_no_rule_touches_stays_byte_for_byte(
     )
     frame = response_frame(*kind, body)
     verdict = ask(rules, request_frame(*kind, request))
-    changed = respond(verdict, frame).frame
+    changed = frame_of(respond(verdict, frame))
     if changed is None:
         return
     before, after = codec.decode_response(frame, *kind), codec.decode_response(changed, *kind)
@@ -326,7 +325,7 @@ def test_all_topics_were_asked_for_and_one_fails(version: int) -> None:
     assert not any(rule.matched for rule in rules.rules)  # only the response can tell
     response = response_frame(METADATA, version, metadata("a", "b"))
     found = respond(verdict, response)
-    body = response_body(found.frame, METADATA, version)
+    body = response_body(frame_of(found), METADATA, version)
     assert len(body.brokers) == 2
     assert [(t.name, t.error_code, len(t.partitions)) for t in body.topics] == [
         ("a", 0, 2),
@@ -343,7 +342,7 @@ def test_a_partition_without_a_leader_keeps_its_replicas() -> None:
     )
     verdict = ask(rules, request_frame(METADATA, 12, request))
     body = response_body(
-        respond(verdict, response_frame(METADATA, 12, metadata("a"))).frame, METADATA, 12
+        frame_of(respond(verdict, response_frame(METADATA, 12, metadata("a")))), METADATA, 12
     )
     found = [(p.error_code, p.leader_id, p.replica_nodes) for p in body.topics[0].partitions]
     assert found == [(0, 1, [1, 2]), (9, -1, [1, 2])]
@@ -353,7 +352,7 @@ def test_what_the_response_does_not_have_has_not_failed() -> None:
     rules = Rules([Rule(api="Metadata", topic="c", error="LEADER_NOT_AVAILABLE", times=1)])
     everything = request_frame(METADATA, 12, messages.MetadataRequest(topics=None))
     response = response_frame(METADATA, 12, metadata("a", "b"))
-    assert respond(ask(rules, everything), response).frame is None
+    assert frame_of(respond(ask(rules, everything), response)) is None
     assert (rules.rules[0].matched, rules.rules[0].fired) == (0, 0)
 
 
@@ -367,7 +366,7 @@ def test_one_group_of_two_fails() -> None:
     response = answered(
         groups=[answered.OffsetFetchResponseGroup(group_id=name) for name in ("billing", "other")]
     )
-    body = response_body(respond(verdict, response_frame(9, 8, response)).frame, 9, 8)
+    body = response_body(frame_of(respond(verdict, response_frame(9, 8, response))), 9, 8)
     assert [(one.group_id, one.error_code) for one in body.groups] == [
         ("billing", 16),
         ("other", 0),
@@ -395,7 +394,7 @@ def test_an_unsupported_version_is_answered_in_version_0() -> None:
     rules = Rules([Rule(api="ApiVersions", error="UNSUPPORTED_VERSION")])
     request = messages.ApiVersionsRequest(client_software_name="x", client_software_version="1")
     verdict = ask(rules, request_frame(18, 4, request))
-    response = codec.decode_response(verdict.own_response.frame, 18, 4)
+    response = codec.decode_response(verdict.response.frames[0], 18, 4)
     assert (response.body_version, response.body.error_code) == (0, 35)
     assert [(e.api_key, e.max_version) for e in response.body.api_keys] == [(18, 3)]
 
@@ -405,7 +404,7 @@ def test_the_error_of_describe_log_dirs_stands_where_the_version_has_it() -> Non
     cls = messages.DescribeLogDirsResponse
     response = cls(results=[cls.DescribeLogDirsResult(log_dir="/d")])
     verdict = ask(rules, request_frame(35, 1, messages.DescribeLogDirsRequest(topics=None)))
-    body = response_body(respond(verdict, response_frame(35, 1, response)).frame, 35, 1)
+    body = response_body(frame_of(respond(verdict, response_frame(35, 1, response))), 35, 1)
     assert [one.error_code for one in body.results] == [56]
 
 

@@ -19,6 +19,7 @@ from kproxy.proxy.faults import Rule, Rules
 from tests.faults.making import (
     TOPIC_IDS,
     ask,
+    frame_of,
     request_body,
     request_frame,
     respond,
@@ -164,11 +165,10 @@ def exchange(
     frame = client.request(wanted)
     verdict = ask(rules, frame)
     if verdict is not None and verdict.own_response is not None:
-        assert verdict.own_response.frame is not None
-        return client.receive(verdict.own_response.frame)
+        return client.receive(frame_of(verdict.own_response))
     sent = frame if verdict is None or verdict.frames is None else verdict.frames[0]
     answered = broker.respond(sent, frozenset(news))
-    return client.receive(respond(verdict, answered).frame or answered)
+    return client.receive(frame_of(respond(verdict, answered)) or answered)
 
 
 STEPS = st.lists(
@@ -297,7 +297,7 @@ def share_fetch(epoch: int, topics: Any = (), forgotten: Any = ()) -> bytes:
 def shared(verdict: Any) -> list[tuple[Partition, int]]:
     """What the client gets where the broker has nothing new."""
     cls = messages.ShareFetchResponse
-    frame = respond(verdict, response_frame(SHARE_FETCH, 1, cls())).frame
+    frame = frame_of(respond(verdict, response_frame(SHARE_FETCH, 1, cls())))
     if frame is None:
         return []
     names = {value: name for name, value in TOPIC_IDS.items()}
@@ -320,7 +320,7 @@ def test_share_sessions_are_followed_too() -> None:
     assert shared(third) == [(("a", 1), NOT_LEADER)]
     ask(rules, share_fetch(-1))
     unknown = ask(rules, share_fetch(3))
-    response = codec.decode_response(unknown.own_response.frame, SHARE_FETCH, 1)
+    response = codec.decode_response(frame_of(unknown.own_response), SHARE_FETCH, 1)
     assert response.body.error_code == SHARE_SESSION_NOT_FOUND
 
 

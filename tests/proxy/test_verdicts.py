@@ -11,7 +11,7 @@ from kproxy.exchange.entries import FAULTED, INJECTED, REWRITTEN, UNANSWERED, Si
 from kproxy.protocol import messages
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
-from kproxy.proxy.verdicts import Ending, RequestContext, RequestVerdict, ResponseVerdict
+from kproxy.proxy.verdicts import Ending, RequestContext, Verdict
 from tests.proxy.playing import BROKER, Player, end, heartbeat, heartbeat_answer, produce, request
 
 HEARTBEAT = 12
@@ -22,7 +22,7 @@ SECOND = 1_000_000_000
 class ByCorrelationId:
     """Rules for the tests: a verdict per correlation id of a Heartbeat."""
 
-    verdicts: dict[int, RequestVerdict] = attrs.field(factory=dict)
+    verdicts: dict[int, Verdict] = attrs.field(factory=dict)
     shown: list[RequestContext] = attrs.field(factory=list)
     ended: list[int] = attrs.field(factory=list)
     generation: int = 0
@@ -31,17 +31,23 @@ class ByCorrelationId:
     def wants(self, api_key: int, api_version: int) -> bool:
         return api_key == self.api_key
 
-    def on_request(self, context: RequestContext, frame: bytes, now: int) -> RequestVerdict | None:
+    def on_request(self, context: RequestContext, frame: bytes, now: int) -> Verdict | None:
         self.shown.append(context)
         return self.verdicts.get(int.from_bytes(frame[8:12], signed=True))
 
     def closed(self, connection: int) -> None:
         self.ended.append(connection)
 
+    def want(self, api_key: int) -> None:
+        """Have only requests of this API shown from now on."""
+        self.api_key = api_key
+        self.generation += 1
 
-def player(**verdicts: RequestVerdict) -> Player:
-    """A machine with verdicts for correlation ids (`_3=…`), and one connection."""
-    rules = ByCorrelationId({int(name[1:]): verdict for name, verdict in verdicts.items()})
+
+def player(rules: ByCorrelationId | None = None, **verdicts: Verdict) -> Player:
+    """A machine with rules, or verdicts for correlation ids (`_3=…`), and one connection."""
+    by_id = {int(name[1:]): verdict for name, verdict in verdicts.items()}
+    rules = rules or ByCorrelationId(by_id)
     found = Player(cluster=Cluster(Settings([BROKER], listen_port=19092), rules))
     found.connect()
     return found
@@ -60,28 +66,28 @@ def wait(player: Player, nanoseconds: int) -> None:
     player.advance(player.now + nanoseconds)
 
 
-def ours(correlation_id: int, error_code: int = 27) -> RequestVerdict:
+def ours(correlation_id: int, error_code: int = 27) -> Verdict:
     """The broker gets nothing, the client our own response."""
-    response = ResponseVerdict(heartbeat_answer(correlation_id, error_code), fault_ids=(7,))
-    return RequestVerdict(frames=(), own_response=response, fault_ids=(7,))
+    response = Verdict((heartbeat_answer(correlation_id, error_code),), fault_ids=(7,))
+    return Verdict(frames=(), response=response, fault_ids=(7,))
 
 
-def known(**verdict) -> RequestVerdict:
+def known(**verdict) -> Verdict:
     """The broker's response becomes this, as is known before it has arrived."""
-    return RequestVerdict(known_response=ResponseVerdict(fault_ids=(7,), **verdict), fault_ids=(7,))
+    return Verdict(response=Verdict(fault_ids=(7,), **verdict), fault_ids=(7,))
 
 
-def changed(**verdict) -> RequestVerdict:
+def changed(**verdict) -> Verdict:
     """The broker's response becomes this, as is decided when it is whole."""
 
-    def respond(frame: bytes, now: int) -> ResponseVerdict:
-        return ResponseVerdict(fault_ids=(7,), **verdict)
+    def respond(frame: bytes, now: int) -> Verdict:
+        return Verdict(fault_ids=(7,), **verdict)
 
-    return RequestVerdict(on_response=respond, fault_ids=(7,))
+    return Verdict(response=respond, fault_ids=(7,))
 
 
 @pytest.fixture(params=[known, changed])
-def altered(request: pytest.FixtureRequest) -> Callable[..., RequestVerdict]:
+def altered(request: pytest.FixtureRequest) -> Callable[..., Verdict]:
     """Both ways to decide on a response."""
     return request.param
 
@@ -102,7 +108,7 @@ def feed(request: pytest.FixtureRequest) -> Callable[[Callable[[bytes], None], b
 
 
 def test_a_held_request_leaves_when_it_is_due_and_no_earlier(feed) -> None:
-    play = player(_2=RequestVerdict(delay_ns=SECOND))
+    play = player(_2=Verdict(delay_ns=SECOND))
     feed(play.client, heartbeats(1, 2, 3))
     arrived = play.frames(Side.CLIENT)[1].received_ns
     assert play.to_broker() == heartbeat(1)
@@ -114,7 +120,7 @@ def test_a_held_request_leaves_when_it_is_due_and_no_earlier(feed) -> None:
 
 
 def test_while_a_request_is_held_other_connections_and_later_responses_go_on(feed) -> None:
-    play = player(_2=RequestVerdict(delay_ns=SECOND))
+    play = player(_2=Verdict(delay_ns=SECOND))
     play.connect(2)
     feed(play.client, heartbeats(1, 2))
     feed(play.broker, answers(1))
@@ -140,7 +146,7 @@ def test_a_held_response_holds_those_behind_it_and_nothing_else(feed, altered) -
 
 
 def test_what_is_delayed_pauses_its_own_connection_and_resumes_it() -> None:
-    play = player(_1=RequestVerdict(delay_ns=SECOND))
+    play = player(_1=Verdict(delay_ns=SECOND))
     play.client(heartbeats(1) + produce(1, correlation_id=2, size=2 << 20))
     assert play.paused == {(1, Side.CLIENT)}
     wait(play, SECOND)
@@ -182,7 +188,7 @@ def test_a_part_of_a_request_that_a_rule_waits_for_leaves_when_its_client_has_en
 
 
 def test_a_dropped_request_never_arrives_and_is_recorded(feed) -> None:
-    play = player(_2=RequestVerdict(frames=(), fault_ids=(7,)))
+    play = player(_2=Verdict(frames=(), fault_ids=(7,)))
     feed(play.client, heartbeats(1, 2, 3))
     assert play.to_broker() == heartbeats(1, 3)
     feed(play.broker, answers(1, 3))
@@ -194,7 +200,7 @@ def test_a_dropped_request_never_arrives_and_is_recorded(feed) -> None:
 
 
 def test_a_dropped_response_never_arrives_and_is_recorded(feed, altered) -> None:
-    play = player(_2=altered(dropped=True))
+    play = player(_2=altered(frames=()))
     feed(play.client, heartbeats(1, 2, 3))
     feed(play.broker, answers(1, 2, 3))
     assert play.to_client() == answers(1, 3)
@@ -233,7 +239,7 @@ def test_our_own_response_waits_while_another_has_left_in_part() -> None:
 
 
 def test_a_client_that_half_closes_gets_our_own_response_first() -> None:
-    play = player(_1=RequestVerdict((), own_response=ResponseVerdict(answers(1), delay_ns=SECOND)))
+    play = player(_1=Verdict((), response=Verdict((answers(1),), delay_ns=SECOND)))
     play.client(heartbeats(1))
     end(play, Side.CLIENT)
     assert play.eofs == [] and play.to_client() == b""
@@ -245,7 +251,7 @@ def test_a_client_that_half_closes_gets_our_own_response_first() -> None:
 
 
 def test_a_replaced_response_is_recorded_as_it_came_and_as_it_left(feed) -> None:
-    play = player(_2=changed(frame=heartbeat_answer(2, 27)))
+    play = player(_2=changed(frames=(heartbeat_answer(2, 27),)))
     feed(play.client, heartbeats(1, 2, 3))
     feed(play.broker, answers(1, 2, 3))
     assert play.to_client() == answers(1) + heartbeat_answer(2, 27) + answers(3)
@@ -255,7 +261,7 @@ def test_a_replaced_response_is_recorded_as_it_came_and_as_it_left(feed) -> None
 
 
 def test_a_replaced_request_is_recorded_as_it_came_and_as_it_left(feed) -> None:
-    play = player(_2=RequestVerdict(frames=(heartbeat(9),), fault_ids=(7,)))
+    play = player(_2=Verdict(frames=(heartbeat(9),), fault_ids=(7,)))
     feed(play.client, heartbeats(1, 2, 3))
     assert play.to_broker() == heartbeats(1, 9, 3)
     request = play.frames(Side.CLIENT)[1]
@@ -263,7 +269,7 @@ def test_a_replaced_request_is_recorded_as_it_came_and_as_it_left(feed) -> None:
 
 
 def test_a_duplicated_request_is_answered_once(feed) -> None:
-    play = player(_2=RequestVerdict(frames=(heartbeat(2), heartbeat(2)), fault_ids=(7,)))
+    play = player(_2=Verdict(frames=(heartbeat(2), heartbeat(2)), fault_ids=(7,)))
     feed(play.client, heartbeats(1, 2, 3))
     assert play.to_broker() == heartbeats(1, 2, 2, 3)
     feed(play.broker, answers(1, 2, 2, 3))
@@ -276,7 +282,7 @@ def test_the_secrets_of_what_a_rule_makes_of_a_request_are_not_recorded() -> Non
     token = messages.SaslAuthenticateRequest(auth_bytes=b"n,,n=me,r=secret-7Qx")
     frame = request(36, 2, token, 5)
     other = request(36, 2, attrs.evolve(token, auth_bytes=b"another-secret-7Qx"), 5)
-    rules = ByCorrelationId({5: RequestVerdict(frames=(other, frame))}, api_key=36)
+    rules = ByCorrelationId({5: Verdict(frames=(other, frame))}, api_key=36)
     play = Player(cluster=Cluster(Settings([BROKER], listen_port=19092), rules))
     play.connect()
     play.client(frame)
@@ -302,7 +308,7 @@ def test_a_connection_ends_in_the_middle_of_a_response(
 
 
 def test_a_connection_ends_instead_of_a_request(feed) -> None:
-    play = player(_2=RequestVerdict(ending=Ending.DISCONNECT, delay_ns=SECOND, fault_ids=(7,)))
+    play = player(_2=Verdict(ending=Ending.DISCONNECT, delay_ns=SECOND, fault_ids=(7,)))
     feed(play.client, heartbeats(1, 2, 3))
     assert play.to_broker() == heartbeats(1) and play.closed == {}
     wait(play, SECOND)
@@ -324,9 +330,7 @@ def test_a_connection_falls_silent_and_ends_later(altered) -> None:
 
 def test_a_large_delayed_response_is_not_held_whole() -> None:
     fetch = request(1, 4, messages.FetchRequest(), 1)
-    play = player()
-    rules = ByCorrelationId({1: known(delay_ns=SECOND)}, api_key=1)
-    play.cluster.set_rules(rules)
+    play = player(ByCorrelationId({1: known(delay_ns=SECOND)}, api_key=1))
     play.client(fetch)
     size = 3 << 20
     answer = (size + 4).to_bytes(4) + (1).to_bytes(4) + bytes(size)
@@ -341,7 +345,7 @@ def test_a_large_delayed_response_is_not_held_whole() -> None:
 
 
 def test_a_black_hole_swallows_both_directions_until_a_side_ends() -> None:
-    play = player(_2=RequestVerdict(ending=Ending.BLACKHOLE, fault_ids=(7,)))
+    play = player(_2=Verdict(ending=Ending.BLACKHOLE, fault_ids=(7,)))
     play.client(heartbeats(1, 2, 3))
     play.broker(answers(1))
     assert play.to_broker() == heartbeats(1) and play.to_client() == b"" and play.closed == {}
@@ -353,7 +357,7 @@ def test_a_black_hole_swallows_both_directions_until_a_side_ends() -> None:
 
 
 def test_a_half_close_before_a_black_hole_is_swallowed_too() -> None:
-    play = player(_1=RequestVerdict(known_response=ResponseVerdict(ending=Ending.BLACKHOLE)))
+    play = player(_1=Verdict(response=Verdict(ending=Ending.BLACKHOLE)))
     play.client(heartbeats(1, 2))
     end(play, Side.CLIENT)
     play.broker(answers(1))
@@ -361,12 +365,12 @@ def test_a_half_close_before_a_black_hole_is_swallowed_too() -> None:
 
 
 def test_rules_may_change_while_connections_stand() -> None:
-    play = player()
-    rules = ByCorrelationId({2: ours(2)})
+    rules = ByCorrelationId({2: ours(2)}, api_key=0)
+    play = player(rules)
     play.client(heartbeats(2))
-    play.cluster.set_rules(rules)
+    rules.want(HEARTBEAT)
     play.client(heartbeats(2))
-    play.cluster.set_rules(None)
+    rules.want(0)
     play.client(heartbeats(2))
     assert play.to_broker() == heartbeats(2, 2) and len(rules.shown) == 1
     play.broker(answers(2, 2))
@@ -374,10 +378,9 @@ def test_rules_may_change_while_connections_stand() -> None:
 
 
 def test_rules_are_told_who_asks_and_when_it_ends() -> None:
-    play = player()
+    rules = ByCorrelationId()
+    play = player(rules)
     play.client(heartbeats(1))
-    rules = play.cluster._rules
-    assert isinstance(rules, ByCorrelationId)
     (context,) = rules.shown
     assert (context.connection, context.number, context.node_id) == (1, 1, None)
     assert context.client_address == "127.0.0.1:5000"

@@ -18,7 +18,7 @@ from kproxy.exchange.entries import (
     ExchangeRow,
     Frame,
     Note,
-    PendingRequest,
+    PendingRow,
     Position,
     Run,
     Side,
@@ -53,7 +53,7 @@ def fetch(number: int, max_wait_ms: int, api_version: int = 11) -> bytes:
     return struct.pack(">ihhi", 8 + len(body), FETCH, api_version, number) + body
 
 
-def run_of(side: Side, requests: list[PendingRequest], times: ChunkTimes, *frames: bytes) -> Run:
+def run_of(side: Side, requests: list[PendingRow], times: ChunkTimes, *frames: bytes) -> Run:
     """A run of these frames."""
     return Run(side, 3, times, b"".join(frames), 0, requests, [len(frame) for frame in frames])
 
@@ -143,7 +143,7 @@ def test_what_is_pending_when_a_connection_ends_was_not_answered(told: bool) -> 
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_fetch_says_how_long_it_may_wait(api_version: int, alone: bool) -> None:
     data = fetch(9, 500, api_version)
-    about: PendingRequest = (
+    about: PendingRow = (
         9,
         FETCH,
         api_version,
@@ -165,7 +165,7 @@ def test_a_fetch_says_how_long_it_may_wait(api_version: int, alone: bool) -> Non
 def test_what_waits_behind_another_request_is_queued() -> None:
     """The second request left at 20 µs; the first response came at 100, so it waited for 80."""
     sent = ChunkTimes(START_NS, START_NS + 20_000)
-    requests: list[PendingRequest] = [(n, 3, 1, n, 12, 0, sent, None) for n in (1, 2)]
+    requests: list[PendingRow] = [(n, 3, 1, n, 12, 0, sent, None) for n in (1, 2)]
     data = [struct.pack(">ihhi", 8, 3, 1, n) for n in (1, 2)]
     responses = [
         run_of(Side.BROKER, [about], ChunkTimes(START_NS + at, START_NS + at), b"\0\0\0\4abcd")
@@ -178,9 +178,7 @@ def test_what_waits_behind_another_request_is_queued() -> None:
 def test_requests_with_other_flags_are_runs_of_their_own() -> None:
     times = ChunkTimes(START_NS, START_NS + 1)
     flags = (0, NO_RESPONSE, 0)
-    requests: list[PendingRequest] = [
-        (n, 0, 9, n, 12, flags[n - 1], times, None) for n in (1, 2, 3)
-    ]
+    requests: list[PendingRow] = [(n, 0, 9, n, 12, flags[n - 1], times, None) for n in (1, 2, 3)]
     data = [struct.pack(">ihhi", 8, 0, 9, n) for n in (1, 2, 3)]
     builder = BatchBuilder()
     builder.add([run_of(Side.CLIENT, requests, times, *data)])

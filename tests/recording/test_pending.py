@@ -21,7 +21,7 @@ from kproxy.exchange.entries import (
     Entry,
     Frame,
     Note,
-    PendingRequest,
+    PendingRow,
     Run,
     Side,
 )
@@ -42,7 +42,7 @@ class Traffic:
         self.now = START_NS
         self.number = 0
         self.opened = 0
-        self.pending: dict[int, deque[PendingRequest]] = {}
+        self.pending: dict[int, deque[PendingRow]] = {}
         self.unsent: list[ChunkTimes] = []
 
     def act(self, action: str, nth: int) -> list[Entry]:
@@ -69,7 +69,7 @@ class Traffic:
         times = ChunkTimes(self.now, self.now + 1000)
         in_vain = action == "ask in vain"
         key, flags = (PRODUCE, NO_RESPONSE) if in_vain else (HEARTBEAT, 0)
-        requests: list[PendingRequest] = []
+        requests: list[PendingRow] = []
         for _ in range(count):
             self.number += 1
             requests.append((self.number, key, 0, self.number, 40, flags, times, None))

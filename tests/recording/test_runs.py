@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kproxy.exchange.entries import (
     NO_RESPONSE,
     ChunkTimes,
-    PendingRequest,
+    PendingRow,
     Run,
     Side,
     each,
@@ -33,7 +33,7 @@ def run_of(
 ) -> Run:
     """A run of frames of these sizes; times are (received, sent after) of it and of requests."""
     timed = [ChunkTimes(at, at + after if after else 0) for at, after in times]
-    requests: list[PendingRequest] = [
+    requests: list[PendingRow] = [
         (
             place - 7,
             place % 80,
@@ -82,7 +82,7 @@ def pipelined(
     count: int, api_key: int, cuts: tuple[list[int], list[int]], sent: bool, first: int = 1
 ) -> list[Run]:
     """Requests of one API and their responses, in chunks that end at these numbers."""
-    pending: list[PendingRequest] = []
+    pending: list[PendingRow] = []
     made: list[Run] = []
     for side, ends in zip(Side, cuts, strict=True):
         at = START_NS + side * 1000

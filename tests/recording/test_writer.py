@@ -20,7 +20,7 @@ from kproxy.exchange.entries import (
     REWRITTEN,
     ChunkTimes,
     Frame,
-    PendingRequest,
+    PendingRow,
     Run,
     Side,
 )
@@ -179,7 +179,7 @@ def test_an_exchange_by_itself_takes_few_bytes(tmp_path: Path) -> None:
 def pipelined(numbers: Sequence[int], now: int) -> list[Run]:
     """A run of heartbeats and the run of their responses."""
     sent = ChunkTimes(now, now + 20_123)
-    requests: list[PendingRequest] = [(n, 12, 4, n, 30, 0, sent, None) for n in numbers]
+    requests: list[PendingRow] = [(n, 12, 4, n, 30, 0, sent, None) for n in numbers]
     asked = b"".join(struct.pack(">ihhi18s", 26, 12, 4, n, b"\0\4app") for n in numbers)
     answered = b"".join(struct.pack(">ii8s", 12, n, b"") for n in numbers)
     back = ChunkTimes(now + 300_000 + now % 977, now + 310_000 + now % 971)

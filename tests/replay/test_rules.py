@@ -10,7 +10,7 @@ import pytest
 from kproxy import protocol
 from kproxy.protocol import messages
 from kproxy.proxy.faults import Rules
-from kproxy.proxy.verdicts import Ending, RequestContext, RequestVerdict, ResponseVerdict
+from kproxy.proxy.verdicts import Ending, RequestContext, Verdict
 from tests.replay.making import MS, ORDERS_ID, Client, Playing, Recorded, batch, fetch, produce
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="g", member_id="m", generation_id=1)
@@ -21,7 +21,7 @@ METADATA = messages.MetadataRequest(topics=None)
 class Script:
     """Decides as it was told, one request of its API after the other."""
 
-    verdicts: list[RequestVerdict | None]
+    verdicts: list[Verdict | None]
     api_key: int = 3
     contexts: list[RequestContext] = attrs.Factory(list)
     forgotten: list[int] = attrs.Factory(list)
@@ -35,7 +35,7 @@ class Script:
         """See Rules."""
         return api_key == self.api_key
 
-    def on_request(self, context: RequestContext, frame: bytes, now: int) -> RequestVerdict | None:
+    def on_request(self, context: RequestContext, frame: bytes, now: int) -> Verdict | None:
         """See Rules."""
         self.contexts.append(context)
         return self.verdicts.pop(0) if self.verdicts else None
@@ -49,7 +49,7 @@ def recorded() -> Recorded:
     return Recorded().metadata().fetched(batch("a"))
 
 
-def playing(*verdicts: RequestVerdict | None) -> Playing:
+def playing(*verdicts: Verdict | None) -> Playing:
     return Playing(recorded().loaded, rules=Script(list(verdicts)))
 
 
@@ -72,21 +72,21 @@ def test_a_rule_answers_in_place_of_the_broker() -> None:
     header = messages.ResponseHeader(correlation_id=1)
     body = messages.MetadataResponse(cluster_id="mine")
     frame = protocol.encode_response(protocol.Response(header, body, 12), 3)
-    client = playing(RequestVerdict(frames=(), own_response=ResponseVerdict(frame))).connect()
+    client = playing(Verdict(frames=(), response=Verdict((frame,)))).connect()
     client.send(12, METADATA)
     assert client.frames == [frame]
 
 
 def test_a_request_that_the_broker_never_gets_has_no_response() -> None:
-    assert ask_both(playing(RequestVerdict(frames=())).connect()) == [2]
+    assert ask_both(playing(Verdict(frames=())).connect()) == [2]
 
 
 @pytest.mark.parametrize("late", ["request", "response"])
 def test_what_is_late_holds_up_what_is_behind_it(late: str) -> None:
-    verdict = RequestVerdict(delay_ns=50 * MS)
+    verdict = Verdict(delay_ns=50 * MS)
     if late == "response":
-        slow = ResponseVerdict(delay_ns=50 * MS)
-        verdict = RequestVerdict(on_response=lambda frame, now: slow)
+        slow = Verdict(delay_ns=50 * MS)
+        verdict = Verdict(response=lambda frame, now: slow)
     broker = playing(verdict)
     client = broker.connect()
     assert ask_both(client) == []
@@ -97,8 +97,8 @@ def test_what_is_late_holds_up_what_is_behind_it(late: str) -> None:
 
 
 def test_a_response_is_dropped_or_changed() -> None:
-    dropped = RequestVerdict(on_response=lambda frame, now: ResponseVerdict(dropped=True))
-    changed = RequestVerdict(on_response=lambda frame, now: ResponseVerdict(frame[:-1] + b"\7"))
+    dropped = Verdict(response=lambda frame, now: Verdict(frames=()))
+    changed = Verdict(response=lambda frame, now: Verdict((frame[:-1] + b"\7",)))
     client = playing(dropped, changed).connect()
     assert ask_both(client) == [2]
     client.send(12, METADATA)
@@ -108,12 +108,12 @@ def test_a_response_is_dropped_or_changed() -> None:
 
 @pytest.mark.parametrize(("ending", "abrupt"), [(Ending.DISCONNECT, False), (Ending.RESET, True)])
 def test_connections_end_before_and_in_the_middle_of_a_response(ending, abrupt) -> None:
-    broker = playing(RequestVerdict(ending=ending))
+    broker = playing(Verdict(ending=ending))
     client = broker.connect()
     assert ask_both(client) == []
     assert broker.closed == {client.number: abrupt}
-    cut = ResponseVerdict(ending=ending, ending_bytes=6)
-    broker = playing(RequestVerdict(on_response=lambda frame, now: cut))
+    cut = Verdict(ending=ending, ending_bytes=6)
+    broker = playing(Verdict(response=lambda frame, now: cut))
     client = broker.connect()
     client.send(12, METADATA)
     assert len(broker.sent[client.number]) == 6
@@ -123,7 +123,7 @@ def test_connections_end_before_and_in_the_middle_of_a_response(ending, abrupt) 
 
 
 def test_a_black_hole_lets_nothing_pass_any_more() -> None:
-    broker = playing(RequestVerdict(ending=Ending.BLACKHOLE))
+    broker = playing(Verdict(ending=Ending.BLACKHOLE))
     client = broker.connect()
     assert ask_both(client) == []
     broker.pass_ms(60_000)
@@ -136,7 +136,7 @@ def test_a_duplicate_is_handled_twice_and_answered_once() -> None:
     client.send(9, produce(batch("new")))
     frame = client.sent_last
     assert len(client.frames) == 1
-    broker = Playing(recorded().loaded, rules=Script([RequestVerdict(frames=[frame, frame])], 0))
+    broker = Playing(recorded().loaded, rules=Script([Verdict(frames=[frame, frame])], 0))
     client = broker.connect()
     client.produce(batch("other"))
     assert client.values(1) == ["new", "new"]
@@ -154,7 +154,7 @@ def test_rules_are_told_where_a_request_comes_from() -> None:
 
 
 def test_a_request_is_handled_before_its_connection_ends_without_a_response() -> None:
-    lost = RequestVerdict(ending=Ending.DISCONNECT, ending_bytes=1 << 20)
+    lost = Verdict(ending=Ending.DISCONNECT, ending_bytes=1 << 20)
     broker = Playing(recorded().loaded, rules=Script([lost], 0))
     client = broker.connect()
     client.send(9, produce(batch("new")))
@@ -163,7 +163,7 @@ def test_a_request_is_handled_before_its_connection_ends_without_a_response() ->
 
 
 def test_nothing_passes_until_a_slow_close() -> None:
-    slow = RequestVerdict(ending=Ending.DISCONNECT, ending_delay_ns=50 * MS)
+    slow = Verdict(ending=Ending.DISCONNECT, ending_delay_ns=50 * MS)
     broker = playing(slow)
     client = broker.connect()
     assert ask_both(client) == []

@@ -27,8 +27,7 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import pair
-from kproxy.proxy import delays, redact, requests, responses, rewrite
-from kproxy.proxy.connection import Connection
+from kproxy.proxy import carry_out, connection, delays, redact, requests, responses, rewrite
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.output import Output
 from kproxy.recording import Writer, entries, read
@@ -230,13 +229,14 @@ def test_a_defect_is_found(defect, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Exception) as found:
         for seed in range(300):
             simulate(seed)
+    assert not isinstance(found.value, AttributeError | NameError), "the defect itself is one"
     assert "--seed" in found.value.__notes__[0]
 
 
 def _overtake(patch) -> None:
     def take(self, now):
-        leaving = [each for each in self._waiting if each.due_ns <= now]
-        self._waiting = type(self._waiting)(e for e in self._waiting if e.due_ns > now)
+        leaving = [each for each in self.waiting if each.due_ns <= now]
+        self.waiting = type(self.waiting)(e for e in self.waiting if e.due_ns > now)
         return leaving
 
     patch.setattr(delays.Delays, "take", take)
@@ -248,7 +248,7 @@ def _leave_early(patch) -> None:
 
 
 def _say_nothing_of_a_fault(patch) -> None:
-    patch.setattr(requests, "FAULTED", 0)
+    patch.setattr(carry_out, "FAULTED", 0)
 
 
 def _record_copies_first(patch) -> None:
@@ -263,13 +263,7 @@ def _record_copies_first(patch) -> None:
 
 
 def _let_through_a_black_hole(patch) -> None:
-    depart = Connection._depart
-
-    def deaf(self, to, departure, actions, now):
-        depart(self, to, departure, actions, now)
-        self._blackholed = False
-
-    patch.setattr(Connection, "_depart", deaf)
+    patch.setattr(connection, "SILENT", frozenset())
 
 
 @pytest.mark.parametrize(
@@ -287,4 +281,5 @@ def test_a_defect_of_faults_is_found(defect, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(Exception) as found:
         for seed in range(400):
             simulate(seed, faulty=True)
+    assert not isinstance(found.value, AttributeError | NameError), "the defect itself is one"
     assert "--faults" in found.value.__notes__[0]

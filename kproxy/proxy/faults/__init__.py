@@ -4,8 +4,8 @@
 
     TOML, flags, dicts ─parse─▶ Rule ─prepare─▶ Prepared ─┐
                                                           ▼
-    request ─▶ RequestView ─match─▶ items ─trigger─▶ action ─▶ RequestVerdict
-    response ──────────────────────────────────────▶ change ─▶ ResponseVerdict
+    request ─▶ RequestView ─match─▶ items ─trigger─▶ action ─▶ Verdict
+    response ──────────────────────────────────────▶ change ─▶ Verdict
 
 A rule says which exchanges it means (match), which of those it hits (trigger), on which side of the
 broker (phase), and what happens then (one action). `rules.Rules` owns them and answers the

@@ -12,7 +12,7 @@ from kproxy.protocol.record_batch import entries, read_header
 from kproxy.proxy.faults.items import Keys, Level, leaves
 from kproxy.proxy.faults.timing import BEFORE
 from kproxy.proxy.faults.view import Hit, Plan
-from kproxy.proxy.verdicts import RequestVerdict
+from kproxy.proxy.verdicts import Verdict
 
 PRODUCE = 0
 _CONTENT_OFFSET = (18, 26, 61)
@@ -47,7 +47,7 @@ def corrupt(hit: Hit) -> Plan | None:
     if not _damage_all(hit, request.body, levels, view.own):
         return None
     changed = codec.encode_request(Request(request.header, request.body, request.trailing))
-    return Plan(RequestVerdict(frames=(changed,)))
+    return Plan(Verdict(frames=(changed,)))
 
 
 def parse_damage(value: Any) -> Damage:

@@ -4,8 +4,8 @@
 
     each rule that means it ─▶ consider ─▶ ordinal ─▶ trigger ─▶ action ─▶ latencies add up,
                                                                            the first other wins
-    verdict ──▶ RequestVerdict
-    _respond ─▶ the winner's change, rules that only the response can tell ─▶ ResponseVerdict
+    verdict ──▶ Verdict
+    _respond ─▶ the winner's change, rules that only the response can tell ─▶ Verdict
 
 Invariants: a rule counts each match, whether or not another has won, so that what it decides is its
 own. It counts as fired, and there is a note of it, when it has had an effect: at once, or, where
@@ -27,9 +27,9 @@ from kproxy.proxy.faults.match import Match
 from kproxy.proxy.faults.timing import AFTER, BEFORE
 from kproxy.proxy.faults.trigger import chance
 from kproxy.proxy.faults.view import Hit, Plan, RequestView
-from kproxy.proxy.verdicts import RequestVerdict, ResponseVerdict
+from kproxy.proxy.verdicts import Verdict
 
-NOTHING = ResponseVerdict()
+NOTHING = Verdict()
 
 
 @attrs.define(eq=False)
@@ -120,34 +120,35 @@ class Decision:
 
     # ── verdicts
 
-    def verdict(self) -> RequestVerdict | None:
+    def verdict(self) -> Verdict | None:
         """What was decided, when all rules were considered; None: nothing."""
         verdict, ids = self._plan.verdict, tuple(self._fault_ids)
         changes: dict[str, Any] = {"fault_ids": ids, "notes": tuple(self._notes)}
         if (ours := verdict.own_response) is not None:
             # The request goes nowhere: all delays are the response's.
             late_ns = self._before_ns + self._after_ns
-            changes["own_response"] = attrs.evolve(ours, delay_ns=late_ns, fault_ids=ids)
+            changes["response"] = attrs.evolve(ours, delay_ns=late_ns, fault_ids=ids)
             return attrs.evolve(verdict, **changes)
         changes["delay_ns"] = self._before_ns
         if not self.view.no_response and verdict.ending is None and verdict.frames != ():
             if self._plan.change is not None or self._deferred or self.opened is not None:
-                changes |= {"known_response": None, "on_response": self._respond}
-            elif verdict.known_response is not None or self._after_ns:
-                known = self._delayed(fault_ids=ids)
-                changes |= {"known_response": known, "on_response": lambda frame, now: known}
-        if not ids and "on_response" not in changes:
+                changes["response"] = self._respond
+            elif verdict.response is not None or self._after_ns:
+                changes["response"] = self._delayed(fault_ids=ids)
+        if not ids and "response" not in changes:
             return None
         return attrs.evolve(verdict, **changes)
 
-    def _delayed(self, **changes: Any) -> ResponseVerdict:
+    def _delayed(self, **changes: Any) -> Verdict:
         """The winner's verdict on the response, with the latencies of all rules added."""
-        verdict = self._plan.verdict.known_response or NOTHING
+        verdict = self._plan.verdict.response
+        if not isinstance(verdict, Verdict):
+            verdict = NOTHING
         return attrs.evolve(verdict, delay_ns=verdict.delay_ns + self._after_ns, **changes)
 
     # ── responses
 
-    def _respond(self, frame: bytes, now: int) -> ResponseVerdict | None:
+    def _respond(self, frame: bytes, now: int) -> Verdict | None:
         """Change the broker's response, and have the rules decide that could not before."""
         self.view.now = now
         self._notes.clear()  # those of the request are in its verdict
@@ -161,7 +162,10 @@ class Decision:
         if changed is None and self._delayed() == NOTHING:
             return None
         ids, made = tuple(self._fault_ids), tuple(self._notes)
-        return self._delayed(frame=changed, fault_ids=ids, notes=made)
+        changes: dict[str, Any] = {"fault_ids": ids, "notes": made}
+        if changed is not None:
+            changes["frames"] = (changed,)
+        return self._delayed(**changes)
 
     def _change(self, frame: bytes) -> bytes | None:
         """Apply the winner's change; if there is nothing to change, it has not fired."""

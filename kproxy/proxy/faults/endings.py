@@ -6,18 +6,18 @@ from typing import Any
 
 from kproxy.proxy.faults.timing import BEFORE
 from kproxy.proxy.faults.view import Hit, Plan
-from kproxy.proxy.verdicts import Ending, RequestVerdict, ResponseVerdict
+from kproxy.proxy.verdicts import Ending, Verdict
 
 
 def ended(hit: Hit, ending: Ending, delay_ns: int = 0) -> Plan:
     """End the connection in place of the request, or in place of its response."""
     if hit.phase == BEFORE:
-        return Plan(RequestVerdict(ending=ending, ending_delay_ns=delay_ns))
+        return Plan(Verdict(ending=ending, ending_delay_ns=delay_ns))
     if hit.view.no_response:
         whole = len(hit.view.frame)
-        return Plan(RequestVerdict(ending=ending, ending_bytes=whole, ending_delay_ns=delay_ns))
-    response = ResponseVerdict(ending=ending, ending_delay_ns=delay_ns)
-    return Plan(RequestVerdict(known_response=response))
+        return Plan(Verdict(ending=ending, ending_bytes=whole, ending_delay_ns=delay_ns))
+    response = Verdict(ending=ending, ending_delay_ns=delay_ns)
+    return Plan(Verdict(response=response))
 
 
 def drop(hit: Hit) -> Plan | None:
@@ -27,10 +27,10 @@ def drop(hit: Hit) -> Plan | None:
     missing as soon as the next response comes. A client that waits shows its own timeout.
     """
     if hit.phase == BEFORE:
-        return Plan(RequestVerdict(frames=()))
+        return Plan(Verdict(frames=()))
     if hit.view.no_response:
         return None
-    return Plan(RequestVerdict(known_response=ResponseVerdict(dropped=True)))
+    return Plan(Verdict(response=Verdict(frames=())))
 
 
 def disconnect(hit: Hit) -> Plan:
@@ -61,11 +61,11 @@ def truncate(hit: Hit) -> Plan | None:
     """
     if hit.phase == BEFORE:
         cut = min(hit.value, len(hit.view.frame))
-        return Plan(RequestVerdict(ending=Ending.DISCONNECT, ending_bytes=cut))
+        return Plan(Verdict(ending=Ending.DISCONNECT, ending_bytes=cut))
     if hit.view.no_response:
         return None
-    response = ResponseVerdict(ending=Ending.DISCONNECT, ending_bytes=hit.value)
-    return Plan(RequestVerdict(known_response=response))
+    response = Verdict(ending=Ending.DISCONNECT, ending_bytes=hit.value)
+    return Plan(Verdict(response=response))
 
 
 def duplicate(hit: Hit) -> Plan:
@@ -73,7 +73,7 @@ def duplicate(hit: Hit) -> Plan:
 
     What a retry does whose first attempt has arrived after all.
     """
-    return Plan(RequestVerdict(frames=(hit.view.frame, hit.view.frame)))
+    return Plan(Verdict(frames=(hit.view.frame, hit.view.frame)))
 
 
 def parse_yes(value: Any) -> bool:

@@ -24,7 +24,7 @@ from kproxy.proxy.faults.items import Item, Keys, without
 from kproxy.proxy.faults.match import Match
 from kproxy.proxy.faults.timing import BEFORE
 from kproxy.proxy.faults.view import Hit, Plan
-from kproxy.proxy.verdicts import Ending, RequestVerdict, ResponseVerdict
+from kproxy.proxy.verdicts import Ending, Verdict
 
 REBOOTSTRAP_REQUIRED = CODES["REBOOTSTRAP_REQUIRED"]
 FETCH = 1
@@ -62,7 +62,7 @@ def failed(hit: Hit, code: int) -> Plan | None:
     if view.no_response:
         whole = len(view.frame)
         sent = 0 if hit.phase == BEFORE else whole
-        return Plan(RequestVerdict(ending=Ending.DISCONNECT, ending_bytes=sent))
+        return Plan(Verdict(ending=Ending.DISCONNECT, ending_bytes=sent))
     depth = errors.depth(view.api_key, view.api_version, hit.level, hit.matcher.keys)
     if depth is None or view.request is None or view.shape is None:
         return None
@@ -79,7 +79,7 @@ def _whole(hit: Hit, failure: Failure) -> Plan:
     assert view.request is not None
     ours = errors.answer(failure, view.request, view.own_items)
     if hit.phase == BEFORE:
-        return Plan(RequestVerdict(frames=(), own_response=ResponseVerdict(frame=ours)))
+        return Plan(Verdict(frames=(), response=Verdict(frames=(ours,))))
     return Plan(change=lambda frame: ours)
 
 
@@ -96,9 +96,9 @@ def _parts(hit: Hit, failure: Failure) -> Plan | None:
             return _whole(hit, failure)
         if not view.shape.reads:
             return _cut(hit, failure, items) if closed else None
-    verdict = RequestVerdict()
+    verdict = Verdict()
     if hit.phase == BEFORE and view.api_key == FETCH:
-        verdict = RequestVerdict(frames=(_at_once(view.request),))
+        verdict = Verdict(frames=(_at_once(view.request),))
     complete = closed and view.api_key in FETCHES
     return Plan(verdict, _changed(hit, failure, items if complete else None))
 
@@ -135,7 +135,7 @@ def _cut(hit: Hit, failure: Failure, items: list[Item]) -> Plan:
     assert view.shape is not None
     kept = without(view.shape, view.request.body, _picker(failure, items))
     request = Request(view.request.header, kept, view.request.trailing)
-    verdict = RequestVerdict(frames=(codec.encode_request(request),))
+    verdict = Verdict(frames=(codec.encode_request(request),))
     return Plan(verdict, _changed(hit, failure, items))
 
 

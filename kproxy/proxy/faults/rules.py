@@ -29,7 +29,7 @@ from kproxy.proxy.faults.prepare import Prepared, no_recordings, prepare
 from kproxy.proxy.faults.rule import Rule, RuleError
 from kproxy.proxy.faults.timing import ReadDelays
 from kproxy.proxy.faults.view import RequestView
-from kproxy.proxy.verdicts import RequestContext, RequestVerdict, ResponseVerdict
+from kproxy.proxy.verdicts import RequestContext, Verdict
 
 
 @attrs.frozen
@@ -71,7 +71,7 @@ class Rules:
         """Whether requests of this kind must be shown to `on_request`, whole."""
         return bool(self._for(api_key, api_version).rules)
 
-    def on_request(self, context: RequestContext, frame: bytes, now: int) -> RequestVerdict | None:
+    def on_request(self, context: RequestContext, frame: bytes, now: int) -> Verdict | None:
         """Decide on a request; None leaves it and its response alone."""
         view = RequestView(context, frame, now)
         candidates = self._for(view.api_key, view.api_version)
@@ -208,11 +208,12 @@ class Rules:
                 self._sessions.forget(api_key)
 
 
-def _begin_anew(view: RequestView, rule: Active) -> RequestVerdict:
+def _begin_anew(view: RequestView, rule: Active) -> Verdict:
     """A rule must know what a fetch session has, and it began before the rule: have the client
     begin a new one. The rule has not fired, but the recording says for whose sake that was."""
     context, ids = view.context, (rule.fault_id,)
     about = rule.name, rule.fault_id, context.number, context.connection
     note = notes.session_refused(view.now, *about)
-    ours = ResponseVerdict(frame=sessions.not_found(view), fault_ids=ids)
-    return RequestVerdict(frames=(), own_response=ours, fault_ids=ids, notes=(note,))
+    refusal = sessions.not_found(view)
+    ours = None if refusal is None else Verdict(frames=(refusal,), fault_ids=ids)
+    return Verdict(frames=(), response=ours, fault_ids=ids, notes=(note,))

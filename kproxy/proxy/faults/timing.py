@@ -13,7 +13,7 @@ from typing import Any
 from kproxy import units
 from kproxy.protocol import schema
 from kproxy.proxy.faults.view import Hit, Plan
-from kproxy.proxy.verdicts import RequestVerdict, ResponseVerdict
+from kproxy.proxy.verdicts import Verdict
 
 Draw = Callable[[int], float]
 DelayOf = Callable[[Draw], int]
@@ -141,10 +141,10 @@ def bandwidth(hit: Hit) -> Plan | None:
     A size such as "64KiB".
     """
     if hit.phase == BEFORE:
-        return Plan(RequestVerdict(bytes_per_second=hit.value))
+        return Plan(Verdict(bytes_per_second=hit.value))
     if hit.view.no_response:
         return None
-    return Plan(RequestVerdict(known_response=ResponseVerdict(bytes_per_second=hit.value)))
+    return Plan(Verdict(response=Verdict(bytes_per_second=hit.value)))
 
 
 def parse_bytes(value: Any) -> int:
@@ -198,8 +198,8 @@ def throttle(hit: Hit) -> Plan | None:
 
     waits_from = _WAITS_FROM.get(view.api_key)
     held = waits_from is None or view.api_version < waits_from
-    late = ResponseVerdict(delay_ns=time_ns) if held else None
-    return Plan(RequestVerdict(known_response=late), change)
+    late = Verdict(delay_ns=time_ns) if held else None
+    return Plan(Verdict(response=late), change)
 
 
 def can_throttle(api_key: int, api_version: int) -> bool:

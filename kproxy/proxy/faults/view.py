@@ -16,7 +16,7 @@ from kproxy.protocol import ProtocolError, codec
 from kproxy.protocol.codec import Request, Response
 from kproxy.proxy.faults.items import Item, Keys, Shape, items, own_keys, shape
 from kproxy.proxy.faults.match import Match, Matcher
-from kproxy.proxy.verdicts import RequestContext, RequestVerdict
+from kproxy.proxy.verdicts import RequestContext, Verdict
 
 
 class RequestView:
@@ -120,7 +120,7 @@ Change = Callable[[bytes], bytes | None]
 class Plan:
     """What an action does to one exchange."""
 
-    verdict: RequestVerdict = attrs.field(factory=RequestVerdict)
+    verdict: Verdict = attrs.field(factory=Verdict)
     """Without fault ids and notes."""
     change: Change | None = None
     """What it makes of the response, where it needs to see it."""
