@@ -182,7 +182,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.net.allocator import look_for_garbage_rarely
     from kproxy.net.listeners import ListenError
     from kproxy.net.replaying import replay
-    from kproxy.net.serve import Unusable
+    from kproxy.net.running import Unusable
     from kproxy.recording import RecordingError
     from kproxy.replay.report import Finding, Report
     from kproxy.view.console import Console

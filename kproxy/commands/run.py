@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -180,7 +181,7 @@ def run(options: argparse.Namespace) -> int:
 def _serve(serve_options: Options, live: bool) -> int:
     import trio
 
-    from kproxy.net import serve
+    from kproxy.net import running, serve
     from kproxy.net.allocator import keep_freed_memory, look_for_garbage_rarely
     from kproxy.net.listeners import ListenError
     from kproxy.recording import RecordingError
@@ -197,11 +198,14 @@ def _serve(serve_options: Options, live: bool) -> int:
                 )
             finally:
                 # What there is to report is reported, also after one signal more.
-                for number in serve.ENDING:
+                for number in running.ENDING:
                     before = signal.signal(number, signal.SIG_IGN)
                     after.callback(signal.signal, number, before or signal.SIG_DFL)
         except serve.Unusable as error:
             return console.fail(f"kproxy run: {error}", 2)
+        except serve.RecordingUnfinished as error:
+            after.callback(_leave, console.fail(f"kproxy run: {error}"))
+            return 1
         except (ListenError, RecordingError, serve.RecordingFailed) as error:
             return console.fail(f"kproxy run: {error}")
         except FileExistsError as error:
@@ -213,6 +217,16 @@ def _serve(serve_options: Options, live: bool) -> int:
             console.log(_report(summary))
         report_faults(serve_options.rules, console.log)
     return 0
+
+
+def _leave(code: int) -> None:
+    """End the process, while a thread of it waits for a disk.
+
+    Not as other ends: what the interpreter closes on its way out may be on that disk, and would
+    wait for it as well; and a thread that comes back from it then finds half an interpreter. The
+    streams have had their time, and hold nothing: `Output` writes past them.
+    """
+    os._exit(code)
 
 
 def _report(summary: Summary) -> str:

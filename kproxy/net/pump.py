@@ -32,6 +32,7 @@ import trio
 from kproxy.exchange.entries import Side, coalesced
 from kproxy.net.accept import CONNECTIONS_MAX, Acceptor
 from kproxy.net.alarm import NEVER, Alarm
+from kproxy.net.defects import defect
 from kproxy.net.descriptors import Descriptors
 from kproxy.net.dial import dial_again, why
 from kproxy.net.link import End, Link
@@ -137,11 +138,12 @@ class Pump:
         """Accept no more, wait for the responses that are due, close everything, end `serve`."""
         self.draining = True
         self.acceptor.stop()
-        with trio.move_on_after(seconds):
+        deadline = trio.current_time() + seconds
+        with trio.move_on_at(deadline):
             while self.busy:
                 await trio.sleep(0.02)
         self._attempt("stopping", lambda: self._machine.stop(self._clock()))
-        with trio.move_on_after(seconds):
+        with trio.move_on_at(deadline):
             while self._links:
                 self._empty = trio.Event()
                 await self._empty.wait()
@@ -474,9 +476,3 @@ PERFORMERS: dict[type, Callable[[Pump, Any], None]] = {
     Log: Pump._write_log,
 }
 """How each action is performed."""
-
-
-def defect(error: Exception) -> str:
-    """Say of an exception that nobody foresaw how to report it, in one line."""
-    what = f"{type(error).__name__}: {error}".splitlines()[0]
-    return f"by a defect in kproxy, please report it: {what}"

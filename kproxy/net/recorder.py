@@ -16,8 +16,12 @@ not frames, and one that hangs does not hang the proxy. What cannot be kept, bec
 in the recording as soon as it can be written again. With `lossless` it is the other way round: the
 pump waits for as long as it takes, and a disk that refuses ends the proxy.
 
-Resource handling: the thread is started by `run` and ended by `finish`, which waits for what it
-still writes.
+Invariants: `put` raises nothing. An exception that nobody foresaw, here or in the sink, costs the
+entries that it met, as a disk that refuses them; in the builder, the whole batch that it has left
+half made. Only the thread touches the sink, so that whoever waits for a disk can stop waiting.
+
+Resource handling: owns the sink, and a thread from `run` on; `finish` closes the one and ends the
+other. Where `finish` is cancelled, both are left as they are, to the end of the process.
 """
 
 from __future__ import annotations
@@ -28,13 +32,14 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import attrs
 import trio
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Entry, Frame, Note, Run, each, frame_count
+from kproxy.net.defects import defect
 from kproxy.recording.batch import Batch
 from kproxy.recording.builder import BatchBuilder
 
@@ -54,6 +59,7 @@ _ENTRY_BYTES = 256
 """What a frame or a note takes in memory beside its data."""
 
 
+Result = TypeVar("Result")
 Intake = Callable[[list[Entry]], list[Entry]]
 """Sees all entries as they come; returns those that are to be recorded."""
 
@@ -63,6 +69,14 @@ class Sink(Protocol):
 
     def append(self, batches: Sequence[Batch]) -> None:
         """Write them all; raises OSError, having written none that is not whole."""
+        ...
+
+    def prepare_close(self) -> None:
+        """The last batches come now."""
+        ...
+
+    def close(self) -> None:
+        """Complete it; raises OSError, where that cannot be."""
         ...
 
 
@@ -101,7 +115,13 @@ class _Job:
     loss: Loss
     """What a note in the last of them says."""
     memory_bytes: int
+    last: bool
     error: Exception | None = None
+
+    @property
+    def frames(self) -> int:
+        """How many frames it would add to the recording."""
+        return sum(batch.frames for batch in self.batches)
 
 
 class Recorder:
@@ -132,8 +152,10 @@ class Recorder:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._done: deque[_Job] = deque()
         self._thread: threading.Thread | None = None
-        self._writing = False
-        """Whether the thread has a job: it gets one at a time."""
+        self._writing: _Job | None = None
+        """What the thread has to do: it gets one job at a time."""
+        self._ended = trio.Event()
+        """Set when the thread has closed the sink."""
         self._some = trio.Event()
         self._idle = trio.Event()
         self._room = trio.Event()
@@ -163,10 +185,15 @@ class Recorder:
         """How many frames are in the recording."""
         return self._frames_recorded
 
+    @property
+    def frames_unwritten(self) -> int:
+        """How many frames the disk has still to take."""
+        return (self._writing.frames if self._writing else 0) + self._builder.frames
+
     def put(self, entries: list[Entry], data_bytes: int) -> None:
         """Take entries that hold about so many bytes; never waits."""
         if self._intake is not None:
-            entries = self._intake(entries)
+            entries = self._taken_in(entries)
             if not entries:
                 return
         if self._sink is None and self._watch is None:
@@ -177,15 +204,22 @@ class Recorder:
         backlog_bytes = self._bytes + self._writing_bytes
         if backlog_bytes + size > self.backlog_bytes_max and not self._lossless:
             # Whoever reads on must know which connections there are; a note is small.
-            kept: list[Entry] = [entry for entry in entries if type(entry) is Note]
-            self._builder.lose(entry for entry in entries if type(entry) is not Note)
-            self._lose(_loss_of(entries, "the disk does not keep up"))
+            kept, rest = _notes_of(entries), [each for each in entries if type(each) is not Note]
+            loss = _loss_of(entries, "the disk does not keep up")
+            if loss:
+                self._say(loss.reason)
+            self._lose(loss)
+            self._build(self._builder.lose, rest)
             if not kept or backlog_bytes > self.backlog_bytes_max + NOTES_BYTES_MAX:
-                self._builder.lose(kept)
+                self._build(self._builder.lose, kept)
                 return
             entries, size = kept, _NOTE_BYTES * len(kept)
         if self._sink is not None:
-            self._builder.add(entries)
+            begun = self._builder.begun
+            try:
+                self._builder.add(entries)
+            except Exception as error:
+                self._spoilt(error, begun, entries)
         if self._watch is not None:
             self._seen += entries
         if not self._bytes:
@@ -193,7 +227,7 @@ class Recorder:
         self._bytes += size
         if self._done:  # not only when trio has its turn: the thread waits for its next job
             self._settle()
-        if self._bytes >= FLUSH_BYTES and not self._writing and self._thread is not None:
+        if self._bytes >= FLUSH_BYTES and self._writing is None and self._thread is not None:
             self._hand_over()
 
     def note(self, note: Note) -> None:
@@ -210,111 +244,195 @@ class Recorder:
 
     async def run(self) -> None:
         """Write what comes, until cancelled, or until the disk refuses and nothing may be lost."""
-        token = trio.lowlevel.current_trio_token()
-        self._thread = threading.Thread(
-            target=self._work, args=(token,), name="kproxy-recorder", daemon=True
-        )
-        self._thread.start()
+        self._start()
         while not self.failure:
             await self._some.wait()
             self._some = trio.Event()
             await trio.sleep(FLUSH_SECONDS)
-            while self._writing:  # a slow disk gets much at once rather than one by one
-                self._idle = trio.Event()
-                await self._idle.wait()
+            await self._written()  # a slow disk gets much at once rather than one by one
             if self._bytes:
                 self._hand_over()
             self._show()
 
-    def finish(self) -> None:
-        """Write what is left, after `run` was cancelled."""
-        if self._thread is not None:
-            self._jobs.put(None)
-            self._thread.join()
-            self._thread = None
-        self._settle()
-        self._write(self._job())
-        self._settle()
-        if self._loss:  # where there is room for no more than that
-            with contextlib.suppress(OSError):
-                self._write(self._job())
+    async def finish(self) -> None:
+        """Write what is left and complete the recording, after `run` was cancelled; cancelled
+        itself, leave that to the thread."""
+        self._start()
         self._show()
+        await self._written()
+        self._hand_over(last=True)
+        await self._written()
+        if self._loss:  # where there is room for no more than that
+            self._hand_over(last=True)
+            await self._written()
+        self._jobs.put(None)
+        await self._ended.wait()
 
     # ------------------------------------------------------------ jobs
 
-    def _hand_over(self) -> None:
-        job = self._job()
+    def _start(self) -> None:
+        if self._thread is None:
+            token = trio.lowlevel.current_trio_token()
+            self._thread = threading.Thread(
+                target=self._work, args=(token,), name="kproxy-recorder", daemon=True
+            )
+            self._thread.start()
+
+    async def _written(self) -> None:
+        """Wait until the thread has nothing to do."""
+        while self._writing is not None:
+            self._idle = trio.Event()
+            await self._idle.wait()
+
+    def _hand_over(self, last: bool = False) -> None:
+        job = self._job(last)
         if job.batches:
-            self._writing = True
+            self._writing = job
             self._jobs.put(job)
         else:
             self._end(job)
 
-    def _job(self) -> _Job:
+    def _job(self, last: bool) -> _Job:
         """Take all that there is to write."""
         loss, self._loss = self._loss, Loss()
+        note = loss.note()
         if loss:
             # The note and what it stands behind, or neither: so there is one note for one gap.
-            self._builder.add([loss.note()])
-        job = _Job(self._builder.take(), loss, self._bytes)
+            self._build(self._builder.add, [note])
+        batches = self._build(self._builder.take) or []
+        if not any(each is note for batch in batches for each in batch.notes):
+            loss.merge(self._loss)
+            loss, self._loss = Loss(), loss
+        job = _Job(batches, loss, self._bytes, last)
         self._writing_bytes += self._bytes
         self._bytes = 0
         return job
 
     def _work(self, token: trio.lowlevel.TrioToken) -> None:
-        """The thread: write one job after the other."""
+        """The thread: do one job after the other, then complete the recording."""
         while (job := self._jobs.get()) is not None:
             self._write(job)
             with contextlib.suppress(trio.RunFinishedError):
                 token.run_sync_soon(self._settle)
+        problem = self._complete()
+        with contextlib.suppress(trio.RunFinishedError):
+            token.run_sync_soon(self._close, problem)
 
     def _write(self, job: _Job) -> None:
         try:
-            if job.batches and self._sink is not None:
+            if self._sink is not None:
+                if job.last:
+                    self._sink.prepare_close()
                 self._sink.append(job.batches)
         except Exception as error:
             job.error = error
         self._done.append(job)
+
+    def _complete(self) -> str:
+        """Close the sink; return why it cannot be completed, or ""."""
+        try:
+            if self._sink is not None:
+                self._sink.close()
+        except OSError as error:
+            return f"({error.strerror or error})"
+        except Exception as error:
+            return defect(error)
+        return ""
+
+    def _close(self, problem: str) -> None:
+        if problem:
+            text = f"cannot complete the recording {problem}; kproxy recover does that later"
+            self._log(text)
+        self._ended.set()
 
     def _settle(self) -> None:
         """Take into account what was written or could not be; in the pump's thread."""
         while self._done:
             job = self._done.popleft()
             if job.error is None:
-                self._frames_recorded += sum(batch.frames for batch in job.batches)
+                self._frames_recorded += job.frames
                 self._builder.written()
-            elif isinstance(job.error, OSError):
-                self._refused(job, job.error)
             else:
-                raise job.error
+                self._refused(job, job.error)
             self._end(job)
 
     def _end(self, job: _Job) -> None:
         self._writing_bytes -= job.memory_bytes
-        self._writing = self._hangs = False
+        self._writing, self._hangs = None, False
         self._room.set()
         self._idle.set()
 
     # ------------------------------------------------------------ what is lost
 
-    def _refused(self, job: _Job, error: OSError) -> None:
-        reason = f"cannot write the recording: {error.strerror or error}"
+    def _refused(self, job: _Job, error: Exception) -> None:
+        what = "cannot write the recording"
+        known = isinstance(error, OSError)
+        reason = f"{what}: {error.strerror or error}" if known else f"{what} {defect(error)}"
         newer, self._loss = self._loss, job.loss
+        self._say(reason)
         for batch in job.batches:
             if batch.frames or batch.data_bytes:
                 span = batch.start_ns, batch.end_ns
                 self._lose(Loss(batch.frames, batch.data_bytes, reason, *span))
         self._loss.merge(newer)
-        self._builder.refused(job.batches)
+        self._build(self._builder.refused, job.batches)
+
+    def _taken_in(self, entries: list[Entry]) -> list[Entry]:
+        """Return what the intake leaves of entries; if that fails, their notes."""
+        assert self._intake is not None
+        try:
+            return self._intake(entries)
+        except Exception as error:
+            reason = _not_recorded(error)
+            self._say(reason)
+            self._lose(_loss_of(entries, reason))
+            return _notes_of(entries)
+
+    def _build(self, step: Callable[..., Result], *arguments: Sequence[Any]) -> Result | None:
+        """Have the builder do something beside taking entries that count, or lose its batch."""
+        begun = self._builder.begun
+        try:
+            return step(*arguments)
+        except Exception as error:
+            self._spoilt(error, begun, [])
+            return None
+
+    def _spoilt(self, error: Exception, begun: tuple[int, int, int], entries: list[Entry]) -> None:
+        """Lose the batch that an exception has left half made: what was in it, `begun`, and the
+        entries that came into it, but for those of batches that were complete before.
+
+        Notes are kept, if that can be; but not that of a loss, which is made anew.
+        """
+        number, frames, frame_bytes = begun
+        reason = _not_recorded(error)
+        waiting, spoilt = self._builder.give_up()
+        whole = [batch for batch in waiting if batch.number >= number]
+        loss = _loss_of(entries, reason)
+        loss.frames += frames - sum(batch.frames for batch in whole)
+        loss.frame_bytes += frame_bytes - sum(batch.data_bytes for batch in whole)
+        loss.from_ns = spoilt.start_ns or loss.from_ns
+        loss.until_ns = loss.until_ns or spoilt.end_ns
+        self._say(reason)
+        self._lose(loss)
+        kept = {id(note) for batch in whole for note in batch.notes}
+        told = [note for note in spoilt.notes if note.body.get("event") != "lost"]
+        notes = {id(note): note for note in (*told, *_notes_of(entries))}
+        try:
+            self._builder.add(note for key, note in notes.items() if key not in kept)
+        except Exception:
+            self._builder.give_up()  # whoever reads misses them, too
+
+    def _say(self, reason: str) -> None:
+        """Log why something is not recorded, once; it ends the proxy where nothing may be lost."""
         if self._lossless:
-            self.failure = reason
+            self.failure = self.failure or reason
             self._some.set()
+            self._room.set()
+        elif reason != self._said:
+            self._said = reason
+            self._log(f"{reason}; the proxy goes on and counts what it does not record")
 
     def _lose(self, loss: Loss) -> None:
-        if loss.reason != self._said:
-            self._said = loss.reason
-            if not self._lossless:
-                self._log(f"{loss.reason}; the proxy goes on and counts what it does not record")
         self._loss.merge(loss)
         self.frames_lost += loss.frames
         self.frame_bytes_lost += loss.frame_bytes
@@ -328,8 +446,15 @@ class Recorder:
             self._watch(each(seen))
         except Exception as error:
             self._watch = None
-            what = f"{type(error).__name__}: {error}".splitlines()[0]
-            self._log(f"the display stops, by a defect in kproxy, please report it: {what}")
+            self._log(f"the display stops, {defect(error)}")
+
+
+def _not_recorded(error: Exception) -> str:
+    return f"cannot record what passes {defect(error)}"
+
+
+def _notes_of(entries: Iterable[Entry]) -> list[Entry]:
+    return [entry for entry in entries if type(entry) is Note]
 
 
 def _loss_of(entries: list[Entry], reason: str) -> Loss:

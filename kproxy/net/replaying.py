@@ -2,9 +2,9 @@
 
 ::
 
-    listen ─▶ machine.start (the listeners of its brokers) ─▶ ready(address) ─▶ pump ∥ signals
+    listen ─▶ pump ─▶ machine.start (the listeners of its brokers) ─▶ ready(address) ─▶ …
 
-A signal closes every connection and ends it; a second one ends it at once.
+What runs with it, and how it ends, is of `running`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,11 @@ import attrs
 import trio
 
 from kproxy.net import listeners
+from kproxy.net.addresses import address_text, reachable
+from kproxy.net.control_address import Operated, control_server, open_control
 from kproxy.net.pump import CONNECTIONS_MAX, Pump
 from kproxy.net.recorder import Recorder
-from kproxy.net.serve import (
-    address_text,
-    control_listeners,
-    control_server,
-    end_at_signals,
-    ending_signals,
-    monotonic_clock,
-    reachable,
-)
+from kproxy.net.running import Running, Task, ending_signals, monotonic_clock, run
 from kproxy.net.traffic import Traffic
 from kproxy.proxy.actions import Action, Address
 from kproxy.proxy.faults import Rules
@@ -71,28 +65,24 @@ async def replay(
     clock = monotonic_clock()
     with ending_signals() as signals:
         bootstrap = interface.open(listen_port)
+        try:
+            place = await open_control(control.address, control.token) if control else None
+        except BaseException:
+            for listener in bootstrap:
+                listener.socket.close()
+            raise
         port = bootstrap[0].socket.getsockname()[1]
         address = address_text(advertised_host or reachable(listen_host), port)
         recorder = Recorder(None, log)
         pump = Pump(machine, interface, recorder, clock, log, CONNECTIONS_MAX)
-        async with trio.open_nursery() as nursery:
+        tasks: list[Task] = []
+        if control and place:
+            parts = pump, control.machine, recorder, None, Traffic(), control.rules
+            tasks.append(control_server(place, Operated(*parts, address, clock), log))
 
-            async def serve(task_status: trio.TaskStatus[None]) -> None:
-                await pump.serve(bootstrap, task_status=task_status)
-                nursery.cancel_scope.cancel()
-
-            async def wait_for_stop(stop: trio.Event) -> None:
-                await stop.wait()
-                await pump.drain(0)
-
-            await nursery.start(serve)
-            nursery.start_soon(end_at_signals, signals, pump, nursery.cancel_scope, log)
-            if stop is not None:
-                nursery.start_soon(wait_for_stop, stop)
+        def begin() -> None:
             pump.perform(machine.start(clock()))
-            if control is not None:
-                listening = await control_listeners(control.address, control.token)
-                place = control.address[0], control.token, listening, log, address, clock
-                sources = pump, control.machine, recorder, None, Traffic(), control.rules
-                nursery.start_soon(control_server(*place, *sources))
             ready(address)
+
+        running = Running(pump, recorder, bootstrap, log, signals, stop, tasks=tasks)
+        await run(running, begin)

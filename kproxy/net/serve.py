@@ -1,25 +1,16 @@
-"""Run the proxy: listeners, pump and recorder together, from the first byte to the last.
+"""Run the proxy: resolve, listen, open the recording, and have all of it run (`running`).
 
 ::
 
-    resolve, listen, open the recording ─▶ pump ∥ recorder ∥ signals ─▶ ready(address)
-                                             │ SIGINT, SIGTERM
-                                             ▼
-                       drain (5 s at most) ─▶ last flush ─▶ Summary
-
-A second signal ends it at once; even then the recording is completed.
+    resolve, listen ─▶ recording, recorder, pump ─▶ ready(address) ─▶ … ─▶ Summary
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import signal
-import threading
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
 import trio
@@ -30,35 +21,44 @@ from kproxy.exchange.filter import Filter
 from kproxy.exchange.selecting import Selection
 from kproxy.net import listeners, stalls
 from kproxy.net.accept import CONNECTIONS_MAX
+from kproxy.net.addresses import address_text, reachable
+from kproxy.net.control_address import Operated, control_server, open_control
+from kproxy.net.defects import defect
 from kproxy.net.descriptors import Descriptors, TooFew, raise_limit
 from kproxy.net.dial import leads_to, why
 from kproxy.net.discovery import discover
 from kproxy.net.listeners import Listening
-from kproxy.net.pump import Pump, defect
+from kproxy.net.pump import Pump
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Intake, Recorder
+from kproxy.net.running import (
+    DRAIN_SECONDS,
+    Running,
+    Task,
+    Unusable,
+    ending_signals,
+    monotonic_clock,
+    run,
+)
 from kproxy.net.start_checks import start_warnings
 from kproxy.net.traffic import Traffic
 from kproxy.protocol import schema
 from kproxy.proxy.actions import Address
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rules, rules_note
-from kproxy.proxy.machine import OpenMachine
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
 from kproxy.recording.files import make_folder
 from kproxy.recording.rotation import Recording
 
-DRAIN_SECONDS = 5.0
 _FEW_CONNECTIONS = 1000
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Unusable(Exception):
-    """What the user wants cannot be served; the text says why, and what to change."""
 
 
 class RecordingFailed(Exception):
     """The recording cannot go on, and the user wants the proxy to end then."""
+
+
+class RecordingUnfinished(Exception):
+    """The disk hangs at the end: the recording is not complete, and nobody waits for it."""
 
 
 class Observer(Protocol):
@@ -113,13 +113,6 @@ class Summary:
     paths: Sequence[Path]
 
 
-def monotonic_clock() -> Callable[[], int]:
-    """Return a clock of nanoseconds since the Unix epoch that never runs backwards."""
-    base = time.time_ns() - time.monotonic_ns()
-    monotonic_ns = time.monotonic_ns
-    return lambda: base + monotonic_ns()
-
-
 async def serve(
     options: Options,
     ready: Callable[[str], None],
@@ -135,7 +128,8 @@ async def serve(
             control address, and there is no token; the system allows too few open files.
         ListenError: the listen address cannot be used.
         RecordingError, OSError: the recording cannot be created.
-        RecordingFailed: `lossless`, and the disk refuses.
+        RecordingFailed: `lossless`, and the disk refuses, or kproxy has a defect.
+        RecordingUnfinished: the disk does not take the end of the recording in time.
     """
     settings = options.settings
     descriptors = _descriptors(options.connections_max, log)
@@ -143,52 +137,53 @@ async def serve(
     interface = await listeners.resolve(options.listen_host)
     bootstrap = interface.open(settings.listen_port)
     clock = monotonic_clock()
-    control: list[trio.SocketListener] = []
+    control = None
     # From before there is a recording on: a signal must not end it without completing that.
     with ending_signals() as signals:
         try:
             await _check_loops(settings.bootstrap, bootstrap, log)
             await _warn(options, interface.loopback, log)
-            control = await control_listeners(options.control, options.control_token)
+            control = await open_control(options.control, options.control_token)
             recording = _open_recording(options, clock(), log)
         except BaseException:
-            for listener in (*bootstrap, *control):
+            for listener in (*bootstrap, *(control.listening if control else ())):
                 listener.socket.close()
             raise
-        traffic = Traffic() if options.control else None
+        traffic = Traffic() if control else None
         recorder = _recorder(options, recording, traffic, clock(), log, watch)
         cluster = Cluster(settings, options.rules)
         pump = Pump(cluster, interface, recorder, clock, log, options.connections_max, descriptors)
         port = bootstrap[0].socket.getsockname()[1]
-        host = settings.advertised_host or reachable(options.listen_host)
-        try:
-            async with trio.open_nursery() as nursery:
+        address = address_text(settings.advertised_host or reachable(options.listen_host), port)
+        tasks: list[Task] = [partial(_tell_stalls, options, clock, recorder)]
+        if control and traffic:
+            parts = pump, cluster, recorder, recording, traffic, options.rules
+            tasks.append(control_server(control, Operated(*parts, address, clock), log))
+        if options.discover:
+            tasks.append(partial(_discover, settings.bootstrap, cluster, pump, clock, log))
+        seconds = options.drain_seconds
+        running = Running(pump, recorder, bootstrap, log, signals, stop, seconds, tasks)
+        complete = await run(running, partial(ready, address))
+    return _summary(recorder, recording, complete)
 
-                async def until_done(run: Callable[..., Any], *args: Any, **named: Any) -> None:
-                    await run(*args, **named)
-                    nursery.cancel_scope.cancel()
 
-                await nursery.start(until_done, pump.serve, bootstrap)
-                nursery.start_soon(until_done, recorder.run)
-                nursery.start_soon(_tell_stalls, options, clock, recorder)
-                nursery.start_soon(end_at_signals, signals, pump, nursery.cancel_scope, log)
-                if traffic is not None and options.control is not None:
-                    place = options.control[0], options.control_token, control
-                    sources = pump, cluster, recorder, recording, traffic, options.rules
-                    address = address_text(host, port)
-                    nursery.start_soon(control_server(*place, log, address, clock, *sources))
-                if stop is not None:
-                    nursery.start_soon(_drain_when, stop, pump, options.drain_seconds)
-                if options.discover:
-                    nursery.start_soon(_discover, settings.bootstrap, cluster, pump, clock, log)
-                ready(address_text(host, port))
-        finally:
-            finish(recorder, recording, log)
+def _summary(recorder: Recorder, recording: Recording | None, complete: bool) -> Summary:
+    """Return what a run has done.
+
+    Raises:
+        RecordingFailed, RecordingUnfinished: see `serve`.
+    """
+    lost = recorder.frames_lost
+    if recording is not None and not complete:
+        lost += recorder.frames_unwritten
+        path = recording.paths[-1]
+        raise RecordingUnfinished(
+            f"the disk hangs, and {path} has no end: {lost} frames that passed are not recorded;"
+            f" kproxy recover {path} completes it, as far as it goes"
+        )
     if recorder.failure:
-        lost = f"{recorder.frames_lost} frames that passed are not recorded"
-        raise RecordingFailed(f"{recorder.failure}; {lost}")
-    paths = recording.paths if recording else []
-    return Summary(recorder.frames_recorded, recorder.frames_lost, paths)
+        raise RecordingFailed(f"{recorder.failure}; {lost} frames that passed are not recorded")
+    return Summary(recorder.frames_recorded, lost, recording.paths if recording else [])
 
 
 async def _discover(
@@ -207,55 +202,6 @@ async def _discover(
         await discover(bootstrap, discovered, log, pump.acceptor.listening)
     except Exception as error:
         log(f"the first look at the cluster failed {defect(error)}")
-
-
-async def control_listeners(
-    control: Address | None, token: str | None
-) -> list[trio.SocketListener]:
-    """Open the control address, if there is one.
-
-    Raises:
-        Unusable: other machines reach it, and there is no token.
-        ListenError: it cannot be used.
-    """
-    if control is None:
-        return []
-    host, port = control
-    interface = await listeners.resolve(host, "--control")
-    if not interface.loopback and not token:
-        raise Unusable(
-            f"--control {host}: other machines can reach that; set KPROXY_CONTROL_TOKEN to what"
-            " they must send, or use 127.0.0.1"
-        )
-    return interface.open(port)
-
-
-def control_server(
-    host: str,
-    token: str | None,
-    listening: Sequence[trio.SocketListener],
-    log: Callable[[str], None],
-    address: str,
-    clock: Callable[[], int],
-    pump: Pump,
-    machine: OpenMachine,
-    recorder: Recorder,
-    recording: Recording | None,
-    traffic: Traffic,
-    rules: Rules,
-) -> Callable[[], Awaitable[None]]:
-    """Return what serves the control address; clients connect to `address`."""
-    # Imported only for those who want it: that takes 20 ms and 5 MiB.
-    from kproxy.net.control import Control
-    from kproxy.net.control_api import Api
-    from kproxy.net.metrics import Sources, exposition
-
-    here = address_text(reachable(host), listening[0].socket.getsockname()[1])
-    log(f"metrics: http://{here}/metrics{', for who sends the token' if token else ''}")
-    api = Api(rules, machine, pump, recorder, recording, address, clock, clock())
-    sources = Sources(pump, machine, recorder, recording, traffic, rules)
-    routes = {"/metrics": {"GET": exposition(sources)}, **api.routes()}
-    return functools.partial(Control(routes, host, token, log).serve, listening)
 
 
 def _recorder(
@@ -337,53 +283,6 @@ def _descriptors(connections_max: int, log: Callable[[str], None]) -> Descriptor
     return descriptors
 
 
-def finish(recorder: Recorder, recording: Recording | None, log: Callable[[str], None]) -> None:
-    """Write what is left, and complete the recording."""
-    if recording is None:
-        recorder.finish()
-        return
-    recording.prepare_close()
-    recorder.finish()
-    try:
-        recording.close()
-    except OSError as error:
-        log(f"cannot complete the recording ({error.strerror}); kproxy recover does that later")
-
-
-@contextlib.contextmanager
-def ending_signals() -> Iterator[AsyncIterator[int]]:
-    """The signals that end a run; none in a thread that is not the main one, which gets none."""
-    if threading.current_thread() is threading.main_thread():
-        with trio.open_signal_receiver(*ENDING) as signals:
-            yield signals
-    else:
-        silent, signals = trio.open_memory_channel[int](0)
-        with silent, signals:
-            yield signals
-
-
-async def end_at_signals(
-    signals: AsyncIterator[int],
-    pump: Pump,
-    scope: trio.CancelScope,
-    log: Callable[[str], None],
-) -> None:
-    """Drain at the first signal, end at the second."""
-    async with trio.open_nursery() as nursery:
-        async for _ in signals:
-            if pump.draining:
-                scope.cancel()
-                return
-            if pump.busy:
-                log("answers that are due have 5 s; press Ctrl-C again to end at once")
-            nursery.start_soon(pump.drain, DRAIN_SECONDS)
-
-
-async def _drain_when(stop: trio.Event, pump: Pump, seconds: float) -> None:
-    await stop.wait()
-    await pump.drain(seconds)
-
-
 async def _warn(options: Options, loopback: bool, log: Callable[[str], None]) -> None:
     host = options.settings.advertised_host
     async for text in start_warnings(options.listen_host, loopback, host):
@@ -421,13 +320,3 @@ async def _check_loops(
         raise Unusable(f"{text}; give the address of a broker, or another --listen")
     if loops:
         log(f"{text}; going on with the other bootstrap addresses")
-
-
-def address_text(host: str, port: int) -> str:
-    """HOST:PORT as people write it."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def reachable(host: str) -> str:
-    """A host that a client on this machine can connect to where we listen on all addresses."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)

@@ -8,8 +8,8 @@
     Machine ──▶ [Dial, Send, Eof, Pause, Resume, Close, Listen, Record, Log]   (`actions`)
 
 The proxy (`cluster.Cluster`) is one, a replaying broker is another. Whoever performs the actions,
-with sockets (`net.pump`) or in memory (`memory`, `network`), knows nothing more of them than this,
-and performs every action through one table, action → function.
+with sockets (`net.pump`) or in memory as the tests do, knows nothing more of them than this, and
+performs every action through one table, action → function.
 
 Invariants: a machine knows no socket, file, clock or chance. `now` is integer nanoseconds and never
 runs backwards. The actions of an event are performed in order, before the next event; an event for

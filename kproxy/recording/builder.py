@@ -168,6 +168,32 @@ class BatchBuilder:
         """All that was taken and not taken back has been written."""
         self._refused_from = 0
 
+    @property
+    def begun(self) -> tuple[int, int, int]:
+        """The number of the current batch, and how many frames and bytes are in it."""
+        batch = self._batch
+        return batch.number, batch.frames, batch.data_bytes
+
+    @property
+    def frames(self) -> int:
+        """How many frames wait to be taken."""
+        return self._batch.frames + sum(batch.frames for batch in self._full)
+
+    def give_up(self) -> tuple[list[Batch], Batch]:
+        """Begin a new batch in place of one that an exception has left half made; return those
+        that were not taken yet, and that one.
+
+        What was pending is not known any more: positions of the half made batch are among it.
+        """
+        spoilt = self._batch
+        self._batch = Batch(spoilt.number + 1)
+        self._unsent, self._late = [], []
+        self._connections = {
+            number: _Connection(connection.node_id)
+            for number, connection in self._connections.items()
+        }
+        return self._full, spoilt
+
     def finish(self) -> None:
         """End all connections: what is pending will not be completed any more."""
         for number in list(self._connections):

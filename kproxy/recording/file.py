@@ -26,6 +26,7 @@ from kproxy.recording.files import RecordingError, being_written, open_recording
 from kproxy.recording.info import Chunk, Info
 from kproxy.recording.layout import EXCHANGES, FRAMES
 from kproxy.recording.scan import Scan
+from kproxy.recording.source import Source
 from kproxy.recording.stored import (
     BatchScan,
     Locations,
@@ -63,7 +64,7 @@ class RecordingFile:
         self.damages: list[RecordingError] = []
         file = open_recording(self.path)
         self._closer = weakref.finalize(self, file.close)
-        self._scan = Scan(self.path, file, self.damages.append if skip_damaged else None)
+        self._scan = Scan(Source(self.path, file), self.damages.append if skip_damaged else None)
         self._start_ns = self._end_ns = 0
         self._pass = BatchScan(self._scan, self._keep, not whole)
         self._batches: list[StoredBatch] = []
@@ -184,13 +185,13 @@ class RecordingFile:
     def complete(self) -> bool:
         """Whether it has an end, at first sight."""
         self._reopen()
-        return self._scan.has_end()
+        return self._scan.source.has_end()
 
     @property
     def being_written(self) -> bool:
         """Whether a living process writes it."""
         self._reopen()
-        return being_written(self._scan.file)
+        return being_written(self._scan.source.file)
 
     @property
     def end_ns(self) -> int:
@@ -223,9 +224,10 @@ class RecordingFile:
         self._end_ns = max(self._end_ns, chunk.end_ns)
 
     def _reopen(self) -> None:
-        if self._scan.file.closed:
-            self._scan.file = open_recording(self.path)
-            self._closer = weakref.finalize(self, self._scan.file.close)
+        if self._scan.source.file.closed:
+            file = open_recording(self.path)
+            self._scan.source.reopened(file)
+            self._closer = weakref.finalize(self, file.close)
 
     # ------------------------------------------------------------ frames
 

@@ -85,7 +85,7 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
             return Recovery(path, True, count - _is_recovered(last), 0)
         if scan.index is None:
             raise _hopeless(file)
-        size = os.fstat(scan.file.fileno()).st_size
+        size = os.fstat(scan.source.file.fileno()).st_size
         opening: list[Note] = []
         if earlier and not count:  # a head alone: who is connected, and until when, is told before
             log, before = ConnectionLog(), RecordingFile(earlier[-1].path)

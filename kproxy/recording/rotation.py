@@ -12,7 +12,8 @@ of exchanges, connections and batches go on.
 A file ends when a batch would begin behind `rotate_bytes` or `rotate_ns`, measured by the times of
 the entries: nothing here reads a clock. A file that cannot be begun is no reason to lose anything:
 the current one goes on, and the next batch tries again. One that somebody deletes is left for the
-next one at once: what goes into it nobody will ever read.
+next one at once: what goes into it nobody will ever read. So is one in which something went wrong
+that nobody foresaw, because what the writer knows of it may be wrong; but once a minute at most.
 
 Some room on the disk is held from the beginning, by a file without a name, and given back for the
 end: what was lost for want of room must be told in the recording itself.
@@ -22,6 +23,7 @@ What was said of connections in a batch that could not be written is said again 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import tempfile
@@ -33,11 +35,13 @@ from kproxy.exchange.entries import Entry, Note
 from kproxy.recording.batch import Batch
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.connections import ConnectionLog
-from kproxy.recording.files import make_folder
+from kproxy.recording.files import make_folder, reason
 from kproxy.recording.writer import Writer
 
 ROTATE_BYTES = 1 << 30
 ROTATE_NS = 3600 * 1_000_000_000
+_DOUBT_NS = 60 * 1_000_000_000
+"""How long a file is kept that was begun because of a defect, even if there is another one."""
 _RESERVE_BYTES = 64 << 10
 """For notes of what is lost, and the summary of a recording of some hundred chunks."""
 
@@ -72,7 +76,7 @@ class Recording:
         """The files so far, the current one last."""
         self.unfinished: list[Path] = []
         """Files that were left without their summary (disk full …): readable all the same."""
-        self.problem: OSError | None = None
+        self.problem: Exception | None = None
         """Why the last attempt to begin a new file failed; None after one that did not."""
         self._rotate_bytes = rotate_bytes
         self._rotate_ns = rotate_ns
@@ -85,6 +89,10 @@ class Recording:
         self._connections = ConnectionLog()
         self._builder: BatchBuilder | None = None
         self._log = log
+        self._doubtful = False
+        """Whether something went wrong with the current file that nobody foresaw."""
+        self._kept_until_ns = 0
+        """Until then a file is kept that is in doubt."""
         self._part = 0
         self._growing = self._begin(self.path, start_ns), 0
         """The current file and the size of all before it: one thing, for whoever asks for the size
@@ -126,7 +134,8 @@ class Recording:
             again = self._connections.untold(time_ns)
             self._writer.append([*_batches(again), *batches] if again else batches)
             self._connections.told()
-        except OSError:
+        except Exception as error:
+            self._doubtful |= not isinstance(error, OSError)
             self._connections.refused(notes)
             raise
         finally:
@@ -134,9 +143,10 @@ class Recording:
 
     def prepare_close(self) -> None:
         """Give back the room that was held for the last batch and the end of the file."""
-        if self._reserve is not None:
-            self._reserve.close()
-            self._reserve = None
+        reserve, self._reserve = self._reserve, None
+        if reserve is not None:
+            with contextlib.suppress(OSError):  # it was written for nobody
+                reserve.close()
 
     def close(self) -> None:
         """Complete and close the current file. Closing twice does nothing.
@@ -151,7 +161,7 @@ class Recording:
         self._writer.close()
 
     def _due(self, time_ns: int) -> bool:
-        if self._writer.deleted:
+        if self._writer.deleted or (self._doubtful and time_ns >= self._kept_until_ns):
             return True
         if self._rotate_bytes is not None and self._writer.bytes_written >= self._rotate_bytes:
             return True
@@ -171,7 +181,7 @@ class Recording:
         )
         try:
             writer.append(_batches(self._connections.opening(start_ns)))
-        except OSError:
+        except BaseException:
             writer.abandon()
             path.unlink()
             raise
@@ -189,31 +199,39 @@ class Recording:
         deleted = old.deleted
         try:
             new = self._begin(self._next_path(), max(time_ns, self._start_ns))
-        except OSError as error:
+        except Exception as error:
             if deleted:
                 raise
-            if self.problem is None:
-                why = error.strerror or error
+            if self.problem is None and not self._doubtful:  # else it is said already
+                why = _why(error)
                 self._log(f"cannot begin a new file ({why}); the recording goes on in {old.path}")
             self.problem = error
             return
         self.problem = None
+        if self._doubtful:
+            self._doubtful, self._kept_until_ns = False, time_ns + _DOUBT_NS
         self._connections.told()
         if deleted:
             self._log(f"{old.path} was deleted; the recording goes on in {new.path}")
         self._growing = new, bytes_before + old.bytes_written
         try:
             old.close()
-        except OSError as error:
+        except Exception as error:
             self.unfinished.append(old.path)
-            why = error.strerror or error
-            self._log(f"cannot complete {old.path} ({why}); kproxy recover does that later")
+            self._log(f"cannot complete {old.path} ({_why(error)}); kproxy recover does that later")
 
     def _next_path(self) -> Path:
         """Return the next name that is free; leftovers of other recordings may be in the way."""
         numbers = itertools.count(self._part + 1)
         paths = (self.path.with_stem(f"{self.path.stem}-{number:04}") for number in numbers)
         return next(path for path in paths if not path.exists())
+
+
+def _why(error: Exception) -> str:
+    """Say why something was not done with a file."""
+    if isinstance(error, OSError):
+        return reason(error)
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def _batches(notes: list[Note]) -> list[Batch]:

@@ -140,7 +140,7 @@ class BatchScan:
             if scan.index is not None:
                 _check(scan, chunk, messages, self._open)
             yield from self._grouped(chunk, messages)
-        if self._open is not None and not (scan.info.native and being_written(scan.file)):
+        if self._open is not None and not (scan.info.native and being_written(scan.source.file)):
             batch, self._open = self._open, None
             yield self._numbered(batch)
 
@@ -197,7 +197,7 @@ def _messages(scan: Scan, chunk: Chunk) -> Iterator[Message]:
             if length < MESSAGE_FIXED_BYTES:
                 raise wrong(scan, chunk, "has a message that is too short")
             _, _, number, sequence, log_ns, _ = MESSAGE_HEAD.unpack_from(data, at)
-            channel = scan.channels.get(number)
+            channel = scan.head.channels.get(number)
             if channel is not None:
                 yield Message(channel, sequence, log_ns, data[at + MESSAGE_HEAD.size : after])
             elif scan.info.native:
@@ -206,7 +206,7 @@ def _messages(scan: Scan, chunk: Chunk) -> Iterator[Message]:
             raise wrong(scan, chunk, f"has a record of kind {opcode}")
         elif opcode == CHANNEL:
             try:
-                scan.channel(bytes(data[at + RECORD.size : after]))
+                scan.head.channel(bytes(data[at + RECORD.size : after]))
             except ValueError as error:
                 what = f"has a channel that does not decode: {error}"
                 raise wrong(scan, chunk, what) from None
@@ -247,7 +247,7 @@ def _check(scan: Scan, chunk: Chunk, messages: list[Message], begun: StoredBatch
         tuple(counts),
     )
     if scan.index is not None:
-        scan.index.add(info, scan.crc)
+        scan.index.add(info, scan.source.crc)
 
 
 def _note(scan: Scan, chunk: Chunk, message: Message) -> Note:
@@ -263,4 +263,4 @@ def _note(scan: Scan, chunk: Chunk, message: Message) -> Note:
 
 def wrong(scan: Scan, chunk: Chunk, what: str) -> RecordingError:
     """Return the error that says what is wrong about a chunk whose checksum is right."""
-    return scan.damage(chunk.offset, f"a chunk {what}")
+    return scan.source.damage(chunk.offset, f"a chunk {what}")

@@ -286,7 +286,7 @@ class Writer:
                 if written < size:
                     write_all(self._fd, memoryview(b"".join(batch))[written:], at + written)
                 at += size
-        except OSError:
+        except Exception:  # also one that nobody foresaw
             try:
                 os.ftruncate(self._fd, self._index.size)
             except OSError:

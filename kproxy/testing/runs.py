@@ -25,7 +25,7 @@ from pathlib import Path
 import attrs
 
 from kproxy.net.listeners import ListenError
-from kproxy.net.serve import Unusable
+from kproxy.net.running import Unusable
 from kproxy.recording import RecordingError
 from kproxy.replay.report import Finding
 from kproxy.testing import files

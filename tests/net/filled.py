@@ -15,7 +15,6 @@ import trio
 
 from kproxy.exchange.entries import Frame, Note, Side
 from kproxy.net.recorder import Recorder
-from kproxy.net.serve import finish
 from kproxy.recording import Recording, entries
 
 START_NS = 1_790_000_000_000_000_000
@@ -37,6 +36,7 @@ async def fill(recorder: Recorder) -> None:
                 while recorder.frames_recorded + recorder.frames_lost < number:
                     await trio.sleep(0.001)
         nursery.cancel_scope.cancel()
+    await recorder.finish()
 
 
 def main(folder: str) -> None:
@@ -45,7 +45,6 @@ def main(folder: str) -> None:
     recording = Recording(path, start_ns=START_NS, schema_id="5eed", library_version="0.1.0")
     recorder = Recorder(recording, lambda text: None)
     trio.run(fill, recorder)
-    finish(recorder, recording, lambda text: None)
     notes = [entry.body for entry in entries(path) if isinstance(entry, Note)]
     said = {
         "recorded": recorder.frames_recorded,

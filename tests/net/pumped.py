@@ -12,7 +12,7 @@ from kproxy.exchange.entries import Frame, Note
 from kproxy.net import listeners
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
-from kproxy.net.serve import monotonic_clock
+from kproxy.net.running import monotonic_clock
 from kproxy.proxy.machine import Machine
 
 
@@ -47,4 +47,4 @@ async def pumped(
             await nursery.start(pump.serve, ours)
             yield Pumped(pump, ours[0].socket.getsockname()[1], logs, entries)
             nursery.cancel_scope.cancel()
-    recorder.finish()
+    await recorder.finish()

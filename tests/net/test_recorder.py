@@ -19,7 +19,8 @@ class Disk:
     def __init__(self) -> None:
         self.written: list[int] = []
         self.noted: list[dict] = []
-        self.error: OSError | None = None
+        self.error: Exception | None = None
+        self.prepared = self.closed = False
 
     def append(self, batches) -> None:
         if self.error:
@@ -27,6 +28,12 @@ class Disk:
         for batch in batches:
             self.written += [row[2] for row in RUN.iter_unpack(batch.runs)]
             self.noted += [note.body for note in batch.notes]
+
+    def prepare_close(self) -> None:
+        self.prepared = True
+
+    def close(self) -> None:
+        self.closed = True
 
 
 async def running(recorder: Recorder, nursery: trio.Nursery) -> None:
@@ -59,7 +66,7 @@ async def test_what_is_left_is_written_at_the_end() -> None:
         nursery.start_soon(recorder.run)
         recorder.put([frame(1)], 100)
         nursery.cancel_scope.cancel()
-    recorder.finish()
+    await recorder.finish()
     assert disk.written == [1]
 
 
@@ -111,7 +118,7 @@ async def test_gaps_are_counted_one_by_one_and_the_last_at_the_end() -> None:
     ]
 
 
-def test_what_is_lost_at_the_very_end_is_noted_if_there_is_room_for_that() -> None:
+async def test_what_is_lost_at_the_very_end_is_noted_if_there_is_room_for_that() -> None:
     class Tight(Disk):
         def append(self, batches) -> None:
             if any(batch.frames for batch in batches):
@@ -121,7 +128,7 @@ def test_what_is_lost_at_the_very_end_is_noted_if_there_is_room_for_that() -> No
     disk = Tight()
     recorder = Recorder(disk, lambda _: None)
     recorder.put([frame(1), frame(2)], 200)
-    recorder.finish()
+    await recorder.finish()
     assert disk.noted[0]["frames"] == recorder.frames_lost == 2
 
 
@@ -144,14 +151,14 @@ def test_a_disk_that_is_too_slow_costs_frames_and_not_memory() -> None:
     assert len(logs) == 1 and "does not keep up" in logs[0]
 
 
-def test_connections_are_known_after_a_disk_that_hung() -> None:
+async def test_connections_are_known_after_a_disk_that_hung() -> None:
     disk = Disk()
     recorder = Recorder(disk, lambda _: None, backlog_bytes_max=1000)
     recorder.put([frame(1)], 700)
     opened = Note(CONNECTIONS, 2, {"event": "opened", "connection": 2})
     recorder.put([opened, frame(2)], 300)
     assert recorder.frames_lost == 1
-    recorder.finish()
+    await recorder.finish()
     assert disk.written == [1]
     assert [body["event"] for body in disk.noted] == ["opened", "lost"]
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import functools
+import os
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 import trio
 
 from kproxy.exchange.entries import Note
-from kproxy.net import serve
+from kproxy.net import replaying, serve
+from kproxy.net.serve import Unusable
 from kproxy.protocol import decode_response, messages
 from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.faults import Rules
 from kproxy.proxy.settings import Settings
 from kproxy.recording import entries, verify
 from tests.net.proxied import proxied, receive_exactly
@@ -114,3 +118,55 @@ async def test_a_defect_in_the_first_look_at_the_cluster_is_one_line(monkeypatch
     (line,) = logs
     assert line.startswith("the first look at the cluster failed by a defect in kproxy")
     assert line.endswith("ZeroDivisionError: oh")
+
+
+async def test_a_signal_waits_for_answers_as_long_as_a_stop_does() -> None:
+    asked = trio.Event()
+
+    async def silent(stream: trio.SocketStream) -> None:
+        async with stream:
+            await stream.receive_some()
+            asked.set()
+            await trio.sleep_forever()
+
+    async with proxied(silent, drain_seconds=0.25) as proxy:
+        async with await proxy.connect() as client:
+            await client.send_all(ask(1))
+            await asked.wait()
+            signal.raise_signal(signal.SIGINT)
+            with trio.fail_after(2):  # the usual time is more
+                assert await client.receive_some() == b""
+    assert proxy.logs == ["answers that are due have 0.25 s; press Ctrl-C again to end at once"]
+
+
+async def test_a_stop_does_not_wait_for_a_disk_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, heals = threading.Event(), threading.Event()
+    pwritev = os.pwritev
+
+    def put(fd: int, buffers: list[bytes], offset: int) -> int:
+        if hangs.is_set():
+            heals.wait(20)
+        return pwritev(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "pwritev", put)
+    try:
+        with pytest.RaisesGroup(serve.RecordingUnfinished, flatten_subgroups=True):
+            async with proxied(answering, tmp_path / "r.mcap", drain_seconds=0) as proxy:
+                async with await proxy.connect() as client:
+                    hangs.set()
+                    await client.send_all(ask(2))
+                    assert await receive_exactly(client, len(answer(2))) == answer(2)
+                began = trio.current_time()
+    finally:
+        heals.set()
+    assert trio.current_time() - began < 5
+
+
+async def test_a_replaying_broker_whose_control_address_is_open_to_all_is_refused_in_a_line() -> (
+    None
+):
+    control = replaying.Control(("0.0.0.0", 0), None, machine=None, rules=Rules())
+    with pytest.raises(Unusable, match="KPROXY_CONTROL_TOKEN"):
+        await replaying.replay(None, "127.0.0.1", 0, None, print, print, control=control)

@@ -14,8 +14,8 @@ from kproxy.protocol import (
 )
 from kproxy.proxy.actions import Action, Address, Dial, Listen
 from kproxy.proxy.cluster import Cluster
-from kproxy.proxy.memory import Clock, Kept, Performer
 from kproxy.proxy.settings import Settings
+from tests.bed.memory import Clock, Kept, Performer
 
 BROKER = ("broker.example", 9092)
 FIRST_PORT = 20_000

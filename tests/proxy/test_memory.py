@@ -9,7 +9,6 @@ import pytest
 
 from kproxy.exchange.entries import Frame, Side, each
 from kproxy.protocol.messages import MetadataRequest
-from kproxy.proxy import memory
 from kproxy.proxy.actions import (
     Action,
     Address,
@@ -23,9 +22,10 @@ from kproxy.proxy.actions import (
     Unlisten,
 )
 from kproxy.proxy.cluster import Cluster
-from kproxy.proxy.memory import Clock, Performer
-from kproxy.proxy.network import Network
 from kproxy.proxy.settings import Settings
+from tests.bed import memory
+from tests.bed.memory import Clock, Performer
+from tests.bed.network import Network
 from tests.proxy.machines import Answerer, Caller
 from tests.proxy.playing import heartbeat, heartbeat_answer, metadata, request, response
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from kproxy.exchange import notes
 from kproxy.exchange.entries import CONNECTIONS, Frame, Note
 from kproxy.recording import Recording, entries, info, recordings, verify
+from kproxy.recording.batch import Batch
+from kproxy.recording.writer import Writer
 from tests.recording.making import SETTINGS, START_NS, event, opened, plains, request
 
 SECOND = 1_000_000_000
@@ -307,3 +310,29 @@ def test_the_end_of_a_connection_is_told_even_if_its_note_was_refused(
     run.close()
     told = [(body["event"], body["connection"]) for body in bodies(run.paths[0])]
     assert told == [("opened", 5), ("closed", 5)]
+
+
+def test_a_file_in_which_something_unforeseen_went_wrong_is_left_once_a_minute_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recording(tmp_path, rotate_bytes=None, rotate_ns=None)
+    append = Writer.append
+
+    def defective(writer: Writer, batches: Sequence[Batch]) -> None:
+        if any(batch.frames for batch in batches):
+            raise ValueError("oh")
+        append(writer, batches)
+
+    written = []
+    for seconds in (1, 2, 50, 70):
+        monkeypatch.setattr(Writer, "append", defective)
+        for part in (0.1, 0.2):
+            with pytest.raises(ValueError, match="oh"):
+                run.write([at(seconds + part)])
+        monkeypatch.setattr(Writer, "append", append)
+        written.append(at(seconds + 0.3))
+        run.write(written[-1:])
+    run.close()
+    assert [path.name for path in run.paths] == ["run.mcap", "run-0002.mcap", "run-0003.mcap"]
+    assert [len(list(entries(path))) for path in run.paths] == [0, 3, 1]
+    assert plains(entries(tmp_path)) == plains(written)

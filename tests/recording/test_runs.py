@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -170,6 +171,12 @@ class Refusing:
         """Take nothing."""
         raise OSError(28, "No space left on device")
 
+    def prepare_close(self) -> None:
+        """Have no room even then."""
+
+    def close(self) -> None:
+        """Nothing was begun."""
+
 
 @pytest.mark.parametrize("sizes", [[20], [20, 30, 40]])
 def test_what_is_lost_of_a_run_is_counted_by_frames(sizes: list[int]) -> None:
@@ -177,7 +184,7 @@ def test_what_is_lost_of_a_run_is_counted_by_frames(sizes: list[int]) -> None:
     recorder = Recorder(Refusing(), logs.append, seen.extend)
     run = run_of(sizes, Side.CLIENT, [(START_NS, 0)] * 3, 1, ())
     recorder.put([run], 100)
-    recorder.finish()
+    trio.run(recorder.finish)
     assert recorder.frames_lost == len(sizes) == frame_count([run])
     assert recorder.frame_bytes_lost == sum(sizes)
     assert plains(seen) == plains(run.frames())

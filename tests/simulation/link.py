@@ -22,7 +22,7 @@ import attrs
 
 from kproxy.exchange.entries import Side
 from kproxy.proxy.actions import Address
-from kproxy.proxy.memory import Times
+from tests.bed.memory import Times
 from tests.simulation.scripts import BROKER_GARBAGE, CLIENT_GARBAGE, HANDSHAKE, Answer, Step
 
 if TYPE_CHECKING:

@@ -168,7 +168,7 @@ async def play(failures: Failures, paced: bool) -> tuple[list[Frame | Note], lis
         got = await ask(client, frames, paced)
         got += await until_the_end(client, {})
         await pump.drain(5)
-        recorder.finish()
+        await recorder.finish()
         nursery.cancel_scope.cancel()
     return entries, logs, got
 

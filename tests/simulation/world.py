@@ -30,9 +30,9 @@ from kproxy.exchange.entries import (
 )
 from kproxy.proxy.actions import Address, Dial, Listen
 from kproxy.proxy.cluster import Cluster
-from kproxy.proxy.memory import Clock, Performer
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
+from tests.bed.memory import Clock, Performer
 from tests.simulation import faults
 from tests.simulation.filling import Filler
 from tests.simulation.link import Link

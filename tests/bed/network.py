@@ -21,7 +21,7 @@ import attrs
 from kproxy.exchange.entries import Side
 from kproxy.proxy.actions import Address, Dial, Listen
 from kproxy.proxy.machine import Machine
-from kproxy.proxy.memory import Clock, Performer, Times
+from tests.bed.memory import Clock, Performer, Times
 
 _PORT_FIRST = 40_000
 """The first of those that a listener gets that may have any."""

@@ -1,0 +1,142 @@
+"""Run a machine, be it a proxy or a replaying broker: from its first byte to its last.
+
+::
+
+    pump ∥ recorder ∥ tasks ─▶ ready ─▶ …
+                                        │ a signal, `stop`, or the recorder has failed
+                                        ▼
+          drain, `drain_seconds` at most ─▶ complete the recording, 3 s more at most ─▶ the end
+
+A second signal ends it at once: the drain is over, and the disk has half a second left.
+
+Invariants: nothing here waits for a disk without a limit, and only the recorder's thread touches
+one. So a signal is heard to the very end, whatever the disk does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import attrs
+import trio
+
+from kproxy.net.pump import Pump
+from kproxy.net.recorder import Recorder
+
+DRAIN_SECONDS = 5.0
+"""How long responses that are due are waited for, where nobody says otherwise."""
+_COMPLETE_SECONDS = 3.0
+"""What completing the recording may take, on top of what the drain has left. Terminals that are
+stuck are waited for behind it: all of it is less than 5 s."""
+_AT_ONCE_SECONDS = 0.5
+"""What it may take after a second signal: a disk that works needs a tenth of it."""
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+Task = Callable[[], Awaitable[None]]
+
+
+class Unusable(Exception):
+    """What the user wants cannot be served; the text says why, and what to change."""
+
+
+@attrs.frozen(eq=False)
+class Running:
+    """A machine, with all that it takes to run it."""
+
+    pump: Pump
+    recorder: Recorder
+    bootstrap: Sequence[trio.SocketListener]
+    log: Callable[[str], None]
+    signals: AsyncIterator[int]
+    """Those that end it: `ending_signals`."""
+    stop: trio.Event | None = None
+    """Ends it as a first signal does."""
+    drain_seconds: float = DRAIN_SECONDS
+    """How long a stop, or a first signal, waits for responses that are due."""
+    tasks: Sequence[Task] = ()
+    """What else runs meanwhile."""
+
+
+def monotonic_clock() -> Callable[[], int]:
+    """Return a clock of nanoseconds since the Unix epoch that never runs backwards."""
+    base = time.time_ns() - time.monotonic_ns()
+    monotonic_ns = time.monotonic_ns
+    return lambda: base + monotonic_ns()
+
+
+@contextlib.contextmanager
+def ending_signals() -> Iterator[AsyncIterator[int]]:
+    """The signals that end a run; none in a thread that is not the main one, which gets none."""
+    if threading.current_thread() is threading.main_thread():
+        with trio.open_signal_receiver(*ENDING) as signals:
+            yield signals
+    else:
+        silent, signals = trio.open_memory_channel[int](0)
+        with silent, signals:
+            yield signals
+
+
+async def run(running: Running, ready: Callable[[], None]) -> bool:
+    """Run until a signal, until `stop` is set, or until the recorder fails; call `ready` when the
+    pump accepts. Return whether the recording could be completed in time."""
+    pump, recorder = running.pump, running.recorder
+    completing = trio.CancelScope(shield=True)
+    async with trio.open_nursery() as ending:
+        try:
+            async with trio.open_nursery() as nursery:
+
+                async def until_done(part: Callable[..., Any], *args: Any, **named: Any) -> None:
+                    await part(*args, **named)
+                    nursery.cancel_scope.cancel()
+
+                await nursery.start(until_done, pump.serve, running.bootstrap)
+                end_now = nursery.cancel_scope.cancel
+                ending.start_soon(_end_at_signals, running, completing, end_now)
+                if running.stop is not None:
+                    ending.start_soon(_end_at_stop, running, running.stop, completing)
+                nursery.start_soon(until_done, recorder.run)
+                for task in running.tasks:
+                    nursery.start_soon(task)
+                ready()
+        finally:
+            _allow(completing, running.drain_seconds + _COMPLETE_SECONDS)
+            with completing:
+                await recorder.finish()
+            ending.cancel_scope.cancel()
+    return not completing.cancelled_caught
+
+
+async def _end_at_signals(
+    running: Running, completing: trio.CancelScope, end_now: Callable[[], None]
+) -> None:
+    """Drain at the first signal, end at the second."""
+    pump, seconds = running.pump, running.drain_seconds
+    async with trio.open_nursery() as nursery:
+        signalled = False
+        async for _ in running.signals:
+            if signalled or pump.draining:
+                _allow(completing, _AT_ONCE_SECONDS)
+                end_now()
+                continue
+            signalled = True
+            if pump.busy:
+                due = f"answers that are due have {seconds:g} s"
+                running.log(f"{due}; press Ctrl-C again to end at once")
+            _allow(completing, seconds + _COMPLETE_SECONDS)
+            nursery.start_soon(pump.drain, seconds)
+
+
+async def _end_at_stop(running: Running, stop: trio.Event, completing: trio.CancelScope) -> None:
+    await stop.wait()
+    _allow(completing, running.drain_seconds + _COMPLETE_SECONDS)
+    await running.pump.drain(running.drain_seconds)
+
+
+def _allow(completing: trio.CancelScope, seconds: float) -> None:
+    """Leave so much time, or less if there is less."""
+    completing.deadline = min(completing.deadline, trio.current_time() + seconds)

@@ -1,0 +1,184 @@
+"""A disk that hangs at the end does not keep kproxy from ending, whatever of it hangs."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+from kproxy.exchange.entries import Frame
+from kproxy.recording import entries
+from tests.bed.waiting import until
+from tests.net.hanging import HUNG
+from tests.net.test_pump import answer, ask
+
+AT_ONCE_SECONDS = 1.5
+"""Python ends in a part of it."""
+END_SECONDS = 5.0
+UNFINISHED = re.compile(
+    r"kproxy run: the disk hangs, and \S+ has no end: (\d+) frames that passed are not recorded;"
+    r" kproxy recover \S+ completes it, as far as it goes"
+)
+
+
+@attrs.define(eq=False)
+class Hanging:
+    """A proxy whose disk will hang."""
+
+    process: subprocess.Popen[str]
+    port: int
+    path: Path
+
+    def beat(self, first: int, count: int) -> None:
+        """So many heartbeats, each answered."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as client:
+            for number in range(first, first + count):
+                client.sendall(ask(number))
+                left = len(answer(number))
+                while left:
+                    left -= len(client.recv(left)) or pytest.fail("it was closed")
+
+    def hang(self) -> None:
+        """From now on, the disk hangs."""
+        self.path.with_name("hang").touch()
+
+    def hangs(self) -> bool:
+        """Whether something waits for it."""
+        return self.path.with_name(HUNG).exists()
+
+    def ends(self, seconds: float) -> str:
+        """Assert that it ends in this time, and with 1; return what it has said."""
+        started = time.monotonic()
+        said = self.process.communicate(timeout=30)[1] or ""
+        assert time.monotonic() - started < seconds, said
+        assert self.process.returncode == 1 and "Traceback" not in said, said
+        return said
+
+
+@pytest.fixture
+def broker() -> Iterator[int]:
+    """The port of what answers heartbeats."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=_accept, args=(server,), daemon=True).start()
+        yield server.getsockname()[1]
+
+
+def _accept(server: socket.socket) -> None:
+    while True:
+        try:
+            stream, _ = server.accept()
+        except OSError:
+            return
+        threading.Thread(target=_answer, args=(stream,), daemon=True).start()
+
+
+def _answer(stream: socket.socket) -> None:
+    with stream:
+        buffered = bytearray()
+        while data := stream.recv(65_536):
+            buffered += data
+            while len(buffered) >= 4 + int.from_bytes(buffered[:4]) > 4:
+                size = 4 + int.from_bytes(buffered[:4])
+                number = int.from_bytes(buffered[8:12])
+                del buffered[:size]
+                stream.sendall(answer(number))
+
+
+@pytest.fixture
+def start(broker: int, tmp_path: Path) -> Iterator:
+    """Start a proxy whose disk will hang in one place."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(where: str, stderr: int = subprocess.PIPE) -> Hanging:
+        path = tmp_path / "r.mcap"
+        command = [sys.executable, "-m", "tests.net.hanging", where, "run", "--bootstrap"]
+        command += [f"127.0.0.1:{broker}", "--listen", "127.0.0.1:0", "--record", str(path)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        started.append(process)
+        assert process.stdout
+        return Hanging(process, int(process.stdout.readline().rpartition(":")[2]), path)
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            if stream:
+                stream.close()
+
+
+@pytest.mark.parametrize(
+    ("where", "number"),
+    [
+        ("write", signal.SIGINT),
+        ("write", signal.SIGTERM),
+        ("write", signal.SIGHUP),
+        ("summary", signal.SIGINT),
+        ("reserve", signal.SIGINT),
+    ],
+)
+def test_a_second_signal_ends_it_at_once(start, where: str, number: signal.Signals) -> None:
+    proxy = start(where)
+    proxy.beat(0, 10)
+    proxy.hang()
+    proxy.beat(10, 5)
+    proxy.process.send_signal(number)
+    until(proxy.hangs, "it waits for the disk")
+    proxy.process.send_signal(number)
+    told = UNFINISHED.fullmatch(proxy.ends(AT_ONCE_SECONDS).strip())
+    assert told
+    there = sum(isinstance(entry, Frame) for entry in entries(proxy.path))
+    assert there + int(told[1]) == 30, "the line is true"
+
+
+def test_a_first_signal_ends_it_in_time(start) -> None:
+    proxy = start("write")
+    proxy.hang()
+    proxy.beat(0, 5)
+    until(proxy.hangs, "it waits for the disk")
+    proxy.process.send_signal(signal.SIGTERM)
+    told = UNFINISHED.fullmatch(proxy.ends(5.0 + END_SECONDS).strip())
+    assert told and told[1] == "10"
+
+
+def test_it_ends_also_where_nobody_reads_what_it_says(start) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    while True:
+        try:
+            os.write(writing, b"." * 65_536)
+        except BlockingIOError:
+            break
+    os.set_blocking(writing, True)
+    proxy = start("write", writing)
+    proxy.hang()
+    proxy.beat(0, 5)
+    until(proxy.hangs, "it waits for the disk")
+    proxy.process.send_signal(signal.SIGINT)
+    proxy.process.send_signal(signal.SIGTERM)
+    proxy.ends(AT_ONCE_SECONDS + 2)
+    os.close(reading)
+    os.close(writing)
+
+
+def test_what_a_hung_disk_has_left_can_be_recovered(start) -> None:
+    proxy = start("summary")
+    proxy.beat(0, 10)
+    proxy.hang()
+    proxy.process.send_signal(signal.SIGINT)
+    until(proxy.hangs, "it waits for the disk")
+    proxy.process.send_signal(signal.SIGINT)
+    proxy.ends(AT_ONCE_SECONDS)
+    command = [sys.executable, "-m", "kproxy", "recover", str(proxy.path)]
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    assert sum(isinstance(entry, Frame) for entry in entries(proxy.path)) == 20
