@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -127,11 +128,16 @@ def test_a_job_that_fails_leaves_nothing_and_says_why(
         job.analyze(spark, plan.find([DEMO]), Path("/dev/full/out"))
 
 
-def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, umask: int = -1, **env: str) -> subprocess.CompletedProcess[str]:
     """Run `kproxy analyze`."""
     command = [sys.executable, "-m", "kproxy", "analyze", *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=240, env={**os.environ, **env}
+        command,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, **env},
+        umask=umask,
     )
 
 
@@ -146,6 +152,30 @@ def test_the_command_makes_it_and_says_at_its_start_what_it_reads(tmp_path: Path
     assert not (out / "records").exists() and len(rows(out, "exchanges")) == 34
 
 
+def readable(folder: Path) -> dict[str, str]:
+    """The modes in a folder that are not those of what only the owner may read."""
+    found = {each: each.lstat().st_mode for each in folder.rglob("*")}
+    kept = {each: 0o700 if each.is_dir() else 0o600 for each in found}
+    return {
+        str(each.relative_to(folder)): oct(stat.S_IMODE(mode))
+        for each, mode in found.items()
+        if stat.S_IMODE(mode) != kept[each]
+    }
+
+
+@pytest.mark.java
+def test_nobody_else_may_read_what_it_makes(tmp_path: Path) -> None:
+    needs.program("java")
+    above = tmp_path / "above"
+    above.mkdir(mode=0o755)
+    out = above / "new" / "out"
+    done = run(DEMO, "--out", str(out), umask=0o022)
+    assert done.returncode == 0, done.stderr
+    assert {each.parent.name for each in out.glob("*/*.parquet")} == TABLES
+    assert readable(above) == {}
+    assert stat.S_IMODE(above.stat().st_mode) == 0o755, "the user's own folder stays as it is"
+
+
 @pytest.mark.java
 def test_spark_submit_runs_it_on_a_cluster(
     analysis: tuple[Path, Any], broken: Path, tmp_path: Path
@@ -156,6 +186,7 @@ def test_spark_submit_runs_it_on_a_cluster(
     done = cluster.submit(tmp_path, job, "analyze", relative, "--out", tmp_path / "out")
     count = len(list(recording.read(broken)))
     assert done.returncode == 0, done.stderr[-3000:]
+    assert readable(tmp_path / "out") == {}
     assert f"{count} exchanges: {tmp_path / 'out' / 'report.html'}" in done.stdout
     for table in TABLES:
 
