@@ -10,6 +10,7 @@ A signal closes every connection and ends it; a second one ends it at once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 import attrs
@@ -49,6 +50,8 @@ class Control:
     token: str | None
     machine: OpenMachine
     rules: Rules
+    recordings: Path | None
+    """The folder below which rules that come there may name recordings."""
 
 
 async def replay(
@@ -93,6 +96,7 @@ async def replay(
             if control is not None:
                 listening = await control_listeners(control.address, control.token)
                 place = control.address[0], control.token, listening, log, address, clock
-                sources = pump, control.machine, recorder, None, Traffic(), control.rules
+                changed = control.rules, control.recordings
+                sources = pump, control.machine, recorder, None, Traffic(), *changed
                 nursery.start_soon(control_server(*place, *sources))
             ready(address)

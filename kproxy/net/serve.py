@@ -92,6 +92,8 @@ class Options:
     """Where to serve metrics and take commands; None does not."""
     control_token: str | None = None
     """What a request there must carry."""
+    control_recordings: Path | None = None
+    """The folder below which rules that come there may name recordings; None: no recording."""
     only: Filter | None = None
     """Which exchanges to record; None: all."""
     rules: Rules = attrs.field(factory=Rules)
@@ -174,7 +176,8 @@ async def serve(
                 nursery.start_soon(end_at_signals, signals, pump, nursery.cancel_scope, log)
                 if traffic is not None and options.control is not None:
                     place = options.control[0], options.control_token, control
-                    sources = pump, cluster, recorder, recording, traffic, options.rules
+                    changed = options.rules, options.control_recordings
+                    sources = pump, cluster, recorder, recording, traffic, *changed
                     address = address_text(host, port)
                     nursery.start_soon(control_server(*place, log, address, clock, *sources))
                 if stop is not None:
@@ -243,6 +246,7 @@ def control_server(
     recording: Recording | None,
     traffic: Traffic,
     rules: Rules,
+    recordings: Path | None,
 ) -> Callable[[], Awaitable[None]]:
     """Return what serves the control address; clients connect to `address`."""
     # Imported only for those who want it: that takes 20 ms and 5 MiB.
@@ -252,7 +256,7 @@ def control_server(
 
     here = address_text(reachable(host), listening[0].socket.getsockname()[1])
     log(f"metrics: http://{here}/metrics{', for who sends the token' if token else ''}")
-    api = Api(rules, machine, pump, recorder, recording, address, clock, clock())
+    api = Api(rules, machine, pump, recorder, recording, address, clock, clock(), recordings)
     sources = Sources(pump, machine, recorder, recording, traffic, rules)
     routes = {"/metrics": {"GET": exposition(sources)}, **api.routes()}
     return functools.partial(Control(routes, host, token, log).serve, listening)
