@@ -219,7 +219,7 @@ class Api:
     async def _loaded(self, words: Mapping[str, Any]) -> Mapping[str, Any]:
         """Read the recording that a rule names, so that no client waits for the disk; return the
         rule with the path at which the recording was found."""
-        latency = words.get("latency")
+        latency: Any = words.get("latency")
         name = latency.get("recording") if isinstance(latency, dict) else None
         if not isinstance(name, str):
             return words
@@ -255,15 +255,12 @@ def _recording(folder: Path | None, name: str) -> str:
             "no recording is read over the control address; --control-recordings DIR allows those"
             " below a folder"
         )
-    try:
+    # Links in a ring, and names that no file can have.
+    with contextlib.suppress(OSError, RuntimeError, ValueError):
         path = (folder / name).resolve()
-        inside = path.is_relative_to(folder.resolve())
-        found = inside and path.is_file()
-    except (OSError, RuntimeError, ValueError):  # links in a ring; a name that no file can have
-        found = False
-    if not found:
-        raise ValueError(f"no file below the folder of --control-recordings: {name!r}")
-    return str(path)
+        if path.is_relative_to(folder.resolve()) and path.is_file():
+            return str(path)
+    raise ValueError(f"no file below the folder of --control-recordings: {name!r}")
 
 
 def _connection(connection: OpenConnection, now: int) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from kproxy.units import format_bytes
 from tests.bed import needs
 from tests.bed.waiting import until
 from tests.spark import cluster
+from tests.spark.modes import readable
 
 DEMO = str(needs.REPOSITORY / "recordings" / "demo.mcap")
 TABLES = {
@@ -150,30 +150,6 @@ def test_the_command_makes_it_and_says_at_its_start_what_it_reads(tmp_path: Path
     assert (done.returncode, done.stderr) == (0, f"kproxy analyze: reading {size} …\n")
     assert done.stdout == f"34 exchanges: {out / 'report.html'}\n"
     assert not (out / "records").exists() and len(rows(out, "exchanges")) == 34
-
-
-def readable(folder: Path) -> dict[str, str]:
-    """The modes in a folder that are not those of what only the owner may read."""
-    found = {each: each.lstat().st_mode for each in folder.rglob("*")}
-    kept = {each: 0o700 if each.is_dir() else 0o600 for each in found}
-    return {
-        str(each.relative_to(folder)): oct(stat.S_IMODE(mode))
-        for each, mode in found.items()
-        if stat.S_IMODE(mode) != kept[each]
-    }
-
-
-@pytest.mark.java
-def test_nobody_else_may_read_what_it_makes(tmp_path: Path) -> None:
-    needs.program("java")
-    above = tmp_path / "above"
-    above.mkdir(mode=0o755)
-    out = above / "new" / "out"
-    done = run(DEMO, "--out", str(out), umask=0o022)
-    assert done.returncode == 0, done.stderr
-    assert {each.parent.name for each in out.glob("*/*.parquet")} == TABLES
-    assert readable(above) == {}
-    assert stat.S_IMODE(above.stat().st_mode) == 0o755, "the user's own folder stays as it is"
 
 
 @pytest.mark.java
