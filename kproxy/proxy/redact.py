@@ -62,9 +62,10 @@ _CONFIGS: dict[tuple[str, Side], tuple[str, ...]] = {
 }
 """Pairs of paths: a name, and the value that follows it."""
 
-_WITHOUT_SECRET_FIELDS = ("SaslHandshake", "DescribeUserScramCredentials")
-"""Their neighbours in the same conversation: a client that is wrong may send a token with them."""
-_SENSITIVE = frozenset((*_WITHOUT_SECRET_FIELDS, *(api for api, _ in (*_SECRETS, *_CONFIGS))))
+_SENSITIVE = frozenset(
+    ("DescribeUserScramCredentials", *(api for api, _ in (*_SECRETS, *_CONFIGS)))
+)
+"""Their requests and responses, of which only some have fields for secrets."""
 
 _SECRET_KEY = re.compile(
     # whatever calls itself a secret …

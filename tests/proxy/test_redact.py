@@ -134,7 +134,7 @@ APIS = [
     "DescribeConfigs",
 ]
 
-CONVERSATIONS = [*APIS, "SaslHandshake", "DescribeUserScramCredentials"]
+CONVERSATIONS = [*APIS, "DescribeUserScramCredentials"]
 """The APIs whose frames may hold a secret where no field is."""
 
 

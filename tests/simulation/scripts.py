@@ -305,7 +305,7 @@ class Scripts:
         frame = encode_request(message)
         explained = encode_request(_explained(message)) if is_sensitive(key) else frame
         recorded = starred(explained, filler.secrets[secrets_before:])
-        if is_sensitive(key) and key != HANDSHAKE and rng.random() < 0.05:
+        if is_sensitive(key) and rng.random() < 0.05:
             # What cannot be walked is blanked out whole.
             count = len(trailing) + 1
             frame = _cut(frame, rng.randint(count, max(count, len(frame) - 30)))
