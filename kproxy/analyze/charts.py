@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import attrs
 
 from kproxy.exchange.words.wording import duration
+from kproxy.printable import printable
 
 _WIDTH = 1000
 _HEIGHT = 200
@@ -106,7 +107,7 @@ def lines(
     for number, (name, points) in enumerate(series.items(), 1):
         kind = "line dashed" if name == dashed else "line"
         body.append(f'<g class="{kind}" style="stroke:var(--c{number})">')
-        body.append(f"<title>{_escape(name)}</title>")
+        body.append(f"<title>{escape(name)}</title>")
         for some in _unbroken(points, gap):
             places = " ".join(f"{_x(x, at):.1f},{_y(y, value):.1f}" for at, value in some)
             body.append(f'<polyline points="{places}"/>')
@@ -149,7 +150,7 @@ def bars(
             body.append(
                 f'<rect x="{left:.1f}" y="{top:.1f}" width="{max(right - left - 0.8, 1.2):.1f}"'
                 f' height="{bottom - top:.1f}" style="fill:var(--c{number})">'
-                f"<title>{_escape(name)}: {value:.0f}</title></rect>"
+                f"<title>{escape(name)}: {value:.0f}</title></rect>"
             )
     return _plot("".join(body), x, y, marks, label) + legend(list(series))
 
@@ -184,7 +185,7 @@ def legend(names: Sequence[str]) -> str:
     if len(names) < 2:
         return ""
     items = "".join(
-        f'<span><i style="background:var(--c{number})"></i>{_escape(name)}</span>'
+        f'<span><i style="background:var(--c{number})"></i>{escape(name)}</span>'
         for number, name in enumerate(names, 1)
     )
     return f'<p class="legend">{items}</p>'
@@ -197,19 +198,19 @@ def _plot(body: str, x: Axis, y: Axis, marks: Iterable[Mark], label: str) -> str
     )
     marked = "".join(
         f'<line x1="{at}" x2="{at}" y1="0" y2="{_HEIGHT}" class="mark {kind}">'
-        f"<title>{_escape(text)}</title></line>"
+        f"<title>{escape(text)}</title></line>"
         for at, kind, text in _thinned(marks, x)
     )
     written = "".join(
-        f'<span class="y" style="bottom:{100 * y.at(at):.1f}%">{_escape(text)}</span>'
+        f'<span class="y" style="bottom:{100 * y.at(at):.1f}%">{escape(text)}</span>'
         for at, text in y.ticks
     ) + "".join(
-        f'<span class="x" style="left:{100 * x.at(at):.1f}%">{_escape(text)}</span>'
+        f'<span class="x" style="left:{100 * x.at(at):.1f}%">{escape(text)}</span>'
         for at, text in x.ticks
     )
     return (
         f'<div class="plot"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none"'
-        f' role="img" aria-label="{_escape(label)}">{grid}{marked}{body}</svg>{written}</div>'
+        f' role="img" aria-label="{escape(label)}">{grid}{marked}{body}</svg>{written}</div>'
     )
 
 
@@ -233,5 +234,7 @@ def _y(axis: Axis, value: float) -> float:
     return _HEIGHT * (1 - axis.at(value))
 
 
-def _escape(text: str) -> str:
-    return html.escape(text, quote=True)
+def escape(text: str) -> str:
+    """Return a text as HTML shows it, whoever made it up: control characters and those that turn
+    the direction of writing are written as they are escaped elsewhere."""
+    return html.escape(printable(text), quote=True)

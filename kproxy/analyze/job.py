@@ -5,7 +5,10 @@
     plan ─▶ tasks: export ─▶ DIR.partial/exchanges, records, events, steps
                               └─ Spark's SQL ─▶ latency, …, report.html ─▶ renamed to DIR
 
-Invariant: DIR is there when all of it is. A job that fails, or is stopped, leaves nothing behind.
+Invariants: DIR is there when all of it is. A job that fails, or is stopped, leaves nothing behind.
+DIR is for its owner only: nobody else can enter the folder that becomes DIR from the moment it is
+made, and what Spark and its tasks made in it, each with a umask of its own, is closed before the
+folder takes its name.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ import pyarrow.parquet as pq
 import kproxy
 from kproxy.analyze import compare, described, export, gather, report
 from kproxy.analyze.tables import FIRST, THEN
-from kproxy.recording.files import is_free, lock
+from kproxy.recording.files import is_free, lock, make_folder
 from kproxy.recording.uri import located
 from kproxy.spark import SparkError
 from kproxy.spark.columns import Column, ddl
@@ -122,11 +125,12 @@ def _committed(folder: Path) -> Iterator[Path]:
     check_free(folder)
     _remove_abandoned(folder)
     partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
-    partial.mkdir(mode=0o700, parents=True)
+    make_folder(partial)
     held = os.open(partial, os.O_RDONLY)
     lock(held)
     try:
         yield partial
+        _close_to_others(partial)
         check_free(folder)  # somebody else may have made it meanwhile
         partial.rename(folder)
     except failures() as error:
@@ -140,6 +144,15 @@ def _committed(folder: Path) -> Iterator[Path]:
         raise
     finally:
         os.close(held)
+
+
+def _close_to_others(folder: Path) -> None:
+    """Take from others what they may do with anything in a folder."""
+    for above, folders, files in os.walk(folder):
+        for names, mode in ((folders, 0o700), (files, 0o600)):
+            for name in names:
+                with contextlib.suppress(PermissionError):  # there are file systems without modes
+                    os.chmod(os.path.join(above, name), mode)
 
 
 def _remove_abandoned(folder: Path) -> None:

@@ -7,14 +7,13 @@ Whatever comes from a recording is escaped; there is no script in it.
 
 from __future__ import annotations
 
-import html
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from kproxy.analyze import charts
-from kproxy.analyze.charts import Axis, Mark
+from kproxy.analyze.charts import Axis, Mark, escape
 from kproxy.analyze.compare import ENOUGH, SIGNIFICANT, percentile, representative
 from kproxy.analyze.findings import findings, most_lag, number
 from kproxy.analyze.gather import Gathered, Row
@@ -36,7 +35,7 @@ def page(gathered: Gathered, recordings: Sequence[str], baseline: Sequence[str] 
     """Return the report of recordings, which are named as they were given."""
     began = moment(gathered.start_us * 1000)
     sections = "".join(
-        f"<section><h2>{_escape(title)}</h2>{body}</section>"
+        f"<section><h2>{escape(title)}</h2>{body}</section>"
         for title, body in _sections(gathered)
         if body
     )
@@ -56,7 +55,7 @@ def page(gathered: Gathered, recordings: Sequence[str], baseline: Sequence[str] 
 
 
 def _names(what: str, names: Sequence[str]) -> str:
-    shown = ", ".join(f"<code>{_escape(name)}</code>" for name in names[:_NAMES_MAX])
+    shown = ", ".join(f"<code>{escape(name)}</code>" for name in names[:_NAMES_MAX])
     more = f" and {number(len(names) - _NAMES_MAX)} more" if len(names) > _NAMES_MAX else ""
     return f"<p>{what} {shown}{more}</p>" if names else ""
 
@@ -112,7 +111,7 @@ def _tiles(totals: Row) -> str:
 
 def _findings(gathered: Gathered) -> str:
     items = "".join(
-        f'<li class="{each.level}">{_escape(each.text)}</li>' for each in findings(gathered)
+        f'<li class="{each.level}">{escape(each.text)}</li>' for each in findings(gathered)
     )
     return f'<ul class="findings">{items}</ul>' if items else ""
 
@@ -219,7 +218,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
     if not body:
         return ""
-    head = "".join(f'<th scope="col">{_escape(each)}</th>' for each in heads)
+    head = "".join(f'<th scope="col">{escape(each)}</th>' for each in heads)
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
 
 
@@ -229,7 +228,7 @@ def _more(shown: Sequence[Row], total: int) -> str:
 
 
 def _cell(value: Any) -> str:
-    return f"<td>{_escape(_text(value))}</td>"
+    return f"<td>{escape(_text(value))}</td>"
 
 
 def _text(value: Any) -> str:
@@ -425,8 +424,4 @@ def _differences(rows: Sequence[Row]) -> str:
 
 
 def _note(text: str) -> str:
-    return f'<p class="note">{_escape(text)}</p>'
-
-
-def _escape(text: str) -> str:
-    return html.escape(text, quote=True)
+    return f'<p class="note">{escape(text)}</p>'

@@ -14,6 +14,7 @@ from typing import Any
 from kproxy.commands import signals
 from kproxy.commands.options import UsageError, new_file
 from kproxy.commands.output import fail
+from kproxy.printable import printable
 from kproxy.units import format_bytes
 
 EPILOG = """
@@ -133,7 +134,8 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
                 spark.stop()
     for notice in made.notices:
         fail(f"kproxy analyze: {notice}")
-    print(f"{made.counts['exchanges']} exchanges: {options.out / 'report.html'}")
+    page = options.out / "report.html"
+    print(printable(f"{made.counts['exchanges']} exchanges: {page}"))
     return compared(differences, options.fail_above)
 
 

@@ -61,7 +61,7 @@ def add_fault_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_control_option(parser: argparse.ArgumentParser) -> None:
+def add_control_options(parser: argparse.ArgumentParser) -> None:
     """Say how it can be looked at and changed while it runs."""
     parser.add_argument(
         "--control",
@@ -70,6 +70,13 @@ def add_control_option(parser: argparse.ArgumentParser) -> None:
         help="serve metrics for Prometheus at http://HOST:PORT/metrics, and take the commands of"
         " kproxy fault (port 0 takes any); where other machines reach it, requests must carry the"
         " token in KPROXY_CONTROL_TOKEN as Bearer",
+    )
+    parser.add_argument(
+        "--control-recordings",
+        metavar="DIR",
+        type=kinds.folder,
+        help="let rules that come over --control take latencies from the recordings below a folder"
+        " (default: from none)",
     )
 
 
@@ -85,6 +92,18 @@ def control_token() -> str | None:
     return token
 
 
+def control_recordings(options: argparse.Namespace) -> Path | None:
+    """The folder below which rules that come over the control address may name recordings.
+
+    Raises:
+        UsageError: there is no control address.
+    """
+    folder: Path | None = options.control_recordings
+    if folder is not None and options.control is None:
+        raise UsageError("--control-recordings is for rules that come over --control: give that")
+    return folder
+
+
 def fault_rules(options: argparse.Namespace) -> Rules:
     """Make the rules that were typed.
 
@@ -92,10 +111,10 @@ def fault_rules(options: argparse.Namespace) -> Rules:
         UsageError: one cannot be, or a file cannot be read.
     """
     from kproxy.proxy.faults import RuleError, Rules, rule_from_flag, rules_from_toml
-    from kproxy.recording.delays import broker_delays
+    from kproxy.recording.delays import RECORDINGS_MAX, broker_delays
 
     # A rule is checked where it is read, and again where it begins to decide.
-    read_delays = functools.cache(broker_delays)
+    read_delays = functools.lru_cache(maxsize=RECORDINGS_MAX)(broker_delays)
     rules: list[Rule] = []
     try:
         for path in options.faults:

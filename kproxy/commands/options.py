@@ -147,6 +147,14 @@ def new_file(text: str) -> Path:
     return Path(text)
 
 
+def folder(text: str) -> Path:
+    """Parse the path of a folder that is there."""
+    path = Path(text)
+    if not path.is_dir():
+        raise ArgumentTypeError(f"{text!r} is no folder")
+    return path
+
+
 def add_files_and_filter(
     parser: ArgumentParser,
     metavar: str = "FILE… [FILTER]",

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
 from kproxy.commands.faults import (
-    add_control_option,
+    add_control_options,
     add_fault_options,
     announce_faults,
+    control_recordings,
     control_token,
     fault_rules,
     missed_faults,
@@ -54,7 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_place(parser)
     _add_way(parser)
     add_fault_options(parser)
-    add_control_option(parser)
+    add_control_options(parser)
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
@@ -188,7 +189,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.view.console import Console
 
     settings = _settings(options)
-    rules = fault_rules(options)
+    rules, recordings = fault_rules(options), control_recordings(options)
     with Console(sys.stdout, sys.stderr, False) as console:
 
         def tell(finding: Finding) -> None:
@@ -200,7 +201,7 @@ def run(options: argparse.Namespace) -> int:
             machine = _machine(options, settings, report, rules, console.log)
             announce_faults(rules, console.log)
             place = (*options.listen, options.advertise)
-            control = _control(options, machine, rules)
+            control = _control(options, machine, rules, recordings)
             serve = partial(replay, machine, *place, console.ready, console.log, control=control)
             trio.run(serve)
         except Unusable as error:
@@ -216,13 +217,15 @@ def run(options: argparse.Namespace) -> int:
     return 1 if report.count else missed_faults(rules, options)
 
 
-def _control(options: argparse.Namespace, machine: StartingMachine, rules: Rules) -> Control | None:
+def _control(
+    options: argparse.Namespace, machine: StartingMachine, rules: Rules, recordings: Path | None
+) -> Control | None:
     from kproxy.net.replaying import Control
     from kproxy.replay.broker import Broker
 
     if options.control is None or not isinstance(machine, Broker):
         return None
-    return Control(options.control, control_token(), machine, rules)
+    return Control(options.control, control_token(), machine, rules, recordings)
 
 
 def _settings(options: argparse.Namespace) -> Settings:

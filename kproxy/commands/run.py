@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
 from kproxy.commands.faults import (
-    add_control_option,
+    add_control_options,
     add_fault_options,
     announce_faults,
+    control_recordings,
     control_token,
     fault_rules,
     missed_faults,
@@ -93,7 +94,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         text = f"{text} (default %(default)s)"
         limits.add_argument(name, metavar=metavar, type=kind, default=default, help=text)
     parser.add_argument("--quiet", action="store_true", help="do not show what passes")
-    add_control_option(parser)
+    add_control_options(parser)
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
@@ -171,6 +172,7 @@ def run(options: argparse.Namespace) -> int:
             connections_max=options.connections_max,
             control=options.control,
             control_token=control_token() if options.control else None,
+            control_recordings=control_recordings(options),
             only=options.only,
             rules=rules,
         ),

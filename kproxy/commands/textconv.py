@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from kproxy.commands.output import fail
+from kproxy.printable import printable
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
             print(line)
     except RecordingError as error:
         # To fail would end the whole `git diff`; and the path is one that git has made up.
-        print(f"cannot be read: {error.what}")
+        print(printable(f"cannot be read: {error.what}"))
     except OSError as error:
         return fail(f"kproxy textconv: {path}: {error.strerror}")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 import attrs
 import trio
@@ -43,6 +44,8 @@ class Operated:
     address: str
     """Where clients connect."""
     clock: Callable[[], int]
+    recordings: Path | None
+    """The folder below which rules that come there may name recordings."""
 
 
 async def open_control(control: Address | None, token: str | None) -> ControlAddress | None:
@@ -75,7 +78,9 @@ def control_server(at: ControlAddress, operated: Operated, log: Callable[[str], 
     log(f"metrics: http://{here}/metrics{', for who sends the token' if at.token else ''}")
     pump, machine, recorder = operated.pump, operated.machine, operated.recorder
     recording, rules, clock = operated.recording, operated.rules, operated.clock
-    api = Api(rules, machine, pump, recorder, recording, operated.address, clock, clock())
+    at_ns, recordings = clock(), operated.recordings
+    address = operated.address
+    api = Api(rules, machine, pump, recorder, recording, address, clock, at_ns, recordings)
     sources = Sources(pump, machine, recorder, recording, operated.traffic, rules)
     routes = {"/metrics": {"GET": exposition(sources)}, **api.routes()}
     return partial(Control(routes, at.host, at.token, log).serve, at.listening)

@@ -14,13 +14,15 @@
     POST    /faults/reset                all counters to 0
 
 Invariants: a change of the rules holds for the next request of each connection and drops none; each
-one is a note in the recording. Whatever is wrong with a rule leaves the rules as they were.
+one is a note in the recording. Whatever is wrong with a rule leaves the rules as they were. Over
+HTTP no recording is read but a file below the folder that the operator has named.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -57,6 +59,8 @@ class Api:
     """Where clients connect."""
     clock: Callable[[], int]
     started_ns: int
+    recordings: Path | None = None
+    """The folder below which rules may name recordings; None: they may name none."""
 
     def routes(self) -> Routes:
         """What answers which request."""
@@ -140,9 +144,9 @@ class Api:
         name = call.body.get("name")
         if isinstance(name, str) and name in (active.name for active in self.rules.rules):
             raise Refused(409, f"there is already a rule {name!r}", key="name")
-        await self._load(call.body)
+        words = await self._loaded(call.body)
         with _refusing():
-            active = self.rules.add(call.body, self.clock())
+            active = self.rules.add(words, self.clock())
         self._note()
         where = f"/faults/{quote(active.name, safe='', errors='surrogateescape')}"
         return json_answer(plain(active), 201, [("Location", where)])
@@ -158,7 +162,7 @@ class Api:
 
     async def _change(self, call: Call, words: Mapping[str, Any]) -> Answer:
         active = self._find(call)
-        await self._load(words)
+        words = await self._loaded(words)
         others = (other.name for other in self.rules.rules if other is not active)
         if isinstance(name := words.get("name"), str) and name in others:
             raise Refused(409, f"there is already a rule {name!r}", key="name")
@@ -212,16 +216,19 @@ class Api:
                     return active
             raise Refused(404, str(error)) from None
 
-    async def _load(self, words: Mapping[str, Any]) -> None:
-        """Read the recording that a rule names, so that no client waits for the disk."""
-        latency = words.get("latency")
+    async def _loaded(self, words: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Read the recording that a rule names, so that no client waits for the disk; return the
+        rule with the path at which the recording was found."""
+        latency: Any = words.get("latency")
         name = latency.get("recording") if isinstance(latency, dict) else None
         if not isinstance(name, str):
-            return
+            return words
         try:
-            await trio.to_thread.run_sync(self.rules.read_delays, name)
+            path = await trio.to_thread.run_sync(_recording, self.recordings, name)
+            await trio.to_thread.run_sync(self.rules.read_delays, path)
         except ValueError as error:
             raise Refused(422, str(error), key="latency") from None
+        return {**words, "latency": {**latency, "recording": path}}
 
     def _note(self) -> None:
         self.recorder.note(rules_note(self.rules, self.clock()))
@@ -234,6 +241,26 @@ def _refusing() -> Iterator[None]:
         yield
     except RuleError as error:
         raise Refused(422, error.what, key=error.key) from None
+
+
+def _recording(folder: Path | None, name: str) -> str:
+    """Return the path, without links, of a recording below a folder; a relative name counts from
+    the folder.
+
+    Raises:
+        ValueError: it is not below the folder, or no file.
+    """
+    if folder is None:
+        raise ValueError(
+            "no recording is read over the control address; --control-recordings DIR allows those"
+            " below a folder"
+        )
+    # Links in a ring, and names that no file can have.
+    with contextlib.suppress(OSError, RuntimeError, ValueError):
+        path = (folder / name).resolve()
+        if path.is_relative_to(folder.resolve()) and path.is_file():
+            return str(path)
+    raise ValueError(f"no file below the folder of --control-recordings: {name!r}")
 
 
 def _connection(connection: OpenConnection, now: int) -> dict[str, Any]:

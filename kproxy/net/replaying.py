@@ -10,6 +10,7 @@ What runs with it, and how it ends, is of `running`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 import attrs
@@ -43,6 +44,8 @@ class Control:
     token: str | None
     machine: OpenMachine
     rules: Rules
+    recordings: Path | None
+    """The folder below which rules that come there may name recordings."""
 
 
 async def replay(
@@ -78,7 +81,8 @@ async def replay(
         tasks: list[Task] = []
         if control and place:
             parts = pump, control.machine, recorder, None, Traffic(), control.rules
-            tasks.append(control_server(place, Operated(*parts, address, clock), log))
+            operated = Operated(*parts, address, clock, control.recordings)
+            tasks.append(control_server(place, operated, log))
 
         def begin() -> None:
             pump.perform(machine.start(clock()))

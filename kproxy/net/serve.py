@@ -92,6 +92,8 @@ class Options:
     """Where to serve metrics and take commands; None does not."""
     control_token: str | None = None
     """What a request there must carry."""
+    control_recordings: Path | None = None
+    """The folder below which rules that come there may name recordings; None: no recording."""
     only: Filter | None = None
     """Which exchanges to record; None: all."""
     rules: Rules = attrs.field(factory=Rules)
@@ -158,7 +160,8 @@ async def serve(
         tasks: list[Task] = [partial(_tell_stalls, options, clock, recorder)]
         if control and traffic:
             parts = pump, cluster, recorder, recording, traffic, options.rules
-            tasks.append(control_server(control, Operated(*parts, address, clock), log))
+            operated = Operated(*parts, address, clock, options.control_recordings)
+            tasks.append(control_server(control, operated, log))
         if options.discover:
             tasks.append(partial(_discover, settings.bootstrap, cluster, pump, clock, log))
         seconds = options.drain_seconds

@@ -127,6 +127,7 @@ def locate(
     paths: tuple[str, ...],
     first: str | None = None,
     whole: bool = True,
+    unknown_tags: bool = False,
 ) -> Locate:
     """`f(data, pos) -> (spans, end)`: finds fields without decoding.
 
@@ -142,7 +143,8 @@ def locate(
 
     Around each tagged field that is or holds something found there is a span (-1, start, content
     start, end), before those inside it: start to content start is the varint of its size, content
-    start to end what that counts.
+    start to end what that counts. With `unknown_tags`, tagged fields that the version does not have
+    are found too, at any depth, as spans (-2, start, content start, end) of the same kind.
 
     The walk covers the whole message and refuses what the decoder refuses. With `whole=False` it
     stops behind the last top-level field that holds a path; `end` is there. With `first`, `pos` is
@@ -161,6 +163,7 @@ def locate(
         paths,
         first,
         whole,
+        unknown_tags,
         refuse or functools.partial(diagnose.refusal_of_bytes, found),
     )
 

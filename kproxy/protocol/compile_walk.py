@@ -16,6 +16,8 @@ from kproxy.protocol.compile_decode import new_source
 from kproxy.protocol.schema import Layout, Slot
 from kproxy.protocol.source import Source
 
+UNKNOWN_TAG = -2
+"""Stands for the path in the span of a tagged field that the version does not have."""
 NUMBERS = {"h": 2, "i": 4, "b": 1}
 """Struct codes of lengths and their widths."""
 
@@ -29,6 +31,8 @@ class Walker:
     """Dotted path → index of what to report."""
     chunked: bool = False
     """Whether `data` is one chunk of many: then reads ask for more by `yield`."""
+    unknown_tags: bool = False
+    """Whether to report tagged fields that the version does not have."""
     steps: int = 0
     """Bytes to step over before the next read."""
 
@@ -277,7 +281,7 @@ def walk_tags(walker: Walker, layout: Layout) -> None:
     path = ".".join((*layout.path, "tagged fields"))
     walker.read_byte()
     with source.block("if n:"):
-        if not layout.tagged and not walker.chunked:
+        if not (layout.tagged or walker.chunked or walker.unknown_tags):
             source("p = skip_tags(data, p, n)")
             return
         number, tag, end = source.name("m"), source.name("t"), source.name("e")
@@ -288,7 +292,7 @@ def walk_tags(walker: Walker, layout: Layout) -> None:
         with source.block(f"for _ in range({number}):"):
             walker.read_varint(tag)
             size_start = source.name("z")
-            if layout.tagged:
+            if layout.tagged or walker.unknown_tags:
                 source(f"{size_start} = p")
             walker.read_varint()
             word = "if"
@@ -303,9 +307,9 @@ def walk_tags(walker: Walker, layout: Layout) -> None:
                     walker.step()
                     walker.refuse_if(f"{origin}p != {end}", "its tag has another size", below)
                 word = "elif"
-            if layout.tagged:
-                source("else: p += n")
-            else:
+            with source.block("else:" if layout.tagged else "if True:"):
+                if walker.unknown_tags:
+                    source(f"add(({UNKNOWN_TAG}, {size_start}, p, p + n))")
                 source("p += n")
 
 
@@ -313,12 +317,18 @@ def walk_tags(walker: Walker, layout: Layout) -> None:
 
 
 def compile_locate(
-    layout: Layout, paths: tuple[str, ...], first: str | None, whole: bool, refuse: Any
+    layout: Layout,
+    paths: tuple[str, ...],
+    first: str | None,
+    whole: bool,
+    unknown_tags: bool,
+    refuse: Any,
 ) -> Any:
     """`f(data, p) -> (spans, end)`; see `codec.locate`."""
     source = new_source()
     source.constant("refuse", refuse)
-    walker = Walker(source, {path: index for index, path in enumerate(paths)})
+    wanted = {path: index for index, path in enumerate(paths)}
+    walker = Walker(source, wanted, unknown_tags=unknown_tags)
     slots, tags = _part(layout, first)
     if not whole:
         last = max((i for i, s in enumerate(slots) if walker.wants(s.name)), default=-1)

@@ -12,7 +12,6 @@ asked afresh after the rules have changed.
 from __future__ import annotations
 
 from kproxy.exchange.entities import tells_topic_ids
-from kproxy.exchange.entries import Side
 from kproxy.protocol import is_known
 from kproxy.proxy import redact, rewrite
 from kproxy.proxy.verdicts import Decider
@@ -68,10 +67,8 @@ class Interests(dict[tuple[int, int], int]):
 def _fixed(api_key: int, api_version: int) -> int:
     """What is wanted whatever the rules are."""
     wanted = 0 if is_known(api_key, api_version) else UNKNOWN
-    if redact.is_sensitive(api_key, Side.CLIENT):
-        wanted |= SECRET_REQUEST
-    if redact.is_sensitive(api_key, Side.BROKER):
-        wanted |= SECRET_RESPONSE
+    if redact.is_sensitive(api_key):
+        wanted |= SECRET_REQUEST | SECRET_RESPONSE
     if api_key == PRODUCE_KEY:
         wanted |= PRODUCE
     if api_key == HANDSHAKE_KEY and api_version == 0:

@@ -8,10 +8,14 @@ that sizes, offsets and all other fields are what they were. What is secret:
 * delegation tokens: ids and HMACs are a SCRAM user name and password;
 * SCRAM credentials being set: salts and salted passwords;
 * whatever an Envelope wraps, for it can be any of these;
-* values of configs whose key Kafka types PASSWORD or that look like a secret.
+* values of configs whose key Kafka types PASSWORD or that look like a secret;
+* in all frames of these APIs, whatever no field explains: unknown tagged fields, and bytes behind
+  the body. A length that is too small puts a token there. These bytes become zero.
 
 Where such a frame cannot be walked (an unknown version, a malformed or a cut-off body), the whole
 of it behind the fixed part of its header is blanked out: better a lost body than a leaked secret.
+
+Invariant: redacting a redacted frame changes nothing (`kproxy scan` relies on it).
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import re
 
 from kproxy.exchange.entries import Side
 from kproxy.protocol import ProtocolError, codec, schema
+from kproxy.protocol.compile_walk import UNKNOWN_TAG
 
 _HEADER_BYTES = {Side.CLIENT: 12, Side.BROKER: 8}
 """Size, key, version and correlation id; size and correlation id."""
@@ -57,6 +62,11 @@ _CONFIGS: dict[tuple[str, Side], tuple[str, ...]] = {
 }
 """Pairs of paths: a name, and the value that follows it."""
 
+_SENSITIVE = frozenset(
+    ("DescribeUserScramCredentials", *(api for api, _ in (*_SECRETS, *_CONFIGS)))
+)
+"""Their requests and responses, of which only some have fields for secrets."""
+
 _SECRET_KEY = re.compile(
     # whatever calls itself a secret …
     rb"passw(or)?d|passphrase|secret|credential|bearer|jaas|user\.info"
@@ -70,10 +80,9 @@ _SECRET_KEY = re.compile(
 
 
 @functools.lru_cache(maxsize=256)
-def is_sensitive(api_key: int, side: Side) -> bool:
-    """Whether frames of this API from this side can hold secrets (in any version)."""
-    name = schema.api_name(api_key)
-    return (name, side) in _SECRETS or (name, side) in _CONFIGS
+def is_sensitive(api_key: int) -> bool:
+    """Tell whether frames of this API can hold secrets: requests or responses, in any version."""
+    return schema.api_name(api_key) in _SENSITIVE
 
 
 def redact(frame: bytes, side: Side, api_key: int, api_version: int) -> bytes | None:
@@ -81,25 +90,25 @@ def redact(frame: bytes, side: Side, api_key: int, api_version: int) -> bytes | 
 
     Total: a frame that cannot be walked comes back with everything behind its header blanked.
     """
-    name = schema.api_name(api_key)
     direction = schema.REQUEST if side is Side.CLIENT else schema.RESPONSE
     message = schema.message(api_key, direction)
     if message is None or api_version not in message.versions:
         return blank(frame, side)
+    fields = schema.api_name(api_key), side
+    paths = _SECRETS.get(fields) or _CONFIGS.get(fields) or ()
     try:
-        if side is Side.CLIENT:
-            body = codec.request_body(frame)
-        else:
-            body = codec.response_body(frame, api_key, api_version)
-        secret = _secret_spans(frame, message, api_version, name, side, body)
+        header, body = _header(frame, side, api_key, api_version)
+        spans, end = codec.locate(message, api_version, paths, unknown_tags=True)(frame, body)
     except ProtocolError:
         return blank(frame, side)
-    if not secret:
-        return None
+    secret = _config_values(frame, spans) if fields in _CONFIGS else _contents(spans)
+    unexplained = [span[2:] for span in (*header, *spans) if span[0] == UNKNOWN_TAG]
+    unexplained.append((end, len(frame)))
     redacted = bytearray(frame)
-    for start, end in secret:
-        redacted[start:end] = b"*" * (end - start)
-    return bytes(redacted)
+    for places, filling in ((secret, b"*"), (unexplained, b"\0")):
+        for start, stop in places:
+            redacted[start:stop] = filling * (stop - start)
+    return bytes(redacted) if any(start < stop for start, stop in (*secret, *unexplained)) else None
 
 
 def blank(frame: bytes, side: Side) -> bytes:
@@ -113,15 +122,24 @@ def blank_token(frame: bytes) -> bytes:
     return frame[:4] + b"*" * (len(frame) - 4)
 
 
-def _secret_spans(
-    frame: bytes, message: schema.Message, version: int, name: str, side: Side, body: int
-) -> list[tuple[int, int]]:
-    paths = _SECRETS.get((name, side))
-    if paths is not None:
-        spans, _ = codec.locate(message, version, paths)(frame, body)
-        return [(content, end) for index, _, content, end in spans if index >= 0 and end > content]
-    spans, _ = codec.locate(message, version, _CONFIGS[name, side])(frame, body)
-    secret = []
+def _header(
+    frame: bytes, side: Side, api_key: int, api_version: int
+) -> tuple[list[codec.Span], int]:
+    """Walk the header of a frame: the spans of its unknown tags, and where the body starts."""
+    if side is Side.CLIENT:
+        name, version = "RequestHeader", codec.request_header_version(api_key, api_version)
+    else:
+        name, version = "ResponseHeader", codec.response_header_version(api_key, api_version)
+    walk = codec.locate(schema.named(name), version, (), unknown_tags=True)
+    return walk(frame, codec.SIZE_BYTES)
+
+
+def _contents(spans: list[codec.Span]) -> list[tuple[int, int]]:
+    return [(content, end) for index, _, content, end in spans if index >= 0]
+
+
+def _config_values(frame: bytes, spans: list[codec.Span]) -> list[tuple[int, int]]:
+    secret: list[tuple[int, int]] = []
     keys: dict[int, bytes] = {}
     for index, _, content, end in spans:
         if index < 0:
@@ -131,6 +149,6 @@ def _secret_spans(
             # Synonyms have names of their own (a broker-wide default, say), but belong to the key.
             if index == 0:
                 keys.pop(2, None)
-        elif end > content and any(_SECRET_KEY.search(key) for key in keys.values()):
+        elif any(_SECRET_KEY.search(key) for key in keys.values()):
             secret.append((content, end))
     return secret

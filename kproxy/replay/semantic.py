@@ -109,7 +109,7 @@ class Semantic:
 
 def _without_secrets(call: Call) -> Any:
     """The request as it would have been recorded."""
-    if redact.is_sensitive(call.api_key, Side.CLIENT):
+    if redact.is_sensitive(call.api_key):
         frame = redact.redact(call.frame, Side.CLIENT, call.api_key, call.version)
         if frame is not None:
             return decode_request(frame).body

@@ -50,7 +50,7 @@ def failed_file(path: Path) -> Path:
 
 
 def keep(made: Path, path: Path) -> None:
-    """Put a finished recording in its place, at once and whole.
+    """Put a finished recording in its place, at once and whole, for its owner only.
 
     Raises:
         OSError: the disk is full, or the folder may not be written.
@@ -58,7 +58,10 @@ def keep(made: Path, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        shutil.copy(made, beside)
+        # A copy of the modes would come last: until then others could read it.
+        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with made.open("rb") as source, open(fd, "wb") as target:
+            shutil.copyfileobj(source, target)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)

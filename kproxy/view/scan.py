@@ -130,7 +130,7 @@ def _unredacted(exchange: Exchange, frame: bytes, side: Side) -> list[secrets.Se
     key, version = exchange.api_key, exchange.api_version
     if exchange.api == SASL_TOKEN:
         blanked = redact.blank_token(frame)
-    elif key is None or version is None or not redact.is_sensitive(key, side):
+    elif key is None or version is None or not redact.is_sensitive(key):
         return []
     else:
         blanked = redact.redact(frame, side, key, version) or frame

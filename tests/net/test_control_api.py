@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,14 @@ from kproxy.exchange.entries import each as each_entry
 from kproxy.net import control_api
 from kproxy.protocol import decode_response
 from kproxy.proxy.faults import Rules
+from kproxy.recording.delays import broker_delays
 from kproxy.recording.reader import entries
 from tests.net.proxied import Proxied, proxied
 from tests.net.test_metrics import fetch as fetch_metrics
 from tests.net.test_metrics import values
 from tests.net.test_pump import answer, answering, ask
 
+DEMO = Path(__file__).parents[2] / "recordings" / "demo.mcap"
 LOCAL = ("127.0.0.1", 0)
 COORDINATOR_NOT_AVAILABLE = 15
 
@@ -108,7 +111,7 @@ async def test_a_block_breaks_and_mends() -> None:
             assert await error_of(client, 2) == 0
 
 
-async def test_mistakes_are_refused_and_change_nothing(tmp_path: Path) -> None:
+async def test_mistakes_are_refused_and_change_nothing() -> None:
     rules = Rules([{"name": "one", "api": "Heartbeat", "latency": "1ms"}], seed=5)
     async with proxied(answering, control=LOCAL, rules=rules) as proxy:
         call = Asking(proxy)
@@ -120,7 +123,8 @@ async def test_mistakes_are_refused_and_change_nothing(tmp_path: Path) -> None:
             ("add", {"name": "\ud800", "drop": True}, 422, "name", "is no character"),
             ("add", {"drop": "soon"}, 422, "drop", "soon"),
             ("add", {"name": "one", "drop": True}, 409, "name", "already a rule 'one'"),
-            ("add", {"latency": {"recording": str(tmp_path)}}, 422, "latency", str(tmp_path)),
+            ("add", {"latency": {"recording": "x"}}, 422, "latency", "--control-recordings DIR"),
+            ("add", {"latency": {"recording": 1}}, 422, "latency", "the name of a file"),
             ("add", {"where": "is:error", "drop": True}, 422, "where", "column 1"),
             ("add", {"where": "x" * 70_000, "drop": True}, 413, None, "65536"),
             ("change", {"api": "Fech"}, 422, "api", "did you mean Fetch?"),
@@ -135,6 +139,55 @@ async def test_mistakes_are_refused_and_change_nothing(tmp_path: Path) -> None:
             refusal = await call.refused(verb, "two", *words)
             assert refusal.status == 404 and "the rules are 'one'" in str(refusal)
         assert await call("faults") == before
+        assert not [line for line in proxy.logs if "defect" in line]
+
+
+async def test_rules_take_latencies_only_from_files_below_the_folder_that_is_named(
+    tmp_path: Path,
+) -> None:
+    folder, outside = tmp_path / "captures", tmp_path / "outside"
+    (folder / "below").mkdir(parents=True)
+    outside.mkdir()
+    for name in (folder / "a.mcap", folder / "below" / "b.mcap", outside / "c.mcap"):
+        shutil.copy(DEMO, name)
+    (folder / "link.mcap").symlink_to(outside / "c.mcap")
+    (folder / "out").symlink_to(outside)
+    (folder / "ring.mcap").symlink_to(folder / "ring.mcap")
+    (folder / "text.mcap").write_text("no recording")
+    (tmp_path / "captures-2").symlink_to(folder)
+    read: list[str] = []
+
+    def read_delays(name: str) -> Sequence[int]:
+        read.append(name)
+        return broker_delays(name)
+
+    typed = {"name": "typed", "latency": {"recording": str(outside / "c.mcap")}}
+    rules = Rules([typed], read_delays=read_delays)
+    async with proxied(answering, control=LOCAL, control_recordings=folder, rules=rules) as proxy:
+        call = Asking(proxy)
+        read.clear()
+        for name in (
+            "../outside/c.mcap", str(outside / "c.mcap"), "link.mcap", "out/c.mcap", "ring.mcap",
+            "below/../../outside/c.mcap", "", ".", "below", str(folder), "nowhere.mcap", "a\0b",
+            "/dev/zero", "file:///etc/passwd", "x" * 5000,
+        ):  # fmt: skip
+            words = {"api": "Heartbeat", "latency": {"recording": name}}
+            for verb, names in (("add", []), ("change", ["typed"])):
+                refusal = await call.refused(verb, *names, words)
+                assert (refusal.status, refusal.key) == (422, "latency"), name
+                assert "no file below the folder of --control-recordings" in str(refusal)
+                assert "\n" not in str(refusal)
+        assert read == [], "nothing is opened to find that out"
+        refusal = await call.refused("add", latency={"recording": "text.mcap"})
+        assert refusal.status == 422 and "text.mcap" in str(refusal)
+        for name in ("a.mcap", "below/b.mcap", str(folder / "a.mcap"), "below/../a.mcap"):
+            added = await call("add", api="Heartbeat", latency={"recording": name})
+            path = added.rule["latency"]["recording"]
+            assert path == str((folder / name).resolve())
+            again = await call("change", added.fault_id, latency=added.rule["latency"])
+            assert again.rule == added.rule
+        changed = await call("change", "typed", times=3)
+        assert changed.rule["latency"] == typed["latency"], "what the operator typed stays"
         assert not [line for line in proxy.logs if "defect" in line]
 
 

@@ -85,6 +85,31 @@ def test_every_field_is_located_where_it_is(message):
     check()
 
 
+@pytest.mark.parametrize("message", MESSAGES, ids=title)
+def test_unknown_tags_are_located_at_any_depth(message):
+    @few(12)
+    @given(st.data())
+    def check(data):
+        version = data.draw(st.sampled_from(message.versions))
+        body = data.draw(bodies(message, version))
+        raw = encoded(message, version, body)
+        spans, end = codec.locate(message, version, (), unknown_tags=True)(raw, 0)
+        assert end == len(raw)
+        assert sorted(raw[content:stop] for _, _, content, stop in spans) == sorted(tags_of(body))
+        assert {index for index, *_ in spans} <= {-2}
+
+    check()
+
+
+def tags_of(value):
+    """The contents of all unknown tags in a value."""
+    if isinstance(value, list):
+        return [content for each in value for content in tags_of(each)]
+    slots = getattr(type(value), "__slots__", ()) if hasattr(value, "unknown_tags") else ()
+    below = [c for slot in slots if slot != "unknown_tags" for c in tags_of(getattr(value, slot))]
+    return [content for _, content in getattr(value, "unknown_tags", ())] + below
+
+
 @pytest.mark.parametrize("message", BODIES, ids=title)
 def test_the_other_ways_to_walk_agree(message):
     """Contents, walks from a field on, seek in chunks of any size, on the same bytes."""

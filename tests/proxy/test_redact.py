@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator
+from typing import Any
 
-from kproxy.exchange.entries import Side
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproxy.exchange.entries import REDACTED, Side
 from kproxy.protocol import (
+    ProtocolError,
     Request,
     Response,
     api_key,
@@ -17,6 +24,9 @@ from kproxy.protocol import (
     schema,
 )
 from kproxy.proxy.redact import blank, is_sensitive, redact
+from tests.protocol.making import few
+from tests.protocol.strategies import bodies
+from tests.proxy.playing import Player
 
 SECRET = "s3cr3t-Pässword"
 
@@ -124,6 +134,9 @@ APIS = [
     "DescribeConfigs",
 ]
 
+CONVERSATIONS = [*APIS, "DescribeUserScramCredentials"]
+"""The APIs whose frames may hold a secret where no field is."""
+
 
 def decoded(side: Side, frame: bytes, key: int, version: int):
     if side is Side.CLIENT:
@@ -137,7 +150,7 @@ def test_no_version_keeps_a_secret_and_every_frame_stays_valid(api: str) -> None
         for side, frame in secret_frames(api, version):
             assert SECRET.encode() in frame, "the test must hold what it looks for"
             redacted = redact(frame, side, api_key(api), version)
-            assert is_sensitive(api_key(api), side)
+            assert is_sensitive(api_key(api))
             assert SECRET.encode() not in redacted
             assert len(redacted) == len(frame)
             assert decoded(side, redacted, api_key(api), version)
@@ -233,3 +246,115 @@ def test_blanking_keeps_the_fixed_part_of_the_header() -> None:
     assert blank(b"0123456789abXYZ", Side.CLIENT) == b"0123456789ab\0\0\0"
     assert blank(b"01234567XYZ", Side.BROKER) == b"01234567\0\0\0"
     assert blank(b"0123", Side.CLIENT) == b"0123"
+
+
+# ── what no field explains
+
+
+def structs(value: Any) -> Iterator[Any]:
+    """A message and all structs in it."""
+    if isinstance(value, list):
+        for each in value:
+            yield from structs(each)
+    elif hasattr(value, "unknown_tags"):
+        yield value
+        for slot in type(value).__slots__:
+            yield from structs(getattr(value, slot))
+
+
+def is_flexible(side: Side, api: str, version: int) -> bool:
+    direction = schema.REQUEST if side is Side.CLIENT else schema.RESPONSE
+    return version in schema.message(api_key(api), direction).flexible_versions
+
+
+@pytest.mark.parametrize("side", Side)
+@pytest.mark.parametrize("api", CONVERSATIONS)
+def test_nothing_that_no_field_explains_is_kept(api: str, side: Side) -> None:
+    client = side is Side.CLIENT
+    message = schema.message(api_key(api), schema.REQUEST if client else schema.RESPONSE)
+
+    @few(4)
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        version = data.draw(st.sampled_from(versions(api)))
+        body = data.draw(bodies(message, version, tame=True, tags=False))
+        kind = messages.RequestHeader if client else messages.ResponseHeader
+        header = kind(correlation_id=7)
+        if client:
+            header = attrs.evolve(header, api_key=api_key(api), api_version=version)
+        hidden = SECRET.encode() + data.draw(st.binary(max_size=200))
+        places = [*structs(header), *structs(body)] if is_flexible(side, api, version) else []
+        for place in places:
+            place.unknown_tags = ((9_999, hidden),) if data.draw(st.booleans()) else ()
+        behind = data.draw(st.sampled_from([b"", hidden]))
+        if client:
+            frame = encode_request(Request(header, body, behind))
+        else:
+            frame = encode_response(Response(header, body, version, behind), api_key(api))
+        redacted = redact(frame, side, api_key(api), version) or frame
+        assert is_sensitive(api_key(api))
+        assert SECRET.encode() not in redacted
+        assert len(redacted) == len(frame)
+        whole = decoded(side, redacted, api_key(api), version)
+        assert len(whole.trailing) == len(behind)
+        now = [*structs(whole.header), *structs(whole.body)]
+        if places:
+            sizes = [[(tag, len(each)) for tag, each in s.unknown_tags] for s in places]
+            assert [[(tag, len(each)) for tag, each in s.unknown_tags] for s in now] == sizes
+        assert redact(redacted, side, api_key(api), version) in (None, redacted)
+
+    check()
+
+
+@pytest.mark.parametrize("side", Side)
+@pytest.mark.parametrize("api", CONVERSATIONS)
+def test_any_bytes_at_all_keep_nothing_that_cannot_be_decoded(api: str, side: Side) -> None:
+    @few(4)
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        version = data.draw(st.integers(-1, max(versions(api)) + 1))
+        start = api_key(api).to_bytes(2) + version.to_bytes(2, signed=True)
+        start = (start if side is Side.CLIENT else b"") + bytes(4)
+        rest = data.draw(st.binary(max_size=40)) + SECRET.encode()
+        size = len(start) + len(rest)
+        frame = size.to_bytes(4) + start + rest
+        redacted = redact(frame, side, api_key(api), version) or frame
+        assert len(redacted) == len(frame) and redacted[:4] == frame[:4]
+        try:
+            decoded(side, frame, api_key(api), version)
+        except (ProtocolError, ValueError):
+            assert redacted == blank(frame, side)
+
+    check()
+
+
+def test_bytes_that_hide_a_token_are_not_recorded() -> None:
+    """A token behind a length that is too small, and in an unknown tagged field."""
+    kind = messages.SaslAuthenticateRequest
+    token = SECRET.encode()
+    key = api_key("SaslAuthenticate")
+    short = messages.RequestHeader(api_key=key, api_version=0, correlation_id=1, client_id="app")
+    tagged = attrs.evolve(short, api_version=2, correlation_id=2)
+    frames = [
+        encode_request(Request(short, kind(auth_bytes=b"\0"), token)),
+        encode_request(Request(tagged, kind(auth_bytes=b"\0", unknown_tags=((5, token),)))),
+    ]
+    player = Player()
+    player.connect()
+    for frame in frames:
+        player.client(frame)
+    recorded = player.frames(Side.CLIENT)
+    assert [frame.flags & REDACTED for frame in recorded] == [REDACTED] * 2
+    assert [len(frame.data) for frame in recorded] == [len(frame) for frame in frames]
+    assert not any(token in frame.data for frame in recorded)
+
+
+def test_bytes_behind_configs_are_blanked_and_the_configs_stay() -> None:
+    kind = messages.AlterConfigsRequest
+    entry = kind.AlterableConfig(name="cleanup.policy", value="compact")
+    frame = request("AlterConfigs", 1, resources=[kind.AlterConfigsResource(configs=[entry])])
+    longer = frame + SECRET.encode()
+    longer = (len(longer) - 4).to_bytes(4) + longer[4:]
+    redacted = redact(longer, Side.CLIENT, api_key("AlterConfigs"), 1)
+    assert redacted is not None
+    assert redacted[4:] == frame[4:] + bytes(len(SECRET.encode()))

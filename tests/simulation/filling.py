@@ -52,6 +52,9 @@ SECRETS: dict[tuple[str, str], set[str]] = {
 }
 """Fields that are secret; no fields where values of configs can be."""
 
+SENSITIVE = {api for api, _ in SECRETS} | {"DescribeUserScramCredentials"}
+"""Of all their messages nothing is kept that no field explains."""
+
 SECRET_KEYS = (
     "ssl.keystore.password",
     "sasl.jaas.config",
@@ -70,9 +73,9 @@ _INTS = {"int8": 7, "int16": 15, "uint16": 16, "int32": 31, "int64": 63}
 _TAGS = (60, 127, 128, 16_383, 70_000, 2_097_151, 268_435_455)
 
 
-def is_sensitive(api_key: int, direction: str) -> bool:
-    """Whether messages of this API in this direction can hold secrets."""
-    return (schema.api_name(api_key), direction) in SECRETS
+def is_sensitive(api_key: int) -> bool:
+    """Whether messages of this API can hold secrets, if only where no field is."""
+    return schema.api_name(api_key) in SENSITIVE
 
 
 @functools.cache

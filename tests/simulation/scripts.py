@@ -10,6 +10,7 @@ how they are recorded (secrets starred), and what of them reaches the other side
 
 from __future__ import annotations
 
+import copy
 import random
 import struct
 from collections.abc import Callable, Mapping
@@ -27,9 +28,7 @@ NO_API = -1
 
 _ADDRESS_KEYS = [schema.api_key(name) for name in ADDRESSES]
 _SENSITIVE_KEYS = [
-    key
-    for key in sorted({key for key, _ in schema.known_versions()})
-    if is_sensitive(key, "request") or is_sensitive(key, "response")
+    key for key in sorted({key for key, _ in schema.known_versions()}) if is_sensitive(key)
 ]
 _VERSIONS: dict[int, list[int]] = {}
 for _key, _version in sorted(schema.known_versions()):
@@ -151,6 +150,25 @@ def starred(data: bytes, secrets: list[bytes]) -> bytes:
     return data
 
 
+def _explained(message: Any) -> Any:
+    """A copy of a message in which all is zero that no field explains."""
+    found = copy.deepcopy(message)
+    found.trailing = bytes(len(found.trailing))
+    _zero_tags(found.header)
+    _zero_tags(found.body)
+    return found
+
+
+def _zero_tags(value: Any) -> None:
+    if isinstance(value, list):
+        for each in value:
+            _zero_tags(each)
+    elif hasattr(value, "unknown_tags"):
+        value.unknown_tags = tuple((tag, bytes(len(data))) for tag, data in value.unknown_tags)
+        for name in type(value).__slots__:
+            _zero_tags(getattr(value, name))
+
+
 class Scripts:
     """Makes the steps of connections."""
 
@@ -253,7 +271,7 @@ class Scripts:
             version = 99
             known = False
             frame = frame[:6] + version.to_bytes(2) + frame[8:]
-            recorded = _blanked(frame) if is_sensitive(key, "request") else frame
+            recorded = _blanked(frame) if is_sensitive(key) else frame
         answer = None
         if not no_response:
             answer = self._answering(key, version, correlation_id, size, known)
@@ -265,7 +283,7 @@ class Scripts:
             version,
             correlation_id,
             known,
-            is_sensitive(key, "request"),
+            is_sensitive(key),
             wait=wait,
             no_response=no_response,
         )
@@ -283,9 +301,11 @@ class Scripts:
             unknown_tags=filler.tags(),
         )
         trailing = rng.randbytes(rng.randint(1, 4)) if rng.random() < 0.02 else b""
-        frame = encode_request(Request(header, body, trailing))
-        recorded = starred(frame, filler.secrets[secrets_before:])
-        if is_sensitive(key, "request") and rng.random() < 0.05:
+        message = Request(header, body, trailing)
+        frame = encode_request(message)
+        explained = encode_request(_explained(message)) if is_sensitive(key) else frame
+        recorded = starred(explained, filler.secrets[secrets_before:])
+        if is_sensitive(key) and rng.random() < 0.05:
             # What cannot be walked is blanked out whole.
             count = len(trailing) + 1
             frame = _cut(frame, rng.randint(count, max(count, len(frame) - 30)))
@@ -309,8 +329,8 @@ class Scripts:
         frame = _framed(struct.pack(">hhi", key, version, correlation_id))
         refused = key == HANDSHAKE  # or else tokens would follow
         data = _framed(struct.pack(">i", correlation_id), b"\0\x21" if refused else b"")
-        answer = Answer(data, data, is_sensitive(key, "response"), api_key=key)
-        secret = is_sensitive(key, "request")
+        answer = Answer(data, data, is_sensitive(key), api_key=key)
+        secret = is_sensitive(key)
         return Step(
             frame, frame, lambda: answer, key, version, correlation_id, secret=secret, wait=refused
         )  # fmt: skip
@@ -384,7 +404,7 @@ class Scripts:
         self, key: int, version: int, correlation_id: int, size: int, known: bool
     ) -> Answer:
         rng, filler = self._rng, self._filler
-        secret = is_sensitive(key, "response")
+        secret = is_sensitive(key)
         if not known:
             content = filler.secret() if secret else rng.randbytes(rng.randint(0, 60))
             data = _framed(struct.pack(">i", correlation_id), content)
@@ -407,7 +427,8 @@ class Scripts:
         trailing = rng.randbytes(rng.randint(1, 3)) if rng.random() < 0.03 else b""
         message = Response(header, body, body_version, trailing)
         data = encode_response(message, key)
-        recorded = starred(data, filler.secrets[before:])
+        explained = encode_response(_explained(message), key) if secret else data
+        recorded = starred(explained, filler.secrets[before:])
         addressed, cut = filler.addressed, 0
         malformed = self._malformed and not trailing and len(data) > 25
         if malformed and rng.random() < (0.2 if size > 1000 else 0.03):

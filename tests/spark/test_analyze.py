@@ -27,6 +27,7 @@ from kproxy.units import format_bytes
 from tests.bed import needs
 from tests.bed.waiting import until
 from tests.spark import cluster
+from tests.spark.modes import readable
 
 DEMO = str(needs.REPOSITORY / "recordings" / "demo.mcap")
 TABLES = {
@@ -127,11 +128,16 @@ def test_a_job_that_fails_leaves_nothing_and_says_why(
         job.analyze(spark, plan.find([DEMO]), Path("/dev/full/out"))
 
 
-def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, umask: int = -1, **env: str) -> subprocess.CompletedProcess[str]:
     """Run `kproxy analyze`."""
     command = [sys.executable, "-m", "kproxy", "analyze", *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=240, env={**os.environ, **env}
+        command,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, **env},
+        umask=umask,
     )
 
 
@@ -156,6 +162,7 @@ def test_spark_submit_runs_it_on_a_cluster(
     done = cluster.submit(tmp_path, job, "analyze", relative, "--out", tmp_path / "out")
     count = len(list(recording.read(broken)))
     assert done.returncode == 0, done.stderr[-3000:]
+    assert readable(tmp_path / "out") == {}
     assert f"{count} exchanges: {tmp_path / 'out' / 'report.html'}" in done.stdout
     for table in TABLES:
 

@@ -257,6 +257,52 @@ def test_the_report_names_what_it_is_of() -> None:
     assert "<code>19.mcap</code> and 3 more</p>" in many
 
 
+ODD = "<b>\x1b[2J\a\x9b\u202e\u2066\u200f\0\x7f\udcff</b>"
+ESCAPED = r"&lt;b&gt;\x1b[2J\x07\x9b\u202e\u2066\u200f\x00\x7f\xff&lt;/b&gt;"
+"""Text that would have a terminal, or who reads a page, see something else; and what stands for
+it."""
+
+
+def test_names_that_clients_made_up_show_no_control_characters() -> None:
+    fault = {
+        "fault": ODD, "time": datetime(2026, 1, 1, tzinfo=UTC), "us": 0, "number": 1, "api": ODD,
+        "client_id": ODD, "retries": 1, "reconnects": 0, "recovered_ms": 5.0,
+        "recovered_number": 2,
+    }  # fmt: skip
+    rule = {
+        "fault": ODD, "hits": 1, "apis": [ODD], "client_ids": [ODD], "retries": 1,
+        "recovered_ms": 5.0, "recovered_ms_max": 5.0, "lasting": 0,
+    }  # fmt: skip
+    group = {
+        "group": ODD, "us": 0, "generation": 1, "members": 1, "first_generation": 1,
+        "last_generation": 1, "rebalances": 0, "commits": 0, "errors": 0, "lag": 3,
+        "partitions": [{"topic": ODD, "partition": 0, "lag": 3}],
+    }  # fmt: skip
+    slowest = {
+        "number": 1, "time": fault["time"], "api": ODD, "client_id": ODD, "node_id": 1,
+        "topics": [ODD], "service_ms": 1.0, "waiting_ms": None, "queued_ms": None,
+    }  # fmt: skip
+    traffic = [
+        {"topic": f"{number}{ODD}", "slot": 0, "produced": 5, "consumed": 5} for number in range(2)
+    ]
+    error = {
+        "error": ODD, "api": ODD, "count": 1, "injected": 0, "number": 1, "client_ids": [ODD],
+        "topics": [ODD],
+    }  # fmt: skip
+    found = gathered(
+        [api(ODD, 5)], {}, faults=[fault], rules=[rule], rebalances=[group], groups=[group],
+        slowest=[slowest], traffic=traffic, errors=[error], notices=[ODD],
+        rates=[{"api": name, "slot": 0, "n": 1} for name in (ODD, "Fetch")],
+        errors_over_time=[{"error": name, "slot": 0, "n": 1} for name in (ODD, "NONE")],
+        ended_by=[{"ended_by": ODD, "n": 1}],
+    )  # fmt: skip
+    found.totals = Counter(errors=1, exchanges=10)
+    page = report.page(found, [ODD], [ODD])
+    assert [each for each in page if not each.isprintable() and each != "\n"] == []
+    assert "<b>\\x1b" not in page and page.count(ESCAPED) > 20
+    assert page.encode()
+
+
 def test_the_line_of_p99_is_not_drawn_over_that_of_p95() -> None:
     found = gathered([], {})
     found.heat = {slot: Counter({bucket(5): 3}) for slot in range(4)}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import stat
 from itertools import combinations
 from pathlib import Path, PurePath
 
 import pytest
 
+from kproxy.testing.files import keep
 from kproxy.testing.files import test_file as file_of
 
 TESTS = [
@@ -44,3 +46,13 @@ def test_a_file_is_below_the_folder(module: str) -> None:
 def test_what_any_file_system_takes_stays_as_it_is() -> None:
     path = file_of(Path("recordings"), PurePath("tests/test_x.py"), ["test_a"], "a-1.5")
     assert path == Path("recordings/tests/test_x/test_a-a-1.5.mcap")
+
+
+def test_a_kept_recording_is_for_its_owner_only(tmp_path: Path) -> None:
+    made, path = tmp_path / "made.mcap", tmp_path / "kept" / "test.mcap"
+    made.write_bytes(b"frames")
+    made.chmod(0o644)
+    keep(made, path)
+    assert path.read_bytes() == b"frames"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in path.parent.iterdir()] == [path.name]

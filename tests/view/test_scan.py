@@ -48,6 +48,22 @@ def configs(name: str, value: str):
     return [request("AlterConfigs", 1, body, 7)]
 
 
+def login_and(behind: bytes, *tags: tuple[int, bytes]):
+    """A login without a token in its field, but elsewhere."""
+    body = messages.SaslAuthenticateRequest(auth_bytes=b"", unknown_tags=tags)
+    frame = request("SaslAuthenticate", 2, body, 7)
+    data = frame.data + behind
+    frame.pieces, frame.frame_bytes = [(len(data) - 4).to_bytes(4) + data[4:]], len(data)
+    return [frame]
+
+
+def configs_and(behind: bytes):
+    (frame,) = configs("cleanup.policy", "compact")
+    data = frame.data + behind
+    frame.pieces, frame.frame_bytes = [(len(data) - 4).to_bytes(4) + data[4:]], len(data)
+    return [frame]
+
+
 PAYLOAD = json.dumps({"user": "ann", "password": SECRET}).encode()
 LOGIN = messages.SaslAuthenticateRequest(auth_bytes=f"\0ann\0{SECRET}".encode())
 SLIPPED = {
@@ -69,6 +85,13 @@ SLIPPED = {
     ),
     "a login": ([request("SaslAuthenticate", 2, LOGIN, 7)], "request", "SASL token"),
     "a login without a header": ([token(7, f"\0ann\0{SECRET}".encode())], "request", "SASL token"),
+    "a login behind the body": (login_and(SECRET.encode()), "request", "SASL token"),
+    "a login in an unknown field": (
+        login_and(b"", (5, SECRET.encode())),
+        "request",
+        "SASL token",
+    ),
+    "bytes behind configs": (configs_and(SECRET.encode()), "request", "secret field"),
     "a config": (configs("ssl.keystore.password", SECRET), "request", "secret field"),
     "a config's text": (
         configs("my.own.thing", f"url=http://ann:{SECRET}@host/"),
