@@ -7,8 +7,9 @@
                             ▼                        │ Send: tried at once,
                        Machine.receive ─▶ actions ───┤ the rest when writable
                                                      ├ Dial ─▶ a task ─▶ Machine.dialled
+                                                     ├ Probe ─▶ a task ─▶ Machine.probed
         at next_wake ─▶ Machine.wake                 ├ Record ─▶ Recorder
-                                                     └ Listen ─▶ Acceptor
+                                                     └ Listen, Refuse ─▶ Acceptor
 
 One task waits for all connections (a trio task per socket costs more than the bytes that it moves,
 see the benchmark). Handling an event never waits, so no other event comes between an event and its
@@ -33,7 +34,7 @@ from kproxy.exchange.entries import Side, coalesced
 from kproxy.net.accept import CONNECTIONS_MAX, Acceptor
 from kproxy.net.alarm import NEVER, Alarm
 from kproxy.net.descriptors import Descriptors
-from kproxy.net.dial import dial_again, why
+from kproxy.net.dial import Unreachable, answers, dial_again, why
 from kproxy.net.link import End, Link
 from kproxy.net.listeners import Interface
 from kproxy.net.recorder import Recorder
@@ -46,7 +47,9 @@ from kproxy.proxy.actions import (
     Listen,
     Log,
     Pause,
+    Probe,
     Record,
+    Refuse,
     Resume,
     Send,
     Unlisten,
@@ -202,18 +205,20 @@ class Pump:
         """Connect a link to its broker, and have both ends watched."""
         number = link.number
         try:
-            found = "nobody waits for it"
+            found = Unreachable("nobody waits for it")
             with scope:
-                hint = _LOOP_HINT if link.node_id is None else _LOOP_HINT_NODE
-                found = await dial_again(action.addresses, self.acceptor.listening, hint)
+                can_refuse = link.node_id is not None
+                hint = _LOOP_HINT_NODE if can_refuse else _LOOP_HINT
+                ours = self.acceptor.listening
+                found = await dial_again(action.addresses, ours, hint, can_refuse)
             if self._links.get(number) is not link:  # it was closed meanwhile
-                if not isinstance(found, str):
+                if not isinstance(found, Unreachable):
                     found[0].socket.close()
                 return
             link.dialling = None
-            if isinstance(found, str):
-                reason = f"no broker: {found}"
-                self.perform(self._machine.not_dialled(number, reason, self._clock()))
+            if isinstance(found, Unreachable):
+                reason, now = f"no broker: {found.reason}", self._clock()
+                self.perform(self._machine.not_dialled(number, reason, found.refused, now))
             else:
                 stream, address = found
                 self._join(link, Side.BROKER, stream)
@@ -221,6 +226,18 @@ class Pump:
             self._watch_both(link)
         except Exception as error:
             self._defect(number, Side.BROKER, error)
+
+    async def _probe_for(self, action: Probe) -> None:
+        """Look whether the broker of a node answers, and tell the machine."""
+        node_id, address = action.node_id, action.address
+        try:
+            found = await answers(address, self.acceptor.listening)
+        except Exception as error:
+            self._log(f"looking for node {node_id} ended {defect(error)}")
+            found = True  # or it would be refused for ever: now a client finds out
+        if not self.draining:
+            now = self._clock()
+            self._attempt("a probe", lambda: self._machine.probed(node_id, address, found, now))
 
     # Events
 
@@ -432,12 +449,23 @@ class Pump:
             self._watch_both(link)
 
     def _listen(self, action: Listen) -> None:
-        found = self.acceptor.listen(action.node_id, action.port)
+        try:
+            found = self.acceptor.listen(action.node_id, action.port)
+        except Exception as error:  # the machine is told even so, or it would wait for ever
+            found = f"ended {defect(error)}"
+            self._log(f"listening for node {action.node_id} {found}")
         now = self._clock()
         if isinstance(found, str):
             self.perform(self._machine.not_listening(action.node_id, found, now))
         else:
             self.perform(self._machine.listening(action.node_id, found, now))
+
+    def _refuse(self, action: Refuse) -> None:
+        self.acceptor.refuse(action.node_id)
+
+    def _probe(self, action: Probe) -> None:
+        if not self.draining:
+            self._nursery.start_soon(self._probe_for, action)
 
     def _unlisten(self, action: Unlisten) -> None:
         self.acceptor.unlisten(action.node_id)
@@ -469,6 +497,8 @@ PERFORMERS: dict[type, Callable[[Pump, Any], None]] = {
     Resume: Pump._resume,
     Close: Pump._close,
     Listen: Pump._listen,
+    Refuse: Pump._refuse,
+    Probe: Pump._probe,
     Unlisten: Pump._unlisten,
     Record: Pump._record,
     Log: Pump._write_log,
