@@ -38,7 +38,7 @@ ABOVE = {
 SANS_IO = ["protocol", "exchange", "proxy"]
 IO = {"trio", "socket", "selectors", "time", "threading", "asyncio", "random", "subprocess"}
 
-FILE_LINES_MAX = 500
+FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 70
 LINE_CHARACTERS_MAX = 100
 

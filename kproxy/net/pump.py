@@ -6,8 +6,8 @@
                             │ readable               ▲
                             ▼                        │ Send: tried at once,
                        Machine.receive ─▶ actions ───┤ the rest when writable
-                                                     ├ Dial ─▶ a task ─▶ Machine.dialled
-                                                     ├ Probe ─▶ a task ─▶ Machine.probed
+                                                     ├ Dial ─▶ Dialler ─▶ Machine.dialled
+                                                     ├ Probe ─▶ Dialler ─▶ Machine.probed
         at next_wake ─▶ Machine.wake                 ├ Record ─▶ Recorder
                                                      └ Listen, Refuse ─▶ Acceptor
 
@@ -34,7 +34,8 @@ from kproxy.exchange.entries import Side, coalesced
 from kproxy.net.accept import CONNECTIONS_MAX, Acceptor
 from kproxy.net.alarm import NEVER, Alarm
 from kproxy.net.descriptors import Descriptors
-from kproxy.net.dial import Unreachable, answers, dial_again, why
+from kproxy.net.dial import Dialled, Unreachable, why
+from kproxy.net.dialler import Dialler
 from kproxy.net.link import End, Link
 from kproxy.net.listeners import Interface
 from kproxy.net.recorder import Recorder
@@ -64,8 +65,6 @@ _TURN_NS = 5_000_000
 """After this long other tasks get their turn, however much there is to do."""
 _WAKE_AGAIN_NS = 1_000_000_000
 """How long a machine is left alone whose `wake` has failed."""
-_LOOP_HINT = "give the address of a broker in --bootstrap"
-_LOOP_HINT_NODE = "give the broker an address of its own in advertised.listeners"
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
@@ -95,6 +94,7 @@ class Pump:
             connections_max,
             descriptors or Descriptors(),
         )
+        self._dialler = Dialler(self.acceptor.listening)
         self.connections_accepted = 0
         """So far; also the number of the last one."""
         self._transport = transport
@@ -124,6 +124,7 @@ class Pump:
         """Accept and pump until cancelled, or until `drain` has ended it."""
         try:
             async with trio.open_nursery() as self._nursery:
+                await self._nursery.start(self._dialler.run)
                 await self._nursery.start(self.acceptor.run, listeners)
                 self._nursery.start_soon(self._poll)
                 self._nursery.start_soon(self._alarm.run)
@@ -197,25 +198,19 @@ class Pump:
         link = self._links.get(number) or Link(number, None)
         if link.dialling or link.ends[Side.BROKER]:
             raise ValueError("it is dialled twice")
-        link.dialling = trio.CancelScope()
         self._links[number] = link
-        self._nursery.start_soon(self._dial_for, link, link.dialling, action)
+        link.dialling = self._dialler.dial(
+            action.addresses,
+            link.node_id,
+            lambda found: self._dialled(link, found),
+            lambda error: self._defect(number, Side.BROKER, error),
+        )
 
-    async def _dial_for(self, link: Link, scope: trio.CancelScope, action: Dial) -> None:
-        """Connect a link to its broker, and have both ends watched."""
+    def _dialled(self, link: Link, found: Dialled | Unreachable) -> None:
+        """A link is connected to its broker, or cannot be: have its ends watched."""
         number = link.number
+        link.dialling = None
         try:
-            found = Unreachable("nobody waits for it")
-            with scope:
-                can_refuse = link.node_id is not None
-                hint = _LOOP_HINT_NODE if can_refuse else _LOOP_HINT
-                ours = self.acceptor.listening
-                found = await dial_again(action.addresses, ours, hint, can_refuse)
-            if self._links.get(number) is not link:  # it was closed meanwhile
-                if not isinstance(found, Unreachable):
-                    found[0].socket.close()
-                return
-            link.dialling = None
             if isinstance(found, Unreachable):
                 reason, now = f"no broker: {found.reason}", self._clock()
                 self.perform(self._machine.not_dialled(number, reason, found.refused, now))
@@ -227,17 +222,12 @@ class Pump:
         except Exception as error:
             self._defect(number, Side.BROKER, error)
 
-    async def _probe_for(self, action: Probe) -> None:
-        """Look whether the broker of a node answers, and tell the machine."""
-        node_id, address = action.node_id, action.address
-        try:
-            found = await answers(address, self.acceptor.listening)
-        except Exception as error:
-            self._log(f"looking for node {node_id} ended {defect(error)}")
-            found = True  # or it would be refused for ever: now a client finds out
-        if not self.draining:
-            now = self._clock()
-            self._attempt("a probe", lambda: self._machine.probed(node_id, address, found, now))
+    def _probed(self, action: Probe, answers: bool) -> None:
+        """It was looked whether the broker of a node answers."""
+        if self.draining:
+            return
+        about = action.node_id, action.address, answers, self._clock()
+        self._attempt("a probe", lambda: self._machine.probed(*about))
 
     # Events
 
@@ -464,8 +454,14 @@ class Pump:
         self.acceptor.refuse(action.node_id)
 
     def _probe(self, action: Probe) -> None:
-        if not self.draining:
-            self._nursery.start_soon(self._probe_for, action)
+        if self.draining:
+            return
+        node = f"node {action.node_id}"
+        self._dialler.probe(
+            action.address,
+            lambda answers: self._probed(action, answers),
+            lambda error: self._log(f"looking for {node} ended {defect(error)}"),
+        )
 
     def _unlisten(self, action: Unlisten) -> None:
         self.acceptor.unlisten(action.node_id)
