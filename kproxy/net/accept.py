@@ -3,12 +3,13 @@
 ::
 
     listener ─ accept ─▶ is there room? ─▶ connect(stream, node id)
-                             └ no: closed at once
+       │                     └ no: closed at once
+       └ refuse ─▶ the system refuses whoever comes, until listen
 
 Whatever lasts (no room, no descriptors) is logged once, not again for each client that it concerns.
 
-Resource handling: `Acceptor.run` owns the listeners, and has closed them when it returns or is
-cancelled.
+Resource handling: `Acceptor.run` owns the listeners, also those that refuse, and has closed them
+when it returns or is cancelled.
 """
 
 from __future__ import annotations
@@ -16,13 +17,32 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+import attrs
 import trio
 
 from kproxy.net.descriptors import Descriptors
-from kproxy.net.listeners import NO_ROOM, Interface, ListenError, Listening
+from kproxy.net.listeners import (
+    NO_ROOM,
+    Interface,
+    ListenError,
+    Listening,
+    listen_again,
+    refuse,
+)
 
 CONNECTIONS_MAX = 10_000
 _ACCEPT_AGAIN_SECONDS = 0.1
+
+
+@attrs.define(eq=False)
+class _Node:
+    """A listener of a node."""
+
+    places: list[tuple[str, int]]
+    sockets: list[trio.socket.SocketType]
+    """One for each place; none where the port was lost while it refused."""
+    accepting: trio.CancelScope | None
+    """Ends it; None: it refuses."""
 
 
 class Acceptor:
@@ -48,8 +68,7 @@ class Acceptor:
         self.listening = Listening()
         """Where clients can connect."""
         self._nursery: trio.Nursery | None = None
-        self._nodes: dict[int, tuple[trio.CancelScope, list[trio.SocketListener]]] = {}
-        """What ends accepting for a node, and its listeners."""
+        self._nodes: dict[int, _Node] = {}
         self._logged: set[str] = set()
         """What was logged and is not logged again while it lasts."""
 
@@ -59,10 +78,17 @@ class Acceptor:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Accept clients there, and wherever `listen` opens another one, until stopped."""
-        async with trio.open_nursery() as self._nursery:
-            self._start(listeners, None)
-            task_status.started()
-            await trio.sleep_forever()
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self.listening.add(listeners)
+                self._accept_from(listeners, None)
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            for listener in listeners:
+                listener.socket.close()
+            for node in self._nodes.values():
+                _close(node)
 
     def stop(self) -> None:
         """Accept no more."""
@@ -76,10 +102,14 @@ class Acceptor:
         return min(self._connections_max, possible)
 
     def listen(self, node_id: int, port: int) -> tuple[str, int] | str:
-        """Open a listener for a node, at this port or another; return where, or why not."""
-        assert self._nursery is not None, "run comes first"
-        if self._nursery.cancel_scope.cancel_called:
+        """Open a listener for a node, at this port or another; return where, or why not.
+
+        One that refuses opens again where it was, or not at all.
+        """
+        if self._stopped:
             return "the proxy stops"
+        if node_id in self._nodes:
+            return self._listen_again(node_id, self._nodes[node_id])
         if len(self.listening) >= self._descriptors.listeners_max:
             files, many = self._descriptors.files_max, len(self.listening)
             limit = f"ulimit -n {files} allows {many} listeners"
@@ -95,24 +125,60 @@ class Acceptor:
                 self._log(f"port {port} is not free for {node}, it gets another (--node-port)")
                 return self.listen(node_id, 0)
             return str(error)
-        self._start(listeners, node_id)
-        return listeners[0].socket.getsockname()[:2]
+        places = self.listening.add(listeners)
+        accepting = self._accept_from(listeners, node_id)
+        self._nodes[node_id] = _Node(places, [each.socket for each in listeners], accepting)
+        return places[0]
+
+    def refuse(self, node_id: int) -> None:
+        """Refuse clients at the listener of a node, whose port stays ours; who was accepted there
+        stays."""
+        node = self._nodes.get(node_id)
+        if self._stopped or node is None or node.accepting is None:
+            return
+        node.accepting.cancel()
+        node.accepting = None
+        try:
+            node.sockets = [refuse(sock) for sock in node.sockets]
+        except OSError:  # to listen again will be tried, and fails if it must
+            _close(node)
 
     def unlisten(self, node_id: int) -> None:
-        """Close the listeners of a node; who was accepted there stays."""
-        scope, listeners = self._nodes.pop(node_id)
-        self.listening.remove(listeners)
-        for listener in listeners:
-            listener.socket.close()
-        scope.cancel()
+        """Close the listener of a node; who was accepted there stays."""
+        node = self._nodes.pop(node_id)
+        self.listening.remove(node.places)
+        _close(node)
+        if node.accepting:
+            node.accepting.cancel()
 
-    def _start(self, listeners: list[trio.SocketListener], node_id: int | None) -> None:
+    @property
+    def _stopped(self) -> bool:
         assert self._nursery is not None, "run comes first"
-        self.listening.add(listeners)
+        return self._nursery.cancel_scope.cancel_called
+
+    def _listen_again(self, node_id: int, node: _Node) -> tuple[str, int] | str:
+        try:
+            if node.sockets:
+                listeners = [listen_again(sock) for sock in node.sockets]
+            else:
+                listeners = self._interface.open(node.places[0][1])
+        except (OSError, ListenError) as error:
+            _close(node)
+            text = f"node {node_id} answers, but cannot be listened for: {error}"
+            self._log_once(f"node {node_id}", f"{text}; kproxy keeps trying")
+            return text
+        self._logged.discard(f"node {node_id}")
+        node.sockets = [each.socket for each in listeners]
+        node.accepting = self._accept_from(listeners, node_id)
+        return node.places[0]
+
+    def _accept_from(
+        self, listeners: list[trio.SocketListener], node_id: int | None
+    ) -> trio.CancelScope:
+        assert self._nursery is not None, "run comes first"
         scope = trio.CancelScope()
-        if node_id is not None:
-            self._nodes[node_id] = scope, listeners
         self._nursery.start_soon(self._accept_all, listeners, node_id, scope)
+        return scope
 
     async def _accept_all(
         self, listeners: list[trio.SocketListener], node_id: int | None, scope: trio.CancelScope
@@ -120,21 +186,24 @@ class Acceptor:
         with scope:
             async with trio.open_nursery() as nursery:
                 for listener in listeners:
-                    nursery.start_soon(self._accept, listener, node_id)
+                    nursery.start_soon(self._accept, listener, node_id, scope)
 
-    async def _accept(self, listener: trio.SocketListener, node_id: int | None) -> None:
-        async with listener:
-            while True:
-                try:
-                    stream = await listener.accept()
-                except OSError as error:
-                    why = os.strerror(error.errno or 0).lower()
-                    self._log_once("accept", f"clients must wait to be accepted: {why}")
-                    await trio.sleep(_ACCEPT_AGAIN_SECONDS)
-                except trio.ClosedResourceError:
+    async def _accept(
+        self, listener: trio.SocketListener, node_id: int | None, scope: trio.CancelScope
+    ) -> None:
+        while True:
+            try:
+                stream = await listener.accept()
+            except OSError as error:
+                if scope.cancel_called:  # it refuses now
                     return
-                else:
-                    self._admit(stream, node_id)
+                why = os.strerror(error.errno or 0).lower()
+                self._log_once("accept", f"clients must wait to be accepted: {why}")
+                await trio.sleep(_ACCEPT_AGAIN_SECONDS)
+            except trio.ClosedResourceError:
+                return
+            else:
+                self._admit(stream, node_id)
 
     def _admit(self, stream: trio.SocketStream, node_id: int | None) -> None:
         connections_open, connections_max = self._connections_open(), self.connections_max
@@ -153,3 +222,9 @@ class Acceptor:
         if about not in self._logged:
             self._logged.add(about)
             self._log(text)
+
+
+def _close(node: _Node) -> None:
+    for sock in node.sockets:
+        sock.close()
+    node.sockets = []

@@ -1,5 +1,11 @@
 """Connecting to a broker, and never to ourselves.
 
+::
+
+    addresses ─▶ dial ─▶ Dialled │ Unreachable, by which it is decided who is refused
+                  ▲
+         dial_again, where whoever waits must be held: a listener that cannot refuse
+
 A broker that advertises our address, or a bootstrap address that is ours, would have each
 connection lead to another one without end. So where the port is one of ours, the name is resolved
 first, and what is our own listener is left out.
@@ -7,35 +13,51 @@ first, and what is our own listener is left out.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 
+import attrs
 import trio
 
 from kproxy.net.listeners import Listening
 from kproxy.proxy.actions import Address
 
 DIAL_SECONDS = 10.0
+PROBE_SECONDS = 2.0
+"""So long a broker that was down has to take a connection: the system asks it twice meanwhile."""
 REDIAL_SECONDS = 1.0
-"""How long a client is held while its broker refuses connections."""
+"""How long a client is held where no broker can be reached."""
 _REDIAL_SECONDS_MIN = 0.05
+_NO_SUCH_FAMILY = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENETUNREACH})
+"""What the system says of an address of a kind that this machine does not have, as ::1 can be: of
+the broker it says nothing."""
 
 
 Dialled = tuple[trio.SocketStream, Address]
 """A connection, and which of the addresses answered."""
 
 
+@attrs.frozen
+class Unreachable:
+    """No address answers."""
+
+    reason: str
+    refused: bool = False
+    """Whether each of them refuses connections."""
+
+
 class Ourselves(Exception):
     """All addresses are where kproxy itself listens; the text names them."""
 
 
-async def dial(addresses: Sequence[Address], ours: Listening) -> Dialled | str:
+async def dial(addresses: Sequence[Address], ours: Listening) -> Dialled | Unreachable:
     """Connect to the first address that answers; or return why none does.
 
     Raises:
         Ourselves: there is nobody else at any of them.
     """
     reasons = []
-    loops = 0
+    loops = refusals = 0
     for address in addresses:
         where = f"{address[0]}:{address[1]}"
         try:
@@ -47,15 +69,23 @@ async def dial(addresses: Sequence[Address], ours: Listening) -> Dialled | str:
         except (OSError, ValueError, OverflowError, trio.TooSlowError) as error:
             # ValueError and OverflowError: a host or a port that nothing can have.
             reasons.append(f"{where} {why(error)}")
+            refusals += _refused(error)
             _untrace(error)
     if loops and loops == len(addresses):
         raise Ourselves(", ".join(reasons))
-    return ", ".join(reasons) or "nobody knows its address any more"
+    refused = 0 < refusals == len(addresses)
+    return Unreachable(", ".join(reasons) or "nobody knows its address any more", refused)
 
 
-async def dial_again(addresses: Sequence[Address], ours: Listening, hint: str) -> Dialled | str:
-    """Connect, trying again for a while: a broker may just be restarting, and a client whose
-    connection ends at once comes back at once, for it takes us for the broker.
+async def dial_again(
+    addresses: Sequence[Address], ours: Listening, hint: str, can_refuse: bool
+) -> Dialled | Unreachable:
+    """Connect, trying again for a while: a client whose connection ends at once comes back at once,
+    for it takes us for the broker.
+
+    Not where the broker refuses and the listener that the client comes from `can_refuse`: that does
+    so from then on, and the client learns what it would learn from the broker. So those are held
+    that come to the bootstrap listener, and those whose broker does not answer otherwise.
 
     `hint` says what to do where all addresses are our own.
     """
@@ -65,11 +95,26 @@ async def dial_again(addresses: Sequence[Address], ours: Listening, hint: str) -
         try:
             found = await dial(addresses, ours)
         except Ourselves as error:
-            return f"{error}; {hint}"
-        if not isinstance(found, str) or trio.current_time() + pause > until:
+            return Unreachable(f"{error}; {hint}")
+        if not isinstance(found, Unreachable) or (found.refused and can_refuse):
+            return found
+        if trio.current_time() + pause > until:
             return found
         await trio.sleep(pause)
         pause *= 2
+
+
+async def answers(address: Address, ours: Listening) -> bool:
+    """Whether a broker takes connections there: one is opened and closed."""
+    with trio.move_on_after(PROBE_SECONDS):
+        try:
+            found = await dial([address], ours)
+        except Ourselves:
+            return False
+        if not isinstance(found, Unreachable):
+            found[0].socket.close()
+            return True
+    return False
 
 
 async def leads_to(address: Address, ours: Listening) -> bool:
@@ -112,6 +157,14 @@ def why(error: BaseException) -> str:
     if isinstance(cause, (ConnectionResetError, BrokenPipeError)):
         return "reset by the peer"
     return (getattr(cause, "strerror", None) or str(cause)).lower()
+
+
+def _refused(error: BaseException) -> bool:
+    """Whether it is nothing but a refusal, from each IP address of the host."""
+    cause = error.__cause__ or error
+    causes = cause.exceptions if isinstance(cause, BaseExceptionGroup) else [cause]
+    told = [each for each in causes if getattr(each, "errno", None) not in _NO_SUCH_FAMILY]
+    return bool(told) and all(isinstance(each, ConnectionRefusedError) for each in told)
 
 
 def _untrace(error: BaseException) -> None:

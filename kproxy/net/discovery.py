@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import trio
 
 from kproxy import protocol
-from kproxy.net.dial import Ourselves, dial
+from kproxy.net.dial import Ourselves, Unreachable, dial
 from kproxy.net.listeners import Listening
 from kproxy.protocol import messages
 from kproxy.proxy import rewrite
@@ -42,11 +42,11 @@ async def discover(
         try:
             found = await dial(bootstrap, ours)
         except Ourselves as error:
-            found = str(error)
-        if not isinstance(found, str):
+            found = Unreachable(str(error))
+        if not isinstance(found, Unreachable):
             break
         if not logged:
-            log(f"no broker yet: {found}; kproxy keeps trying")
+            log(f"no broker yet: {found.reason}; kproxy keeps trying")
             logged = True
         await trio.sleep(_RETRY_SECONDS)
     stream, (host, port) = found

@@ -1,11 +1,17 @@
-"""Listeners: one for the bootstrap address, one for each broker; and what is known to be ours."""
+"""Listeners: one for the bootstrap address, one for each broker; and what is known to be ours.
+
+::
+
+    Interface.open ─▶ listens ─ refuse ─▶ refuses, its port is ours ─ listen_again ─▶ listens
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import ipaddress
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import attrs
 import trio
@@ -49,22 +55,23 @@ class Interface:
         Raises:
             ListenError: the port is taken, or is not for us.
         """
-        listeners: list[trio.SocketListener] = []
+        sockets: list[socket.socket] = []
         try:
             for family, address in self.addresses:
                 sock = _bound(family, (address[0], port, *address[2:]))
-                listeners.append(trio.SocketListener(trio.socket.from_stdlib_socket(sock)))
+                sockets.append(sock)
+                sock.listen(_BACKLOG)
                 port = sock.getsockname()[1]
         except OSError as error:
-            for listener in listeners:
-                listener.socket.close()
+            for sock in sockets:
+                sock.close()
             if error.errno == errno.EADDRINUSE:
                 why = f"the port is taken; choose another with {self.option}"
             else:
                 why = error.strerror or str(error)
             text = f"cannot listen on {self.host}:{port}: {why}"
             raise ListenError(text, error.errno) from error
-        return listeners
+        return [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in sockets]
 
 
 @attrs.define(eq=False)
@@ -74,16 +81,16 @@ class Listening:
     _hosts: dict[int, list[_IP]] = attrs.field(factory=dict)
     """port → the addresses that listeners are bound to."""
 
-    def add(self, listeners: Sequence[trio.SocketListener]) -> None:
-        """These are open from now on."""
-        for listener in listeners:
-            host, port = listener.socket.getsockname()[:2]
+    def add(self, listeners: Sequence[trio.SocketListener]) -> list[tuple[str, int]]:
+        """These are open from now on; returns where."""
+        places = [listener.socket.getsockname()[:2] for listener in listeners]
+        for host, port in places:
             self._hosts.setdefault(port, []).append(_ip(host))
+        return places
 
-    def remove(self, listeners: Sequence[trio.SocketListener]) -> None:
-        """These, which are still open, are closed from now on."""
-        for listener in listeners:
-            host, port = listener.socket.getsockname()[:2]
+    def remove(self, places: Iterable[tuple[str, int]]) -> None:
+        """Nothing is open there any more."""
+        for host, port in places:
             self._hosts[port].remove(_ip(host))
             if not self._hosts[port]:
                 del self._hosts[port]
@@ -129,6 +136,44 @@ def _is_local(ip: _IP) -> bool:
     return True
 
 
+def refuse(sock: trio.socket.SocketType) -> trio.socket.SocketType:
+    """Have connections to a listening socket refused; return the socket that keeps its port.
+
+    On Linux that is the same one, and the port is never free. Where a socket cannot be stopped from
+    listening, another one takes its place, and could find the port taken.
+
+    Raises:
+        OSError: it has found the port taken.
+    """
+    family, address = sock.family, sock.getsockname()
+    _share(sock, False)
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RD)
+    listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    if not listens and sock.getsockname() == address:
+        return sock
+    sock.close()
+    other = trio.socket.from_stdlib_socket(_bound(family, address))
+    _share(other, False)
+    return other
+
+
+def listen_again(sock: trio.socket.SocketType) -> trio.SocketListener:
+    """Listen with a socket that refuses.
+
+    Raises:
+        OSError: somebody else listens at its port.
+    """
+    _share(sock, True)  # with the connections that it accepted before
+    sock.listen(_BACKLOG)
+    return trio.SocketListener(sock)
+
+
+def _share(sock: trio.socket.SocketType, shared: bool) -> None:
+    """Let others bind to the port of a socket that does not listen, or not."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, shared)
+
+
 def _bound(family: int, address: tuple) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -137,12 +182,22 @@ def _bound(family: int, address: tuple) -> socket.socket:
             # All addresses are those of IPv4, too, as for every other server.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
         sock.bind(address)
-        sock.listen(_BACKLOG)
         sock.setblocking(False)
     except BaseException:
         sock.close()
         raise
-    return sock
+    return sock if address[1] else _bound_for_good(sock)
+
+
+def _bound_for_good(sock: socket.socket) -> socket.socket:
+    """Bind another socket to the port that the system chose for one: Linux takes such a port back
+    when its socket refuses, but not one that was asked for."""
+    try:
+        other = _bound(sock.family, sock.getsockname())
+    except OSError:  # elsewhere two cannot be bound to one port
+        return sock
+    sock.close()
+    return other
 
 
 async def resolve(host: str, option: str = "--listen") -> Interface:

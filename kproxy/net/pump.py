@@ -6,9 +6,10 @@
                             │ readable               ▲
                             ▼                        │ Send: tried at once,
                        Machine.receive ─▶ actions ───┤ the rest when writable
-                                                     ├ Dial ─▶ a task ─▶ Machine.dialled
+                                                     ├ Dial ─▶ Dialler ─▶ Machine.dialled
+                                                     ├ Probe ─▶ Dialler ─▶ Machine.probed
         at next_wake ─▶ Machine.wake                 ├ Record ─▶ Recorder
-                                                     └ Listen ─▶ Acceptor
+                                                     └ Listen, Refuse ─▶ Acceptor
 
 One task waits for all connections (a trio task per socket costs more than the bytes that it moves,
 see the benchmark). Handling an event never waits, so no other event comes between an event and its
@@ -34,7 +35,8 @@ from kproxy.net.accept import CONNECTIONS_MAX, Acceptor
 from kproxy.net.alarm import NEVER, Alarm
 from kproxy.net.defects import defect
 from kproxy.net.descriptors import Descriptors
-from kproxy.net.dial import dial_again, why
+from kproxy.net.dial import Dialled, Unreachable, why
+from kproxy.net.dialler import Dialler
 from kproxy.net.link import End, Link
 from kproxy.net.listeners import Interface
 from kproxy.net.recorder import Recorder
@@ -47,7 +49,9 @@ from kproxy.proxy.actions import (
     Listen,
     Log,
     Pause,
+    Probe,
     Record,
+    Refuse,
     Resume,
     Send,
     Unlisten,
@@ -62,8 +66,6 @@ _TURN_NS = 5_000_000
 """After this long other tasks get their turn, however much there is to do."""
 _WAKE_AGAIN_NS = 1_000_000_000
 """How long a machine is left alone whose `wake` has failed."""
-_LOOP_HINT = "give the address of a broker in --bootstrap"
-_LOOP_HINT_NODE = "give the broker an address of its own in advertised.listeners"
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
@@ -93,6 +95,7 @@ class Pump:
             connections_max,
             descriptors or Descriptors(),
         )
+        self._dialler = Dialler(self.acceptor.listening)
         self.connections_accepted = 0
         """So far; also the number of the last one."""
         self._transport = transport
@@ -122,6 +125,7 @@ class Pump:
         """Accept and pump until cancelled, or until `drain` has ended it."""
         try:
             async with trio.open_nursery() as self._nursery:
+                await self._nursery.start(self._dialler.run)
                 await self._nursery.start(self.acceptor.run, listeners)
                 self._nursery.start_soon(self._poll)
                 self._nursery.start_soon(self._alarm.run)
@@ -196,26 +200,22 @@ class Pump:
         link = self._links.get(number) or Link(number, None)
         if link.dialling or link.ends[Side.BROKER]:
             raise ValueError("it is dialled twice")
-        link.dialling = trio.CancelScope()
         self._links[number] = link
-        self._nursery.start_soon(self._dial_for, link, link.dialling, action)
+        link.dialling = self._dialler.dial(
+            action.addresses,
+            link.node_id,
+            lambda found: self._dialled(link, found),
+            lambda error: self._defect(number, Side.BROKER, error),
+        )
 
-    async def _dial_for(self, link: Link, scope: trio.CancelScope, action: Dial) -> None:
-        """Connect a link to its broker, and have both ends watched."""
+    def _dialled(self, link: Link, found: Dialled | Unreachable) -> None:
+        """A link is connected to its broker, or cannot be: have its ends watched."""
         number = link.number
+        link.dialling = None
         try:
-            found = "nobody waits for it"
-            with scope:
-                hint = _LOOP_HINT if link.node_id is None else _LOOP_HINT_NODE
-                found = await dial_again(action.addresses, self.acceptor.listening, hint)
-            if self._links.get(number) is not link:  # it was closed meanwhile
-                if not isinstance(found, str):
-                    found[0].socket.close()
-                return
-            link.dialling = None
-            if isinstance(found, str):
-                reason = f"no broker: {found}"
-                self.perform(self._machine.not_dialled(number, reason, self._clock()))
+            if isinstance(found, Unreachable):
+                reason, now = f"no broker: {found.reason}", self._clock()
+                self.perform(self._machine.not_dialled(number, reason, found.refused, now))
             else:
                 stream, address = found
                 self._join(link, Side.BROKER, stream)
@@ -223,6 +223,13 @@ class Pump:
             self._watch_both(link)
         except Exception as error:
             self._defect(number, Side.BROKER, error)
+
+    def _probed(self, action: Probe, answers: bool) -> None:
+        """It was looked whether the broker of a node answers."""
+        if self.draining:
+            return
+        about = action.node_id, action.address, answers, self._clock()
+        self._attempt("a probe", lambda: self._machine.probed(*about))
 
     # Events
 
@@ -434,12 +441,29 @@ class Pump:
             self._watch_both(link)
 
     def _listen(self, action: Listen) -> None:
-        found = self.acceptor.listen(action.node_id, action.port)
+        try:
+            found = self.acceptor.listen(action.node_id, action.port)
+        except Exception as error:  # the machine is told even so, or it would wait for ever
+            found = f"ended {defect(error)}"
+            self._log(f"listening for node {action.node_id} {found}")
         now = self._clock()
         if isinstance(found, str):
             self.perform(self._machine.not_listening(action.node_id, found, now))
         else:
             self.perform(self._machine.listening(action.node_id, found, now))
+
+    def _refuse(self, action: Refuse) -> None:
+        self.acceptor.refuse(action.node_id)
+
+    def _probe(self, action: Probe) -> None:
+        if self.draining:
+            return
+        node = f"node {action.node_id}"
+        self._dialler.probe(
+            action.address,
+            lambda answers: self._probed(action, answers),
+            lambda error: self._log(f"looking for {node} ended {defect(error)}"),
+        )
 
     def _unlisten(self, action: Unlisten) -> None:
         self.acceptor.unlisten(action.node_id)
@@ -471,6 +495,8 @@ PERFORMERS: dict[type, Callable[[Pump, Any], None]] = {
     Resume: Pump._resume,
     Close: Pump._close,
     Listen: Pump._listen,
+    Refuse: Pump._refuse,
+    Probe: Pump._probe,
     Unlisten: Pump._unlisten,
     Record: Pump._record,
     Log: Pump._write_log,

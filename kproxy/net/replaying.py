@@ -44,7 +44,7 @@ class Control:
     token: str | None
     machine: OpenMachine
     rules: Rules
-    recordings: Path | None
+    recordings: Path | None = None
     """The folder below which rules that come there may name recordings."""
 
 

@@ -3,10 +3,10 @@
 The machine (`cluster.Cluster`) is fed events and answers with a list of actions, to be performed
 in order. Its events are its methods::
 
-    accepted · dialled · receive · closed · listening · wake
+    accepted · dialled · receive · closed · listening · probed · wake
           │
           ▼
-    Dial · Send · Eof · Pause · Resume · Close · Listen · Unlisten · Record · Log
+    Dial · Send · Eof · Pause · Resume · Close · Listen · Refuse · Unlisten · Probe · Record · Log
 
 Every action that concerns a connection names it, so an event on one connection may act on others.
 """
@@ -84,10 +84,31 @@ class Close:
 @final
 @attrs.define(eq=False)
 class Listen:
-    """Open a listener for a broker, at `port` if that is free (0: any), and report `listening`."""
+    """Open a listener for a broker, at `port` if that is free (0: any), and report `listening`.
+
+    One that refuses takes connections again, at its own port and no other.
+    """
 
     node_id: int
     port: int
+
+
+@final
+@attrs.define(eq=False)
+class Refuse:
+    """Have the listener of a broker refuse connections until another Listen; its port stays ours,
+    and connections that it accepted stay."""
+
+    node_id: int
+
+
+@final
+@attrs.define(eq=False)
+class Probe:
+    """Try whether a broker takes connections at this address, and report `probed`."""
+
+    node_id: int
+    address: Address
 
 
 @final
@@ -116,4 +137,6 @@ class Log:
     text: str
 
 
-Action = Dial | Send | Eof | Pause | Resume | Close | Listen | Unlisten | Record | Log
+Action = (
+    Dial | Send | Eof | Pause | Resume | Close | Listen | Refuse | Probe | Unlisten | Record | Log
+)

@@ -2,15 +2,15 @@
 
 ::
 
-    accepted · dialled · receive · closed · listening · wake
+    accepted · dialled · receive · closed · listening · probed · wake
           │
           ▼
-    Cluster ── node id → broker address, our listener
+    Cluster ── node id → broker address, our listener; which are down
        ├── Connection
        └── Connection …
           │
           ▼
-    [Dial, Send, Eof, Pause, Resume, Close, Listen, Record, Log]
+    [Dial, Send, Eof, Pause, Resume, Close, Listen, Refuse, Probe, Record, Log]
 
 Invariants: it knows no socket, file, clock or chance; time (`now`, integer nanoseconds) and
 everything else come as arguments. Node ids and the cluster id are never changed, because clients
@@ -20,15 +20,15 @@ the same port after every restart, and no response names a node before its liste
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from kproxy.exchange.entries import Side
-from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import Action, Address, Dial, Listen, Log, Unlisten
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.connection import Connection, OpenConnection, Shared
+from kproxy.proxy.down import Down
+from kproxy.proxy.due import Due
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.gate import AddressGate
 from kproxy.proxy.interests import Interests
@@ -68,18 +68,13 @@ class Cluster:
         """
         self._requested: set[int] = set()
         """The nodes of which a listener was requested and is not open yet."""
-        self._down: dict[int | None, int] = {}
-        """How many connections to a node (None: bootstrap) have ended because it is down; 0: it
-        answers."""
+        self._down = Down(self._nodes)
         self._last_bootstrap = 0
         self._idle_ns = int(settings.idle_seconds * 1e9)
         self._next_idle_check: int | None = None
-        self._due: list[tuple[int, int]] = []
-        """A heap: when something delayed leaves, and on which connection."""
-        self._due_by_connection: dict[int, int] = {}
-        """The same by connection: the entries of the heap that count."""
+        self._due = Due()
         self.next_wake: int | None = None
-        """When `wake` wants to be called, or None while nothing is open."""
+        """When `wake` wants to be called, or None while nothing is open and no broker down."""
         self._turn_ns = 0
         """When the next connection of `_turns` has its turn."""
 
@@ -90,8 +85,8 @@ class Cluster:
 
     @property
     def reachable(self) -> dict[int | None, bool]:
-        """Whether the last attempt to connect a client to a node (None: bootstrap) succeeded."""
-        return {node_id: not ended for node_id, ended in self._down.items()}
+        """Whether the last attempt to reach a node (None: bootstrap) succeeded."""
+        return self._down.reachable
 
     @property
     def connections(self) -> Iterator[OpenConnection]:
@@ -132,26 +127,25 @@ class Cluster:
         if connection is None:
             return []
         actions = connection.dialled(f"{broker[0]}:{broker[1]}", now)
-        node_id = connection.about["node_id"]
-        ended, self._down[node_id] = self._down.get(node_id, 0), 0
-        if ended:
-            text = f"{_name(node_id)} answers again; {ended} connections have ended meanwhile"
-            actions.append(Log(text))
+        actions += self._down.answers(connection.about["node_id"])
+        self._set_next_wake()
         return actions
 
-    def not_dialled(self, number: int, reason: str, now: int) -> list[Action]:
+    def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:
         """No address of the broker of a connection answered."""
         connection = self._connections.get(number)
         if connection is None:
             return []
-        node_id = connection.about["node_id"]
-        ended = self._down[node_id] = self._down.get(node_id, 0) + 1
-        actions = self._after(connection, connection.not_dialled(reason, now), now)
-        if ended == 1:
-            name = _name(node_id)
-            if node_id is not None and "advertised.listeners" not in reason:
-                reason += f" (the address is from {diagnosis.address_source(node_id)})"
-            actions.append(Log(f"{name} is down, connections to it end: {reason}"))
+        # First: a client that finds its connection closed may come back at once.
+        actions = self._down.not_dialled(connection.about["node_id"], reason, refused, now)
+        actions += self._after(connection, connection.not_dialled(reason, now), now)
+        self._set_next_wake()
+        return actions
+
+    def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
+        """The Probe of a node has ended."""
+        actions = self._down.probed(node_id, address, answers, now)
+        self._set_next_wake()
         return actions
 
     def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
@@ -174,7 +168,8 @@ class Cluster:
         """The listener of a Listen is open."""
         self._nodes.listening(node_id, address)
         self._requested.discard(node_id)
-        actions: list[Action] = []
+        actions = self._down.listening(node_id)
+        self._set_next_wake()
         for connection in list(self._connections.values()):
             if connection.parked and not connection.awaited:
                 actions += self._after(connection, connection.resume(now), now)
@@ -185,6 +180,8 @@ class Cluster:
         """No listener could be opened for a node: the responses that name it cannot leave."""
         self._requested.discard(node_id)
         self._nodes.forget(node_id)
+        self._down.not_listening(node_id, now)
+        self._set_next_wake()
         actions: list[Action] = []
         for connection in list(self._connections.values()):
             if node_id in connection.awaited:
@@ -202,14 +199,12 @@ class Cluster:
 
     def wake(self, now: int) -> list[Action]:
         """Time has passed: send what is due, close what has been idle for too long."""
-        actions: list[Action] = []
-        while self._due and self._due[0][0] <= now:
-            due_ns, number = heapq.heappop(self._due)
-            if self._due_by_connection.get(number) != due_ns:
-                continue
-            del self._due_by_connection[number]
-            connection = self._connections[number]
-            actions += self._after(connection, connection.wake(now), now)
+        actions = self._down.probe(now)
+        while due := self._due.take(now):
+            for connection in map(self._connections.__getitem__, due):
+                due_ns = connection.next_due_ns
+                is_due = due_ns is not None and due_ns <= now  # it may have put it off meanwhile
+                actions += self._after(connection, connection.wake(now) if is_due else [], now)
         if self._turns:
             # One connection in each wake: what arrived on others meanwhile comes before the next.
             number = next(iter(self._turns))
@@ -223,12 +218,9 @@ class Cluster:
         return actions
 
     def _set_next_wake(self) -> None:
-        due_ns = [self._due[0][0]] if self._due else []
-        if self._next_idle_check is not None:
-            due_ns.append(self._next_idle_check)
-        if self._turns:
-            due_ns.append(self._turn_ns)
-        self.next_wake = min(due_ns, default=None)
+        turn_ns = self._turn_ns if self._turns else None
+        due_ns = (self._due.next_ns, self._down.next_probe_ns, self._next_idle_check, turn_ns)
+        self.next_wake = min((each for each in due_ns if each is not None), default=None)
 
     def _close_idle(self, now: int) -> list[Action]:
         actions: list[Action] = []
@@ -257,27 +249,25 @@ class Cluster:
         actions: list[Action] = []
         for connection in list(self._connections.values()):
             actions += self._after(connection, connection.close("stopped", "", now), now)
+        self._down.stop()
+        self._set_next_wake()
         return actions
 
     def _after(self, connection: Connection, actions: list[Action], now: int) -> list[Action]:
         number = connection.number
         if connection.over:
             self._connections.pop(number, None)
-            self._due_by_connection.pop(number, None)
+            self._due.forget(number)
             self._turns.pop(number, None)
             if not self._connections:
                 self._next_idle_check = None
-                self._due.clear()
                 self._set_next_wake()
             return actions
         if connection.wants_turn:
             self._turns[number] = None
             self._turn_ns = now + 1
             self._set_next_wake()
-        due_ns = connection.next_due_ns
-        if due_ns is not None and self._due_by_connection.get(number) != due_ns:
-            self._due_by_connection[number] = due_ns
-            heapq.heappush(self._due, (due_ns, number))
+        if self._due.note(number, connection.next_due_ns):
             self._set_next_wake()
         if connection.parked and (awaited := connection.awaited):
             try:
@@ -295,6 +285,7 @@ class Cluster:
         """
         in_use = {each.about["node_id"] for each in self._connections.values()}
         _, gone = self._nodes.add(brokers, in_use, now)
+        self._down.forget(gone)
         actions: list[Action] = [Unlisten(node_id) for node_id in gone]
         listen_port = self._settings.listen_port
         missing = sorted(brokers.keys() - self._requested)
@@ -319,7 +310,3 @@ class Cluster:
             return () if node is None else (node.broker,)  # its listener has just been closed
         bootstrap = self._settings.bootstrap
         return [*bootstrap[self._last_bootstrap :], *bootstrap[: self._last_bootstrap]]
-
-
-def _name(node_id: int | None) -> str:
-    return "the bootstrap broker" if node_id is None else f"node {node_id}"

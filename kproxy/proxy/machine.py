@@ -2,10 +2,11 @@
 
 ::
 
-    accepted · dialled · not_dialled · receive · closed · listening · not_listening · wake · stop
+    accepted · dialled · not_dialled · receive · closed · listening · not_listening · probed ·
+    wake · stop
           │
           ▼
-    Machine ──▶ [Dial, Send, Eof, Pause, Resume, Close, Listen, Record, Log]   (`actions`)
+    Machine ──▶ [Dial, Send, Eof, Pause, Resume, Close, Listen, Refuse, …]   (`actions`)
 
 The proxy (`cluster.Cluster`) is one, a replaying broker is another. Whoever performs the actions,
 with sockets (`net.pump`) or in memory as the tests do, knows nothing more of them than this, and
@@ -62,8 +63,8 @@ class Machine(Protocol):
         """The Dial of a connection succeeded, at this address."""
         ...
 
-    def not_dialled(self, number: int, reason: str, now: int) -> list[Action]:
-        """No address of a Dial answered."""
+    def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:
+        """No address of a Dial answered; `refused`: each of them refuses connections."""
         ...
 
     def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
@@ -82,6 +83,10 @@ class Machine(Protocol):
         """The listener of a Listen could not be opened."""
         ...
 
+    def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
+        """The Probe of a node has ended; `answers`: somebody takes connections there."""
+        ...
+
     def wake(self, now: int) -> list[Action]:
         """`next_wake` has come (or passed). It is later than `now` afterwards, or None."""
         ...
@@ -96,7 +101,7 @@ class OpenMachine(Machine, Protocol):
 
     @property
     def reachable(self) -> Mapping[int | None, bool]:
-        """Whether the last attempt to connect a client to a node (None: bootstrap) succeeded."""
+        """Whether the last attempt to reach a node (None: bootstrap) succeeded."""
         ...
 
     @property

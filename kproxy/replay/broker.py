@@ -135,7 +135,7 @@ class Broker:
         """Never: this machine does not dial."""
         return []
 
-    def not_dialled(self, number: int, reason: str, now: int) -> list[Action]:
+    def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:
         """Never: this machine does not dial."""
         return []
 
@@ -177,6 +177,10 @@ class Broker:
     def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
         """The listener of a broker could not be opened: clients are not told of it."""
         return [Log(f"node {node_id} is left out: {reason}"), *self._opened(node_id, now)]
+
+    def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
+        """Never: this machine does not probe."""
+        return []
 
     def wake(self, now: int) -> list[Action]:
         """`next_wake` has come."""

@@ -120,7 +120,7 @@ class StrictBroker:
         """Never: this machine does not dial."""
         return []
 
-    def not_dialled(self, number: int, reason: str, now: int) -> list[Action]:
+    def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:
         """Never: this machine does not dial."""
         return []
 
@@ -153,6 +153,10 @@ class StrictBroker:
     def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
         """The listener of a broker could not be opened."""
         return [Log(f"node {node_id} cannot be reached: {reason}")]
+
+    def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
+        """Never: this machine does not probe."""
+        return []
 
     def wake(self, now: int) -> list[Action]:
         """Nothing is ever due."""

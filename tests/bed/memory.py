@@ -35,7 +35,9 @@ from kproxy.proxy.actions import (
     Listen,
     Log,
     Pause,
+    Probe,
     Record,
+    Refuse,
     Resume,
     Send,
     Unlisten,
@@ -123,6 +125,10 @@ class Performer:
     """Is shown what the machine records, at once."""
     unlisten: Callable[[Unlisten], None] = lambda unlisten: None
     """Closes a listener."""
+    refuse: Callable[[Refuse], None] = lambda refuse: None
+    """Has a listener refuse."""
+    probe: Callable[[Probe], bool | None] = lambda probe: None
+    """Whether somebody takes connections there, or None: `probed` says so."""
     links: dict[int, Wires] = attrs.field(factory=dict)
     """The connections that are open."""
     paused: set[tuple[int, Side]] = attrs.field(factory=set)
@@ -154,10 +160,10 @@ class Performer:
         self.dialling.pop(number, None)
         self.perform(self.machine.dialled(number, address, self.clock.tick()))
 
-    def not_dialled(self, number: int, reason: str) -> None:
+    def not_dialled(self, number: int, reason: str, refused: bool = False) -> None:
         """The Dial of a connection ends: no address answers."""
         self.dialling.pop(number, None)
-        self.perform(self.machine.not_dialled(number, reason, self.clock.tick()))
+        self.perform(self.machine.not_dialled(number, reason, refused, self.clock.tick()))
 
     def receive(self, number: int, side: Side, data: bytes) -> None:
         """Bytes arrive from one side."""
@@ -178,6 +184,10 @@ class Performer:
     def not_listening(self, node_id: int, reason: str) -> None:
         """The listener of a node cannot be opened."""
         self.perform(self.machine.not_listening(node_id, reason, self.clock.tick()))
+
+    def probed(self, node_id: int, address: Address, answers: bool) -> None:
+        """A Probe ends."""
+        self.perform(self.machine.probed(node_id, address, answers, self.clock.tick()))
 
     def advance(self, to_ns: int) -> None:
         """Let time pass: the machine is woken each time at exactly its `next_wake`.
@@ -299,6 +309,14 @@ class Performer:
     def _unlisten(self, action: Unlisten) -> None:
         self.unlisten(action)
 
+    def _refuse(self, action: Refuse) -> None:
+        self.refuse(action)
+
+    def _probe(self, action: Probe) -> None:
+        answers = self.probe(action)
+        if answers is not None:
+            self.probed(action.node_id, action.address, answers)
+
     def _record(self, action: Record) -> None:
         self.recorded += action.entries
         self.watch(action.entries)
@@ -315,6 +333,8 @@ PERFORMERS: dict[type, Callable[[Performer, Any], None]] = {
     Resume: Performer._resume,
     Close: Performer._close,
     Listen: Performer._listen,
+    Refuse: Performer._refuse,
+    Probe: Performer._probe,
     Unlisten: Performer._unlisten,
     Record: Performer._record,
     Log: Performer._log,

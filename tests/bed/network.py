@@ -112,6 +112,8 @@ class Network:
         if address is not None:
             performer.listen = lambda listen: self._listen(performer, address[0], listen)
             performer.unlisten = lambda unlisten: self._unlisten(performer, unlisten.node_id)
+            performer.refuse = lambda refuse: self._unlisten(performer, refuse.node_id)
+            performer.probe = lambda probe: probe.address in self.listeners
             self.listeners[address] = performer, None
         return performer
 
@@ -165,7 +167,7 @@ class Network:
             if address in self.listeners:
                 break
         else:
-            performer.not_dialled(dial.connection, "nobody listens there")
+            performer.not_dialled(dial.connection, "nobody listens there", refused=True)
             return
         acceptor, node_id = self.listeners[address]
         number = next(self._numbers[acceptor])

@@ -96,7 +96,7 @@ class Dialling(Answerer):
         self.events.append("dialled")
         return []
 
-    def not_dialled(self, number, reason, now) -> list[Action]:
+    def not_dialled(self, number, reason, refused, now) -> list[Action]:
         self.events.append(reason)
         return self.closed(number, Side.BROKER, "eof", reason, now)
 
@@ -123,7 +123,7 @@ async def held_back(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
 async def test_while_a_broker_is_dialled_its_client_is_not_read(monkeypatch) -> None:
     go = await held_back(monkeypatch)
     machine = Dialling(("127.0.0.1", 1))
-    machine.not_dialled = lambda number, reason, now: []  # it goes on with one end
+    machine.not_dialled = lambda number, reason, refused, now: []  # it goes on with one end
     async with pumped(machine) as at, await at.connect() as client:
         await client.send_all(b"x" * 100_000)
         while not machine.events:

@@ -50,7 +50,7 @@ class Caller:
         self.received[number] = b""
         return [Send(number, Side.BROKER, [self.frames[number]], [])]
 
-    def not_dialled(self, number: int, reason: str, now: int) -> list[Action]:
+    def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:
         """See Machine."""
         self.refused[number] = reason
         return [Close(number, False)]
@@ -70,6 +70,10 @@ class Caller:
         return []
 
     def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
+        """See Machine."""
+        return []
+
+    def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
         """See Machine."""
         return []
 
@@ -119,7 +123,7 @@ class Answerer:
         """See Machine."""
         raise AssertionError("it never dials")
 
-    def not_dialled(self, number: int, reason: str, now: int) -> list[Action]:
+    def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:
         """See Machine."""
         raise AssertionError("it never dials")
 
@@ -143,6 +147,10 @@ class Answerer:
         return []
 
     def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
+        """See Machine."""
+        return []
+
+    def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
         """See Machine."""
         return []
 

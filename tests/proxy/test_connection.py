@@ -399,7 +399,7 @@ def test_a_broker_that_is_down_is_said_once_and_so_is_its_return() -> None:
     local_address = ("127.0.0.1", 19092)
     for number in (1, 2, 3):
         player.perform(player.cluster.accepted(number, None, "x:1", local_address, player.tick()))
-        actions = player.cluster.not_dialled(number, "b:1 refuses connections", player.tick())
+        actions = player.cluster.not_dialled(number, "b:1 refuses connections", True, player.tick())
         player.perform(actions)
     assert player.closed == {1: False, 2: False, 3: False}
     assert player.logs == [

@@ -1,0 +1,63 @@
+"""When connections want to be woken: the first of many times, found without looking at them all.
+
+Invariants: a time that is put off is noted only when the earlier one has come, so that a busy
+connection, which puts off its end with each chunk, costs nothing; what is kept is bounded by the
+number of connections.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import attrs
+
+_STALE_MAX = 16
+"""So many entries that do not count any more are left lying, and as many as there are others."""
+
+
+@attrs.define(eq=False)
+class Due:
+    """A time for each connection that has one: the one that it wants, or an earlier one."""
+
+    _heap: list[tuple[int, int]] = attrs.field(factory=list, init=False)
+    """Times and connections; those count that are noted."""
+    _noted: dict[int, int] = attrs.field(factory=dict, init=False)
+
+    def __len__(self) -> int:
+        """Return how many entries are kept."""
+        return len(self._heap)
+
+    @property
+    def next_ns(self) -> int | None:
+        """The first time, or None."""
+        heap = self._heap
+        while heap and self._noted.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def note(self, number: int, due_ns: int | None) -> bool:
+        """Have `take` return a connection at this time, or earlier; None: not on its account.
+
+        Returns whether the first time of all may be another one now.
+        """
+        if due_ns is None or due_ns >= self._noted.get(number, due_ns + 1):
+            return False
+        self._noted[number] = due_ns
+        heapq.heappush(self._heap, (due_ns, number))
+        if len(self._heap) > 2 * len(self._noted) + _STALE_MAX:
+            self._heap = [(due, each) for each, due in self._noted.items()]
+            heapq.heapify(self._heap)
+        return True
+
+    def forget(self, number: int) -> None:
+        """A connection is over."""
+        self._noted.pop(number, None)
+
+    def take(self, now: int) -> list[int]:
+        """Return the connections whose time has come, the first one first, to be noted anew."""
+        found = []
+        while (due_ns := self.next_ns) is not None and due_ns <= now:
+            _, number = heapq.heappop(self._heap)
+            del self._noted[number]
+            found.append(number)
+        return found
