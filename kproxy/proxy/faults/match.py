@@ -104,8 +104,8 @@ def item_names(value: Any) -> Accepts:
 _RANGE = re.compile(r"(-?\d+)?\.\.(-?\d+)?")
 
 
-def numbers(value: Any, most: int) -> Accepts:
-    """Accept a number from 0 to `most`, one of several, or ranges (`3..7`, `7..`, `..3`).
+def numbers(value: Any, most: int, least: int = 0) -> Accepts:
+    """Accept a number from `least` to `most`, one of several, or ranges (`3..7`, `7..`, `..3`).
 
     Raises:
         ValueError: it is none of these; the text says what would be.
@@ -115,12 +115,13 @@ def numbers(value: Any, most: int) -> Accepts:
     for one in each(value):
         found = _RANGE.fullmatch(one) if isinstance(one, str) else None
         if found is not None and one != "..":
-            low, high = _bound(found[1], 0, most), _bound(found[2], most, most)
+            low = _within(int(found[1] or least), least, most)
+            high = _within(int(found[2] or most), least, most)
             if low > high:
                 raise ValueError(f"{one!r} is an empty range; the smaller number is first")
             ranges.append((low, high))
         elif isinstance(one, int) and not isinstance(one, bool):
-            single.add(_within(one, most))
+            single.add(_within(one, least, most))
         else:
             raise ValueError(f"{one!r} is not a number, a range such as 3..7, or a list of such")
     if not ranges:
@@ -128,11 +129,7 @@ def numbers(value: Any, most: int) -> Accepts:
     return lambda number: number in single or any(low <= number <= high for low, high in ranges)
 
 
-def _bound(text: str | None, default: int, most: int) -> int:
-    return _within(int(text), most) if text else default
-
-
-def _within(number: int, most: int) -> int:
-    if not 0 <= number <= most:
-        raise ValueError(f"{number} is not from 0 to {most}")
+def _within(number: int, least: int, most: int) -> int:
+    if not least <= number <= most:
+        raise ValueError(f"{number} is not from {least} to {most}")
     return number

@@ -43,7 +43,7 @@ _ARRIVING = (Need.CONNECTION, Need.HEADER, Need.REQUEST)
 """What a filter can look at before there is a response."""
 _ITEMS = {
     "topic": item_names,
-    "partition": functools.partial(numbers, most=INT32_MAX),
+    "partition": functools.partial(numbers, most=INT32_MAX, least=~INT32_MAX),
     "group": item_names,
     "transactional_id": item_names,
 }

@@ -15,8 +15,8 @@ INT16_MAX = (1 << 15) - 1
 INT32_MAX = (1 << 31) - 1
 COUNT_MAX = 10**12
 """Of exchanges: more than any connection has seen."""
-DELAY_MAX = "24d"
-"""Of what is done to an exchange: a response says its throttle time in 32 bits of milliseconds."""
+DELAY_MAX = f"{INT32_MAX}ms"
+"""Of what is done to an exchange, 24 days: a response has 32 bits for its throttle time."""
 SPAN_MAX = "365d"
 """Of the time in which a rule hits."""
 _BYTES_MAX = "1TiB"
