@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -59,7 +60,10 @@ def _parse(text: str, units: Mapping[str, float], expected: str) -> float:
     found = _QUANTITY.fullmatch(text)
     if not found or found[2].lower() not in units:
         raise ValueError(f"{text!r} is not {expected}")
-    return float(found[1]) * units[found[2].lower()]
+    value = float(found[1]) * units[found[2].lower()]
+    if math.isinf(value):  # of hundreds of digits
+        raise ValueError(f"{text!r} is not {expected}")
+    return value
 
 
 def format_bytes(size: int) -> str:

@@ -142,7 +142,7 @@ def tells_topic_ids(api_key: int, api_version: int) -> bool:
 # ── topic ids ────────────────────────────────────────────────────────────────────────────────
 
 
-NAMING = frozenset(("topic_id", "fault_rules", "fault"))
+NAMING = frozenset(("topic_id", "fault_rules", "fault", "session_refused"))
 """The events whose notes tell names."""
 
 

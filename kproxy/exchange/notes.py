@@ -1,10 +1,22 @@
 """The notes of a recording, one constructor each: what happened beside the frames.
 
 A note is a `Note` of `entries`: a channel, a time and one JSON object, whose `event` says what it
-is. Whoever makes a note makes it here, so that this file is the list of all that there are::
+is. All notes are made here, those that are recorded and those that readers put between what they
+read, so that this file is the list of all that there are::
 
-    CONNECTIONS   opened ─▶ client_id ─▶ closed
-    EVENTS        topic_id · fault_rules · fault · lost · stood_still · ignored
+    CONNECTIONS   opened, or open in a later file ─▶ client_id ─▶ closed
+    EVENTS        topic_id · fault_rules · fault · session_refused · lost · stood_still · ignored
+                  recovered
+    of readers    torn · damaged · recording
+
+How to add one. Write its constructor below; what it is about (`connection`, `number`, `path`) has
+the name that it has in the others. tests/view/test_notes.py then fails until its table has the
+note, with the words in which a reader tells it, and each reader knows it:
+
+* `view.stream`: the sentence that all views say (`_NOTICES`), where no line or story tells it;
+* `recording.cut`: whether a cut-out of the recording keeps it (`_KEPT_EVENTS`);
+* `recording.connections`: whether later files repeat it (`_STANDING`);
+* `spark.columns`: its name in the description of the column `event`.
 """
 
 from __future__ import annotations
@@ -21,6 +33,11 @@ from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
 def opened(connection: int, time_ns: int, about: dict[str, Any]) -> Note:
     """A client connected; `about` has node_id, client_address, listener and broker_address."""
     return Note(CONNECTIONS, time_ns, {"event": "opened", "connection": connection, **about})
+
+
+def still_open(time_ns: int, about: Mapping[str, Any]) -> Note:
+    """A connection is open where a file begins; `about` is all that was said of it before."""
+    return Note(CONNECTIONS, time_ns, {**about, "event": "open"})
 
 
 def client_id(connection: int, time_ns: int, client_id: str | None) -> Note:
@@ -92,3 +109,28 @@ def stood_still(from_ns: int, until_ns: int) -> Note:
 def ignored(time_ns: int, ignore: Sequence[str]) -> Note:
     """What does not count when this recording is compared with another (`replay.ignored`)."""
     return Note(EVENTS, time_ns, {"event": "ignored", "ignore": list(ignore)})
+
+
+# ── on files ─────────────────────────────────────────────────────────────────────────────────
+
+
+def recovered(time_ns: int, dropped_bytes: int) -> Note:
+    """The file was torn, and was completed without these bytes at its end."""
+    return Note(EVENTS, time_ns, {"event": "recovered", "dropped_bytes": dropped_bytes})
+
+
+def torn(time_ns: int, path: str, offset: int, what: str, writing: bool) -> Note:
+    """A file ends before its end; `writing`: it may go on there. Never recorded."""
+    body = {"event": "torn", "path": path, "offset": offset, "what": what, "writing": writing}
+    return Note(EVENTS, time_ns, body)
+
+
+def damaged(time_ns: int, path: str, offset: int | None, what: str) -> Note:
+    """A part of a file was left out. Never recorded."""
+    body = {"event": "damaged", "path": path, "offset": offset, "what": what}
+    return Note(EVENTS, time_ns, body)
+
+
+def recording(time_ns: int, path: str) -> Note:
+    """Here begins another recording, whose numbers mean others. Never recorded."""
+    return Note(EVENTS, time_ns, {"event": "recording", "path": path})

@@ -36,7 +36,6 @@ from kproxy.net.recorder import Recorder
 from kproxy.proxy.connection import OpenConnection
 from kproxy.proxy.faults import RuleError, Rules, plain, rules_note
 from kproxy.proxy.faults.active import Active
-from kproxy.proxy.faults.rule import KEYS
 from kproxy.proxy.machine import OpenMachine
 from kproxy.recording.rotation import Recording
 from kproxy.units import moment
@@ -157,8 +156,9 @@ class Api:
 
     async def replace(self, call: Call) -> Answer:
         """Give a rule these words and no others; it keeps its name if they have none."""
-        name = self._find(call).prepared.rule.name
-        return await self._change(call, {**dict.fromkeys(KEYS), "name": name, **call.body})
+        words = self._find(call).rule.words
+        gone = dict.fromkeys(words)
+        return await self._change(call, {**gone, "name": words.get("name"), **call.body})
 
     async def _change(self, call: Call, words: Mapping[str, Any]) -> Answer:
         active = self._find(call)

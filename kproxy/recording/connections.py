@@ -13,7 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
+import attrs
+
+from kproxy.exchange import notes
+from kproxy.exchange.entries import EVENTS, Note
 
 _STANDING = {"topic_id": "topic_id", "fault_rules": "event"}
 """The events on EVENTS whose notes hold for later files, and what in them says what they are about:
@@ -54,9 +57,9 @@ class ConnectionLog:
         self._endings.clear()
         self._untold_standing.clear()
 
-    def refused(self, notes: Iterable[Note]) -> None:
+    def refused(self, missing: Iterable[Note]) -> None:
         """Keep what must be said again of notes that are not in the recording."""
-        for note in notes:
+        for note in missing:
             event, connection = note.body.get("event"), note.body.get("connection", -1)
             if note.channel == EVENTS:
                 if event in _STANDING:
@@ -68,9 +71,9 @@ class ConnectionLog:
                 self._endings.append(note)
             self._untold.add(connection)
 
-    def remember(self, notes: Iterable[Note]) -> None:
+    def remember(self, taken: Iterable[Note]) -> None:
         """Take notes, told or not: a connection is open even if the note about it is lost."""
-        for note in notes:
+        for note in taken:
             self._remember(note)
         self._untold &= self._open.keys()
         self._unopened &= self._open.keys()
@@ -91,10 +94,7 @@ class ConnectionLog:
             _merge(self._open[connection], body)
 
     def _opened(self, time_ns: int, connections: Iterable[int]) -> list[Note]:
-        return [
-            Note(CONNECTIONS, time_ns, self._open[number] | {"event": "open"})
-            for number in connections
-        ]
+        return [notes.still_open(time_ns, self._open[number]) for number in connections]
 
 
 def _about(note: Note) -> str:
@@ -102,8 +102,8 @@ def _about(note: Note) -> str:
     return str(note.body.get(_STANDING[note.body["event"]]))
 
 
-def _at(time_ns: int, notes: Iterable[Note]) -> list[Note]:
-    return [Note(note.channel, time_ns, note.body) for note in notes]
+def _at(time_ns: int, standing: Iterable[Note]) -> list[Note]:
+    return [attrs.evolve(note, time_ns=time_ns) for note in standing]
 
 
 def _merge(known: dict[str, Any], body: dict[str, Any]) -> None:

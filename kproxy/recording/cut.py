@@ -47,6 +47,8 @@ _BEGINNINGS = (
 )
 """What a replay needs beside the exchanges that are meant, of the same clients."""
 _KEPT_EVENTS = frozenset({"topic_id", "fault_rules", "lost", "stood_still"})
+"""The events whose notes a cut-out has, whichever exchanges are in it; those on connections stay
+with their connections."""
 
 
 def cut(

@@ -16,11 +16,10 @@ from pathlib import Path
 
 import attrs
 
-from kproxy.exchange import endings, facts
+from kproxy.exchange import endings, facts, notes
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
     CONNECTIONS,
-    EVENTS,
     NO_RESPONSE,
     UNANSWERED,
     ExchangeRow,
@@ -120,8 +119,7 @@ class Reader:
         """
         if self._files and not file.info.continues(self._files[-1].info):
             yield from self.finish()
-            about = {"event": "recording", "path": str(file.path)}
-            self._told_of_files(Note(EVENTS, file.info.start_ns, about))
+            self._told_of_files(notes.recording(file.info.start_ns, str(file.path)))
         self._files.append(file)
         self._batches_read = 0
         self._torn, self._torn_batches = not file.complete, []

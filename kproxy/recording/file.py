@@ -21,7 +21,8 @@ from typing import TypeVar
 
 import attrs
 
-from kproxy.exchange.entries import EVENTS, FRAGMENT, MORE, TRUNCATED, Frame, Note, Position
+from kproxy.exchange import notes
+from kproxy.exchange.entries import FRAGMENT, MORE, TRUNCATED, Frame, Note, Position
 from kproxy.recording.files import RecordingError, being_written, open_recording
 from kproxy.recording.info import Chunk, Info
 from kproxy.recording.layout import EXCHANGES, FRAMES
@@ -161,14 +162,8 @@ class RecordingFile:
         scan = self._scan
         if scan.torn is None:
             return None
-        body = {
-            "event": "torn",
-            "path": str(self.path),
-            "offset": scan.offset,
-            "what": self.why_torn(),
-            "writing": self.being_written,
-        }
-        return Note(EVENTS, self.end_ns or self.info.start_ns, body)
+        time_ns, what = self.end_ns or self.info.start_ns, self.why_torn()
+        return notes.torn(time_ns, str(self.path), scan.offset, what, self.being_written)
 
     def why_torn(self) -> str:
         """Say where and why it ends before its end."""

@@ -24,7 +24,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kproxy.exchange.entries import EVENTS, UNANSWERED, ExchangeRow, Frame, Note, Position, Side
+from kproxy.exchange import notes
+from kproxy.exchange.entries import UNANSWERED, ExchangeRow, Frame, Note, Position, Side
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError
 from kproxy.recording.info import Info
@@ -59,7 +60,7 @@ def entries(
         with RecordingFile(path, whole=True, skip_damaged=skip_damaged) as file:
             for batch in file.batches():
                 if previous is not None and not file.info.continues(previous):
-                    yield _about("recording", file.end_ns, path)
+                    yield notes.recording(file.end_ns, str(path))
                 previous = None
                 yield from _damages(file)
                 yield from batch_entries(file, batch)
@@ -196,15 +197,10 @@ def _folder(folder: Path | Uri) -> Sequence[Path | Uri]:
     return files
 
 
-def _about(event: str, time_ns: int, path: Path | Uri, **more: object) -> Note:
-    return Note(EVENTS, time_ns, {"event": event, "path": str(path), **more})
-
-
 def _damages(file: RecordingFile) -> Iterator[Note]:
     while file.damages:
         error = file.damages.pop(0)
-        about = {"offset": error.offset, "what": error.what}
-        yield _about("damaged", file.end_ns, error.path, **about)
+        yield notes.damaged(file.end_ns, str(error.path), error.offset, error.what)
 
 
 # ---------------------------------------------------------------- batches to entries
@@ -219,9 +215,9 @@ def batch_entries(file: RecordingFile, batch: StoredBatch) -> Iterator[Frame | N
     rows = {} if exchanges is None else {row.number: row for row in exchanges.rows()}
     given = 0
     if frames is not None:
-        for run, notes in enumerate(frames.column("notes").tolist()):
-            yield from batch.notes[given:notes]
-            given = max(given, notes)
+        for run, count in enumerate(frames.column("notes").tolist()):
+            yield from batch.notes[given:count]
+            given = max(given, count)
             for index, frame in enumerate(_run(file, batch, frames, run)):
                 row = rows.get(frame.number)
                 if row is not None:

@@ -25,7 +25,8 @@ from pathlib import Path
 
 import attrs
 
-from kproxy.exchange.entries import EVENTS, Frame, Note
+from kproxy.exchange import notes
+from kproxy.exchange.entries import Frame, Note
 from kproxy.recording.batch import Batch
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.exchanges import Reader
@@ -98,8 +99,7 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
             rest.note(note)
         dropped_bytes = size - scan.index.size
         if not _is_recovered(last):
-            body = {"event": "recovered", "dropped_bytes": dropped_bytes}
-            rest.note(Note(EVENTS, file.end_ns or scan.info.start_ns, body))
+            rest.note(notes.recovered(file.end_ns or scan.info.start_ns, dropped_bytes))
     writer = Writer.resume(path, _open_to_write(path, size), scan.index)
     try:
         if half is not None:

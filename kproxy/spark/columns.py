@@ -280,11 +280,15 @@ def _how(note: Note) -> str | None:
     return None if first is None else first.how
 
 
+_EVENT_NAMES = (
+    "opened, open, client_id, closed; topic_id, fault_rules, fault, session_refused, lost,"
+    " stood_still, ignored, recovered; of the files: torn, damaged, recording"
+)
 EVENTS = (
     *_WHERE,
     Column("time", "TIMESTAMP", "when it happened", lambda note: when(note.time_ns)),
     Column("time_ns", "BIGINT", "when it happened, ns since 1970", lambda note: note.time_ns),
-    Column("event", "STRING", "opened, client_id, closed, fault, lost, torn, …", _text("event")),
+    Column("event", "STRING", _EVENT_NAMES, _text("event")),
     Column("connection", "INT", "number of the connection", _integer("connection", 31)),
     Column("client_address", "STRING", "host and port of the client", _text("client_address")),
     Column("node_id", "INT", "broker of the connection", _integer("node_id", 31)),

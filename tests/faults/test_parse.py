@@ -53,7 +53,7 @@ def test_a_file_is_a_list_of_tables() -> None:
         times=2,
     )
     assert second == Rule(node_id=2, latency={"lognormal": {"median": "20ms", "sigma": 0.6}})
-    assert third.corrupt == {"bits": 3, "fix_crc": True}
+    assert third.words["corrupt"] == {"bits": 3, "fix_crc": True}
     assert rules_from_toml("") == []
 
 
@@ -92,7 +92,7 @@ def test_a_flag_is_words(text: str, rule: Rule) -> None:
 @pytest.mark.parametrize("key", ACTIONS)
 def test_every_action_says_how_to_use_it(key: str) -> None:
     action = ACTIONS[key]
-    assert getattr(rule_from_flag(action.example), key) is not None
+    assert rule_from_flag(action.example).words[key] is not None
     assert action.help
     assert f"\n    {action.help.splitlines()[0]}" in help_text()
 
@@ -224,7 +224,7 @@ VALUES = st.one_of(
 )
 
 
-@hypothesis.given(st.dictionaries(st.sampled_from([*KEYS, "nokey"]), VALUES, max_size=4))
+@hypothesis.given(st.dictionaries(st.sampled_from([*KEYS, *ACTIONS, "nokey"]), VALUES, max_size=4))
 def test_any_words_are_a_rule_or_a_mistake(words: dict[str, Any]) -> None:
     try:
         Rules([words])

@@ -320,7 +320,7 @@ def test_a_change_that_cannot_be_leaves_all_as_it_was() -> None:
     with pytest.raises(RuleError, match="there is no rule 'c'; the rules are 'a', 'b'"):
         rules.remove("c")
     assert [rule.name for rule in rules.rules] == ["a", "b"]
-    assert rules.rules[0].prepared.rule == Rule(name="a", api="Heartbeat", drop=True)
+    assert rules.rules[0].rule == Rule(name="a", api="Heartbeat", drop=True)
 
 
 def test_rules_without_names_are_called_by_their_words() -> None:

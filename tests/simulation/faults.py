@@ -11,7 +11,8 @@ import contextlib
 import random
 from typing import Any
 
-from kproxy.proxy.faults import RuleError, Rules
+from kproxy.proxy.faults import RuleError, Rules, words_from_text
+from kproxy.proxy.faults.actions import ACTIONS
 
 DELAY_NS_MAX = 300_000_000
 """Nothing is delayed for longer."""
@@ -41,6 +42,11 @@ _ACTIONS: list[dict[str, Any]] = [
     {"max_version": {"Produce": 3, "Metadata": 1}},
     {"hide_api": ["Fetch"]},
 ]
+_ACTIONS += [
+    {key: words_from_text(action.example)[key]}
+    for key, action in ACTIONS.items()
+    if not any(key in words for words in _ACTIONS)
+]  # a new one as its example has it
 _PARTICULAR = {"hide_node", "stale_leader", "move_coordinator", "rebootstrap"} | {
     "max_version",
     "hide_api",

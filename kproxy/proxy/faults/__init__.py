@@ -2,14 +2,16 @@
 
 ::
 
-    TOML, flags, dicts ─parse─▶ Rule ─prepare─▶ Prepared ─┐
-                                                          ▼
-    request ─▶ RequestView ─match─▶ items ─trigger─▶ action ─▶ Verdict
-    response ──────────────────────────────────────▶ change ─▶ Verdict
+    TOML, flags, dicts ─parse─▶ Rule ─prepare─▶ Active ─┐
+                                                        ▼
+    request ─▶ RequestView ─▶ means? match? hit? ─▶ Hit ─▶ action ─▶ Plan ─▶ Verdict
+    response ─────────────────────────────────────────────▶ change ────────▶ Verdict
 
-A rule says which exchanges it means (match), which of those it hits (trigger), on which side of the
-broker (phase), and what happens then (one action). `rules.Rules` owns them and answers the
-connections, through the protocol in `proxy.verdicts`.
+A `Rule` is what its author wrote, an `Active` the same rule at work: which exchanges it means,
+which of those it hits, on which side of the broker (phase), and what happens then (one action).
+`Rules` owns them and answers the connections, through the protocol in `proxy.verdicts`. What can
+happen is the table in `actions`, which says how to add to it; nothing else here knows an action by
+name.
 """
 
 from __future__ import annotations

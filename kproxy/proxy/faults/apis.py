@@ -7,6 +7,7 @@ from typing import Any
 
 from kproxy.exchange.filter.values import suggestion
 from kproxy.protocol import schema
+from kproxy.proxy.faults.values import INT16_MAX, each, is_whole
 
 _SHOWN_MAX = 40
 """Of more names than that only the one that was meant is shown."""
@@ -27,10 +28,12 @@ def parse_apis(value: Any) -> frozenset[int]:
     Raises:
         ValueError: there is no such API; the text says which is meant.
     """
-    several = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
-    if not several:
-        raise ValueError("an empty list means nothing")
-    return frozenset(_parse_api(one) for one in several)
+    return frozenset(_parse_api(one) for one in each(value))
+
+
+def api_keys(*names: str) -> frozenset[int]:
+    """The keys of APIs, by their names in Kafka."""
+    return frozenset(key for key, name in schema.api_names().items() if name in names)
 
 
 def _parse_api(value: Any) -> int:
@@ -42,6 +45,6 @@ def _parse_api(value: Any) -> int:
             names = schema.api_names().values()
             raise ValueError(f"{value!r} is no API of Kafka{meant(value, names)}")
         return key
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 15:
+    if is_whole(value, 0, INT16_MAX):
         return value
     raise ValueError(f"{value!r} is not the name or the number of an API, nor a list of such")

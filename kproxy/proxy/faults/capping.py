@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kproxy.protocol import schema
+from kproxy.proxy.faults.action import Hit, Plan
 from kproxy.proxy.faults.apis import parse_apis
-from kproxy.proxy.faults.view import Hit, Plan
+from kproxy.proxy.faults.values import INT16_MAX, is_whole
 
 
 def max_version(hit: Hit) -> Plan:
@@ -67,7 +68,7 @@ def parse_caps(value: Any) -> dict[int, int]:
     found: dict[int, int] = {}
     for name, version in value.items():
         (key,) = parse_apis(name)
-        if isinstance(version, bool) or not isinstance(version, int) or version < 0:
+        if not is_whole(version, 0, INT16_MAX):
             raise ValueError(f"{version!r} is not a version of {schema.api_name(key)}")
         found[key] = version
     return found

@@ -9,9 +9,9 @@ import attrs
 from kproxy.protocol import ProtocolError, codec
 from kproxy.protocol.codec import Request
 from kproxy.protocol.record_batch import entries, read_header
+from kproxy.proxy.faults.action import AFTER, BEFORE, Hit, Plan
 from kproxy.proxy.faults.items import Keys, Level, leaves
-from kproxy.proxy.faults.timing import BEFORE
-from kproxy.proxy.faults.view import Hit, Plan
+from kproxy.proxy.faults.values import INT32_MAX, is_whole
 from kproxy.proxy.verdicts import Verdict
 
 PRODUCE = 0
@@ -19,6 +19,8 @@ _CONTENT_OFFSET = (18, 26, 61)
 """Where the records of an entry start, by magic: behind all that a broker needs to place it."""
 _CRC_OFFSET = (12, 12, 17)
 """Where the checksum stands, by magic."""
+_BITS_MAX = 10_000
+"""In each batch; every one is drawn."""
 
 
 @attrs.frozen
@@ -58,15 +60,17 @@ def parse_damage(value: Any) -> Damage:
     """
     said = value if isinstance(value, dict) else {"bits": value}
     bits, fix_crc = said.get("bits", 1), said.get("fix_crc", False)
-    is_number = isinstance(bits, int) and not isinstance(bits, bool) and bits > 0
-    if not is_number or not isinstance(fix_crc, bool) or set(said) - {"bits", "fix_crc"}:
+    known = isinstance(fix_crc, bool) and not set(said) - {"bits", "fix_crc"}
+    if not known or not is_whole(bits, 1, INT32_MAX):
         raise ValueError(f"{value!r} is not a number of bits, nor {{bits = 3, fix_crc = true}}")
+    if bits > _BITS_MAX:
+        raise ValueError(f"{bits} is more than {_BITS_MAX} bits")
     return Damage(bits, fix_crc)
 
 
 def corrupt_phase(api_key: int) -> str:
     """On which way the records of an API travel."""
-    return BEFORE if api_key == PRODUCE else "after"
+    return BEFORE if api_key == PRODUCE else AFTER
 
 
 def _in_response(hit: Hit, frame: bytes) -> bytes | None:

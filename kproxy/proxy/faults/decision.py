@@ -2,8 +2,8 @@
 
 ::
 
-    each rule that means it ─▶ consider ─▶ ordinal ─▶ trigger ─▶ action ─▶ latencies add up,
-                                                                           the first other wins
+    each rule that means it ─▶ consider ─▶ ordinal ─▶ hit? ─▶ action ─▶ delays that add up,
+                                                                        the first other wins
     verdict ──▶ Verdict
     _respond ─▶ the winner's change, rules that only the response can tell ─▶ Verdict
 
@@ -21,12 +21,11 @@ import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Note
-from kproxy.proxy.faults.active import Active
+from kproxy.proxy.faults.action import AFTER, BEFORE, Hit, Plan
+from kproxy.proxy.faults.active import Active, chance
 from kproxy.proxy.faults.items import elements
 from kproxy.proxy.faults.match import Match
-from kproxy.proxy.faults.timing import AFTER, BEFORE
-from kproxy.proxy.faults.trigger import chance
-from kproxy.proxy.faults.view import Hit, Plan, RequestView
+from kproxy.proxy.faults.view import RequestView
 from kproxy.proxy.verdicts import Verdict
 
 NOTHING = Verdict()
@@ -59,64 +58,62 @@ class Decision:
 
     def consider(self, rule: Active) -> None:
         """Have a rule decide that means the request's connection and client."""
-        found = self.view.match(rule.prepared.matcher)
+        found = self.view.match(rule.matcher)
         if found is Match.YES:
-            self._decide(rule, rule.prepared.phase_of(self.view.api_key))
+            self._decide(rule, rule.phase_of(self.view.api_key))
         elif found is Match.MAYBE and self._can_wait(rule):
             self._deferred.append(rule)
 
     def _can_wait(self, rule: Active) -> bool:
         """Whether a rule can still do its work when the response has come."""
-        prepared, shape = rule.prepared, self.view.shape
-        if prepared.phase_of(self.view.api_key) == AFTER:
+        if rule.phase_of(self.view.api_key) == AFTER:
             return True
-        return prepared.key == "error" and shape is not None and shape.reads
+        shape = self.view.shape
+        return rule.action.waits_on_reads and shape is not None and shape.reads
 
     def _decide(self, rule: Active, phase: str) -> None:
         """Count a match, and do what follows from it."""
-        view, prepared, trigger = self.view, rule.prepared, rule.prepared.trigger
+        view, action = self.view, rule.action
         ordinal = rule.match(view.now)
-        if not rule.is_due(view.now) or not trigger.hits(self.seed, rule.name, ordinal):
+        if not rule.hits(self.seed, ordinal, view.now):
+            return
+        if self._winner is not None and not action.adds_up:
             return
         hit = Hit(
             view,
             rule.name,
-            prepared.value,
+            rule.value,
             phase,
-            prepared.level_of(view.api_key),
-            prepared.matcher,
+            rule.level_of(view.api_key),
+            rule.matcher,
             lambda draw: chance(self.seed, rule.name, ordinal, draw),
         )
-        if prepared.key == "latency":
-            self._delay(rule, hit)
-        elif self._winner is None:
-            plan: Plan | None = prepared.action.do(hit)
-            if plan is not None:
-                self._winner, self._plan, self._phase = rule, plan, phase
-                rule.fired += 1
-                if plan.is_certain:
-                    self._account(rule, phase)
-                else:
-                    self.unsure.append(rule)
-
-    def _delay(self, rule: Active, hit: Hit) -> None:
-        delay_ns: int = rule.prepared.action.do(hit)
-        if hit.phase == BEFORE:
-            self._before_ns += delay_ns
-        elif hit.view.no_response:
+        plan = action.do(hit)
+        if plan is None:
             return
+        rule.fire()
+        if action.adds_up:
+            self._delay(plan.verdict)
         else:
-            self._after_ns += delay_ns
-        rule.fired += 1
-        self._account(rule, hit.phase, delay_ms=round(delay_ns / 1e6, 3))
+            self._winner, self._plan, self._phase = rule, plan, phase
+        if action.adds_up or plan.is_certain:
+            self._account(rule, phase, plan)
+        else:
+            self.unsure.append(rule)
 
-    def _account(self, rule: Active, phase: str, **what: Any) -> None:
+    def _delay(self, verdict: Verdict) -> None:
+        """Add the delays of a verdict to those of the winner."""
+        self._before_ns += verdict.delay_ns
+        if isinstance(verdict.response, Verdict):
+            self._after_ns += verdict.response.delay_ns
+
+    def _account(self, rule: Active, phase: str, plan: Plan) -> None:
         """Note that a rule has fired."""
-        context, key = self.view.context, rule.prepared.key
+        context = self.view.context
         self._fault_ids.append(rule.fault_id)
         about = rule.name, rule.fault_id, context.number, context.connection
-        note = notes.fault(self.view.now, *about, action=key, phase=phase, **what)
-        self._notes.append(note)
+        what = {"action": rule.key, "phase": phase, **plan.about}
+        self._notes.append(notes.fault(self.view.now, *about, **what))
 
     # ── verdicts
 
@@ -127,9 +124,10 @@ class Decision:
         if (ours := verdict.own_response) is not None:
             # The request goes nowhere: all delays are the response's.
             late_ns = self._before_ns + self._after_ns
+            late_ns += ours.delay_ns
             changes["response"] = attrs.evolve(ours, delay_ns=late_ns, fault_ids=ids)
             return attrs.evolve(verdict, **changes)
-        changes["delay_ns"] = self._before_ns
+        changes["delay_ns"] = verdict.delay_ns + self._before_ns
         if not self.view.no_response and verdict.ending is None and verdict.frames != ():
             if self._plan.change is not None or self._deferred or self.opened is not None:
                 changes["response"] = self._respond
@@ -179,11 +177,13 @@ class Decision:
         if held:
             self.unsure.remove(rule)
         if changed is None:
-            rule.fired -= held
+            if held:
+                rule.take_back()
             self._plan = Plan()
             return None
-        rule.fired += not held
-        self._account(rule, self._phase)
+        if not held:
+            rule.fire()
+        self._account(rule, self._phase, self._plan)
         return changed
 
     def _consider_deferred(self, frame: bytes) -> bytes | None:
@@ -195,6 +195,6 @@ class Decision:
         found = list(elements(response.body, view.shape.response, view.own))
         names = view.context.topic_names
         for rule in self._deferred:
-            if any(rule.prepared.matcher.match(item, names) is Match.YES for item in found):
+            if any(rule.matcher.match(item, names) is Match.YES for item in found):
                 self._decide(rule, AFTER)
         return None if self._plan.change is None else self._change(frame)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from kproxy.proxy.faults.timing import BEFORE
-from kproxy.proxy.faults.view import Hit, Plan
+from kproxy.proxy.faults.action import BEFORE, Hit, Plan
 from kproxy.proxy.verdicts import Ending, Verdict
 
 
@@ -74,25 +71,3 @@ def duplicate(hit: Hit) -> Plan:
     What a retry does whose first attempt has arrived after all.
     """
     return Plan(Verdict(frames=(hit.view.frame, hit.view.frame)))
-
-
-def parse_yes(value: Any) -> bool:
-    """Read the value of an action that has no choice.
-
-    Raises:
-        ValueError: it is not true.
-    """
-    if value is not True:
-        raise ValueError(f"{value!r} is not true; leave the key out where it shall not be")
-    return True
-
-
-def parse_count(value: Any) -> int:
-    """Read a number of bytes from 0 up.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is not a number of bytes")
-    return value

@@ -19,11 +19,11 @@ from kproxy.protocol import codec, error_name, schema
 from kproxy.protocol.codec import Request
 from kproxy.protocol.errors import CODES, ERRORS
 from kproxy.proxy.faults import errors, legal
+from kproxy.proxy.faults.action import BEFORE, Hit, Plan
+from kproxy.proxy.faults.apis import meant
 from kproxy.proxy.faults.errors import Failure
 from kproxy.proxy.faults.items import Item, Keys, without
 from kproxy.proxy.faults.match import Match
-from kproxy.proxy.faults.timing import BEFORE
-from kproxy.proxy.faults.view import Hit, Plan
 from kproxy.proxy.verdicts import Ending, Verdict
 
 REBOOTSTRAP_REQUIRED = CODES["REBOOTSTRAP_REQUIRED"]
@@ -45,7 +45,7 @@ def error(hit: Hit) -> Plan | None:
     is closed, as brokers do. An error before a write of an idempotent producer leaves the broker
     without sequence numbers that the client has used.
     """
-    return failed(hit, hit.value)
+    return failed(hit, hit.value, hit.level)
 
 
 def rebootstrap(hit: Hit) -> Plan | None:
@@ -53,17 +53,17 @@ def rebootstrap(hit: Hit) -> Plan | None:
 
     In responses to Metadata, from version 13 on, and to ApiVersions, from version 5 on.
     """
-    return failed(hit, REBOOTSTRAP_REQUIRED)
+    return failed(hit, REBOOTSTRAP_REQUIRED, errors.REQUEST)
 
 
-def failed(hit: Hit, code: int) -> Plan | None:
-    """Plan an error for what a rule means of a request."""
+def failed(hit: Hit, code: int, level: str | None) -> Plan | None:
+    """Plan an error, at a level, for what a rule means of a request."""
     view = hit.view
     if view.no_response:
         whole = len(view.frame)
         sent = 0 if hit.phase == BEFORE else whole
         return Plan(Verdict(ending=Ending.DISCONNECT, ending_bytes=sent))
-    depth = errors.depth(view.api_key, view.api_version, hit.level, hit.matcher.keys)
+    depth = errors.depth(view.api_key, view.api_version, level, hit.matcher.keys)
     if depth is None or view.request is None or view.shape is None:
         return None
     text = f"{error_name(code)} made by kproxy, fault rule {hit.name!r}"
@@ -181,7 +181,7 @@ def parse_error(value: Any) -> int:
         return CODES[value]
     if isinstance(value, int) and not isinstance(value, bool) and value in ERRORS and value != 0:
         return value
-    raise ValueError(f"{value!r} is no error of Kafka")
+    raise ValueError(f"{value!r} is no error of Kafka{meant(value, legal.suggestions())}")
 
 
 def can_fail(api_key: int, api_version: int, level: str | None, keys: frozenset[str]) -> bool:
@@ -195,11 +195,26 @@ def can_rebootstrap(api_key: int, api_version: int) -> bool:
     return api_version >= known.get(api_key, 1 << 15)
 
 
-def level_of(api_key: int, code: int) -> str | None:
-    """The level at which Kafka sends an error in an API, if it has several."""
-    return legal.usual_level(api_key, code)
+def no_place(api: str, code: int, level: str) -> str:
+    """Say that the responses of an API cannot carry an error at a level."""
+    return f"{api} has no place for {error_name(code)} at the level {level!r}"
 
 
 def carriers(code: int) -> frozenset[int]:
-    """The APIs in which Kafka sends an error: those of a rule that names none."""
-    return frozenset(key for key in legal.apis_with(code) if schema.message(key, schema.RESPONSE))
+    """The APIs in which Kafka sends an error: those of a rule that names none.
+
+    Raises:
+        ValueError: any may send it.
+    """
+    found = frozenset(key for key in legal.apis_with(code) if schema.message(key, schema.RESPONSE))
+    if not found:
+        raise ValueError(f"any API may report {error_name(code)}: say which")
+    return found
+
+
+def unusual(api_key: int, code: int) -> str | None:
+    """Say that Kafka does not send an error in an API, if so."""
+    if legal.is_usual(api_key, code):
+        return None
+    api, usual = schema.api_name(api_key), ", ".join(legal.usual_errors(api_key))
+    return f"Kafka does not send {error_name(code)} in {api}; it sends {usual}"

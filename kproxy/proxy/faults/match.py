@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -17,6 +17,7 @@ import attrs
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.filter.values import Glob
 from kproxy.proxy.faults.items import Item, Keys
+from kproxy.proxy.faults.values import each
 
 Accepts = Callable[[Any], bool]
 
@@ -29,16 +30,12 @@ class Match(enum.IntEnum):
     YES = 2
 
 
-ITEM_KEYS = ("topic", "partition", "group", "transactional_id")
-"""The keys of a rule that look into bodies."""
-
-
 @attrs.frozen
 class Matcher:
     """What a rule says of the items of a request."""
 
     terms: tuple[tuple[str, Accepts], ...]
-    """(key, what it accepts), for the keys of ITEM_KEYS that the rule has."""
+    """(key, what it accepts), for the keys of the rule that look into bodies."""
 
     @functools.cached_property
     def keys(self) -> frozenset[str]:
@@ -78,7 +75,7 @@ def names(value: Any) -> Accepts:
     """
     exact: set[str] = set()
     globs: list[Glob] = []
-    for one in _each(value):
+    for one in each(value):
         if isinstance(one, bool) or not isinstance(one, str | int):
             raise ValueError(
                 f"{one!r} is not a name, a pattern such as orders-*, or a list of such"
@@ -93,26 +90,38 @@ def names(value: Any) -> Accepts:
     return lambda name: name in exact or any(glob.matches(name) for glob in globs)
 
 
-_RANGE = re.compile(r"(-?\d*)\.\.(-?\d*)")
+def item_names(value: Any) -> Accepts:
+    """Accept names, of which none is empty: nothing in a request is called that.
+
+    Raises:
+        ValueError: it is none of these; the text says what would be.
+    """
+    if "" in each(value):
+        raise ValueError("an empty name names nothing")
+    return names(value)
 
 
-def numbers(value: Any) -> Accepts:
-    """Accept a number, one of several, or ranges of such (`3..7`, `7..`, `..3`).
+_RANGE = re.compile(r"(-?\d+)?\.\.(-?\d+)?")
+
+
+def numbers(value: Any, most: int, least: int = 0) -> Accepts:
+    """Accept a number from `least` to `most`, one of several, or ranges (`3..7`, `7..`, `..3`).
 
     Raises:
         ValueError: it is none of these; the text says what would be.
     """
     single: set[int] = set()
-    ranges: list[tuple[float, float]] = []
-    for one in _each(value):
+    ranges: list[tuple[int, int]] = []
+    for one in each(value):
         found = _RANGE.fullmatch(one) if isinstance(one, str) else None
         if found is not None and one != "..":
-            low, high = (float(text) if text else None for text in found.groups())
-            ranges.append(
-                (float("-inf") if low is None else low, float("inf") if high is None else high)
-            )
+            low = _within(int(found[1] or least), least, most)
+            high = _within(int(found[2] or most), least, most)
+            if low > high:
+                raise ValueError(f"{one!r} is an empty range; the smaller number is first")
+            ranges.append((low, high))
         elif isinstance(one, int) and not isinstance(one, bool):
-            single.add(one)
+            single.add(_within(one, least, most))
         else:
             raise ValueError(f"{one!r} is not a number, a range such as 3..7, or a list of such")
     if not ranges:
@@ -120,8 +129,7 @@ def numbers(value: Any) -> Accepts:
     return lambda number: number in single or any(low <= number <= high for low, high in ranges)
 
 
-def _each(value: Any) -> Sequence[Any]:
-    found = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
-    if not found:
-        raise ValueError("an empty list means nothing")
-    return found
+def _within(number: int, least: int, most: int) -> int:
+    if not least <= number <= most:
+        raise ValueError(f"{number} is not from {least} to {most}")
+    return number

@@ -17,10 +17,10 @@ import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kproxy.proxy.faults.apis import meant
-from kproxy.proxy.faults.prepare import no_recordings, prepare
-from kproxy.proxy.faults.rule import KEYS, Rule, RuleError
-from kproxy.proxy.faults.timing import ReadDelays
+from kproxy.proxy.faults.actions import ACTIONS
+from kproxy.proxy.faults.prepare import Actions, check_keys, prepare
+from kproxy.proxy.faults.rule import Rule, RuleError
+from kproxy.proxy.faults.values import ReadDelays, no_recordings
 
 _TABLE = re.compile(r"\s*\[\[\s*fault\s*\]\]\s*(#.*)?$")
 _KEY = re.compile(r"""\s*(?:\[\s*fault\s*\.\s*)?["']?(\w+)["']?\s*[]=.]""")
@@ -31,15 +31,13 @@ _TEXTS = frozenset(("name", "topic", "group", "client_id", "transactional_id", "
 """Keys whose bare words are text even where they look like something else: a topic 2024."""
 
 
-def rule_from_words(words: Mapping[str, Any]) -> Rule:
+def rule_from_words(words: Mapping[str, Any], actions: Actions = ACTIONS) -> Rule:
     """Make a rule of plain values.
 
     Raises:
         RuleError: a key is none of a rule's; whether the values are right, `prepare` says.
     """
-    for key in words:
-        if key not in KEYS:
-            raise RuleError(f"this is no key of a rule{meant(key, KEYS)}", str(key))
+    check_keys(words, actions)
     return Rule(**words)
 
 
@@ -53,7 +51,7 @@ def rules_from_toml(
     """
     try:
         found = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a number may have too many digits
         line = re.search(r"line (\d+)", str(error))
         number = int(line[1]) if line else text.count("\n") + 1
         raise RuleError(f"this is no TOML: {error}", place=_place(path, number)) from None
@@ -105,7 +103,9 @@ def _place(path: str, line: int) -> str:
 # ── flags ────────────────────────────────────────────────────────────────────────────────────
 
 
-def rule_from_flag(text: str, read_delays: ReadDelays = no_recordings) -> Rule:
+def rule_from_flag(
+    text: str, read_delays: ReadDelays = no_recordings, actions: Actions = ACTIONS
+) -> Rule:
     """Read a rule of words: `api=Produce error=NOT_LEADER_OR_FOLLOWER times=2`.
 
     A value is TOML, or a bare word, which is a text, or a list or table of bare words.
@@ -114,8 +114,8 @@ def rule_from_flag(text: str, read_delays: ReadDelays = no_recordings) -> Rule:
         RuleError: a word is not key=value, or the rule cannot be.
     """
     try:
-        rule = rule_from_words(words_from_text(text))
-        prepare(rule, read_delays)
+        rule = rule_from_words(words_from_text(text), actions)
+        prepare(rule, read_delays, actions)
     except RuleError as error:
         raise RuleError(error.what, error.key, f"--fault {text!r}") from None
     return rule
@@ -170,7 +170,7 @@ def _value(key: str, text: str, nested: int = 0) -> Any:
         return text
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # no TOML, or a number of too many digits
         if text[0] not in "\"'[{":
             return text
     wrong = RuleError(f"{text} is neither TOML nor a bare word", key)

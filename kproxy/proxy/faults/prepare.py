@@ -1,137 +1,139 @@
-"""A rule checked and compiled, ready to decide.
+"""From a rule's words to the rule at work: checked and compiled.
 
 Invariant: this is the only place where a rule is checked, wherever it comes from. A mistake is a
-`RuleError` that names the key and what is allowed.
+`RuleError` that names the key and what is allowed. All that differs between actions stands in their
+table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-
-import attrs
 
 from kproxy.exchange.filter import Filter, Need
 from kproxy.exchange.filter import parse as parse_filter
-from kproxy.protocol import error_name, schema
+from kproxy.printable import printable
+from kproxy.protocol import schema
 from kproxy.protocol.schema import api_name
-from kproxy.proxy.faults import damage, failing, legal
-from kproxy.proxy.faults.actions import ACTIONS, PHASES, Action
+from kproxy.proxy.faults.action import PHASES, Action, PhaseByApi
+from kproxy.proxy.faults.actions import ACTIONS
+from kproxy.proxy.faults.active import Active
 from kproxy.proxy.faults.apis import meant, parse_apis
-from kproxy.proxy.faults.errors import LEVELS
+from kproxy.proxy.faults.errors import LEVELS, REQUEST
 from kproxy.proxy.faults.items import shape
-from kproxy.proxy.faults.match import ITEM_KEYS, Accepts, Matcher, names, numbers
-from kproxy.proxy.faults.rule import Rule, RuleError
-from kproxy.proxy.faults.timing import ReadDelays, duration_ns, positive_ns
-from kproxy.proxy.faults.trigger import Trigger
+from kproxy.proxy.faults.match import Matcher, item_names, names, numbers
+from kproxy.proxy.faults.rule import KEYS, Rule, RuleError
+from kproxy.proxy.faults.values import (
+    INT16_MAX,
+    INT32_MAX,
+    SPAN_MAX,
+    ReadDelays,
+    duration_ns,
+    no_recordings,
+    parse_count,
+    parse_probability,
+    positive_ns,
+)
+
+Actions = Mapping[str, Action]
+"""Key in a rule → action."""
 
 _ARRIVING = (Need.CONNECTION, Need.HEADER, Need.REQUEST)
 """What a filter can look at before there is a response."""
+_ITEMS = {
+    "topic": item_names,
+    "partition": functools.partial(numbers, most=INT32_MAX, least=~INT32_MAX),
+    "group": item_names,
+    "transactional_id": item_names,
+}
+"""The keys that look into bodies, and how each is read."""
+_WHEN: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "probability": ("probability", parse_probability),
+    "skip": ("skip", functools.partial(parse_count, least=0)),
+    "every": ("every", parse_count),
+    "times": ("times", parse_count),
+    "start_after": ("start_after_ns", functools.partial(duration_ns, most=SPAN_MAX)),
+    "duration": ("duration_ns", functools.partial(positive_ns, most=SPAN_MAX)),
+}
+"""The keys that say which matches are hit; each: what the rule at work calls it, how it is read."""
 
 
-@attrs.frozen
-class Prepared:
-    """A rule, checked and ready to decide."""
-
-    rule: Rule
-    name: str
-    key: str
-    """The action's."""
-    action: Action
-    value: Any
-    phase: str | None
-    level: str | None
-    api_keys: frozenset[int] | None
-    """The APIs that it means; None: all for which its action works."""
-    versions: Accepts | None
-    client_ids: Accepts | None
-    node_ids: Accepts | None
-    where: Filter | None
-    matcher: Matcher
-    trigger: Trigger
-    warnings: tuple[str, ...]
-
-    def phase_of(self, api_key: int) -> str:
-        """When it acts on an API."""
-        if self.key == "corrupt":
-            return damage.corrupt_phase(api_key)
-        return self.phase or self.action.phases[0]
-
-    def level_of(self, api_key: int) -> str | None:
-        """Where it puts an error in an API; None: where that API usually has them."""
-        if self.level is None and self.key == "error":
-            return failing.level_of(api_key, self.value)
-        return "request" if self.key == "rebootstrap" else self.level
-
-    def can_mean(self, api_key: int, api_version: int) -> bool:
-        """Whether requests of this kind can be meant at all."""
-        if self.api_keys is not None and api_key not in self.api_keys:
-            return False
-        if self.versions is not None and not self.versions(api_version):
-            return False
-        if self.matcher.terms or self.action.known_only:
-            known = shape(api_key, api_version)
-            if known is None or not self.matcher.keys <= known.asked | known.open_keys:
-                return False
-        return self.action.can(api_key, api_version, self.level_of(api_key), self.matcher.keys)
-
-
-def no_recordings(name: str) -> Sequence[int]:
-    """Read no recording: where there are no files.
-
-    Raises:
-        ValueError: always.
-    """
-    raise ValueError(f"the latencies of {name} cannot be read here")
-
-
-def prepare(rule: Rule, read_delays: ReadDelays = no_recordings) -> Prepared:
+def prepare(
+    rule: Rule, read_delays: ReadDelays = no_recordings, actions: Actions = ACTIONS
+) -> Active:
     """Check a rule and compile it.
 
     Raises:
         RuleError: it cannot be.
     """
-    key, value = _action(rule, read_delays)
-    action = ACTIONS[key]
-    found = {name: _parsed(rule, name, names) for name in ("topic", "group", "transactional_id")}
-    found["partition"] = _parsed(rule, "partition", numbers)
-    phase = _one_of(rule, "phase", PHASES)
-    if phase is not None and (phase not in action.phases or key == "corrupt"):
-        works = "the way of the records" if key == "corrupt" else repr(action.phases[0])
-        raise RuleError(f"{key} has no phase {phase!r}, only {works}", "phase")
-    level = _one_of(rule, "level", LEVELS)
-    if level is not None and not action.has_levels:
-        raise RuleError(f"{key} has no levels, only error has", "level")
-    prepared = Prepared(
+    check_keys(rule.words, actions)
+    name = _name(rule)
+    key = _action_key(rule, actions)
+    action = actions[key]
+    more = (read_delays,) if action.reads_recordings else ()
+    value = _parsed(rule, key, lambda said: action.parse(said, *more))
+    items = [(each, _parsed(rule, each, parse)) for each, parse in _ITEMS.items()]
+    when = {field: _parsed(rule, each, parse) for each, (field, parse) in _WHEN.items()}
+    api_keys = _api_keys(rule, key, action, value)
+    active = Active(
         rule=rule,
-        name=_name(rule),
+        name=name,
+        warnings=_warnings(rule, name, action, value, api_keys or ()),
         key=key,
         action=action,
         value=value,
-        phase=phase,
-        level=level,
-        api_keys=_api_keys(rule, key, value),
-        versions=_parsed(rule, "api_version", numbers),
+        phase=_phase(rule, key, action),
+        level=_level(rule, key, actions),
+        api_keys=api_keys,
+        versions=_parsed(rule, "api_version", functools.partial(numbers, most=INT16_MAX)),
         client_ids=_parsed(rule, "client_id", names),
-        node_ids=_parsed(rule, "node_id", numbers),
+        node_ids=_parsed(rule, "node_id", functools.partial(numbers, most=INT32_MAX)),
         where=_parsed(rule, "where", _parse_filter),
-        matcher=Matcher(tuple((k, found[k]) for k in ITEM_KEYS if found[k] is not None)),
-        trigger=_trigger(rule),
-        warnings=(),
+        matcher=Matcher(tuple((each, accepts) for each, accepts in items if accepts is not None)),
+        **{field: read for field, read in when.items() if read is not None},
     )
-    _check_reach(prepared)
-    return attrs.evolve(prepared, warnings=_warnings(prepared))
+    _check_reach(active)
+    return active
+
+
+def check_keys(words: Iterable[str], actions: Actions = ACTIONS) -> None:
+    """Refuse what is no key of a rule.
+
+    Raises:
+        RuleError: there is such a one.
+    """
+    known = [*KEYS, *actions]
+    for key in words:
+        if key not in known:
+            raise RuleError(f"this is no key of a rule{meant(key, known)}", str(key))
 
 
 def _name(rule: Rule) -> str:
     for key, value in rule.words.items():
-        if any("\ud800" <= character <= "\udfff" for character in str(value)):
+        try:
+            text = str(value)
+        except (ValueError, RecursionError):
+            raise RuleError("it is too large to be written", key) from None
+        if any("\ud800" <= character <= "\udfff" for character in text):
             raise RuleError("it has half a surrogate pair, which is no character", key)
-    if rule.name is None:
+    name = rule.words.get("name")
+    if name is None:
         return str(rule)
-    if not isinstance(rule.name, str) or not rule.name:
-        raise RuleError(f"{rule.name!r} is not a name", "name")
-    return rule.name
+    if not isinstance(name, str) or not name:
+        raise RuleError(f"{name!r} is not a name", "name")
+    return name
+
+
+def _parsed(rule: Rule, key: str, parse: Callable[[Any], Any]) -> Any:
+    """Read a value; None where the rule has none."""
+    value = rule.words.get(key)
+    if value is None:
+        return None
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise RuleError(str(error), key) from None
 
 
 def _parse_filter(value: Any) -> Filter:
@@ -146,49 +148,50 @@ def _parse_filter(value: Any) -> Filter:
     return found
 
 
-def _action(rule: Rule, read_delays: ReadDelays) -> tuple[str, Any]:
-    keys = [key for key in ACTIONS if getattr(rule, key) is not None]
+# ── its action ───────────────────────────────────────────────────────────────────────────────
+
+
+def _action_key(rule: Rule, actions: Actions) -> str:
+    keys = [key for key in actions if key in rule.words]
     if not keys:
-        raise RuleError(f"the rule has no action; one of {', '.join(ACTIONS)} says what happens")
+        raise RuleError(f"the rule has no action; one of {', '.join(actions)} says what happens")
     if len(keys) > 1:
         raise RuleError(f"a rule has one action, this one has {' and '.join(keys)}", keys[1])
-    (key,) = keys
-    more = (read_delays,) if key == "latency" else ()
-    return key, _parsed(rule, key, lambda value: ACTIONS[key].parse(value, *more))
+    return keys[0]
 
 
-def _parsed(rule: Rule, key: str, parse: Callable[[Any], Any]) -> Any:
-    value = getattr(rule, key)
-    if value is None:
-        return None
-    try:
-        return parse(value)
-    except ValueError as error:
-        text = str(error)
-        if key == "error":
-            text += meant(value, legal.suggestions())
-        raise RuleError(text, key) from None
+def _phase(rule: Rule, key: str, action: Action) -> str | None:
+    phase, phases = _one_of(rule, "phase", PHASES), action.phases
+    if phase is None or (not isinstance(phases, PhaseByApi) and phase in phases):
+        return phase
+    works = phases.named if isinstance(phases, PhaseByApi) else repr(phases[0])
+    raise RuleError(f"{key} has no phase {phase!r}, only {works}", "phase")
+
+
+def _level(rule: Rule, key: str, actions: Actions) -> str | None:
+    level = _one_of(rule, "level", LEVELS)
+    if level is not None and actions[key].levels is None:
+        having = [each for each, action in actions.items() if action.levels is not None]
+        raise RuleError(f"{key} has no levels, only {' and '.join(having)} has", "level")
+    return level
 
 
 def _one_of(rule: Rule, key: str, allowed: Sequence[str]) -> str | None:
-    value = getattr(rule, key)
+    value = rule.words.get(key)
     if value is not None and value not in allowed:
         raise RuleError(f"{value!r} is not one of {', '.join(allowed)}", key)
     return value
 
 
-def _api_keys(rule: Rule, key: str, value: Any) -> frozenset[int] | None:
-    allowed = ACTIONS[key].apis
-    if rule.api is None:
-        if key == "error":
-            carriers = failing.carriers(value)
-            if not carriers:
-                raise RuleError(f"any API may report {error_name(value)}: say which", "api")
-            return carriers
-        return allowed
+def _api_keys(rule: Rule, key: str, action: Action, value: Any) -> frozenset[int] | None:
+    if "api" not in rule.words:
+        try:
+            return action.apis if action.apis_of is None else action.apis_of(value)
+        except ValueError as error:
+            raise RuleError(str(error), "api") from None
     found = _parsed(rule, "api", parse_apis)
-    if allowed is not None and found - allowed:
-        wrong, right = sorted(found - allowed), sorted(allowed)
+    if action.apis is not None and found - action.apis:
+        wrong, right = sorted(found - action.apis), sorted(action.apis)
         raise RuleError(
             f"{key} does nothing to {_apis(wrong)}; it works for {_apis(right)}",
             "api",
@@ -200,53 +203,46 @@ def _apis(keys: Sequence[int]) -> str:
     return ", ".join(map(api_name, keys))
 
 
-def _trigger(rule: Rule) -> Trigger:
-    probability = rule.probability
-    if probability is None:
-        probability = 1.0
-    elif isinstance(probability, bool) or not isinstance(probability, int | float):
-        raise RuleError(f"{probability!r} is not a number from 0 to 1", "probability")
-    elif not 0 <= probability <= 1:
-        raise RuleError(f"{probability!r} is not from 0 to 1", "probability")
-    return Trigger(
-        probability=probability,
-        skip=_count(rule, "skip", 0) or 0,
-        every=_count(rule, "every", 1) or 1,
-        times=_count(rule, "times", 1),
-        start_after_ns=_parsed(rule, "start_after", duration_ns) or 0,
-        duration_ns=_parsed(rule, "duration", positive_ns),
-    )
-
-
-def _count(rule: Rule, key: str, least: int) -> int | None:
-    value = getattr(rule, key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise RuleError(f"{value!r} is not a number from {least} up", key)
-    return value
+def _warnings(
+    rule: Rule, name: str, action: Action, value: Any, api_keys: Iterable[int]
+) -> tuple[str, ...]:
+    if action.warn is None or "api" not in rule.words:
+        return ()
+    found = (action.warn(api_key, value) for api_key in sorted(api_keys))
+    return tuple(printable(f"{name}: {text}") for text in found if text is not None)
 
 
 # ── what a rule can reach ────────────────────────────────────────────────────────────────────
 
 
-def _check_reach(prepared: Prepared) -> None:
+def _check_reach(active: Active) -> None:
     """Refuse a rule that names an API to which it can never do anything.
 
     Raises:
         RuleError: it does.
     """
-    if prepared.rule.api is None:
-        if not any(prepared.can_mean(*kind) for kind in schema.known_versions()):
-            raise RuleError(f"no API has what the rule names: {prepared.rule}")
+    if "api" not in active.rule.words:
+        _check_any_reach(active)
         return
-    for api_key in sorted(prepared.api_keys or ()):
+    for api_key in sorted(active.api_keys or ()):
         versions = _versions(api_key)
-        if not versions or any(prepared.can_mean(api_key, version) for version in versions):
-            if versions or not (prepared.matcher.terms or prepared.action.known_only):
+        if not versions or any(active.can_mean(api_key, version) for version in versions):
+            if versions or not (active.matcher.terms or active.action.known_only):
                 continue
             raise RuleError(f"kproxy cannot read API {api_key}, and the rule looks into it", "api")
-        raise _out_of_reach(prepared, api_key, versions)
+        raise _out_of_reach(active, api_key, versions)
+
+
+def _check_any_reach(active: Active) -> None:
+    kinds = schema.known_versions()
+    if any(active.can_mean(*kind) for kind in kinds):
+        return
+    accepts = active.versions
+    known = [version for key, version in kinds if active.api_keys is None or key in active.api_keys]
+    if accepts is not None and not any(map(accepts, known)):
+        text = f"no API that the rule means has such a version, they go from 0 to {max(known)}"
+        raise RuleError(text, "api_version")
+    raise RuleError(f"no API has what the rule names: {active.rule}")
 
 
 def _versions(api_key: int) -> Sequence[int]:
@@ -254,31 +250,15 @@ def _versions(api_key: int) -> Sequence[int]:
     return () if message is None else message.versions
 
 
-def _out_of_reach(prepared: Prepared, api_key: int, versions: Sequence[int]) -> RuleError:
-    name, accepts = api_name(api_key), prepared.versions
+def _out_of_reach(active: Active, api_key: int, versions: Sequence[int]) -> RuleError:
+    name, accepts, levels = api_name(api_key), active.versions, active.action.levels
     if accepts is not None and not any(map(accepts, versions)):
         return RuleError(f"{name} has versions {versions[0]} to {versions[-1]}", "api_version")
     known = [found for version in versions if (found := shape(api_key, version)) is not None]
-    for key in sorted(prepared.matcher.keys):
+    for key in sorted(active.matcher.keys):
         if not any(key in found.asked | found.open_keys for found in known):
             return RuleError(f"{name} names no {key}", key)
-    if prepared.key == "error":
-        level = prepared.level or "request"
-        text = f"{name} has no place for {error_name(prepared.value)} at the level {level!r}"
-        return RuleError(text, "level" if prepared.level else "error")
-    return RuleError(f"{name} has no version for which {prepared.key} works", prepared.key)
-
-
-def _warnings(prepared: Prepared) -> tuple[str, ...]:
-    if prepared.key != "error" or prepared.rule.api is None:
-        return ()
-    code = prepared.value
-    found: list[str] = []
-    for api_key in sorted(prepared.api_keys or ()):
-        if not legal.is_usual(api_key, code):
-            usual = ", ".join(legal.usual_errors(api_key))
-            text = (
-                f"Kafka does not send {error_name(code)} in {api_name(api_key)}; it sends {usual}"
-            )
-            found.append(f"{prepared.name}: {text}")
-    return tuple(found)
+    if levels is not None:
+        text = levels.no_place(name, active.value, active.level or REQUEST)
+        return RuleError(text, "level" if active.level else active.key)
+    return RuleError(f"{name} has no version for which {active.key} works", active.key)

@@ -7,6 +7,7 @@ from typing import Any
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Note
+from kproxy.printable import printable
 from kproxy.proxy.faults.active import Active
 from kproxy.proxy.faults.rules import Rules
 
@@ -15,7 +16,7 @@ def table(rules: Sequence[Active]) -> str:
     """A line per rule: its id, what it matched, how often it fired, its name."""
     rows = [("fault", "matched", "fired", "rule")]
     for rule in rules:
-        name = rule.name if rule.enabled else f"{rule.name} (disabled)"
+        name = printable(rule.name) + ("" if rule.enabled else " (disabled)")
         rows.append((str(rule.fault_id), str(rule.matched), str(rule.fired), name))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return "\n".join(
@@ -43,8 +44,8 @@ def plain(rule: Active) -> dict[str, Any]:
         "enabled": rule.enabled,
         "matched": rule.matched,
         "fired": rule.fired,
-        "rule": rule.prepared.rule.words,
-        "warnings": list(rule.prepared.warnings),
+        "rule": dict(rule.rule.words),
+        "warnings": list(rule.warnings),
     }
 
 

@@ -22,12 +22,13 @@ import attrs
 from kproxy.exchange import notes
 from kproxy.protocol import codec
 from kproxy.proxy.faults import sessions
+from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.faults.active import Active
 from kproxy.proxy.faults.decision import Decision
 from kproxy.proxy.faults.parse import rule_from_words
-from kproxy.proxy.faults.prepare import Prepared, no_recordings, prepare
+from kproxy.proxy.faults.prepare import Actions, prepare
 from kproxy.proxy.faults.rule import Rule, RuleError
-from kproxy.proxy.faults.timing import ReadDelays
+from kproxy.proxy.faults.values import ReadDelays, no_recordings
 from kproxy.proxy.faults.view import RequestView
 from kproxy.proxy.verdicts import RequestContext, Verdict
 
@@ -51,7 +52,10 @@ class Rules:
         seed: int = 0,
         read_delays: ReadDelays = no_recordings,
         now: int | None = None,
+        actions: Actions = ACTIONS,
     ) -> None:
+        self.actions = actions
+        """Those that the rules may have."""
         self.seed = seed
         self.generation = 0
         """Counts changes of the rules."""
@@ -93,13 +97,13 @@ class Rules:
         """A connection has ended: forget it."""
         self._sessions.closed(connection)
         for rule in self._unsure.pop(connection, ()):
-            rule.fired -= 1
+            rule.take_back()
 
     def _for(self, api_key: int, api_version: int) -> _Candidates:
         kind = api_key, api_version
         found = self._candidates.get(kind)
         if found is None:
-            rules = tuple(r for r in self._active if r.enabled and r.prepared.can_mean(*kind))
+            rules = tuple(r for r in self._active if r.enabled and r.can_mean(*kind))
             found = _Candidates(rules, any(rule.follows(api_key) for rule in rules))
             if codec.is_known(*kind):  # a peer may make up any number of others
                 self._candidates[kind] = found
@@ -115,7 +119,7 @@ class Rules:
     @property
     def warnings(self) -> list[str]:
         """What seems wrong about the rules, one line each."""
-        return [text for rule in self._active for text in rule.prepared.warnings]
+        return [text for rule in self._active for text in rule.warnings]
 
     def add(self, rule: Rule | Mapping[str, Any], now: int | None = None) -> Active:
         """Add a rule behind the others; its time runs from now.
@@ -123,8 +127,8 @@ class Rules:
         Raises:
             RuleError: it cannot be, or its name is taken.
         """
-        prepared = self._prepared(rule, self._active)
-        active = Active(next(self._ids), prepared, since_ns=now)
+        active = self._prepared(rule, self._active)
+        active.begin(next(self._ids), now)
         self._active.append(active)
         self._changed()
         return active
@@ -136,10 +140,8 @@ class Rules:
             RuleError: there is no such rule, or the changed one cannot be.
         """
         active = self.find(name)
-        said = active.prepared.rule.words | dict(words)
-        rule = rule_from_words({key: value for key, value in said.items() if value is not None})
         others = [each for each in self._active if each is not active]
-        active.prepared = self._prepared(rule, others)
+        active.become(self._prepared({**active.rule.words, **words}, others))
         self._changed()
         return active
 
@@ -163,17 +165,13 @@ class Rules:
         Raises:
             RuleError: there is no such rule.
         """
-        active = self.find(name)
-        if enabled and not active.enabled:
-            active.since_ns = now
-        active.enabled = enabled
+        self.find(name).enable(enabled, now)
         self._changed()
 
     def reset(self, now: int | None = None) -> None:
         """Set all counters to 0: everything begins again, as decided for the seed."""
         for active in self._active:
-            active.matched = active.fired = 0
-            active.since_ns = now
+            active.reset(now)
         for unsure in self._unsure.values():
             unsure.clear()
 
@@ -189,16 +187,16 @@ class Rules:
         there = ", ".join(repr(active.name) for active in self._active) or "none"
         raise RuleError(f"there is no rule {name!r}; the rules are {there}")
 
-    def _prepared(self, rule: Rule | Mapping[str, Any], others: Sequence[Active]) -> Prepared:
-        rule = rule if isinstance(rule, Rule) else rule_from_words(rule)
-        prepared = prepare(rule, self.read_delays)
-        taken = {active.name for active in others}
-        if prepared.name not in taken:
-            return prepared
-        if rule.name is not None:
-            raise RuleError(f"there is already a rule {rule.name!r}", "name")
-        numbered = (f"{prepared.name} #{number}" for number in itertools.count(2))
-        return attrs.evolve(prepared, name=next(name for name in numbered if name not in taken))
+    def _prepared(self, rule: Rule | Mapping[str, Any], others: Sequence[Active]) -> Active:
+        rule = rule if isinstance(rule, Rule) else rule_from_words(rule, self.actions)
+        active = prepare(rule, self.read_delays, self.actions)
+        taken = {other.name for other in others}
+        if active.name not in taken:
+            return active
+        if "name" in rule.words:
+            raise RuleError(f"there is already a rule {active.name!r}", "name")
+        numbered = (f"{active.name} #{number}" for number in itertools.count(2))
+        return attrs.evolve(active, name=next(name for name in numbered if name not in taken))
 
     def _changed(self) -> None:
         self.generation += 1

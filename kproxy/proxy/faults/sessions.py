@@ -147,9 +147,9 @@ def _partition(item: Item) -> Partition:
     return keys.get("topic") or keys.get("topic_id"), keys.get("partition")
 
 
-def not_found(view: RequestView) -> bytes | None:
-    """The response of a broker that does not know the session: the client begins a new one."""
-    if view.request is None:
-        return None
+def not_found(view: RequestView) -> bytes:
+    """The response to a Fetch of a broker that does not know its session: the client begins a new
+    one."""
+    assert view.request is not None
     failure = Failure(view.api_key, view.api_version, _NOT_FOUND[view.api_key], "", 0)
     return errors.answer(failure, view.request, ())

@@ -7,51 +7,24 @@ drawn at random comes from the hit's own numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from kproxy import units
 from kproxy.protocol import schema
-from kproxy.proxy.faults.view import Hit, Plan
+from kproxy.proxy.faults.action import BEFORE, Hit, Plan
+from kproxy.proxy.faults.values import DELAY_MAX, ReadDelays, duration_ns
 from kproxy.proxy.verdicts import Verdict
 
 Draw = Callable[[int], float]
 DelayOf = Callable[[Draw], int]
 """What is drawn for a hit → nanoseconds."""
-ReadDelays = Callable[[str], Sequence[int]]
-"""The name of a recording → how long its brokers took, in nanoseconds, exchange by exchange."""
-
-BEFORE = "before"
-AFTER = "after"
-
-
-def duration_ns(value: Any) -> int:
-    """Read a duration such as "300ms".
-
-    Raises:
-        ValueError: it is none.
-    """
-    if not isinstance(value, str):
-        raise ValueError(f'{value!r} is not a duration such as "300ms" or "2s"')
-    return int(units.parse_seconds(value) * 1e9)
-
-
-def positive_ns(value: Any) -> int:
-    """Read a duration that is more than none.
-
-    Raises:
-        ValueError: it is none, or not a duration.
-    """
-    found = duration_ns(value)
-    if found <= 0:
-        raise ValueError(f"{value!r} is no time at all")
-    return found
+_DELAY_NS_MAX = duration_ns(DELAY_MAX)
 
 
 # ── latency ──────────────────────────────────────────────────────────────────────────────────
 
 
-def latency(hit: Hit) -> int:
+def latency(hit: Hit) -> Plan | None:
     """The response (phase after, the default) or the request (before) leaves later.
 
     A duration; or one that is drawn for each exchange: {uniform = ["10ms", "50ms"]},
@@ -60,7 +33,11 @@ def latency(hit: Hit) -> int:
     behind it on its connection waits. Latencies of several rules add up.
     """
     delay: DelayOf = hit.value
-    return delay(hit.draw)
+    late = Verdict(delay_ns=min(delay(hit.draw), _DELAY_NS_MAX))
+    about = {"delay_ms": round(late.delay_ns / 1e6, 3)}
+    if hit.phase == BEFORE:
+        return Plan(late, about=about)
+    return None if hit.view.no_response else Plan(Verdict(response=late), about=about)
 
 
 def parse_latency(value: Any, read_delays: ReadDelays) -> DelayOf:
@@ -147,20 +124,6 @@ def bandwidth(hit: Hit) -> Plan | None:
     return Plan(Verdict(response=Verdict(bytes_per_second=hit.value)))
 
 
-def parse_bytes(value: Any) -> int:
-    """Read a size, a number of bytes or a text such as "64KiB".
-
-    Raises:
-        ValueError: it is none, or nothing.
-    """
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f'{value!r} is not a size such as "64KiB"')
-    size = units.parse_bytes(value) if isinstance(value, str) else value
-    if size <= 0:
-        raise ValueError(f"{value!r} is not a size above 0")
-    return size
-
-
 # ── throttle ─────────────────────────────────────────────────────────────────────────────────
 
 _CLIENT_WAITS_FROM = {
@@ -175,7 +138,6 @@ _CLIENT_WAITS_FROM = {
 """Version → the APIs whose clients, from that version on, keep quiet for as long as a response
 says (KIP-219). Brokers held the response of older versions back themselves."""
 _WAITS_FROM = {key: version for version, keys in _CLIENT_WAITS_FROM.items() for key in keys}
-_THROTTLE_MS_MAX = (1 << 31) - 1
 
 
 def throttle(hit: Hit) -> Plan | None:
@@ -192,7 +154,7 @@ def throttle(hit: Hit) -> Plan | None:
         response = view.decode_response(frame)
         if response is None or not hasattr(response.body, "throttle_time_ms"):
             return None
-        time_ms = min(_THROTTLE_MS_MAX, -(-time_ns // 1_000_000))
+        time_ms = -(-time_ns // 1_000_000)
         response.body.throttle_time_ms = max(time_ms, response.body.throttle_time_ms)
         return view.encode_response(response)
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from kproxy.protocol.errors import CODES
+from kproxy.proxy.faults.action import Hit, Plan
 from kproxy.proxy.faults.items import Keys
-from kproxy.proxy.faults.view import Hit, Plan
+from kproxy.proxy.faults.values import INT32_MAX, is_whole
 
 _NO_LEADER = CODES["LEADER_NOT_AVAILABLE"]
 _NO_COORDINATOR = CODES["COORDINATOR_NOT_AVAILABLE"]
@@ -55,7 +56,7 @@ def parse_node(value: Any) -> int:
     Raises:
         ValueError: it is none.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if not is_whole(value, 0, INT32_MAX):
         raise ValueError(f"{value!r} is not the id of a node")
     return value
 
@@ -68,7 +69,7 @@ def parse_node_or_any(value: Any) -> Node:
     """
     if value is True:
         return True
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if not is_whole(value, 0, INT32_MAX):
         raise ValueError(f"{value!r} is not the id of a node, nor true for any other")
     return value
 

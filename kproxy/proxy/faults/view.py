@@ -6,17 +6,14 @@ Invariant: what is decoded is shared by all rules; nobody changes it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
-
-import attrs
+from collections.abc import Sequence
 
 from kproxy.exchange.arriving import ArrivingRequest
 from kproxy.protocol import ProtocolError, codec
 from kproxy.protocol.codec import Request, Response
 from kproxy.proxy.faults.items import Item, Keys, Shape, items, own_keys, shape
 from kproxy.proxy.faults.match import Match, Matcher
-from kproxy.proxy.verdicts import RequestContext, Verdict
+from kproxy.proxy.verdicts import RequestContext
 
 
 class RequestView:
@@ -110,47 +107,3 @@ class RequestView:
     def encode_response(self, response: Response) -> bytes:
         """The frame of its response."""
         return codec.encode_response(response, self.api_key)
-
-
-Change = Callable[[bytes], bytes | None]
-"""The broker's response → what the client gets in its place; None: nothing was to be changed."""
-
-
-@attrs.frozen
-class Plan:
-    """What an action does to one exchange."""
-
-    verdict: Verdict = attrs.field(factory=Verdict)
-    """Without fault ids and notes."""
-    change: Change | None = None
-    """What it makes of the response, where it needs to see it."""
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether it is done with the request; else only if the response has what it changes."""
-        return self.change is None or self.verdict.frames is not None
-
-
-@attrs.frozen
-class Hit:
-    """One exchange that a rule hits: all that its action has to know."""
-
-    view: RequestView
-    name: str
-    """The rule's."""
-    value: Any
-    """What the rule says behind the action's key, parsed."""
-    phase: str
-    level: str | None
-    matcher: Matcher
-    draw: Callable[[int], float]
-    """Numbers from 0 up to 1 that belong to this hit: `draw(1)`, `draw(2)` …"""
-
-    @functools.cached_property
-    def items(self) -> list[Item]:
-        """The items that the rule means."""
-        return self.view.matched(self.matcher)
-
-    def means(self, keys: Keys) -> bool:
-        """Whether the rule means an element of the response that has these keys."""
-        return self.matcher.means(self.view.own | keys, self.view.context.topic_names)

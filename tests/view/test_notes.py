@@ -1,0 +1,220 @@
+"""Every note that there is, and that each reader of recordings has words of its own for it.
+
+The table below has a row for each constructor of `kproxy.exchange.notes`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import io
+import json
+import re
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+
+import kproxy
+from kproxy.cli import main
+from kproxy.exchange import notes
+from kproxy.exchange.entries import EVENTS, FAULTED, Frame, Note
+from kproxy.exchange.filter import parse
+from kproxy.protocol import messages
+from kproxy.recording import Recording, RecordingError, entries
+from kproxy.recording.cut import cut
+from kproxy.spark import columns
+from kproxy.view import meaning
+from kproxy.view.show import show_json, show_lines
+from kproxy.view.stream import notice
+from kproxy.view.why import show_why
+from tests.exchange.batches import batch
+from tests.exchange.bodies import produce_request, produce_response
+from tests.exchange.making import MS, START_NS, request, response, token
+
+AT = START_NS + 50 * MS
+ABOUT = {"node_id": 2, "client_address": "127.0.0.1:5001", "broker_address": "b.example:9092"}
+TOPIC_ID = uuid.UUID(int=77)
+
+
+# ── what readers say ─────────────────────────────────────────────────────────────────────────
+
+
+def recorded(folder: Path, *given: Frame | Note, name: str = "some.mcap") -> Path:
+    """A recording of these."""
+    recording = Recording(folder / name, start_ns=START_NS, schema_id="x", library_version="0")
+    recording.write(list(given))
+    recording.close()
+    return folder / name
+
+
+def traffic(**changes: object) -> list[Frame]:
+    """One exchange: a Produce of three records."""
+    asked = request("Produce", 9, produce_request({0: batch(3)}), **changes)
+    return [asked, response(asked, produce_response({0: 41}), **changes)]
+
+
+def noticed(note: Note, folder: Path) -> str:
+    """What all views say at their end."""
+    return notice(note) or ""
+
+
+def story(note: Note, folder: Path) -> str:
+    """What `kproxy why connection:1` says."""
+    out = io.StringIO()
+    show_why([recorded(folder, note, *traffic())], "connection", "1", out)
+    return out.getvalue()
+
+
+def lines(note: Note, folder: Path) -> str:
+    """What `kproxy show` says of an exchange that a rule touched, and of one with a topic id."""
+    F = messages.FetchRequest
+    topics = [F.FetchTopic(topic_id=TOPIC_ID, partitions=[F.FetchPartition(partition=0)])]
+    fetch = request("Fetch", 13, F(topics=topics), number=2)
+    touched = traffic(flags=FAULTED, fault_ids=(7,))
+    out = io.StringIO()
+    show_lines([recorded(folder, note, *touched, fetch, token(3, b"secret"))], out)
+    return out.getvalue()
+
+
+def ends(note: Note, folder: Path) -> str:
+    """The last line and the last object of JSON of a connection."""
+    path = recorded(folder, *traffic(), note)
+    text, objects = io.StringIO(), io.StringIO()
+    show_lines([path], text)
+    show_json([path], objects)
+    last = json.loads(objects.getvalue().splitlines()[-1])
+    return f"{text.getvalue()} {last.get('event')} {last.get('reason')}"
+
+
+def refused(note: Note, folder: Path) -> str:
+    """What is said to those who ask for a connection of two recordings."""
+    other = recorded(folder, *traffic(), name="other.mcap")
+    with pytest.raises(RecordingError) as caught:
+        show_why([recorded(folder, *traffic()), other], "connection", "1", io.StringIO())
+    return str(caught.value)
+
+
+def compared(note: Note, folder: Path) -> str:
+    """What git's diff has of two recordings: without the values that are to be ignored."""
+    without = list(meaning.lines([recorded(folder, *traffic(), name="all.mcap")]))
+    return "ignored" if list(meaning.lines([recorded(folder, note, *traffic())])) != without else ""
+
+
+def mended(note: Note, folder: Path) -> str:
+    """What `kproxy recover` says, and that the note is in the file then."""
+    path = recorded(folder, *traffic())
+    path.write_bytes(path.read_bytes()[:-9])
+    assert main(["recover", str(path)]) == 0
+    return next(e.body["event"] for e in reversed(list(entries(path))) if isinstance(e, Note))
+
+
+# ── all notes ────────────────────────────────────────────────────────────────────────────────
+
+
+@attrs.frozen
+class Row:
+    """A note, who says it, in which words, and whether a cut-out of the recording keeps it."""
+
+    note: Note
+    said: Callable[[Note, Path], str]
+    words: str
+    kept: bool = False
+
+
+ROWS = {
+    "opened": Row(notes.opened(1, AT, ABOUT), story, "was opened at 22:13:20", True),
+    "still_open": Row(
+        notes.still_open(AT, {"connection": 1, **ABOUT}), story, "was open alr", True
+    ),
+    "client_id": Row(notes.client_id(1, AT, "late"), lines, " late ", True),
+    "closed": Row(
+        notes.closed(1, AT, {}, "eof", "it hung", "client"),
+        ends,
+        ": it hung\n closed it hung",
+        True,
+    ),
+    "topic_id": Row(notes.topic_id(AT, str(TOPIC_ID), "bills"), lines, "bills[0", True),
+    "fault_rules": Row(
+        notes.fault_rules(AT, 3, [{"fault_id": 7, "name": "slow"}]), lines, "fault slow", True
+    ),
+    "fault": Row(notes.fault(AT, "slow", 7, 1, 1, action="drop"), lines, "fault slow"),
+    "session_refused": Row(notes.session_refused(AT, "slow", 7, 1, 1), lines, "fault slow"),
+    "lost": Row(notes.lost(3, 99, "full", 1, AT), noticed, "3 frames (99 bytes) are not in", True),
+    "stood_still": Row(
+        notes.stood_still(AT - MS * 7000, AT), noticed, "stood still for 7.0 s", True
+    ),
+    "ignored": Row(notes.ignored(AT, ["partition"]), compared, "ignored"),
+    "recovered": Row(notes.recovered(AT, 9), mended, "recovered"),
+    "torn": Row(
+        notes.torn(AT, "x.mcap", 7, "gone", False), noticed, "x.mcap: read up to byte 7: gone"
+    ),
+    "damaged": Row(
+        notes.damaged(AT, "x.mcap", 7, "odd"), noticed, "x.mcap: left out what is damaged"
+    ),
+    "recording": Row(notes.recording(AT, "x.mcap"), refused, "begins another recording"),
+}
+"""Constructor → its note."""
+
+
+def test_the_table_has_every_note() -> None:
+    made = {
+        name
+        for name, function in inspect.getmembers(notes, inspect.isfunction)
+        if function.__module__ == notes.__name__ and not name.startswith("_")
+    }
+    assert made == set(ROWS)
+    events = [row.note.body["event"] for row in ROWS.values()]
+    assert len(set(events)) == len(events)
+    listed = set(re.findall(r"\w+", (notes.__doc__ or "").partition("How to add")[0]))
+    assert set(events) <= listed
+
+
+def test_notes_are_made_in_one_file() -> None:
+    folder = Path(kproxy.__file__).parent
+    readers = {"exchange/notes.py", "recording/stored.py", "analyze/gather.py"}
+    """The first makes them, the others read what was made."""
+    elsewhere = [
+        f"{path.relative_to(folder)}:{node.lineno}"
+        for path in folder.rglob("*.py")
+        if str(path.relative_to(folder)) not in readers
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "Note"
+    ]
+    assert elsewhere == []
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_reader_has_words_for_it(name: str, tmp_path: Path) -> None:
+    row = ROWS[name]
+    said = row.said(row.note, tmp_path)
+    assert row.words in said
+    assert "?" not in (notice(row.note) or "")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, row in ROWS.items() if row.said not in (refused, mended)]
+)
+def test_nobody_says_these_words_without_it(name: str, tmp_path: Path) -> None:
+    """They are the note's own, where the reader is given it."""
+    row = ROWS[name]
+    assert row.words not in row.said(Note(EVENTS, AT, {"event": "unheard of"}), tmp_path)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_table_of_events_in_spark_names_it(name: str) -> None:
+    (described,) = [column for column in columns.EVENTS if column.name == "event"]
+    event = ROWS[name].note.body["event"]
+    assert event in re.findall(r"\w+", described.comment)
+    assert described.get(ROWS[name].note) == event
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_cut_out_keeps_it_or_leaves_it_out(name: str, tmp_path: Path) -> None:
+    row = ROWS[name]
+    path = recorded(tmp_path, *traffic()[:1], row.note, *traffic()[1:])
+    cut([path], tmp_path / "part.mcap", parse("api:Produce"), "0")
+    found = [each for each in entries(tmp_path / "part.mcap") if isinstance(each, Note)]
+    assert (row.note.body["event"] in [each.body["event"] for each in found]) is row.kept
