@@ -48,6 +48,9 @@ from kproxy.replay.timers import Timer
 _WAITING_MAX = 100
 """With so many requests waiting on a connection its client is not read from."""
 
+_TURN_MAX = 100
+"""After this many requests of a connection others have their turn: about 10 ms under a rule."""
+
 _LEAVING_BYTES_MAX = 4 << 20
 """With so much on its way to a client no other request of it is handled."""
 
@@ -250,9 +253,14 @@ class Broker:
 
     def _handle_waiting(self, connection: Connection, now: int, actions: list[Action]) -> None:
         waiting = connection.waiting
+        handled = 0
         while waiting and not connection.busy and not self._unopened:
             if connection.number not in self._connections:
                 return
+            if handled == _TURN_MAX:
+                self._after(connection, 1, _nothing, now, actions)
+                break
+            handled += 1
             if connection.leaving_bytes > _LEAVING_BYTES_MAX:
                 self._after(connection, connection.look_again_ns(), _nothing, now, actions)
                 break
@@ -506,4 +514,4 @@ class Broker:
 
 
 def _nothing(now: int, actions: list[Action]) -> None:
-    """What happens while a client takes its responses."""
+    """Only let time pass before the next request is handled."""

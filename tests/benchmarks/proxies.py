@@ -1,12 +1,14 @@
 """What a request costs through kproxy, beside HAProxy and Toxiproxy, in one run.
 
-    python -m tests.benchmarks.proxies [--rounds 3] [--seconds 3] [--only NAME …]
+    python -m tests.benchmarks.proxies [--rounds 3] [--seconds 3] [--only NAME …] [--before FOLDER]
 
 A load generator (tests/benchmarks/load, Go) works through each proxy in turn, again and again. Of
 each figure the median counts: CPU time of the proxy per request (or per GB), which is far steadier
 than wall time, and requests per second, p50, p99, p999 and resident memory beside it. Below, what
-recording costs against not recording, and what it wrote against what the disk takes. HAProxy in TCP
-mode is the bound: C, no Kafka, no recording. Needs go, and haproxy and toxiproxy where they are to
+recording costs against not recording, and what it wrote against what the disk takes. With
+`--before`, the working copy of an earlier kproxy, each round has both in turn, the one or the other
+first, and the ratio of their CPU times is shown pair by pair: so it holds on a noisy machine.
+HAProxy in TCP mode is the bound: C, no Kafka, no recording. Needs go, and haproxy and toxiproxy where they are to
 be compared (HAProxy is a package of most systems, Toxiproxy a Go module with `cmd/server`, named by
 TOXIPROXY or found as toxiproxy-server).
 """
@@ -26,13 +28,16 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import attrs
 
 LOAD = Path(__file__).parent / "load"
 TICKS = os.sysconf("SC_CLK_TCK")
+BEFORE = ", before"
+"""Marks a peer that is an earlier kproxy."""
 
 
 @attrs.frozen
@@ -149,14 +154,17 @@ def toxiproxy(broker: int, folder: Path) -> Iterator[tuple[int, int]]:
 
 
 @contextlib.contextmanager
-def kproxy(broker: int, folder: Path, *options: str) -> Iterator[tuple[int, int]]:
-    """kproxy; with a recording that is removed afterwards, unless told otherwise."""
+def kproxy(
+    broker: int, folder: Path, *options: str, checkout: Path | None = None
+) -> Iterator[tuple[int, int]]:
+    """kproxy, here or of another checkout; with a recording that is removed afterwards, unless told
+    otherwise."""
     record = ["--record", str(folder / f"{time.monotonic_ns()}.mcap")]
     command = [sys.executable, "-m", "kproxy", "run", "--bootstrap", f"127.0.0.1:{broker}"]
     command += ["--listen", "127.0.0.1:0", "--quiet"]
     command += record if "--no-record" not in options else []
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with process(*command, *options, **pipes) as running:
+    with process(*command, *options, cwd=checkout, **pipes) as running:
         yield int(running.stdout.readline().strip().rpartition(":")[2]), running.pid
         running.terminate()
         said = running.stderr.read()
@@ -172,16 +180,25 @@ def direct(broker: int, folder: Path) -> Iterator[tuple[int, int]]:
     yield broker, os.getpid()
 
 
-def peers() -> dict[str, Callable]:
+def peers(before: Path | None) -> dict[str, Callable]:
     """The proxies that this machine has, HAProxy first."""
     found: dict[str, Callable] = {}
     if shutil.which("haproxy"):
         found["haproxy"] = haproxy
     if shutil.which(os.environ.get("TOXIPROXY", "toxiproxy-server")):
         found["toxiproxy"] = toxiproxy
-    found["kproxy"] = kproxy
-    found["kproxy --no-record"] = lambda broker, folder: kproxy(broker, folder, "--no-record")
+    for name, options in (("kproxy", ()), ("kproxy --no-record", ("--no-record",))):
+        found[name] = partial(kproxy_with, options, None)
+        if before is not None:
+            found[name + BEFORE] = partial(kproxy_with, options, before)
     return found
+
+
+def kproxy_with(
+    options: Sequence[str], checkout: Path | None, broker: int, folder: Path
+) -> contextlib.AbstractContextManager[tuple[int, int]]:
+    """kproxy with options, as a peer."""
+    return kproxy(broker, folder, *options, checkout=checkout)
 
 
 def measure(
@@ -231,19 +248,19 @@ def medians(found: list[Figures]) -> Figures:
 def run(load: str, workload: Workload, options: argparse.Namespace) -> None:
     """Measure one workload through every proxy, alternating, and print the medians of each."""
     found: dict[str, list[Figures]] = {}
-    disk: list[float] = []
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder, broker = Path(name), port()
         with process(load, "server", "-addr", f"127.0.0.1:{broker}", "-payload", options.payload):
             wait_for(broker)
-            for _ in range(options.rounds):
-                for peer, start in peers().items():
+            for number in range(options.rounds):
+                present = list(peers(options.before).items())
+                for peer, start in reversed(present) if number % 2 else present:
                     if options.peers and peer not in options.peers:
                         continue
                     with start(broker, folder) as (listen, pid):
                         figures = measure(load, workload, listen, pid, options.seconds, folder)
                     found.setdefault(peer, []).append(figures)
-                disk.append(disk_mb_per_second(folder))
+            disk = disk_mb_per_second(folder)
     middle = {peer: medians(figures) for peer, figures in found.items()}
     bound = middle.get("haproxy")
     unit = "s/GB" if workload.per_gb else "µs/req"
@@ -256,8 +273,19 @@ def run(load: str, workload: Workload, options: argparse.Namespace) -> None:
             f"  {f.resident_mib:5.0f} MiB",
             flush=True,
         )
+    for peer in middle:
+        if peer + BEFORE in middle:
+            pairs(peer, found[peer], found[peer + BEFORE])
     if "kproxy" in middle and "kproxy --no-record" in middle:
-        beside(middle["kproxy"], middle["kproxy --no-record"], statistics.median(disk))
+        beside(middle["kproxy"], middle["kproxy --no-record"], disk)
+
+
+def pairs(peer: str, now: list[Figures], before: list[Figures]) -> None:
+    """Print the ratio of CPU times now and before, of all pairs."""
+    ratios = sorted(a.cpu / b.cpu for a, b in zip(now, before, strict=True))
+    text = f"{ratios[0]:.3f} to {ratios[-1]:.3f}"
+    middle = statistics.median(ratios)
+    print(f"  {peer} / before: CPU {middle:.3f}x ({len(ratios)} pairs, {text})", flush=True)
 
 
 def beside(recording: Figures, not_recording: Figures, disk: float) -> None:
@@ -284,6 +312,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="names of workloads, or parts")
     parser.add_argument("--peers", nargs="*", default=[], help="names of proxies")
     parser.add_argument("--folder", default=None, help="where recordings go meanwhile")
+    parser.add_argument("--before", type=Path, help="the working copy of an earlier kproxy")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         load = str(Path(folder) / "load")

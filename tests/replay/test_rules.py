@@ -81,6 +81,23 @@ def test_a_request_that_the_broker_never_gets_has_no_response() -> None:
     assert ask_both(playing(Verdict(frames=())).connect()) == [2]
 
 
+def test_many_requests_in_a_chunk_let_other_clients_have_their_turn() -> None:
+    rules = Script([])
+    broker = Playing(recorded().loaded, rules=rules)
+    greedy, other = broker.connect(), broker.connect()
+    greedy.send(12, METADATA)
+    greedy.bytes(greedy.sent_last * 1499)
+    assert len(rules.contexts) <= 101
+    other.send(12, METADATA)
+    assert len(other.frames) == 1, "it need not wait for the others"
+    decided = len(rules.contexts)
+    while decided < 1501:
+        broker.pass_ms(0.000001)
+        assert decided < len(rules.contexts) <= decided + 100
+        decided = len(rules.contexts)
+    assert len(greedy.frames) == 1500
+
+
 @pytest.mark.parametrize("late", ["request", "response"])
 def test_what_is_late_holds_up_what_is_behind_it(late: str) -> None:
     verdict = Verdict(delay_ns=50 * MS)
