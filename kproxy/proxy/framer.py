@@ -188,22 +188,23 @@ class Framer:
         Raises:
             Violation: these bytes are not Kafka's; what came before them is in `out`.
         """
-        direction = self._direction
         if self._waiting:
             if data:
                 self._waiting.append((data, now))
-            while self._waiting and not direction.blocked:
-                data, came_ns = self._waiting.popleft()
-                position = 0 if self._partial else direction.whole_frames(data, 0, came_ns, out)
-                self._frames(data, position, came_ns, out)
+            while self._waiting and not self._direction.blocked:
+                self._chunk(*self._waiting.popleft(), out)
         else:
-            if self._rest:
-                data, self._rest = self._rest + data, b""
-            position = 0 if self._partial else direction.whole_frames(data, 0, now, out)
-            if position < len(data):
-                self._frames(data, position, now, out)
+            self._chunk(data, now, out)
         if self._partial or self._waiting or self._share.held_bytes:
             self._account()
+
+    def _chunk(self, data: bytes, now: int, out: Output) -> None:
+        """Take the frames of the next chunk, which arrived at `now`."""
+        if self._rest:
+            data, self._rest = self._rest + data, b""
+        position = 0 if self._partial else self._direction.whole_frames(data, 0, now, out)
+        if position < len(data):
+            self._frames(data, position, now, out)
 
     def _frames(self, data: bytes, position: int, now: int, out: Output) -> None:
         """Take the frames of a chunk that arrived at `now`, from one that is wanted or not whole

@@ -286,3 +286,15 @@ def test_a_node_that_does_not_speak_kafka_is_named_with_its_listeners() -> None:
     player.client(heartbeat(1), 2)
     player.broker(b"HTTP/1.1 400 Bad Request\r\n\r\n", 2)
     assert "advertised.listeners of node 7" in player.logs[-1]
+
+
+def test_a_frame_cut_between_chunks_that_wait_for_room_is_whole_again() -> None:
+    player = Player(Settings([BROKER], listen_port=19092, pending_requests_max=1))
+    player.connect()
+    third = heartbeat(3)
+    player.client(heartbeat(1) + heartbeat(2) + third[:6])
+    player.client(third[6:])
+    for number in (1, 2, 3):
+        player.broker(heartbeat_answer(number))
+    assert player.to_broker() == heartbeat(1) + heartbeat(2) + third
+    assert not player.closed and player.paused == set()
