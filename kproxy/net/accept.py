@@ -139,7 +139,8 @@ class Acceptor:
         node.accepting.cancel()
         node.accepting = None
         try:
-            node.sockets = [refuse(sock) for sock in node.sockets]
+            for index, sock in enumerate(node.sockets):
+                node.sockets[index] = refuse(sock)
         except OSError:  # to listen again will be tried, and fails if it must
             _close(node)
 

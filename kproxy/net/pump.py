@@ -319,6 +319,9 @@ class Pump:
         end.watched = wanted
 
     def _broken(self, end: End, error: OSError) -> None:
+        if end.link and end.link.closing:  # the machine has done with it
+            self._forget(end.link, abrupt=True)
+            return
         now = self._clock()
         self.perform(self._machine.closed(end.number, end.side, "reset", why(error), now))
 

@@ -200,11 +200,11 @@ class Cluster:
     def wake(self, now: int) -> list[Action]:
         """Time has passed: send what is due, close what has been idle for too long."""
         actions = self._down.probe(now)
-        while due := self._due.take(now):
-            for connection in map(self._connections.__getitem__, due):
-                due_ns = connection.next_due_ns
-                is_due = due_ns is not None and due_ns <= now  # it may have put it off meanwhile
-                actions += self._after(connection, connection.wake(now) if is_due else [], now)
+        while (number := self._due.take(now)) is not None:
+            connection = self._connections[number]
+            due_ns = connection.next_due_ns
+            is_due = due_ns is not None and due_ns <= now  # it may have put it off meanwhile
+            actions += self._after(connection, connection.wake(now) if is_due else [], now)
         if self._turns:
             # One connection in each wake: what arrived on others meanwhile comes before the next.
             number = next(iter(self._turns))

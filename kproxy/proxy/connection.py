@@ -17,18 +17,24 @@ Invariants:
 * A client's half-close is passed on when what it requested is answered, to the last byte; a
   broker's at once, but behind what waits for a listener or for its time.
 
-Where bytes wait, with the owner of each place; of a frame that is not wanted by anybody none does::
+Where bytes wait, with the owner of each place; frames that nobody wants pass without waiting::
 
     peer ═▶ kernel ─▶ Framer ──────────▶ AddressGate ──▶ Delays ───────▶ End ──────────▶ kernel ═▶
-                      a frame's start,   a response      departures      what a slow
-                      bytes of a         that names a    before their    peer does not
-                      blocked stream     node without    time            take (net.link)
-                                         a listener
-                      └──────────── limited by `budget` ────────────┘
+                      a header's start,  a response      departures      what a slow
+                      a frame that a     that names a    before their    peer does not
+                      rule wants whole,  node without    time            take (net.link)
+                      bytes behind a     a listener
+                      blocked stream
+                      └── refused beyond `budget` ────┘  └ its side is paused beyond 1 MiB
 
-What stops reading: the machine, by Pause (`_read_or_pause`: too much is pending, delayed or
-parked); the link, while the other end does not take what there is (`net.link`); the pump, while the
-recorder has no room (`net.pump`).
+    ResponseStream holds the end of a large response, from its addresses on (`rewrite.Tail`).
+
+Who stops reading, and why:
+
+* the machine, by Pause (`_is_full`): requests are pending or wait for their turn under rules, a
+  response is parked, or much is delayed;
+* the link: the other end does not take what there is, or the broker is dialled (`net.link`);
+* the pump: the recorder has no room (`net.pump`).
 """
 
 from __future__ import annotations
@@ -40,7 +46,7 @@ import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
-from kproxy.exchange.entries import ChunkTimes, Entry, Note, Side
+from kproxy.exchange.entries import Buffer, ChunkTimes, Entry, Frame, Note, Side
 from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import Action, Address, Close, Eof, Log, Pause, Record, Resume, Send
 from kproxy.proxy.budget import Budget, Share
@@ -148,8 +154,8 @@ class Connection:
         """When something last arrived, or left late."""
         self._ends: list[SideEnd] = []
         """How each side ended, the first one first: for the recording."""
-        self._last_sent: ChunkTimes | None = None
-        """On a connection of which a side has ended: the last bytes sent."""
+        self._last_to_client: Frame | ChunkTimes | None = None
+        """Tells when the client took what was sent to it last."""
         self._close_due: tuple[int, Ending] | None = None
         """When, and how, a silent connection is closed."""
 
@@ -213,9 +219,14 @@ class Connection:
         due = [delays.next_due_ns for delays in self._delays]
         if self._close_due is not None:
             due.append(self._close_due[0])
-        if self._phase in WAITS_FOR_BROKER and not self._delayed:
+        if self._depends_on_broker:
             due.append(self.last_ns + _HALF_CLOSED_NS)
         return min((each for each in due if each is not None), default=None)
+
+    @property
+    def _depends_on_broker(self) -> bool:
+        """The client has ended, and only the broker keeps the connection alive."""
+        return self._phase in WAITS_FOR_BROKER and not self.holds_back
 
     # Events
 
@@ -259,10 +270,11 @@ class Connection:
     def closed(self, side: Side, how: str, reason: str, now: int) -> list[Action]:
         """One side half-closed ("eof") or broke (anything else)."""
         hint = self._hint() if side is _BROKER and how in ("eof", "reset") else None
+        if how == "eof":
+            self._ends.append(SideEnd(side.name.lower(), "eof", now))
         if how != "eof" or self._phase in _ENDED_BY_EOF:
             return self._end(side, how, hint or reason, now)
         self._phase = after(self._phase, EOF[side])
-        self._ends.append(SideEnd(side.name.lower(), "eof", now))
         self.last_ns = now
         stream = self._requests if side is _CLIENT else self._responses
         actions = self._take(side, stream.half_close, now)
@@ -273,8 +285,8 @@ class Connection:
         if self._close_due is not None and self._close_due[0] <= now:
             return self._end(None, _HOW[self._close_due[1]], _FAULT, now)
         waits_ns = now - self.last_ns
-        if self._phase in WAITS_FOR_BROKER and not self._delayed and waits_ns >= _HALF_CLOSED_NS:
-            if self._last_sent is None or self._last_sent.sent_ns:
+        if self._depends_on_broker and waits_ns >= _HALF_CLOSED_NS:
+            if self._last_to_client is None or self._last_to_client.sent_ns:
                 seconds = _HALF_CLOSED_NS // 1_000_000_000
                 why = f"the client has ended, and the broker sent nothing for {seconds} s"
                 return self._end(None, "idle", why, now)
@@ -379,8 +391,8 @@ class Connection:
             return True
         if side is _BROKER:
             return self._gate.parked  # what is behind a parked response can wait in the kernel
-        if self._phase is not _OPEN:
-            return False
+        if _CLIENT in ENDED_SIDES.get(self._phase, ()):
+            return False  # it is to be seen when it breaks
         pending = self._pending
         return self._requests.stopped or pending.full or (was_full and not pending.roomy)
 
@@ -390,7 +402,8 @@ class Connection:
                 last = Side[self._ends[-1].side.upper()]
                 actions += self._end(last, "eof", "", now)
         elif self._phase is Phase.CLIENT_ENDED:
-            if not self.busy and not self._delays[_BROKER].waiting:
+            waits = self._requests.stopped or self._delays[_BROKER].waiting
+            if not self.busy and not waits:
                 self._pass_on(_BROKER, actions)
         elif self._phase is Phase.BROKER_ENDED:
             if not self._delays[_CLIENT].waiting:
@@ -414,10 +427,7 @@ class Connection:
             pass  # it is recorded, and does not leave
         elif departures is None and not delays.waiting:
             if out.pieces:
-                if self._phase is not _OPEN:
-                    self._last_sent = ChunkTimes(now)
-                    out.timed.append(self._last_sent)
-                actions.append(Send(self.number, to, out.pieces, out.timed))
+                self._send(to, out.pieces, out.timed, actions, now)
         else:
             delays.put(departures or [Departure(0, out.pieces, out.timed)])
         if out.entries:
@@ -433,14 +443,30 @@ class Connection:
             if self.over or self._phase in SILENT:
                 return
             if departure.pieces:
-                actions.append(Send(self.number, to, departure.pieces, departure.timed))
+                self._send(to, departure.pieces, departure.timed, actions, now)
                 self.last_ns = now
-            if departure.ending is Ending.BLACKHOLE or departure.ending_delay_ns:
+            if departure.silences:
                 self._silence(actions)
-                if departure.ending is not None and departure.ending is not Ending.BLACKHOLE:
-                    self._close_due = now + departure.ending_delay_ns, departure.ending
-            elif departure.ending is not None:
-                actions += self._end(None, _HOW[departure.ending], _FAULT, now)
+            if (closing := departure.closes) is not None:
+                if departure.ending_delay_ns:
+                    self._close_due = now + departure.ending_delay_ns, closing
+                else:
+                    actions += self._end(None, _HOW[closing], _FAULT, now)
+
+    def _send(
+        self,
+        to: Side,
+        pieces: list[Buffer],
+        timed: list[Frame | ChunkTimes],
+        actions: list[Action],
+        now: int,
+    ) -> None:
+        if to is _CLIENT:
+            if self._phase is not _OPEN:
+                timed.append(ChunkTimes(now))  # a piece of a frame has no other one
+            if timed:
+                self._last_to_client = timed[-1]
+        actions.append(Send(self.number, to, pieces, timed))
 
     def _silence(self, actions: list[Action]) -> None:
         """Let nothing pass any more, in either direction."""
@@ -465,8 +491,7 @@ class Connection:
         for delays in self._delays:
             delays.clear()
         closing = self._give_up(now)
-        if (rules := self._shared.interests.rules) is not None:
-            rules.closed(self.number)
+        self._shared.interests.closed(self.number)
         name = None if side is None else side.name.lower()
         if how != "eof":
             who = "proxy" if side is None or how == "violation" else side.name.lower()

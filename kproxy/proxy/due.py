@@ -53,11 +53,11 @@ class Due:
         """A connection is over."""
         self._noted.pop(number, None)
 
-    def take(self, now: int) -> list[int]:
-        """Return the connections whose time has come, the first one first, to be noted anew."""
-        found = []
-        while (due_ns := self.next_ns) is not None and due_ns <= now:
-            _, number = heapq.heappop(self._heap)
-            del self._noted[number]
-            found.append(number)
-        return found
+    def take(self, now: int) -> int | None:
+        """Return the first connection whose time has come, to be noted anew; None for none."""
+        due_ns = self.next_ns
+        if due_ns is None or due_ns > now:
+            return None
+        _, number = heapq.heappop(self._heap)
+        del self._noted[number]
+        return number

@@ -54,6 +54,11 @@ class Interests(dict[tuple[int, int], int]):
             self._generation = self.rules.generation
             self.clear()
 
+    def closed(self, connection: int) -> None:
+        """Have the rules forget a connection."""
+        if self.rules is not None:
+            self.rules.closed(connection)
+
     def __missing__(self, kind: tuple[int, int]) -> int:
         if len(self) >= _KINDS_MAX:
             self.clear()

@@ -46,6 +46,16 @@ class Departure:
         return sum(map(len, self.pieces))
 
     @property
+    def silences(self) -> bool:
+        """Nothing passes behind it any more, in either direction."""
+        return self.ending is Ending.BLACKHOLE or bool(self.ending_delay_ns)
+
+    @property
+    def closes(self) -> Ending | None:
+        """How the connection is closed, `ending_delay_ns` later; None: it stays open."""
+        return None if self.ending is Ending.BLACKHOLE else self.ending
+
+    @property
     def transfer_ns(self) -> int:
         """How long its bytes take at its rate."""
         rate = self.bytes_per_second

@@ -66,6 +66,8 @@ HELD_BYTES_MAX = 100 << 20
 STREAMED_BYTES_MIN = 256 << 10
 """Responses with addresses behind their records are streamed from this size on."""
 
+_TAIL_BYTES_MAX = 8 << 20
+"""The most that is held of a streamed response, from its addresses on."""
 _START = struct.Struct(">ii")
 _START_BYTES = 8
 _FRONT_BYTES = 4096
@@ -322,6 +324,8 @@ class ResponseStream:
             except ProtocolError:
                 partial.frame.flags |= OPAQUE
                 self._tail = None
+            else:
+                _check_tail(self._tail)
         return leaving
 
     def may_cut(self, partial: Partial) -> bool:
@@ -477,4 +481,16 @@ class ResponseStream:
             request_received_ns=times.received_ns,
             request_sent_ns=times.sent_before(now),
             request_bytes=request.frame_bytes,
+        )
+
+
+def _check_tail(tail: Tail) -> None:
+    """See that the end of a streamed response is not too large to be held.
+
+    Raises:
+        Violation: it is.
+    """
+    if tail.held_bytes > _TAIL_BYTES_MAX:
+        raise Violation(
+            f"a response with over {_TAIL_BYTES_MAX} bytes of broker addresses behind the records"
         )

@@ -246,6 +246,8 @@ class Tail:
     ) -> None:
         self.fields = fields
         self.pieces: list[Buffer] = []
+        self.held_bytes = 0
+        """The size of the pieces."""
         self.offset: int | None = None
         """Where in the frame it starts, once that is known."""
         self._walk = walk
@@ -270,6 +272,7 @@ class Tail:
                 offset = self.offset = self._body + found.value
         passed = max(0, min(len(piece), offset - start))
         self.pieces.append(piece[passed:])
+        self.held_bytes += len(piece) - passed
         return passed
 
 

@@ -356,7 +356,7 @@ class Broker:
             if first.ending is None:
                 self._depart(connection, rest, take, now, actions)
             else:
-                self._end_late(connection, first.ending, first.ending_delay_ns, now, actions)
+                self._end_behind(connection, first, now, actions)
 
         late_ns = max(first.due_ns - now, 0) + first.transfer_ns
         self._after(connection, late_ns, leave, now, actions)
@@ -449,26 +449,18 @@ class Broker:
 
         self.state.timers.at(now + delay_ns, due)
 
-    def _end_late(
-        self,
-        connection: Connection,
-        ending: Ending,
-        delay_ns: int,
-        now: int,
-        actions: list[Action],
+    def _end_behind(
+        self, connection: Connection, departure: Departure, now: int, actions: list[Action]
     ) -> None:
-        """End a connection as a rule wants it, and let nothing pass until then.
-
-        A black hole stays open, and busy for ever.
-        """
+        """End a connection behind a departure, and let nothing pass until then."""
         connection.forget_requests()
         connection.deaf = True
-        if ending is not Ending.BLACKHOLE:
+        if (closing := departure.closes) is not None:
 
             def end(now: int, actions: list[Action]) -> None:
-                actions += self._end(connection, "", abrupt=ending is Ending.RESET)
+                actions += self._end(connection, "", abrupt=closing is Ending.RESET)
 
-            self._after(connection, delay_ns, end, now, actions)
+            self._after(connection, departure.ending_delay_ns, end, now, actions)
 
     def _token(self, connection: Connection, frame: bytes, actions: list[Action]) -> None:
         """A SASL token after SaslHandshake v0."""

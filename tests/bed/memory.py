@@ -92,9 +92,13 @@ class Kept:
     """The sides that were half-closed, in that order."""
     abrupt: bool | None = None
     """How it was closed; None: it is open."""
+    takes: bool = True
+    """The peers take what is sent."""
 
     def send(self, side: Side, data: bytes, timed: Sequence[Times]) -> None:
         """See Wires."""
+        if not self.takes:
+            return
         self.sent[side] += data
         for times in timed:
             times.sent_ns = self.clock.tick()

@@ -8,9 +8,9 @@ than wall time, and requests per second, p50, p99, p999 and resident memory besi
 recording costs against not recording, and what it wrote against what the disk takes. With
 `--before`, the working copy of an earlier kproxy, each round has both in turn, the one or the other
 first, and the ratio of their CPU times is shown pair by pair: so it holds on a noisy machine.
-HAProxy in TCP mode is the bound: C, no Kafka, no recording. Needs go, and haproxy and toxiproxy where they are to
-be compared (HAProxy is a package of most systems, Toxiproxy a Go module with `cmd/server`, named by
-TOXIPROXY or found as toxiproxy-server).
+HAProxy in TCP mode is the bound: C, no Kafka, no recording. Needs go, and haproxy and toxiproxy
+where they are to be compared (HAProxy is a package of most systems, Toxiproxy a Go module with
+`cmd/server`, named by TOXIPROXY or found as toxiproxy-server).
 """
 
 from __future__ import annotations

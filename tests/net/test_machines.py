@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import socket
 import statistics
+import struct
 import time
 import typing
 from collections.abc import Callable
@@ -494,3 +496,35 @@ async def test_a_pause_holds_until_it_is_over() -> None:
         await client.send_all(b"y")
         await asked_elsewhere()
         assert machine.received == {1: b"x"}
+
+
+@attrs.define(eq=False)
+class Closer(Answerer):
+    """A broker that answers with more than a socket takes, and closes behind it."""
+
+    ended: list[str] = attrs.field(factory=list)
+    """The ends of connections that it was told of."""
+
+    def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
+        """See Machine."""
+        return [Send(number, Side.CLIENT, [bytes(32 << 20)], []), Close(number, False)]
+
+    def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
+        """See Machine."""
+        self.ended.append(how)
+        return []
+
+
+async def test_a_reset_while_the_last_bytes_leave_ends_the_connection_once() -> None:
+    machine = Closer(RESPONSE)
+    async with pumped(machine) as at:
+        client = await at.connect()
+        await client.send_all(b"request")
+        await client.receive_some(1)
+        linger = struct.pack("ii", 1, 0)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        await client.aclose()
+        with trio.fail_after(3):  # less than a link is kept to send its last bytes
+            while at.pump.connections_open:
+                await trio.sleep(0.01)
+    assert machine.ended == []

@@ -243,3 +243,60 @@ def test_a_client_is_read_from_again_after_many_decisions() -> None:
         play.client(heartbeat(number))
         play.broker(heartbeat_answer(number))
         play.advance(play.tick())
+
+
+def test_a_client_that_goes_on_sending_into_a_black_hole_costs_others_nothing() -> None:
+    hole = ByCorrelationId({1: Verdict(ending=Ending.BLACKHOLE)})
+    limits = Settings([BROKER], pending_requests_max=10, held_bytes_max=1 << 20)
+    play = Player(cluster=Cluster(limits, hole))
+    play.connect(1)
+    play.connect(2)
+    play.client(heartbeat(1))
+    for _ in range(100):
+        if (1, Side.CLIENT) not in play.paused:
+            play.client(heartbeats(*range(1000)))
+    assert (1, Side.CLIENT) in play.paused
+    play.client(heartbeat(2) + produce(1, size=1 << 18)[:-1], 2)
+    assert play.to_broker(2)[: len(heartbeat(2))] == heartbeat(2) and not play.closed
+
+
+def test_a_half_close_comes_behind_requests_that_wait_for_their_turn() -> None:
+    rules = ByCorrelationId(api_key=0)
+    play = player(rules)
+    play.client(produce(0) * 300)
+    end(play, Side.CLIENT)
+    assert play.eofs == []
+    wait(play, SECOND)
+    assert play.to_broker() == produce(0) * 300 and play.eofs == [(1, Side.BROKER)]
+
+
+def test_a_client_that_takes_nothing_is_not_taken_for_a_silent_broker() -> None:
+    play = player()
+    play.client(heartbeat(1))
+    play.wires[1].takes = False
+    play.broker(heartbeat_answer(1))
+    end(play, Side.CLIENT)
+    wait(play, 15 * SECOND)
+    assert not play.closed and play.logs == []
+
+
+@pytest.mark.parametrize("first", ["rule", "client"])
+def test_a_slow_close_is_as_slow_where_the_client_has_ended(first: str) -> None:
+    play = faulty(Rule(api="Heartbeat", phase="after", slow_close="20s"))
+    play.client(heartbeat(1))
+    if first == "client":
+        end(play, Side.CLIENT)
+    play.broker(heartbeat_answer(1))
+    wait(play, 19 * SECOND)
+    assert not play.closed
+    wait(play, 2 * SECOND)
+    assert play.closed == {1: False}
+
+
+def test_the_recording_says_who_ended_a_silent_connection() -> None:
+    play = player(_1=Verdict(ending=Ending.BLACKHOLE))
+    play.client(heartbeat(1))
+    end(play, Side.CLIENT)
+    (closed,) = play.notes("closed")
+    assert closed.body["first"] == "client"
+    assert [each["side"] for each in closed.body["ends"]] == ["client"]

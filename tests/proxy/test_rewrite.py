@@ -200,6 +200,21 @@ def test_a_large_response_keeps_its_length_whatever_tags_it_has(api_key: int, ta
     assert (tag, b"x") in after.unknown_tags
 
 
+def test_the_end_of_a_large_response_is_not_held_without_limit() -> None:
+    body = body_with(1, 16, BROKERS, b"r" * 600_000)
+    body.unknown_tags = ((7, bytes(40 << 20)),)
+    frame = response(1, 16, body)
+    player = Player(Settings([BROKER], 19092))
+    player.connect()
+    player.client(ask(1, 16))
+    for start in range(0, len(frame), 1 << 20):
+        if player.closed:
+            break
+        player.broker(frame[start : start + (1 << 20)])
+    assert player.closed and start < 20 << 20
+    assert "behind the records" in player.logs[-1]
+
+
 def test_a_response_that_names_too_many_brokers_is_recorded_and_ends_the_connection() -> None:
     frame = response(3, 9, metadata(*BROKERS))
     player = play(3, 9, frame, nodes_max=1)
