@@ -168,14 +168,9 @@ class Framer:
         self._share = share
         self._rest = b""
         """The beginning of a header."""
-        self._waiting: deque[tuple[bytes, int]] = deque()
-        """While the direction is blocked: what came, and when."""
+        self.waiting: deque[tuple[bytes, int]] = deque()
+        """Chunks that came while the direction was blocked, and when; nobody else changes it."""
         self._partial: Partial | None = None
-
-    @property
-    def stopped(self) -> bool:
-        """Whether frames wait because the direction was blocked; `feed` goes on with them."""
-        return bool(self._waiting)
 
     @property
     def partial(self) -> Partial | None:
@@ -188,14 +183,14 @@ class Framer:
         Raises:
             Violation: these bytes are not Kafka's; what came before them is in `out`.
         """
-        if self._waiting:
+        if self.waiting:
             if data:
-                self._waiting.append((data, now))
-            while self._waiting and not self._direction.blocked:
-                self._chunk(*self._waiting.popleft(), out)
+                self.waiting.append((data, now))
+            while self.waiting and not self._direction.blocked:
+                self._chunk(*self.waiting.popleft(), out)
         else:
             self._chunk(data, now, out)
-        if self._partial or self._waiting or self._share.held_bytes:
+        if self._partial or self.waiting or self._share.held_bytes:
             self._account()
 
     def _chunk(self, data: bytes, now: int, out: Output) -> None:
@@ -217,7 +212,7 @@ class Framer:
                     partial = self._partial = direction.start(data, position, now, out)
                 if partial is None:
                     if direction.blocked:
-                        self._waiting.appendleft((data[position:], now))
+                        self.waiting.appendleft((data[position:], now))
                     else:
                         self._rest = data[position:]
                     break
@@ -250,7 +245,7 @@ class Framer:
         Raises:
             Violation: all connections together hold too much.
         """
-        held = sum(len(data) for data, _ in self._waiting)
+        held = sum(len(data) for data, _ in self.waiting)
         if self._partial is not None:
             held += self._partial.collected
         if not self._share.hold(held):
@@ -258,10 +253,10 @@ class Framer:
 
     def finish(self, out: Output) -> bytes:
         """No more will come: record the frame that is cut off; return bytes of no frame."""
-        rest = self._rest + b"".join(data for data, _ in self._waiting)
+        rest = self._rest + b"".join(data for data, _ in self.waiting)
         if self._partial is not None:
             self._partial.truncate(out)
         self._partial, self._rest = None, b""
-        self._waiting.clear()
+        self.waiting.clear()
         self._share.release()
         return rest

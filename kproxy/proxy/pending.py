@@ -13,7 +13,8 @@ so that our own response waits for its turn.
 
 The two measured loops (`RequestStream.whole_frames` and `ResponseStream.whole_frames`) append to
 `rows` and take from them on purpose: a call and a named value for each of ten requests in a chunk
-cost a fifth of all that is done for them. All others use the verbs.
+cost a fifth of all that is done for them. What is asked for every chunk (`ResponseStream.feed`,
+`Connection._is_plain`) looks at the first row itself. All others use the verbs.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class PendingRequests:
         self.requests_max = requests_max
         """With this many, the client is not read from."""
         self.rows: deque[PendingRow] = deque()
-        """For the two measured loops only."""
+        """For the measured path only."""
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -140,17 +140,17 @@ class RequestStream:
     @property
     def stopped(self) -> bool:
         """Bytes of the client wait here, for the direction was blocked."""
-        return self._framer.stopped
+        return bool(self._framer.waiting)
 
     @property
     def wants_turn(self) -> bool:
         """Bytes wait here for nothing but another turn."""
-        return self._framer.stopped and self._quota_used and self._pending.roomy
+        return self.stopped and self._quota_used and self._pending.roomy
 
     @property
     def can_go_on(self) -> bool:
         """Bytes wait here, and there is room for the requests in them."""
-        return self._framer.stopped and not self._quota_used and self._pending.roomy
+        return self.stopped and not self._quota_used and self._pending.roomy
 
     def begin_turn(self) -> None:
         """Others had their turn: rules may decide on requests of this connection again."""
@@ -171,13 +171,13 @@ class RequestStream:
         self._framer.feed(data, now, out)
         if not self._client_known and out.entries:
             self._note_client(next(each(out.entries)), out)
-        if self._half_closed and not self._framer.stopped:
+        if self._half_closed and not self._framer.waiting:
             self.finish(now, out)
 
     def half_close(self, now: int, out: Output) -> None:
         """The client sends no more; what waits here of it still goes its way."""
         self._half_closed = True
-        if not self._framer.stopped:
+        if not self._framer.waiting:
             self.finish(now, out)
 
     def finish(self, now: int, out: Output) -> None:

@@ -122,7 +122,8 @@ class ResponseStream:
             Violation: these bytes are not Kafka's; what came before them is in `out`.
         """
         self._framer.feed(data, now, out)
-        if self._pending.due:
+        rows = self._pending.rows
+        if rows and rows[0][-1] is not None:  # asked for each chunk: a verb costs more
             self.respond(now, out)
 
     def resume(self, now: int, out: Output) -> None:
@@ -170,7 +171,7 @@ class ResponseStream:
         """
         lost = Output()
         parked = held = self._gate.take()
-        while parked is not None or self._framer.stopped:
+        while parked is not None or self._framer.waiting:
             if parked is not None:
                 self.give_up(parked, lost)
             with contextlib.suppress(Violation):  # its reason would be none: the connection ends
