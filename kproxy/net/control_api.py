@@ -21,7 +21,7 @@ HTTP no recording is read but a file below the folder that the operator has name
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -31,13 +31,10 @@ import trio
 
 from kproxy import __version__
 from kproxy.net.control import Answer, Call, Refused, Route, Routes, json_answer
-from kproxy.net.pump import Pump
-from kproxy.net.recorder import Recorder
+from kproxy.net.operated import Operated
 from kproxy.proxy.connection import OpenConnection
 from kproxy.proxy.faults import RuleError, Rules, plain, rules_note
 from kproxy.proxy.faults.active import Active
-from kproxy.proxy.machine import OpenMachine
-from kproxy.recording.rotation import Recording
 from kproxy.units import moment
 
 RULES_MAX = 1000
@@ -49,17 +46,16 @@ CONNECTIONS_SHOWN_MAX = 1000
 class Api:
     """The parts of a running proxy that can be looked at and changed."""
 
-    rules: Rules
-    machine: OpenMachine
-    pump: Pump
-    recorder: Recorder
-    recording: Recording | None
-    address: str
-    """Where clients connect."""
-    clock: Callable[[], int]
-    started_ns: int
-    recordings: Path | None = None
-    """The folder below which rules may name recordings; None: they may name none."""
+    operated: Operated
+
+    @property
+    def rules(self) -> Rules:
+        """The rules of the machine."""
+        return self.operated.rules
+
+    @property
+    def _now(self) -> int:
+        return self.operated.clock()
 
     def routes(self) -> Routes:
         """What answers which request."""
@@ -87,16 +83,16 @@ class Api:
 
     async def status(self, call: Call) -> Answer:
         """How the proxy is."""
-        recorder, recording = self.recorder, self.recording
-        reachable = self.machine.reachable.items()
+        recorder, recording = self.operated.recorder, self.operated.recording
+        reachable = self.operated.machine.reachable.items()
         return json_answer(
             {
                 "version": __version__,
-                "bootstrap": self.address,
-                "uptime_seconds": round((self.clock() - self.started_ns) / 1e9, 3),
+                "bootstrap": self.operated.address,
+                "uptime_seconds": round((self._now - self.operated.started_ns) / 1e9, 3),
                 "brokers_up": {"bootstrap" if n is None else str(n): up for n, up in reachable},
-                "connections_open": self.pump.connections_open,
-                "connections_accepted": self.pump.connections_accepted,
+                "connections_open": self.operated.pump.connections_open,
+                "connections_accepted": self.operated.pump.connections_accepted,
                 "recording": None if recording is None else str(recording.paths[-1]),
                 "frames_recorded": recorder.frames_recorded,
                 "frames_lost": recorder.frames_lost,
@@ -116,13 +112,13 @@ class Api:
 
     async def connections(self, call: Call) -> Answer:
         """The open connections, the oldest first."""
-        now = self.clock()
+        now = self._now
         shown: list[dict[str, Any]] = []
-        for connection in self.machine.connections:
+        for connection in self.operated.machine.connections:
             if len(shown) == CONNECTIONS_SHOWN_MAX:
                 break
             shown.append(_connection(connection, now))
-        return json_answer({"open": self.pump.connections_open, "connections": shown})
+        return json_answer({"open": self.operated.pump.connections_open, "connections": shown})
 
     # ── changing
 
@@ -130,10 +126,10 @@ class Api:
         """End a connection."""
         (text,) = call.words
         number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1
-        actions = self.machine.end(number, self.clock())
+        actions = self.operated.machine.end(number, self._now)
         if not actions:
             raise Refused(404, f"there is no connection {text}; GET /connections lists them")
-        self.pump.perform(actions)
+        self.operated.pump.perform(actions)
         return json_answer({"ended": number})
 
     async def add(self, call: Call) -> Answer:
@@ -145,7 +141,7 @@ class Api:
             raise Refused(409, f"there is already a rule {name!r}", key="name")
         words = await self._loaded(call.body)
         with _refusing():
-            active = self.rules.add(words, self.clock())
+            active = self.rules.add(words, self._now)
         self._note()
         where = f"/faults/{quote(active.name, safe='', errors='surrogateescape')}"
         return json_answer(plain(active), 201, [("Location", where)])
@@ -194,13 +190,13 @@ class Api:
 
     def _enable(self, call: Call, enabled: bool) -> Answer:
         active = self._find(call)
-        self.rules.enable(active.fault_id, enabled, self.clock())
+        self.rules.enable(active.fault_id, enabled, self._now)
         self._note()
         return json_answer(plain(active))
 
     async def reset(self, call: Call) -> Answer:
         """Set all counters to 0."""
-        self.rules.reset(self.clock())
+        self.rules.reset(self._now)
         self._note()
         return await self.faults(call)
 
@@ -224,14 +220,14 @@ class Api:
         if not isinstance(name, str):
             return words
         try:
-            path = await trio.to_thread.run_sync(_recording, self.recordings, name)
+            path = await trio.to_thread.run_sync(_recording, self.operated.recordings, name)
             await trio.to_thread.run_sync(self.rules.read_delays, path)
         except ValueError as error:
             raise Refused(422, str(error), key="latency") from None
         return {**words, "latency": {**latency, "recording": path}}
 
     def _note(self) -> None:
-        self.recorder.note(rules_note(self.rules, self.clock()))
+        self.operated.recorder.note(rules_note(self.rules, self._now))
 
 
 @contextlib.contextmanager

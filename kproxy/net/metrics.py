@@ -14,7 +14,6 @@ import os
 from collections.abc import Iterator
 from operator import attrgetter
 
-import attrs
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -26,31 +25,16 @@ from prometheus_client.core import (
 
 from kproxy import __version__
 from kproxy.net.control import Answer, Call, Route
-from kproxy.net.pump import Pump
-from kproxy.net.recorder import Recorder
+from kproxy.net.operated import Operated
 from kproxy.net.traffic import BUCKETS_SECONDS, ApiTraffic, Traffic
 from kproxy.proxy.faults import Rules
-from kproxy.proxy.machine import OpenMachine
-from kproxy.recording.rotation import Recording
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The oldest version of the format, which everything reads."""
 
 
-@attrs.frozen(eq=False)
-class Sources:
-    """Where the numbers come from."""
-
-    pump: Pump
-    machine: OpenMachine
-    recorder: Recorder
-    recording: Recording | None
-    traffic: Traffic
-    rules: Rules
-
-
 _Row = tuple[str, type[CounterMetricFamily] | type[GaugeMetricFamily], str, str]
-"""A metric: its name, its kind, the attribute of `Sources` that it is, its help."""
+"""A metric: its name, its kind, the attribute of `Operated` that it is, its help."""
 
 _COUNTER, _GAUGE = CounterMetricFamily, GaugeMetricFamily
 
@@ -120,16 +104,16 @@ _RECORDING: list[_Row] = [
 class _Proxy:
     """Collects the tables, and what has labels."""
 
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
+    def __init__(self, operated: Operated) -> None:
+        self._operated = operated
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics as they are now."""
-        sources = self._sources
+        operated = self._operated
         yield InfoMetricFamily("kproxy_build", "This program.", {"version": __version__})
-        recording = sources.recording
+        recording = operated.recording
         for name, kind, attribute, text in _PASSING + (_RECORDING if recording else []):
-            yield kind(name, text, value=attrgetter(attribute)(sources))
+            yield kind(name, text, value=attrgetter(attribute)(operated))
         if recording:
             text = "The file that is being written."
             path = _label(os.fsdecode(recording.paths[-1]))
@@ -139,11 +123,11 @@ class _Proxy:
             "Whether the last attempt to connect to the broker succeeded, for a client.",
             labels=["node_id"],
         )
-        for node_id, reachable in sources.machine.reachable.items():
+        for node_id, reachable in operated.machine.reachable.items():
             up.add_metric(["bootstrap" if node_id is None else str(node_id)], reachable)
         yield up
-        yield from _traffic(sources.traffic)
-        yield from _faults(sources.rules)
+        yield from _traffic(operated.traffic)
+        yield from _faults(operated.rules)
 
 
 _PER_API = [
@@ -201,10 +185,10 @@ def _label(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def exposition(sources: Sources) -> Route:
+def exposition(operated: Operated) -> Route:
     """Return what answers a request for the metrics."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Proxy(sources))
+    registry.register(_Proxy(operated))
     ProcessCollector(registry=registry)
 
     async def show(call: Call) -> Answer:

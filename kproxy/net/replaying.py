@@ -18,7 +18,8 @@ import trio
 
 from kproxy.net import listeners
 from kproxy.net.addresses import address_text, reachable
-from kproxy.net.control_address import Operated, control_server, open_control
+from kproxy.net.control_address import control_server, open_control
+from kproxy.net.operated import Operated
 from kproxy.net.pump import CONNECTIONS_MAX, Pump
 from kproxy.net.recorder import Recorder
 from kproxy.net.running import Running, Task, ending_signals, monotonic_clock, run
@@ -80,8 +81,18 @@ async def replay(
         pump = Pump(machine, interface, recorder, clock, log, CONNECTIONS_MAX)
         tasks: list[Task] = []
         if control and place:
-            parts = pump, control.machine, recorder, None, Traffic(), control.rules
-            operated = Operated(*parts, address, clock, control.recordings)
+            operated = Operated(
+                pump=pump,
+                machine=control.machine,
+                recorder=recorder,
+                recording=None,
+                traffic=Traffic(),
+                rules=control.rules,
+                address=address,
+                clock=clock,
+                started_ns=clock(),
+                recordings=control.recordings,
+            )
             tasks.append(control_server(place, operated, log))
 
         def begin() -> None:

@@ -22,12 +22,13 @@ from kproxy.exchange.selecting import Selection
 from kproxy.net import listeners, stalls
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.addresses import address_text, reachable
-from kproxy.net.control_address import Operated, control_server, open_control
+from kproxy.net.control_address import control_server, open_control
 from kproxy.net.defects import defect
 from kproxy.net.descriptors import Descriptors, TooFew, raise_limit
 from kproxy.net.dial import leads_to, why
 from kproxy.net.discovery import discover
 from kproxy.net.listeners import Listening
+from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Intake, Recorder
 from kproxy.net.running import (
@@ -159,8 +160,18 @@ async def serve(
         address = address_text(settings.advertised_host or reachable(options.listen_host), port)
         tasks: list[Task] = [partial(_tell_stalls, options, clock, recorder)]
         if control and traffic:
-            parts = pump, cluster, recorder, recording, traffic, options.rules
-            operated = Operated(*parts, address, clock, options.control_recordings)
+            operated = Operated(
+                pump=pump,
+                machine=cluster,
+                recorder=recorder,
+                recording=recording,
+                traffic=traffic,
+                rules=options.rules,
+                address=address,
+                clock=clock,
+                started_ns=clock(),
+                recordings=options.control_recordings,
+            )
             tasks.append(control_server(control, operated, log))
         if options.discover:
             tasks.append(partial(_discover, settings.bootstrap, cluster, pump, clock, log))

@@ -35,6 +35,7 @@ from kproxy.exchange.entries import (
 from kproxy.proxy import redact
 from kproxy.proxy.budget import Share
 from kproxy.proxy.output import Output, part
+from kproxy.proxy.rewrite import Tail
 from kproxy.proxy.verdicts import Respond, Verdict
 
 PIECE_BYTES_MAX = 1 << 20
@@ -63,6 +64,8 @@ class Partial:
     """Of a response: what a rule decided about it before it came."""
     respond: Respond | None = None
     """Of a response: decides about it when it is whole."""
+    tail: Tail | None = None
+    """Of a response that streams past: its end, from its addresses on, which is held."""
     collected: int = 0
     """Bytes in frame.pieces."""
     blanked: bool = False

@@ -100,7 +100,6 @@ class ResponseStream:
         self._interests = interests
         self._topics = topics
         self._framer = Framer(self, share)
-        self._tail: Tail | None = None
         self._half_closed = False
         self.versions_bytes = 0
         """The size of all responses to ApiVersions."""
@@ -290,15 +289,14 @@ class ResponseStream:
         self, frame: Frame, wanted: int, partial: Partial, data: bytes, position: int
     ) -> bool:
         """Tell if nothing of a response may leave before it is whole."""
-        self._tail = None
         if partial.respond is not None or (partial.verdict and partial.verdict.frames):
             return True
         if not wanted & ADDRESSES:
             return bool(wanted & _LOOKED_INTO)
         if wanted & BEHIND_RECORDS and frame.frame_bytes >= STREAMED_BYTES_MIN:
             front = data[position : position + _FRONT_BYTES]
-            self._tail = rewrite.tail(front, frame.api_key, frame.api_version)
-        return self._tail is None
+            partial.tail = rewrite.tail(front, frame.api_key, frame.api_version)
+        return partial.tail is None
 
     def _start_token(self, size: int, now: int) -> Partial:
         if not 0 <= size <= TOKEN_BYTES_MAX:
@@ -319,14 +317,14 @@ class ResponseStream:
             carry_out.begin(verdict, now, out)
             arrived = partial.frame.frame_bytes - partial.left
             leaving = carry_out.leaving(verdict, arrived, piece)
-        if self._tail is not None:
+        if partial.tail is not None:
             try:
-                leaving = min(leaving, self._tail.passes(piece))
+                leaving = min(leaving, partial.tail.passes(piece))
             except ProtocolError:
                 partial.frame.flags |= OPAQUE
-                self._tail = None
+                partial.tail = None
             else:
-                _check_tail(self._tail)
+                _check_tail(partial.tail)
         return leaving
 
     def may_cut(self, partial: Partial) -> bool:
@@ -335,8 +333,7 @@ class ResponseStream:
 
     def complete(self, partial: Partial, now: int, out: Output) -> None:
         """See Direction."""
-        frame, tail = partial.frame, self._tail
-        self._tail = None
+        frame, tail = partial.frame, partial.tail
         if frame.flags & RAW_SASL:
             frame.pieces = [redact.blank_token(frame.data)]
             frame.flags |= REDACTED

@@ -1,0 +1,39 @@
+"""A running machine as an operator sees it: what the control API shows and changes.
+
+::
+
+    serve, replaying ─▶ Operated ─┬─▶ control_api: status, connections, rules
+                                  └─▶ metrics
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+
+from kproxy.net.pump import Pump
+from kproxy.net.recorder import Recorder
+from kproxy.net.traffic import Traffic
+from kproxy.proxy.faults import Rules
+from kproxy.proxy.machine import OpenMachine
+from kproxy.recording.rotation import Recording
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Operated:
+    """The parts of a running machine."""
+
+    pump: Pump
+    machine: OpenMachine
+    recorder: Recorder
+    recording: Recording | None
+    traffic: Traffic
+    rules: Rules
+    address: str
+    """Where clients connect."""
+    clock: Callable[[], int]
+    started_ns: int
+    recordings: Path | None
+    """The folder below which rules that come there may name recordings."""
