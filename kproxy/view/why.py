@@ -321,7 +321,7 @@ def _opened(note: Note | None, number: int, first: Exchange | None) -> Iterator[
         began = "was opened" if body.get("event") == "opened" else "was open already"
         yield (
             f"Connection {number} {began} at {_time(note.time_ns)}, from"
-            f" {body.get('client_address', '?')} to {body.get('broker_address', '?')} ({broker})."
+            f" {body.get('client_address', '?')} to {body.get('broker_address') or 'no broker'} ({broker})."
         )
     if client:
         software = getattr(first.request, "client_software_name", "") if first else ""

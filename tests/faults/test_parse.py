@@ -122,7 +122,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("api=Fetch api_version=99 latency=1s", "api_version: Fetch has versions 0 to 18"),
     ("api=Metadata api_version=0..12 rebootstrap=true", "rebootstrap: Metadata has no version"),
     ("api=SaslHandshake throttle=1s", "throttle: SaslHandshake has no version"),
-    ("api=Produce", "the rule has no action; one of latency, error, throttle"),
+    ("api=Produce", f"the rule has no action; one of {', '.join(ACTIONS)}"),
     ("drop=true reset=true", "reset: a rule has one action, this one has drop and reset"),
     ("drop=false", "drop: False is not true"),
     ("api=Produce hide_node=1", "api: hide_node does nothing to Produce; it works for Metadata"),
@@ -177,7 +177,10 @@ FILES: list[tuple[str, str]] = [
     ('[[fault]]\napi = "Produce\n', "x.toml:2: this is no TOML: "),
     ('[[fault]]\napi = "Produce"\n', "x.toml:1: the rule has no action"),
     ('[fault]\napi = "Produce"\n', "x.toml: fault: rules are [[fault]] tables"),
-    ("seed = 3\n[[fault]]\ndrop=true\n", "x.toml:1: seed: the file has only [[fault]] tables"),
+    (
+        "seed = 3\n[[fault]]\ndrop=true\n",
+        "x.toml:1: seed: rules stand in [[fault]] tables, and nothing else may",
+    ),
     ("fault = [{drop = true, times = 0}]", "x.toml:1: times: "),
 ]
 

@@ -9,10 +9,13 @@ that are like it (`kproxy/proxy/faults/nothing.py`)::
         '''Nothing happens; the rule counts what it would have hit.'''
         return Plan()
 
-The docstring is its help. A `Hit` says which exchange it is and what stands behind the key; a
-`Plan` says what becomes of it: of the request, of the response, or, as a function, of the
-response's bytes. Give it a line in the table below; what is particular about an action (phases,
-APIs, versions) are further arguments, all of them explained at `Action`::
+The docstring is its help. A `Hit` says which exchange it is (`hit.view.frame` has the request's
+bytes, `hit.view.request` the decoded message) and what stands behind the key (`hit.value`). A
+`Plan` says what becomes of it: `Plan(Verdict(delay_ns=…))` of the request,
+`Plan(Verdict(response=Verdict(delay_ns=…)))` of the response, `Plan(change=…)` of the response's
+bytes. `Verdict` (`proxy.verdicts`) lists all that can be done to a frame. Import the module here,
+and give the action a line in the table below; what is particular about one (phases, APIs, versions)
+are further arguments, all of them explained at `Action`::
 
     "nothing": Action(nothing, parse_yes, "api=Produce nothing=true"),
 

@@ -59,7 +59,7 @@ def rules_from_toml(
         if key != "fault":
             number = dict(reversed(_keys(text.splitlines(), 0))).get(key, 1)
             place = _place(path, number)
-            raise RuleError("the file has only [[fault]] tables", key, place)
+            raise RuleError("rules stand in [[fault]] tables, and nothing else may", key, place)
     tables = found.get("fault", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise RuleError("rules are [[fault]] tables, with two brackets", "fault", path or None)

@@ -50,7 +50,9 @@ def parse_latency(value: Any, read_delays: ReadDelays) -> DelayOf:
         fixed = duration_ns(value)
         return lambda draw: fixed
     if not isinstance(value, dict) or len(value) != 1:
-        raise ValueError(f"{value!r} is not a duration, nor one of {{{', '.join(_DRAWN)} = …}}")
+        raise ValueError(
+            f'{value!r} is not a duration such as "300ms", nor one of {{{", ".join(_DRAWN)} = …}}'
+        )
     ((kind, what),) = value.items()
     if kind == "recording":
         return _recorded(what, read_delays)
