@@ -126,6 +126,8 @@ class Frame:
     splices: Sequence[Splice] = ()
     """Of a REWRITTEN frame: what was replaced before it was sent on, in order of offset; the size
     prefix followed."""
+    withheld: bool = False
+    """It will never be sent on, so that nobody needs to wait for that."""
 
     def change(self, splices: Sequence[Splice]) -> None:
         """Say that it was sent on with these splices."""

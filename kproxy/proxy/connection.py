@@ -424,7 +424,9 @@ class Connection:
         to = _OTHER[side]
         delays = self._delays[to]
         if self._phase is not _OPEN and self._phase in SILENT:
-            pass  # it is recorded, and does not leave
+            for entry in out.entries:
+                if isinstance(entry, Frame):
+                    entry.withheld = True
         elif departures is None and not delays.waiting:
             if out.pieces:
                 self._send(to, out.pieces, out.timed, actions, now)

@@ -10,10 +10,11 @@ that sizes, offsets and all other fields are what they were. What is secret:
 * whatever an Envelope wraps, for it can be any of these;
 * values of configs whose key Kafka types PASSWORD or that look like a secret;
 * in all frames of these APIs, whatever no field explains: unknown tagged fields, and bytes behind
-  the body. A length that is too small puts a token there. These bytes become zero.
+  the body. These bytes become zero.
 
-Where such a frame cannot be walked (an unknown version, a malformed or a cut-off body), the whole
-of it behind the fixed part of its header is blanked out: better a lost body than a leaked secret.
+Where such a frame cannot be walked (an unknown version, a malformed or a cut-off body), or has a
+token and bytes behind its body (a length that is too small puts the token into other fields), all
+of it behind the fixed part of its header is blanked out: better a lost body than a leak.
 
 Invariant: redacting a redacted frame changes nothing (`kproxy scan` relies on it).
 """
@@ -85,6 +86,11 @@ def is_sensitive(api_key: int) -> bool:
     return schema.api_name(api_key) in _SENSITIVE
 
 
+def has_token(api_key: int, side: Side) -> bool:
+    """Tell if requests or responses of this API carry a token in a field that is always secret."""
+    return (schema.api_name(api_key), side) in _SECRETS
+
+
 def redact(frame: bytes, side: Side, api_key: int, api_version: int) -> bytes | None:
     """Return the frame with its secrets blanked out, or None if it holds none.
 
@@ -101,6 +107,8 @@ def redact(frame: bytes, side: Side, api_key: int, api_version: int) -> bytes | 
         spans, end = codec.locate(message, api_version, paths, unknown_tags=True)(frame, body)
     except ProtocolError:
         return blank(frame, side)
+    if end < len(frame) and has_token(api_key, side):
+        return blank(frame, side)  # a length may be too small, and any field hold what is behind it
     secret = _config_values(frame, spans) if fields in _CONFIGS else _contents(spans)
     unexplained = [span[2:] for span in (*header, *spans) if span[0] == UNKNOWN_TAG]
     unexplained.append((end, len(frame)))

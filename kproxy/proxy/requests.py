@@ -342,6 +342,7 @@ class RequestStream:
                 out.replace(copy)
                 self._register_copy(frame, copy, out)
         else:
+            frame.withheld = True
             self._expect(frame, verdict, ChunkTimes(frame.received_ns))
         carry_out.end(verdict, out)
 

@@ -185,7 +185,12 @@ class ResponseStream:
         """Record a response that never leaves, and what a rule had decided about it."""
         if parked.verdict is not None:
             carry_out.note(parked.verdict, parked.frame, out)
-        out.entries.append(parked.frame)
+        self._withhold(parked.frame, out)
+
+    def _withhold(self, frame: Frame, out: Output) -> None:
+        """Record a response that never leaves."""
+        frame.withheld = True
+        out.entries.append(frame)
 
     # Direction
 
@@ -360,7 +365,7 @@ class ResponseStream:
             return
         carry_out.note(verdict, frame, out)
         if verdict.dropped:
-            out.entries.append(frame)
+            self._withhold(frame, out)
             return
         self._record(frame, (), out)
         carry_out.end(verdict, out)
@@ -414,7 +419,7 @@ class ResponseStream:
         frame = held.frame
         carry_out.note(verdict, frame, out)
         if verdict.dropped:
-            out.entries.append(frame)
+            self._withhold(frame, out)
             return
         carry_out.begin(verdict, frame.received_ns, out)
         offset = held.tail.offset or 0 if held.tail else 0

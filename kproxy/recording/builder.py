@@ -397,7 +397,7 @@ class BatchBuilder:
             kept = self._request(connection, frame, position)
         else:
             self._response(connection, frame, position)
-        if not frame.sent_ns:
+        if not frame.sent_ns and not frame.withheld:
             batch.unsent.append((len(batch.runs) - RUN.size, frame, kept))
 
     def _request(self, connection: _Connection, frame: Frame, position: int) -> ChunkTimes | None:
@@ -416,7 +416,7 @@ class BatchBuilder:
         known = number, position, number, waits, flags, faults, (request,)
         if frame.flags & NO_RESPONSE:
             row = row_of_request(frame.connection, connection.node_id, request, known)
-            self._complete(frame, "request_sent_ns", row)
+            self._complete(None if frame.withheld else frame, "request_sent_ns", row)
             return None
         connection.pending[number] = known
         return times
@@ -453,7 +453,8 @@ class BatchBuilder:
             fault_ids=tuple(dict.fromkeys((*row.fault_ids, *frame.fault_ids))),
         )
         connection.answered_ns = frame.received_ns
-        self._complete(frame if position else None, "response_sent_ns", row)
+        waits = position and not frame.withheld
+        self._complete(frame if waits else None, "response_sent_ns", row)
 
     # ---- exchanges
 

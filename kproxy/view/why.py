@@ -319,9 +319,10 @@ def _opened(note: Note | None, number: int, first: Exchange | None) -> Iterator[
         node = body.get("node_id")
         broker = f"broker {node}" if isinstance(node, int) else "a bootstrap address"
         began = "was opened" if body.get("event") == "opened" else "was open already"
+        to = body.get("broker_address") or "no broker"
         yield (
             f"Connection {number} {began} at {_time(note.time_ns)}, from"
-            f" {body.get('client_address', '?')} to {body.get('broker_address') or 'no broker'} ({broker})."
+            f" {body.get('client_address', '?')} to {to} ({broker})."
         )
     if client:
         software = getattr(first.request, "client_software_name", "") if first else ""

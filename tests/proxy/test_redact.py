@@ -23,7 +23,7 @@ from kproxy.protocol import (
     messages,
     schema,
 )
-from kproxy.proxy.redact import blank, is_sensitive, redact
+from kproxy.proxy.redact import blank, has_token, is_sensitive, redact
 from tests.protocol.making import few
 from tests.protocol.strategies import bodies
 from tests.proxy.playing import Player
@@ -267,6 +267,19 @@ def is_flexible(side: Side, api: str, version: int) -> bool:
     return version in schema.message(api_key(api), direction).flexible_versions
 
 
+@pytest.mark.parametrize("shorter", [1, 8, 12, len(SECRET)])
+def test_a_token_whose_length_is_too_small_is_in_no_field_behind_it(shorter: int) -> None:
+    kind = messages.RenewDelegationTokenRequest
+    header = messages.RequestHeader(api_key=39, api_version=1, correlation_id=7)
+    body = kind(hmac=SECRET.encode(), renew_period_ms=1)
+    frame = bytearray(encode_request(Request(header, body)))
+    frame[frame.index(SECRET.encode()) - 1] -= shorter
+    redacted = redact(bytes(frame), Side.CLIENT, 39, 1)
+    assert redacted is not None and len(redacted) == len(frame)
+    for start in range(len(SECRET) - 5):
+        assert SECRET.encode()[start : start + 6] not in redacted
+
+
 @pytest.mark.parametrize("side", Side)
 @pytest.mark.parametrize("api", CONVERSATIONS)
 def test_nothing_that_no_field_explains_is_kept(api: str, side: Side) -> None:
@@ -295,6 +308,9 @@ def test_nothing_that_no_field_explains_is_kept(api: str, side: Side) -> None:
         assert is_sensitive(api_key(api))
         assert SECRET.encode() not in redacted
         assert len(redacted) == len(frame)
+        if behind and has_token(api_key(api), side):
+            assert redacted == blank(frame, side)
+            return
         whole = decoded(side, redacted, api_key(api), version)
         assert len(whole.trailing) == len(behind)
         now = [*structs(whole.header), *structs(whole.body)]

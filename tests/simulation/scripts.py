@@ -18,8 +18,10 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange.entries import Side
 from kproxy.protocol import Request, Response, encode_request, encode_response, messages, schema
 from kproxy.proxy.actions import Address
+from kproxy.proxy.redact import has_token
 from tests.simulation.filling import ADDRESSES, Filler, is_sensitive
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
@@ -305,6 +307,8 @@ class Scripts:
         frame = encode_request(message)
         explained = encode_request(_explained(message)) if is_sensitive(key) else frame
         recorded = starred(explained, filler.secrets[secrets_before:])
+        if trailing and has_token(key, Side.CLIENT):
+            recorded = _blanked(frame)
         if is_sensitive(key) and rng.random() < 0.05:
             # What cannot be walked is blanked out whole.
             count = len(trailing) + 1
@@ -429,6 +433,8 @@ class Scripts:
         data = encode_response(message, key)
         explained = encode_response(_explained(message), key) if secret else data
         recorded = starred(explained, filler.secrets[before:])
+        if trailing and has_token(key, Side.BROKER):
+            recorded = _blanked(data, 8)
         addressed, cut = filler.addressed, 0
         malformed = self._malformed and not trailing and len(data) > 25
         if malformed and rng.random() < (0.2 if size > 1000 else 0.03):

@@ -50,9 +50,8 @@ def parse_latency(value: Any, read_delays: ReadDelays) -> DelayOf:
         fixed = duration_ns(value)
         return lambda draw: fixed
     if not isinstance(value, dict) or len(value) != 1:
-        raise ValueError(
-            f'{value!r} is not a duration such as "300ms", nor one of {{{", ".join(_DRAWN)} = …}}'
-        )
+        drawn = ", ".join(_DRAWN)
+        raise ValueError(f'{value!r} is not a duration such as "300ms", nor one of {{{drawn} = …}}')
     ((kind, what),) = value.items()
     if kind == "recording":
         return _recorded(what, read_delays)
