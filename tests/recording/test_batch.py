@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import weakref
 
 import attrs
 import pytest
@@ -113,6 +114,21 @@ def test_an_exchange_waits_until_its_response_has_left() -> None:
     assert [(row.number, row.response_sent_ns) for row in rows(batch)] == [
         (1, START_NS + 5_000_000)
     ]
+
+
+def test_what_a_rule_withholds_is_waited_for_by_nobody_and_not_held() -> None:
+    builder = BatchBuilder()
+    dropped = response(1, b"dropped", sent_ns=0)
+    kept_back = request(2, b"no answer", flags=NO_RESPONSE, sent_ns=0)
+    asked = request(3, b"ask", sent_ns=0)
+    for frame in (dropped, kept_back, asked):
+        frame.withheld = True
+    builder.add([opened(), request(1, b"ask"), dropped, kept_back, asked])
+    (batch,) = builder.take()
+    assert [(row.number, row.response_sent_ns) for row in rows(batch)] == [(1, 0), (2, 0)]
+    held = [weakref.ref(frame) for frame in (dropped, kept_back, asked)]
+    del dropped, kept_back, asked, frame, batch
+    assert [frame() for frame in held] == [None, None, None]
 
 
 def test_a_response_that_never_left_has_its_row_when_its_connection_ends() -> None:
