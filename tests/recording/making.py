@@ -295,7 +295,7 @@ def portable(entry: Frame | Note) -> dict[str, Any]:
     """An entry as JSON, field by field."""
     if isinstance(entry, Note):
         return {"channel": entry.channel, "time_ns": entry.time_ns, "body": entry.body}
-    fields = attrs.asdict(entry, filter=lambda field, _: field.name != "pieces")
+    fields = attrs.asdict(entry, filter=lambda field, _: field.name not in ("pieces", "withheld"))
     splices = [[offset, length, data.hex()] for offset, length, data in entry.splices]
     fault_ids = list(entry.fault_ids)
     return {
