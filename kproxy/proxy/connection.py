@@ -156,6 +156,8 @@ class Connection:
         """How each side ended, the first one first: for the recording."""
         self._last_to_client: Frame | ChunkTimes | None = None
         """Tells when the client took what was sent to it last."""
+        self._looked_ns = now
+        """When it was last looked whether the client takes it."""
         self._close_due: tuple[int, Ending] | None = None
         """When, and how, a silent connection is closed."""
 
@@ -220,7 +222,7 @@ class Connection:
         if self._close_due is not None:
             due.append(self._close_due[0])
         if self._depends_on_broker:
-            due.append(self.last_ns + _HALF_CLOSED_NS)
+            due.append(max(self.last_ns, self._looked_ns) + _HALF_CLOSED_NS)
         return min((each for each in due if each is not None), default=None)
 
     @property
@@ -284,13 +286,13 @@ class Connection:
         """Do what is due, and go on with requests that waited for another turn."""
         if self._close_due is not None and self._close_due[0] <= now:
             return self._end(None, _HOW[self._close_due[1]], _FAULT, now)
-        waits_ns = now - self.last_ns
+        waits_ns = now - max(self.last_ns, self._looked_ns)
         if self._depends_on_broker and waits_ns >= _HALF_CLOSED_NS:
             if self._last_to_client is None or self._last_to_client.sent_ns:
                 seconds = _HALF_CLOSED_NS // 1_000_000_000
                 why = f"the client has ended, and the broker sent nothing for {seconds} s"
                 return self._end(None, "idle", why, now)
-            self.last_ns = now  # the client does not take what there is: the broker is not silent
+            self._looked_ns = now  # the client does not take what there is: it is idle, if anybody
         self._requests.begin_turn()
         actions: list[Action] = []
         for side in Side:

@@ -278,6 +278,8 @@ def test_a_client_that_takes_nothing_is_not_taken_for_a_silent_broker() -> None:
     end(play, Side.CLIENT)
     wait(play, 15 * SECOND)
     assert not play.closed and play.logs == []
+    wait(play, 600 * SECOND)
+    assert play.closed and "nothing arrived for 600 s" in play.logs[-1]
 
 
 @pytest.mark.parametrize("first", ["rule", "client"])
