@@ -127,7 +127,7 @@ def test_a_room_without_io_imports_none(name: str) -> None:
 
 def test_recordings_can_be_read_without_trio() -> None:
     code = (
-        "import sys, kproxy.recording, kproxy.exchange.exchange, kproxy.view.jsonl;"
+        "import sys, kproxy.recording, kproxy.exchange.exchange, kproxy.exchange.jsonl;"
         "list(kproxy.recording.read('recordings/demo.mcap'));"
         "sys.exit('trio' in sys.modules)"
     )

@@ -12,18 +12,15 @@ exchanges of a stream of frames; `recording` reads them from tables.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, Protocol
 
 import attrs
 
 from kproxy import protocol
-from kproxy.exchange import endings, entities, facts, timing, topic_records
-from kproxy.exchange.entities import TopicNames, TopicPartition
+from kproxy.exchange import derived, endings, entities, facts, topic_records
+from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
     INJECTED,
-    LEFT_OUT,
-    NO_API,
     NO_NODE,
     NO_RESPONSE,
     RAW_SASL,
@@ -34,9 +31,9 @@ from kproxy.exchange.entries import (
     Frame,
     Side,
 )
+from kproxy.exchange.fields import Need, Type, field, fields_of
 from kproxy.exchange.lazily import Lazily
 from kproxy.exchange.topic_records import TopicRecord
-from kproxy.protocol import codec
 from kproxy.units import moment
 
 # A look into the enum costs as much as opening a frame does otherwise.
@@ -76,19 +73,17 @@ class Halves:
 class Exchange:
     """A request and what became of it.
 
-    Its attributes are the keys of `kproxy show --json`, plus the frames. All that does not concern
-    bodies comes from its `row`; frames are opened, and bodies and what is read out of them
-    (`errors`, `opaque`, `request`, `response`) decoded, at first use.
+    Its fields are the keys of `kproxy show --json`, the columns of tables, and, by their `key`,
+    what filters ask for. Those that need a body open and decode frames, at first use.
     """
 
     row: ExchangeRow
-    client_address: str | None
+    _client_address: str | None
     _connection_client_id: str | None
     _frames: Frames
     topic_names: TopicNames
     """Of the whole stream that it comes from."""
-    unanswered: endings.Unanswered | None = None
-    """Of a request that ought to have been answered and was not: what it waited for."""
+    _unanswered: endings.Unanswered | None = None
 
     def __repr__(self) -> str:
         return f"<Exchange {self.text}>"
@@ -100,141 +95,207 @@ class Exchange:
 
         return text(self)
 
-    # ---- what it was
+    # ---- the fields, in the order of the JSON
 
-    @property
-    def number(self) -> int:
-        """Counts requests over the whole recording, from 1."""
-        return self.row.number
+    number = field(
+        Type.INT64, Need.HEADER, "counts requests over the whole recording, from 1",
+        lambda exchange: exchange.row.number,
+    )  # fmt: skip
+    time = field(
+        Type.TIME, Need.HEADER, "when the request arrived",
+        lambda exchange: moment(exchange.time_ns),
+    )  # fmt: skip
+    connection = field(
+        Type.INT32, Need.CONNECTION, "number of the connection",
+        lambda exchange: exchange.row.connection,
+    )  # fmt: skip
+    client_address = field(
+        Type.TEXT, Need.CONNECTION, "host and port of the client",
+        lambda exchange: exchange._client_address, nullable=True,
+    )  # fmt: skip
+    client_id = field(
+        Type.TEXT, Need.HEADER, "client.id, as the first request of the connection says",
+        lambda exchange: exchange._client_id(), nullable=True,
+    )  # fmt: skip
+    node_id = field(
+        Type.INT32, Need.CONNECTION, "broker of the connection; null on a bootstrap address",
+        lambda exchange: _unless(exchange.row.node_id, NO_NODE), nullable=True,
+    )  # fmt: skip
+    api = field(
+        Type.TEXT, Need.HEADER, "name of the API; null if half a header arrived",
+        lambda exchange: exchange._api(), nullable=True,
+    )  # fmt: skip
+    api_key = field(
+        Type.INT16, Need.HEADER, "number of the API; null where the request has none",
+        lambda exchange: exchange.row.api_key if exchange.value("named") else None, nullable=True,
+    )  # fmt: skip
+    api_version = field(
+        Type.INT16, Need.HEADER, "version of the request",
+        lambda exchange: exchange.row.api_version if exchange.value("named") else None,
+        nullable=True,
+    )  # fmt: skip
+    correlation_id = field(
+        Type.INT32, Need.HEADER, "of the request",
+        lambda exchange: exchange.row.correlation_id if exchange.value("named") else None,
+        nullable=True,
+    )  # fmt: skip
+    request_bytes = field(
+        Type.INT32, Need.HEADER, "size of the request with its size prefix",
+        lambda exchange: exchange.row.request_bytes or None, unit="bytes", nullable=True,
+    )  # fmt: skip
+    response_bytes = field(
+        Type.INT32, Need.ROW, "size of the response; null if there is none",
+        lambda exchange: exchange.row.response_bytes or None, unit="bytes", nullable=True,
+    )  # fmt: skip
+    broker_ms = field(
+        Type.FLOAT, Need.ROW, "what the broker took: queued_ms + waiting_ms + service_ms",
+        lambda exchange: _ms(exchange.value("broker_us")), unit="ms", nullable=True,
+    )  # fmt: skip
+    queued_ms = field(
+        Type.FLOAT, Need.ROW, "waited behind earlier requests of its connection",
+        lambda exchange: _ms(exchange.value("queued_us")), unit="ms", nullable=True,
+    )  # fmt: skip
+    waiting_ms = field(
+        Type.FLOAT, Need.ROW, "may be a wait that the request asked for: a long poll, a join",
+        lambda exchange: _ms(exchange.value("waiting_us")), unit="ms", nullable=True,
+    )  # fmt: skip
+    service_ms = field(
+        Type.FLOAT, Need.ROW, "what the broker took for certain",
+        lambda exchange: _ms(exchange.value("service_us")), unit="ms", nullable=True,
+    )  # fmt: skip
+    proxy_ms = field(
+        Type.FLOAT, Need.ROW, "what kproxy added, both ways",
+        lambda exchange: _ms(exchange.value("proxy_us")), unit="ms", nullable=True,
+    )  # fmt: skip
+    topics = field(
+        Type.TEXTS, Need.REQUEST, "topics that it names; an id, where nothing tells the name",
+        lambda exchange: entities.topics(exchange._bodies(), exchange.topic_names), key="topic",
+    )  # fmt: skip
+    partitions = field(
+        Type.PARTITIONS, Need.REQUEST, "partitions that it names",
+        lambda exchange: entities.partitions(exchange._bodies(), exchange.topic_names),
+        key="partition",
+    )  # fmt: skip
+    groups = field(
+        Type.TEXTS, Need.REQUEST, "groups that it names",
+        lambda exchange: entities.names_of(exchange._bodies(), entities.GROUP), key="group",
+    )  # fmt: skip
+    transactional_ids = field(
+        Type.TEXTS, Need.REQUEST, "transactional ids that it names",
+        lambda exchange: entities.names_of(exchange._bodies(), entities.TRANSACTIONAL_ID),
+        key="transactional_id",
+    )  # fmt: skip
+    errors = field(
+        Type.TEXTS, Need.RESPONSE, "names of the errors in the response",
+        lambda exchange: facts.errors(
+            exchange.response, exchange.api_key, exchange.response_frame
+        ),
+        key="error",
+    )  # fmt: skip
+    error_messages = field(
+        Type.TEXTS, Need.RESPONSE, "what the broker says of them",
+        lambda exchange: (
+            [] if exchange.response is None else facts.error_messages(exchange.response)
+        ),
+        key="error_message",
+    )  # fmt: skip
+    opaque = field(
+        Type.BOOL, Need.RESPONSE, "it has a body that could not be decoded",
+        lambda exchange: exchange._opaque(),
+    )  # fmt: skip
+    redacted = field(
+        Type.BOOL, Need.ROW, "secrets were blanked out of it",
+        lambda exchange: exchange.has(REDACTED),
+    )  # fmt: skip
+    injected = field(
+        Type.BOOL, Need.ROW, "one of its frames was made by kproxy",
+        lambda exchange: exchange.has(INJECTED),
+    )  # fmt: skip
+    truncated = field(
+        Type.BOOL, Need.ROW, "one of its frames stops in the middle",
+        lambda exchange: exchange.has(TRUNCATED),
+    )  # fmt: skip
+    one_way = field(
+        Type.BOOL, Need.ROW, "brokers do not answer it: Produce with acks=0",
+        lambda exchange: exchange.has(NO_RESPONSE), in_json=False,
+    )  # fmt: skip
+    faults = field(
+        Type.TEXTS, Need.ROW, "names of the fault rules that touched it",
+        lambda exchange: [exchange.topic_names.rule(each) for each in exchange.row.fault_ids],
+        key="fault",
+    )  # fmt: skip
+    unanswered = field(
+        Type.WAITED, Need.ROW, "what a request waited for that was never answered",
+        lambda exchange: exchange._unanswered, nullable=True,
+    )  # fmt: skip
+    request_received_ns = field(
+        Type.INT64, Need.ROW, "when the request arrived, ns since 1970; 0: unknown",
+        lambda exchange: exchange.row.request_received_ns, unit="ns", in_json=False,
+    )  # fmt: skip
+    request_sent_ns = field(
+        Type.INT64, Need.ROW, "when it was sent on; 0: it was not, or unknown",
+        lambda exchange: exchange.row.request_sent_ns, unit="ns", in_json=False,
+    )  # fmt: skip
+    response_received_ns = field(
+        Type.INT64, Need.ROW, "when the response arrived, or the connection ended",
+        lambda exchange: exchange.row.response_received_ns, unit="ns", in_json=False,
+    )  # fmt: skip
+    response_sent_ns = field(
+        Type.INT64, Need.ROW, "when the response was sent on",
+        lambda exchange: exchange.row.response_sent_ns, unit="ns", in_json=False,
+    )  # fmt: skip
+    queued_ns = field(
+        Type.INT64, Need.ROW, "queued_ms, exact",
+        lambda exchange: exchange.row.queued_ns, unit="ns", in_json=False,
+    )  # fmt: skip
+    max_wait_ms = field(
+        Type.INT32, Need.ROW, "how long a Fetch lets the broker wait for records",
+        lambda exchange: exchange.row.max_wait_ms, unit="ms", in_json=False,
+    )  # fmt: skip
+    request = field(
+        Type.BODY, Need.REQUEST, "body of the request, JSON",
+        lambda exchange: facts.request_body(exchange.request_frame, exchange.row.request_flags),
+        nullable=True,
+    )  # fmt: skip
+    response = field(
+        Type.BODY, Need.RESPONSE, "body of the response, JSON",
+        lambda exchange: exchange._response[0], nullable=True,
+    )  # fmt: skip
+    request_frame = field(
+        Type.BYTES, Need.REQUEST, "the request as its client sent it, size prefix included",
+        lambda exchange: exchange._frames.data(exchange.row, _CLIENT), nullable=True,
+        in_json=False,
+    )  # fmt: skip
+    response_frame = field(
+        Type.BYTES, Need.RESPONSE, "the response as its broker sent it, addresses as they came",
+        lambda exchange: exchange._frames.data(exchange.row, _BROKER), nullable=True,
+        in_json=False,
+    )  # fmt: skip
 
-    @property
-    def connection(self) -> int:
-        """The number of its connection."""
-        return self.row.connection
+    # ---- what they are made of
 
-    @property
-    def node_id(self) -> int | None:
-        """The broker that the connection leads to; None on a bootstrap address."""
-        return None if self.row.node_id == NO_NODE else self.row.node_id
+    def value(self, column: str) -> Any:
+        """Return a recorded value, or a derived one, by the name of its column."""
+        if column not in derived.DERIVED:
+            return self._wait_max_ms() if column == "wait_max_ms" else getattr(self.row, column)
+        values = self._values
+        if column not in values:
+            inputs = map(self.value, derived.INPUTS[column])
+            values[column] = derived.DERIVED[column](*inputs)
+        return values[column]
 
     @Lazily
-    def api(self) -> str | None:
-        """The API's name in Kafka; None if not even the request's header arrived."""
-        if self._has(RAW_SASL):
-            return SASL_TOKEN
-        return None if self.api_key is None else protocol.api_name(self.api_key)
-
-    @Lazily
-    def api_key(self) -> int | None:
-        """The number of the API; None if the request has none."""
-        return self.row.api_key if self._named else None
-
-    @property
-    def api_version(self) -> int | None:
-        """Of the request."""
-        return self.row.api_version if self._named else None
-
-    @property
-    def correlation_id(self) -> int | None:
-        """Of the request."""
-        return self.row.correlation_id if self._named else None
-
-    @property
-    def _named(self) -> bool:
-        return self.row.api_key != NO_API and not self._has(RAW_SASL)
-
-    @Lazily
-    def client_id(self) -> str | None:
-        """As the first request of its connection says, or where that is not known its own."""
-        if self._connection_client_id is None and not self._has(RAW_SASL):
-            request = self._frames.frame(self.row, _CLIENT)
-            if request is not None:
-                return facts.client_id(request)[1]
-        return self._connection_client_id
-
-    @property
-    def request_bytes(self) -> int | None:
-        """Size of the request with its size prefix; None if unknown."""
-        return self.row.request_bytes or None
-
-    @property
-    def response_bytes(self) -> int | None:
-        """Size of the response with its size prefix; None if there is none."""
-        return self.row.response_bytes or None
-
-    # ---- when
+    def _values(self) -> dict[str, Any]:
+        return {}
 
     @property
     def time_ns(self) -> int:
         """When the request arrived, since 1970."""
-        row = self.row
-        return row.request_received_ns or row.response_received_ns
+        return self.value("time_ns")
 
-    @Lazily
-    def time(self) -> datetime:
-        """When the request arrived, UTC."""
-        return moment(self.time_ns)
-
-    @property
-    def broker_ns(self) -> int | None:
-        """From sending the request's last byte on to the arrival of the response's."""
-        row = self.row
-        if not (row.request_sent_ns and row.response_bytes) or self.injected:
-            return None
-        return row.response_received_ns - row.request_sent_ns
-
-    @Lazily
-    def broker_ms(self) -> float | None:
-        """From sending the request's last byte on to the arrival of the response's."""
-        broker_ns = self.broker_ns
-        return None if broker_ns is None else facts.milliseconds(broker_ns)
-
-    @property
-    def max_wait_ms(self) -> int | None:
-        """How long a Fetch lets the broker wait for records; None for other requests."""
-        return self.row.max_wait_ms if self.row.api_key == codec.FETCH else None
-
-    @Lazily
-    def proxy_ms(self) -> float | None:
-        """How long the proxy kept the request and the response; None if it still has one."""
-        row = self.row
-        if row.response_bytes and not row.response_sent_ns:
-            return None
-        if not row.request_sent_ns:
-            if not self.injected or not row.response_sent_ns:
-                return None
-            return facts.milliseconds(row.response_sent_ns - row.request_received_ns)
-        kept_ns = row.request_sent_ns - row.request_received_ns
-        if row.response_bytes:
-            kept_ns += row.response_sent_ns - row.response_received_ns
-        return facts.milliseconds(kept_ns)
-
-    @property
-    def queued_ns(self) -> int:
-        """How long it waited, sent on, for the response to an earlier request of its connection."""
-        return self.row.queued_ns
-
-    broker_parts_us = Lazily(timing.broker_parts_us)
-    queued_ms = Lazily(timing.queued_ms)
-    waiting_ms = Lazily(timing.waiting_ms)
-    service_ms = property(timing.service_ms)
-
-    # ---- what happened to it on the way
-
-    @property
-    def redacted(self) -> bool:
-        """Whether secrets were blanked out of it before it was recorded."""
-        return self._has(REDACTED)
-
-    @property
-    def injected(self) -> bool:
-        """Whether one of its frames was made by the proxy."""
-        return self._has(INJECTED)
-
-    @property
-    def truncated(self) -> bool:
-        """Whether one of its frames stops in the middle."""
-        return self._has(TRUNCATED)
+    def has(self, flag: int) -> bool:
+        """Whether one of its frames has a flag."""
+        return bool((self.row.request_flags | self.row.response_flags) & flag)
 
     @property
     def ordinary(self) -> bool:
@@ -245,37 +306,26 @@ class Exchange:
             return False
         return self.request is not None and self.response is not None
 
-    @property
-    def left_out(self) -> bool:
-        """Whether one of its frames was too large to be kept, so that its body is not known."""
-        return self._has(LEFT_OUT)
+    def _api(self) -> str | None:
+        if self.has(RAW_SASL):
+            return SASL_TOKEN
+        return None if self.api_key is None else protocol.api_name(self.api_key)
 
-    @property
-    def one_way(self) -> bool:
-        """Whether the request is one that brokers do not answer (Produce with acks=0)."""
-        return self._has(NO_RESPONSE)
+    def _client_id(self) -> str | None:
+        """That of its connection, or where that is not known its own."""
+        if self._connection_client_id is None and not self.has(RAW_SASL):
+            request = self._frames.frame(self.row, _CLIENT)
+            if request is not None:
+                return facts.client_id(request)[1]
+        return self._connection_client_id
 
-    @property
-    def faults(self) -> list[str]:
-        """The names of the fault rules that touched it."""
-        if not self.row.fault_ids:
-            return []
-        return [self.topic_names.rule(fault_id) for fault_id in self.row.fault_ids]
+    def _wait_max_ms(self) -> int:
+        """How long the request of a poll lets its broker wait; the row tells of Fetch only."""
+        if self.api not in derived.POLLS or self.value("broker_us") == derived.UNKNOWN:
+            return 0
+        return max(0, self.row.max_wait_ms or getattr(self.request, "max_wait_ms", 0))
 
-    def _has(self, flag: int) -> bool:
-        return bool((self.row.request_flags | self.row.response_flags) & flag)
-
-    # ---- the bytes
-
-    @Lazily
-    def request_frame(self) -> bytes | None:
-        """The request as its client sent it, size prefix included."""
-        return self._frames.data(self.row, _CLIENT)
-
-    @Lazily
-    def response_frame(self) -> bytes | None:
-        """The response as its broker sent it (before addresses were rewritten)."""
-        return self._frames.data(self.row, _BROKER)
+    # ---- the frames
 
     @Lazily
     def frames(self) -> tuple[Frame | None, Frame | None]:
@@ -293,17 +343,7 @@ class Exchange:
         """The response as it was sent on (addresses rewritten); None if that is not known."""
         return facts.sent(self.frames[1])
 
-    # ---- what they say
-
-    @Lazily
-    def request(self) -> Any:
-        """The request's body as an attrs value; None if there is none or it is opaque."""
-        return facts.request_body(self.request_frame, self.row.request_flags)
-
-    @Lazily
-    def response(self) -> Any:
-        """The response's body as an attrs value; None if there is none or it is opaque."""
-        return self._response[0]
+    # ---- the bodies
 
     @property
     def response_version(self) -> int:
@@ -318,43 +358,11 @@ class Exchange:
             self.response_frame, row.response_flags, self.api_key, self.api_version
         )
 
-    @property
-    def opaque(self) -> bool:
-        """Whether it has a body that could not be decoded (unknown API or version, malformed)."""
+    def _opaque(self) -> bool:
         row = self.row
         if self.request is None and facts.has_body(self.request_frame, row.request_flags):
             return True
         return self.response is None and facts.has_body(self.response_frame, row.response_flags)
-
-    @Lazily
-    def errors(self) -> list[str]:
-        """Kafka's names of the errors in the response, each once, in order of appearance."""
-        return facts.errors(self.response, self.api_key, self.response_frame)
-
-    @Lazily
-    def error_messages(self) -> list[str]:
-        """What the broker says of its errors, each once, in order of appearance."""
-        return [] if self.response is None else facts.error_messages(self.response)
-
-    @Lazily
-    def topics(self) -> list[str]:
-        """The topics that it names, each once; an id whose name nothing tells comes as text."""
-        return entities.topics(self._bodies(), self.topic_names)
-
-    @Lazily
-    def partitions(self) -> list[TopicPartition]:
-        """The partitions that it names, each once."""
-        return entities.partitions(self._bodies(), self.topic_names)
-
-    @Lazily
-    def groups(self) -> list[str]:
-        """The ids of the groups that it names, each once."""
-        return entities.names_of(self._bodies(), entities.GROUP)
-
-    @Lazily
-    def transactional_ids(self) -> list[str]:
-        """The transactional ids that it names, each once."""
-        return entities.names_of(self._bodies(), entities.TRANSACTIONAL_ID)
 
     @Lazily
     def records(self) -> list[TopicRecord]:
@@ -375,3 +383,15 @@ class Exchange:
         return facts.decoded_response(
             self.frames[1], self.response_frame, self.api_key, self.api_version
         )
+
+
+def _unless(value: int, none: int) -> int | None:
+    return None if value == none else value
+
+
+def _ms(duration_us: int) -> float | None:
+    return None if duration_us == derived.UNKNOWN else duration_us / 1000
+
+
+FIELDS = fields_of(Exchange)
+"""All fields, by name, in the order in which JSON and tables have them."""

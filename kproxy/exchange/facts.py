@@ -222,13 +222,3 @@ def errors_of_opaque(api_key: int, frame: bytes) -> list[str]:
     if api_key == codec.API_VERSIONS and frame[8:10] == _UNSUPPORTED_VERSION:
         return [error_name(codec.UNSUPPORTED_VERSION)]
     return []
-
-
-def microseconds(duration_ns: int) -> int:
-    """A duration as whole microseconds; half of one counts as one."""
-    return (duration_ns + 500) // 1000
-
-
-def milliseconds(duration_ns: int) -> float:
-    """A duration in milliseconds, to the microsecond."""
-    return microseconds(duration_ns) / 1000

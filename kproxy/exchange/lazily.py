@@ -16,8 +16,8 @@ class Lazily(Generic[Value]):
     """A method of one object without arguments, read as an attribute; its value stays with it."""
 
     def __init__(self, make: Callable[[Any], Value]) -> None:
-        self._make = make
-        self._name = make.__name__
+        self.make = make
+        self.name = make.__name__
         self.__doc__ = make.__doc__
 
     @overload
@@ -30,5 +30,5 @@ class Lazily(Generic[Value]):
         if owner is None:
             return self
         # Found there from now on, before this is asked.
-        value = owner.__dict__[self._name] = self._make(owner)
+        value = owner.__dict__[self.name] = self.make(owner)
         return value

@@ -92,13 +92,13 @@ def _partitions(exchange: Exchange) -> list[dict[str, Any]]:
 
 
 def _request(exchange: Exchange) -> str:
-    from kproxy.view.jsonl import body
+    from kproxy.exchange.jsonl import body
 
     return body(exchange, "request")
 
 
 def _response(exchange: Exchange) -> str:
-    from kproxy.view.jsonl import body
+    from kproxy.exchange.jsonl import body
 
     return body(exchange, "response")
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from kproxy import protocol
 from kproxy.exchange import endings, facts
+from kproxy.exchange.derived import JOINS, POLLS
 from kproxy.exchange.entries import (
     INJECTED,
     NO_API,
@@ -35,7 +36,6 @@ from kproxy.exchange.entries import (
     Position,
 )
 from kproxy.exchange.known import Known
-from kproxy.exchange.timing import JOINS, POLLS
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.tables import ExchangeTable
 
@@ -287,7 +287,7 @@ def null_where(mask: Any, array: Any) -> Any:
 
 
 def microseconds(duration_ns: Any) -> Any:
-    """Round durations to microseconds as `facts.microseconds` does."""
+    """Round durations to microseconds as `derived.microseconds` does."""
     shifted = pc.add(duration_ns, 500)
     quotient = pc.divide(shifted, 1000)
     # Arrow divides towards zero, Python downwards.

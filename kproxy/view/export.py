@@ -73,7 +73,7 @@ def _open(path: Path) -> int:
 
 
 def _jsonl(stream: Stream, path: Path) -> int:
-    from kproxy.view.jsonl import pieces
+    from kproxy.exchange.jsonl import pieces
 
     count = 0
     with open(_open(path), "w", encoding="ascii") as file:
@@ -115,7 +115,7 @@ def _parquet(stream: Stream, path: Path) -> int:
 
 def _groups(exchanges: Iterator[Exchange]) -> Iterator[list[dict[str, Any]]]:
     """Yield rows, a group of them at a time."""
-    from kproxy.view.jsonl import about, body_text
+    from kproxy.exchange.jsonl import about, body_text
 
     rows: list[dict[str, Any]] = []
     size = 0
@@ -151,7 +151,7 @@ def _schema(pa: Any) -> Any:
         pa.struct(unanswered): ("unanswered",),
     }
     by_name = {name: kind for kind, names in types.items() for name in names}
-    from kproxy.view.jsonl import KEYS
+    from kproxy.exchange.jsonl import KEYS
 
     return pa.schema([(name, by_name[name]) for name in KEYS])
 

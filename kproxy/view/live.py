@@ -23,7 +23,7 @@ from datetime import timedelta
 import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
-from kproxy.exchange.entries import Frame, Note
+from kproxy.exchange.entries import LEFT_OUT, Frame, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Pairing
 from kproxy.protocol import api_key
@@ -56,7 +56,7 @@ _Shown = Exchange | ConnectionEnd
 
 def _size(shown: _Shown) -> int:
     """How many bytes of frames it keeps."""
-    if isinstance(shown, ConnectionEnd) or shown.left_out:
+    if isinstance(shown, ConnectionEnd) or shown.has(LEFT_OUT):
         return 0
     return (shown.request_bytes or 0) + (shown.response_bytes or 0)
 

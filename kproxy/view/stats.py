@@ -3,7 +3,7 @@
     Part, ConnectionEnd ─▶ Stats: tallies by API, client and topic, errors, events ─▶ lines
 
 The broker's time is what it took for certain: without what a request waited behind an earlier one,
-and without what a long poll or the joining of a group may have waited (`exchange.timing`). Of
+and without what a long poll or the joining of a group may have waited (`exchange.derived`). Of
 requests that may wait, only what went beyond their own limit counts.
 
 Memory does not grow with the recording, but with what there is to name: APIs, clients, topics and

@@ -14,7 +14,7 @@ from datetime import datetime
 
 import attrs
 
-from kproxy.exchange import timing
+from kproxy.exchange.derived import UNKNOWN
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.view.stats_bodies import NOTHING, Sequence, Told, told_by
@@ -247,15 +247,8 @@ def _count(tally: Tally, exchange: Exchange, failed: bool) -> None:
     """Count an exchange in a tally, apart from its bytes and records."""
     tally.count += 1
     tally.errors += failed
-    tally.unanswered += exchange.unanswered is not None
-    certain_us = counted_us(exchange)
-    if certain_us is not None:
-        tally.broker.add(certain_us)
-    if exchange.proxy_ms is not None:
-        tally.proxy.add(round(exchange.proxy_ms * 1000))
-
-
-def counted_us(exchange: Exchange) -> int | None:
-    """How long the broker took, if it is counted."""
-    parts = exchange.broker_parts_us
-    return None if parts is None else timing.certain_us(parts)
+    tally.unanswered += exchange.value("unanswered")
+    for histogram, column in ((tally.broker, "served_us"), (tally.proxy, "proxy_us")):
+        duration_us = exchange.value(column)
+        if duration_us != UNKNOWN:
+            histogram.add(duration_us)

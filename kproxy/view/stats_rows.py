@@ -18,6 +18,7 @@ from typing import Any
 import attrs
 
 from kproxy.exchange import facts
+from kproxy.exchange.derived import POLLS
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import (
     FAULTED,
@@ -33,12 +34,11 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import MAYBE, NO, UNKNOWN, YES
-from kproxy.exchange.timing import JOINS, POLLS, certain_us, parts_us
-from kproxy.protocol import api_key, api_name, codec
+from kproxy.protocol import api_key, api_name
 from kproxy.recording.columns import Rows
 from kproxy.units import moment
 from kproxy.view.stats_bodies import OFTEN, Looker, Told, told_by
-from kproxy.view.stats_counts import Histogram, Part, Tally, counted_us
+from kproxy.view.stats_counts import Histogram, Part, Tally
 
 _TOKEN = -2
 """In place of the API of a SASL token."""
@@ -49,7 +49,6 @@ def _keys(names: Iterable[str]) -> frozenset[int]:
 
 
 _POLLS = _keys(POLLS)
-_WAIT = _keys(JOINS | POLLS)
 _OFTEN = _keys(OFTEN)
 _AS_SENT = REWRITTEN | INJECTED | FAULTED | REDACTED | NO_RESPONSE | UNANSWERED
 """Flags of frames whose bodies are whole and known."""
@@ -118,7 +117,7 @@ class RowCounter:
             if exchange is not None:
                 part.see(exchange)
                 if key in _POLLS:
-                    chosen.service_us[index] = _service_us(exchange)
+                    chosen.served_us[index] = exchange.value("served_us")
             name = key, clients[index], told.topics, bool(told.errors)
             group = groups.get(name)
             if group is None:
@@ -188,27 +187,21 @@ class _Chosen:
                 rows.exchange(place).client_id if client is UNKNOWN else client
                 for place, client in zip(self.places, self.clients, strict=True)
             ]
-        flags, ended = self.column("flags"), self.column("response_flags")
         self.keys: list[int] = self.column("api_key")
         if NO_API in self.keys:
             self.keys = [
                 _TOKEN if key == NO_API and flag & RAW_SASL else key
-                for key, flag in zip(self.keys, flags, strict=True)
+                for key, flag in zip(self.keys, self.column("flags"), strict=True)
             ]
         self._requests = self.column("request_bytes")
         self._responses = self.column("response_bytes")
-        self._unanswered = [
-            not size and flag & UNANSWERED
-            for size, flag in zip(self._responses, ended, strict=True)
-        ]
-        self._any_unanswered = any(self._unanswered)
-        self._kept_us = _microseconds(self.column("proxy_ns"))
-        self.service_us = self._service_us()
-        """−1 where there is none."""
+        self._unanswered = self.column("unanswered")
+        self._kept_us = self.column("proxy_us")
+        self.served_us = self.column("served_us")
 
     def column(self, name: str) -> list[Any]:
         """A column of the table, of these rows."""
-        column = self._columns.column(name)
+        column = self._columns[name]
         if not self._all:
             return [column[place] for place in self.places]
         return column.tolist() if isinstance(column, memoryview) else list(column)
@@ -228,25 +221,6 @@ class _Chosen:
                 known = None if node_id == NO_NODE else node_id
                 yield connection, self.clients[index], known, time_ns
 
-    def _service_us(self) -> list[int]:
-        """As `exchange.timing` has it."""
-        found: list[int] = []
-        for key, broker_us, queued_us, wait_ms in zip(
-            self.keys,
-            _microseconds(self.column("broker_ns")),
-            _microseconds(self.column("queued_ns")),
-            self.column("max_wait_ms"),
-            strict=True,
-        ):
-            if broker_us > 0 and (queued_us or key in _WAIT):
-                # The limit of other polls stands in their bodies.
-                wait_max_us = wait_ms * 1000 if key == codec.FETCH else broker_us
-                parts = parts_us(broker_us, queued_us, wait_max_us if key in _WAIT else 0)
-                left_us = certain_us(parts)
-                broker_us = -1 if left_us is None else left_us
-            found.append(broker_us)
-        return found
-
     def add(
         self, group: _Group, failed: bool, tallies: list[Tally], by_topic: dict[str, Tally]
     ) -> None:
@@ -254,10 +228,8 @@ class _Chosen:
         rows = group.rows
         size = sum(map(self._requests.__getitem__, rows))
         size += sum(map(self._responses.__getitem__, rows))
-        unanswered = 0
-        if self._any_unanswered:
-            unanswered = sum(1 for row in rows if self._unanswered[row])
-        service = Histogram.of(Counter(map(self.service_us.__getitem__, rows)))
+        unanswered = sum(map(self._unanswered.__getitem__, rows))
+        service = Histogram.of(Counter(map(self.served_us.__getitem__, rows)))
         kept = Histogram.of(Counter(map(self._kept_us.__getitem__, rows)))
         for tally in (*tallies, *by_topic.values()):
             tally.count += len(rows)
@@ -274,19 +246,9 @@ class _Chosen:
                 by_topic[topic].bytes += topic_bytes
 
 
-def _microseconds(durations_ns: Sequence[int]) -> list[int]:
-    """Durations as `facts.microseconds` has them, without calls; −1 where there is none."""
-    return [-1 if ns < 0 else (ns + 500) // 1000 for ns in durations_ns]
-
-
 def _max_wait_ms(fetch: bytes | None, version: int) -> int:
     """What a row of 0 may have missed."""
     return 0 if fetch is None else facts.max_wait_ms(fetch, 0, version)
-
-
-def _service_us(exchange: Exchange) -> int:
-    found_us = counted_us(exchange)
-    return -1 if found_us is None else found_us
 
 
 def _api(key: int) -> str | None:

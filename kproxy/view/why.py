@@ -18,20 +18,20 @@ from typing import TextIO
 
 import attrs
 
+from kproxy.exchange.derived import JOINS, UNKNOWN
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.filter.keys import BY_NAME
 from kproxy.exchange.filter.terms import Term, grouped
-from kproxy.exchange.timing import JOINS
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.printable import printable
 from kproxy.protocol import error_code, is_retriable
 from kproxy.units import moment
 from kproxy.view.progress import reading
 from kproxy.view.show import write
-from kproxy.view.stats_counts import Histogram, counted_us
+from kproxy.view.stats_counts import Histogram
 from kproxy.view.stream import Stream, refuse_another_recording
 from kproxy.view.why_group import group_story
 
@@ -166,9 +166,9 @@ def _look(each: Exchange, around: _Surroundings, found: Exchange, passed: bool) 
         return
     if passed and around.again is None and _is_like(each, found):
         around.again = each
-    certain_us = counted_us(each)
-    if certain_us is not None:
-        around.times.add(certain_us)
+    served_us = each.value("served_us")
+    if served_us != UNKNOWN:
+        around.times.add(served_us)
     finished = found.time + timedelta(milliseconds=found.broker_ms or 0)
     if found.api in JOINS and each.groups == found.groups and each.time <= finished:
         if around.last_to_join is None or each.time > around.last_to_join.time:

@@ -44,8 +44,8 @@ def exchanges() -> list[Exchange]:
 def table(exchanges: Sequence[Exchange]) -> dict[str, list]:
     """The columns that `rows` looks at (`filter.COLUMNS`)."""
 
-    def nanoseconds(value: float | None) -> int:
-        return -1 if value is None else round(value * 1_000_000)
+    def microseconds(value: float | None) -> int:
+        return -1 if value is None else round(value * 1000)
 
     def or_(value: int | None, none: int) -> int:
         return none if value is None else value
@@ -62,16 +62,18 @@ def table(exchanges: Sequence[Exchange]) -> dict[str, list]:
         "time_ns": [round(e.time.timestamp() * 1e6) * 1000 + 321 for e in exchanges],
         "request_bytes": [e.request_bytes or 0 for e in exchanges],
         "response_bytes": [e.response_bytes or 0 for e in exchanges],
-        "broker_ns": [nanoseconds(e.broker_ms) for e in exchanges],
-        "proxy_ns": [nanoseconds(e.proxy_ms) for e in exchanges],
+        "broker_us": [microseconds(e.broker_ms) for e in exchanges],
+        "queued_us": [microseconds(e.queued_ms) for e in exchanges],
+        "proxy_us": [microseconds(e.proxy_ms) for e in exchanges],
         "flags": [_flags(e) for e in exchanges],
+        "unanswered": [e.response_bytes is None and not e.one_way for e in exchanges],
+        "faulted": [bool(e.faults) for e in exchanges],
     }
 
 
 def _flags(exchange: Exchange) -> int:
     flags = INJECTED * exchange.injected | REDACTED * exchange.redacted
-    flags |= TRUNCATED * exchange.truncated | NO_RESPONSE * exchange.one_way
-    return flags | FAULTED * bool(exchange.faults)
+    return flags | TRUNCATED * exchange.truncated | NO_RESPONSE * exchange.one_way
 
 
 # ── filters ──────────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,7 @@ import pytest
 
 from kproxy import recording
 from kproxy.exchange.exchange import Exchange
-from kproxy.view.jsonl import to_json
+from kproxy.exchange.jsonl import to_json
 from tests.bed import needs, proxies
 from tests.bed.waiting import until
 from tests.spark import cluster, traffic

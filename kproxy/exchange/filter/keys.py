@@ -1,28 +1,27 @@
 """The keys of filter terms: what each means, what it needs, how it is read and looked up.
 
-One table serves the parser, the help text, `matches` (which reads an exchange, or a request that
-arrives) and `rows` (which looks at columns of the table of exchanges). In a row's verdict NO and
-YES are certain; MAYBE says that the exchange must be opened.
+    exchange.FIELDS, and here: how a value is typed, what columns tell ─▶ KEYS, QUALITIES
+
+The fields of an exchange are keys by themselves: of a list, one of which must match; those that are
+true or false are the values of `is:`. Only what is not plain stands here. The tables serve the
+parser, the help text, `matches` (which reads an exchange, or a request that arrives) and `rows`
+(which looks at columns of the table of exchanges). In a row's verdict NO and YES are certain; MAYBE
+says that the exchange must be opened.
 """
 
 from __future__ import annotations
 
-import enum
 import functools
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
 
 from kproxy.exchange import entities
-from kproxy.exchange.entries import (
-    FAULTED,
-    INJECTED,
-    NO_RESPONSE,
-    REDACTED,
-    SASL_TOKEN,
-    TRUNCATED,
-)
+from kproxy.exchange.entries import INJECTED, NO_RESPONSE, REDACTED, SASL_TOKEN, TRUNCATED
+from kproxy.exchange.exchange import FIELDS
+from kproxy.exchange.fields import Need, Type
 from kproxy.exchange.filter import rows
 from kproxy.exchange.filter.values import (
     BYTES,
@@ -39,19 +38,8 @@ from kproxy.exchange.topic_records import TopicRecord, is_records
 from kproxy.protocol import error_name, schema
 from kproxy.protocol.errors import CODES
 
-
-class Need(enum.Enum):
-    """What must be known to answer a term."""
-
-    CONNECTION = "connection"
-    HEADER = "header"
-    """The request's header, its size and its time."""
-    REQUEST = "request"
-    """The request's body; of a whole exchange both bodies are looked at."""
-    ROW = "row"
-    """How the exchange ended, but neither body."""
-    RESPONSE = "response"
-    """The response's body."""
+Read = Callable[[Any], Iterable[Any]]
+"""Takes out of an exchange, or of an arriving request, what is compared with values."""
 
 
 @attrs.frozen
@@ -62,8 +50,7 @@ class Key:
     need: Need
     value: Callable[[Typed], Value]
     """Reads a value; ValueError if it is none."""
-    read: Callable[[Any], Iterable[Any]]
-    """What an exchange (or an arriving request) has of it, in the values' own terms."""
+    read: Read
     look: rows.Look
     help: str
     example: str
@@ -72,7 +59,7 @@ class Key:
 # ── reading exchanges ────────────────────────────────────────────────────────────────────────
 
 
-def _attribute(name: str) -> Callable[[Any], Iterable[Any]]:
+def _attribute(name: str) -> Read:
     def read(subject: Any) -> Iterable[Any]:
         value = getattr(subject, name)
         return () if value is None else (value,)
@@ -80,11 +67,8 @@ def _attribute(name: str) -> Callable[[Any], Iterable[Any]]:
     return read
 
 
-def _list(name: str) -> Callable[[Any], Iterable[Any]]:
-    def read(subject: Any) -> Iterable[Any]:
-        return getattr(subject, name)
-
-    return read
+def _list(name: str) -> Read:
+    return operator.attrgetter(name)
 
 
 def _nanoseconds(name: str) -> Callable[[Any], Iterable[int]]:
@@ -95,16 +79,12 @@ def _nanoseconds(name: str) -> Callable[[Any], Iterable[int]]:
     return read
 
 
-def _time(subject: Any) -> Iterable[int]:
+def _times(subject: Any) -> Iterable[int]:
     return (subject.time_ns // 1000 * 1000,)
 
 
 def _partition_numbers(subject: Any) -> Iterable[int]:
     return (each.partition for each in subject.partitions)
-
-
-def _faults(subject: Any) -> Iterable[str]:
-    return map(str, subject.faults)
 
 
 def _texts(name: str) -> Callable[[Any], Iterable[str]]:
@@ -129,6 +109,11 @@ class Quality:
     help: str
 
 
+def _truth(name: str, look: Callable[[rows.Columns], bytes | None]) -> Quality:
+    """A field that is true or false."""
+    return Quality(FIELDS[name].need, operator.attrgetter(name), look, FIELDS[name].about)
+
+
 QUALITIES = {
     "error": Quality(
         Need.RESPONSE,
@@ -138,48 +123,28 @@ QUALITIES = {
     ),
     "unanswered": Quality(
         Need.ROW,
-        lambda exchange: exchange.response_bytes is None and not exchange.one_way,
-        rows.unanswered,
+        lambda exchange: exchange.value("unanswered"),
+        rows.truth("unanswered"),
         "it never got the response that it should have",
     ),
-    "one_way": Quality(
-        Need.ROW,
-        lambda exchange: exchange.one_way,
-        rows.flag(NO_RESPONSE),
-        "it wants no response (Produce with acks=0)",
-    ),
-    "injected": Quality(
-        Need.ROW,
-        lambda exchange: exchange.injected,
-        rows.flag(INJECTED),
-        "kproxy itself made the request or the response",
-    ),
+    "one_way": _truth("one_way", rows.flag(NO_RESPONSE)),
+    "injected": _truth("injected", rows.flag(INJECTED)),
     "faulted": Quality(
         Need.ROW,
         lambda exchange: bool(exchange.faults),
-        rows.flag(FAULTED),
+        rows.truth("faulted"),
         "a fault rule touched it",
     ),
-    "redacted": Quality(
-        Need.ROW,
-        lambda exchange: exchange.redacted,
-        rows.flag(REDACTED),
-        "secrets in it were blanked out",
-    ),
-    "truncated": Quality(
-        Need.ROW,
-        lambda exchange: exchange.truncated,
-        rows.flag(TRUNCATED, rows.MAYBE),
-        "a frame of it stops in the middle",
-    ),
-    "opaque": Quality(
-        Need.RESPONSE,
-        lambda exchange: exchange.opaque,
-        rows.never,
-        "a body of it could not be decoded",
-    ),
+    "redacted": _truth("redacted", rows.flag(REDACTED)),
+    "truncated": _truth("truncated", rows.flag(TRUNCATED, rows.MAYBE)),
 }
 """The values of `is:`."""
+
+QUALITIES |= {
+    name: _truth(name, lambda columns: None)
+    for name, each in FIELDS.items()
+    if each.type is Type.BOOL and name not in QUALITIES
+}
 
 
 # ── the keys ─────────────────────────────────────────────────────────────────────────────────
@@ -207,215 +172,85 @@ def _api_names() -> list[str]:
     return [*schema.api_names().values(), SASL_TOKEN]
 
 
+_TYPED: dict[Type, tuple[Callable[[Typed], Value], Callable[[str], Read], str]] = {
+    Type.INT16: (INTEGER, _attribute, "5.."),
+    Type.INT32: (INTEGER, _attribute, "5.."),
+    Type.INT64: (INTEGER, _attribute, "5.."),
+    Type.FLOAT: (MILLISECONDS, _nanoseconds, "50.."),
+    Type.TEXT: (glob, _attribute, "*text*"),
+    Type.TEXTS: (glob, _list, "*text*"),
+    Type.TIME: (time_range, lambda name: _times, "12:03..12:05"),
+    Type.PARTITIONS: (INTEGER, lambda name: _partition_numbers, "0..3"),
+}
+"""How fields of a type are typed and read, and an example of a value."""
+
+
+def _key(
+    name: str,
+    example: str = "",
+    look: rows.Look = rows.unsure,
+    value: Callable[[Typed], Value] | None = None,
+    need: Need | None = None,
+) -> Key:
+    """The key of a field; what is not given follows from its type."""
+    field = FIELDS[name]
+    plain, read, shape = _TYPED[field.type]
+    return Key(
+        field.key,
+        need or field.need,
+        value or (BYTES if field.unit == "bytes" else plain),
+        read(field.name),
+        look,
+        field.about,
+        example or f"{field.key}:{shape}",
+    )
+
+
+def _record(name: str, example: str) -> Key:
+    """The key of a part of records."""
+    look = rows.only_apis(functools.partial(rows.apis_with, is_records))
+    about = f"the {name} of a record that it carries, as text"
+    return Key(name, Need.REQUEST, glob, _texts(name), look, about, example)
+
+
+_SAID = (
+    _key("api", "api:Fetch api:*Group*", rows.apis, choice("API", _api_names)),
+    _key("api_key", "api_key:68..", rows.numbers("api_key", -1)),
+    _key("api_version", "api_version:13..", rows.numbers("api_version", -1)),
+    _key("topics", "topic:orders-*", rows.entity(entities.TOPIC)),
+    _key("partitions", "partition:0..3", rows.entity(entities.TOPIC)),
+    _key("groups", "group:billing", rows.entity(entities.GROUP)),
+    _key("transactional_ids", "transactional_id:tx-*", rows.entity(entities.TRANSACTIONAL_ID)),
+    _record("key", "key:order-17"),
+    _record("value", "value:*refund*"),
+    _key("errors", "error:NOT_LEADER_OR_FOLLOWER error:*AUTHORIZATION*", rows.errors, _error),
+    _key("error_messages", "error_message:*quota*", rows.errors),
+    _key("broker_ms", "broker_ms:50.. broker_ms:10ms..1s", rows.durations("broker_us")),
+    # A body may tell how long a poll may wait.
+    _key("service_ms", "service_ms:50..", rows.parts("broker_us"), need=Need.RESPONSE),
+    _key("waiting_ms", "waiting_ms:100..", rows.parts("broker_us"), need=Need.RESPONSE),
+    _key("queued_ms", "queued_ms:10..", rows.durations("queued_us")),
+    _key("proxy_ms", "proxy_ms:1..", rows.durations("proxy_us")),
+    _key("request_bytes", "request_bytes:1MiB..", rows.numbers("request_bytes", 0)),
+    _key("response_bytes", "response_bytes:..1KiB", rows.numbers("response_bytes", 0)),
+    _key("time", "time:12:03..12:05 time:2026-05-01T12:03:10Z.. time:..+30s", rows.times),
+    _key("number", "number:812", rows.numbers("number")),
+    _key("connection", "connection:3", rows.numbers("connection")),
+    _key("client_id", "client_id:rdkafka", rows.column_texts("client_id")),
+    _key("client_address", "client_address:10.0.0.*", rows.column_texts("client_address")),
+    _key("node_id", "node_id:2", rows.numbers("node_id", -1)),
+    _key("correlation_id", "correlation_id:101", rows.correlation_ids),
+    _key("faults", "fault:*", rows.faults),
+)
+"""The keys of which more is to be said than their types say: an example, how columns answer."""
+
 KEYS = (
-    Key(
-        "api",
-        Need.HEADER,
-        choice("API", _api_names),
-        _attribute("api"),
-        rows.apis,
-        "name of the API",
-        "api:Fetch api:*Group*",
+    *_SAID,
+    *(
+        _key(name)
+        for name, field in FIELDS.items()
+        if field.in_json and field.type in _TYPED and field.key not in {key.name for key in _SAID}
     ),
-    Key(
-        "api_key",
-        Need.HEADER,
-        INTEGER,
-        _attribute("api_key"),
-        rows.numbers("api_key", -1),
-        "number of the API",
-        "api_key:68..",
-    ),
-    Key(
-        "api_version",
-        Need.HEADER,
-        INTEGER,
-        _attribute("api_version"),
-        rows.numbers("api_version", -1),
-        "version of the request",
-        "api_version:13..",
-    ),
-    Key(
-        "topic",
-        Need.REQUEST,
-        glob,
-        _list("topics"),
-        rows.entity(entities.TOPIC),
-        "a topic that request or response names, or its id",
-        "topic:orders-*",
-    ),
-    Key(
-        "partition",
-        Need.REQUEST,
-        INTEGER,
-        _partition_numbers,
-        rows.entity(entities.TOPIC),
-        "a partition that it names",
-        "partition:0..3",
-    ),
-    Key(
-        "group",
-        Need.REQUEST,
-        glob,
-        _list("groups"),
-        rows.entity(entities.GROUP),
-        "a group that it names",
-        "group:billing",
-    ),
-    Key(
-        "transactional_id",
-        Need.REQUEST,
-        glob,
-        _list("transactional_ids"),
-        rows.entity(entities.TRANSACTIONAL_ID),
-        "a transactional id that it names",
-        "transactional_id:tx-*",
-    ),
-    Key(
-        "key",
-        Need.REQUEST,
-        glob,
-        _texts("key"),
-        rows.only_apis(functools.partial(rows.apis_with, is_records)),
-        "the key of a record that it carries, as text",
-        "key:order-17",
-    ),
-    Key(
-        "value",
-        Need.REQUEST,
-        glob,
-        _texts("value"),
-        rows.only_apis(functools.partial(rows.apis_with, is_records)),
-        "the value of a record that it carries, as text",
-        "value:*refund*",
-    ),
-    Key(
-        "error",
-        Need.RESPONSE,
-        _error,
-        _list("errors"),
-        rows.errors,
-        "Kafka's name of an error in the response, or its code",
-        "error:NOT_LEADER_OR_FOLLOWER error:*AUTHORIZATION*",
-    ),
-    Key(
-        "broker_ms",
-        Need.ROW,
-        MILLISECONDS,
-        _nanoseconds("broker_ms"),
-        rows.durations("broker_ns"),
-        "how long the broker took, in milliseconds or with a unit",
-        "broker_ms:50.. broker_ms:10ms..1s",
-    ),
-    Key(
-        "service_ms",
-        Need.RESPONSE,
-        MILLISECONDS,
-        _nanoseconds("service_ms"),
-        rows.parts("broker_ns"),
-        "that time without queues and waits that were asked for",
-        "service_ms:50..",
-    ),
-    Key(
-        "queued_ms",
-        Need.ROW,
-        MILLISECONDS,
-        _nanoseconds("queued_ms"),
-        rows.parts("broker_ns"),
-        "how much of it was a queue behind earlier requests",
-        "queued_ms:10..",
-    ),
-    Key(
-        "proxy_ms",
-        Need.ROW,
-        MILLISECONDS,
-        _nanoseconds("proxy_ms"),
-        rows.durations("proxy_ns"),
-        "how long kproxy kept it",
-        "proxy_ms:1..",
-    ),
-    Key(
-        "request_bytes",
-        Need.HEADER,
-        BYTES,
-        _attribute("request_bytes"),
-        rows.numbers("request_bytes", 0),
-        "size of the request",
-        "request_bytes:1MiB..",
-    ),
-    Key(
-        "response_bytes",
-        Need.ROW,
-        BYTES,
-        _attribute("response_bytes"),
-        rows.numbers("response_bytes", 0),
-        "size of the response",
-        "response_bytes:..1KiB",
-    ),
-    Key(
-        "time",
-        Need.HEADER,
-        time_range,
-        _time,
-        rows.times,
-        "when the request arrived, UTC; of a day, or since the recording began",
-        "time:12:03..12:05 time:2026-05-01T12:03:10Z.. time:..+30s",
-    ),
-    Key(
-        "number",
-        Need.HEADER,
-        INTEGER,
-        _attribute("number"),
-        rows.numbers("number"),
-        "number of the exchange",
-        "number:812",
-    ),
-    Key(
-        "connection",
-        Need.CONNECTION,
-        INTEGER,
-        _attribute("connection"),
-        rows.numbers("connection"),
-        "number of the connection",
-        "connection:3",
-    ),
-    Key(
-        "client_id",
-        Need.HEADER,
-        glob,
-        _attribute("client_id"),
-        rows.column_texts("client_id"),
-        "what the client calls itself",
-        "client_id:rdkafka",
-    ),
-    Key(
-        "client_address",
-        Need.CONNECTION,
-        glob,
-        _attribute("client_address"),
-        rows.column_texts("client_address"),
-        "where the client connected from",
-        "client_address:10.0.0.*",
-    ),
-    Key(
-        "node_id",
-        Need.CONNECTION,
-        INTEGER,
-        _attribute("node_id"),
-        rows.numbers("node_id", -1),
-        "the broker that the connection leads to",
-        "node_id:2",
-    ),
-    Key(
-        "correlation_id",
-        Need.HEADER,
-        INTEGER,
-        _attribute("correlation_id"),
-        rows.correlation_ids,
-        "as in the request's header",
-        "correlation_id:101",
-    ),
-    Key("fault", Need.ROW, glob, _faults, rows.faulted, "a fault rule that touched it", "fault:*"),
 )
 """All keys but `is`, which stands for `QUALITIES`."""
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kproxy.exchange import entities
-from kproxy.exchange.entries import FAULTED, NO_RESPONSE, SASL_TOKEN
+from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.facts import is_error_code
 from kproxy.exchange.filter.values import ABSOLUTE, Glob, Range, TimeRange, Value
 from kproxy.protocol import schema
@@ -37,19 +37,18 @@ COLUMNS = {
     "time_ns": "when the request arrived, since 1970",
     "request_bytes": "0 where it is not known",
     "response_bytes": "0 where there is no response",
-    "broker_ns": "broker_ms in nanoseconds, negative where it is None",
-    "proxy_ns": "proxy_ms in nanoseconds, negative where it is None",
+    "broker_us": "broker_ms in microseconds, negative where it is None",
+    "queued_us": "the same of queued_ms",
+    "proxy_us": "the same of proxy_ms",
     "flags": "those of both frames together",
+    "unanswered": "whether it never got the response that it should have",
+    "faulted": "whether a fault rule touched it",
 }
 """What `rows` looks at, and how a column says "none". Of a column that is missing, it asks nothing:
 the verdict is then MAYBE."""
 
 UNKNOWN = "\0unknown"
 """In a column of texts: only the exchange itself tells."""
-
-_MARGIN_NS = 1000
-"""An exchange rounds its times to microseconds; so near a bound a row does not decide."""
-
 
 Look = Callable[[Columns, Sequence[Value]], bytes | None]
 """The verdicts of all rows on a term with these values; None where columns are missing."""
@@ -103,21 +102,19 @@ def correlation_ids(columns: Columns, values: Sequence[Value]) -> bytes | None:
 
 
 def durations(name: str) -> Look:
-    """Decide by a column of nanoseconds, negative ones being none."""
+    """Decide by a column of microseconds, negative ones being none."""
 
     def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
         column = columns.get(name)
         if column is None:
             return None
-        return either([_duration_verdicts(column, *_bounds(value)) for value in values])
+        found: list[bytes] = []
+        for low, high in map(_bounds, values):
+            wanted = range(max(0, -(-low // 1000)), high // 1000 + 1)
+            found.append(bytes([YES if v in wanted else NO for v in column]))
+        return either(found)
 
     return look
-
-
-def _duration_verdicts(column: Sequence[int], low: int, high: int) -> bytes:
-    surely = range(max(0, low + _MARGIN_NS), high - _MARGIN_NS + 1)
-    perhaps = range(max(0, low - _MARGIN_NS), high + _MARGIN_NS + 1)
-    return bytes([YES if v in surely else MAYBE if v in perhaps else NO for v in column])
 
 
 def parts(name: str) -> Look:
@@ -127,7 +124,7 @@ def parts(name: str) -> Look:
         column = columns.get(name)
         if column is None:
             return None
-        least = max(0, min(low for low, _ in map(_bounds, values)) - _MARGIN_NS)
+        least = max(0, *(-(-low // 1000) for low, _ in map(_bounds, values)))
         return bytes([MAYBE if v >= least else NO for v in column])
 
     return look
@@ -211,12 +208,6 @@ def errors(columns: Columns, values: Sequence[Value]) -> bytes | None:
     return both([found, bytes([MAYBE if size else NO for size in sizes])])
 
 
-def faulted(columns: Columns, values: Sequence[Value]) -> bytes | None:
-    """Rule out what no rule touched."""
-    flags = columns.get("flags")
-    return None if flags is None else bytes([MAYBE if f & FAULTED else NO for f in flags])
-
-
 @functools.cache
 def apis_with(predicate: Predicate) -> frozenset[int]:
     """The ApiKeys whose requests or responses have such a field."""
@@ -238,15 +229,22 @@ def flag(flag: int, otherwise: int = NO) -> Callable[[Columns], bytes | None]:
     return look
 
 
-def unanswered(columns: Columns) -> bytes | None:
-    """Decide by size and flags."""
-    sizes, flags = columns.get("response_bytes"), columns.get("flags")
-    if sizes is None or flags is None:
-        return None
-    pairs = zip(sizes, flags, strict=True)
-    return bytes([NO if size or f & NO_RESPONSE else YES for size, f in pairs])
+def truth(name: str) -> Callable[[Columns], bytes | None]:
+    """Decide by a column of truth values."""
+
+    def look(columns: Columns) -> bytes | None:
+        column = columns.get(name)
+        return None if column is None else bytes([YES if v else NO for v in column])
+
+    return look
 
 
-def never(columns: Columns) -> bytes | None:
+def faults(columns: Columns, values: Sequence[Value]) -> bytes | None:
+    """Rule out what no rule touched."""
+    faulted = columns.get("faulted")
+    return None if faulted is None else bytes([MAYBE if v else NO for v in faulted])
+
+
+def unsure(columns: Columns, values: Sequence[Value]) -> bytes | None:
     """Decide nothing."""
     return None

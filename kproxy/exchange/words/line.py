@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from kproxy.exchange.entries import LEFT_OUT
 from kproxy.exchange.words.bodies import ExchangeText, text_of
 from kproxy.exchange.words.columns import cut_middle, padded
 from kproxy.exchange.words.wording import age, milliseconds
@@ -197,7 +198,7 @@ def _marks(exchange: Exchange) -> Iterator[Segment]:
     if exchange.response_bytes is None:
         never = "not to be answered" if exchange.one_way else _never_answered(exchange)
         yield "quiet", never
-    if exchange.left_out:
+    if exchange.has(LEFT_OUT):
         largest = max(exchange.request_bytes or 0, exchange.response_bytes or 0)
         yield "", f"{format_bytes(largest)}, not looked into"
     yield from (("mark", mark) for mark in _MARKS if getattr(exchange, mark))

@@ -18,9 +18,10 @@ The end of a connection is an object of its own, with `"event": "closed"`.
 from __future__ import annotations
 
 import base64
-import functools
 import json
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from json.encoder import encode_basestring_ascii as _text
 from typing import Any
 
@@ -28,9 +29,11 @@ import attrs
 
 from kproxy import protocol
 from kproxy.exchange import embedded
-from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.endings import ConnectionEnd, Unanswered
+from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.entries import SASL_TOKEN
-from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.exchange import FIELDS, Exchange
+from kproxy.exchange.fields import Type
 from kproxy.protocol import ProtocolError, records, schema
 from kproxy.protocol.compression import Allowance
 from kproxy.units import moment
@@ -88,14 +91,14 @@ def end_json(end: ConnectionEnd) -> dict[str, Any]:
     first = end.first
     return {
         "event": "closed",
-        "time": _iso8601(end.time_ns),
+        "time": _iso8601(moment(end.time_ns)),
         "connection": end.connection,
         "client_address": end.client_address,
         "node_id": end.node_id,
         "first": None if first is None else first.side,
         "reason": end.reason,
         "ends": [
-            {"side": each.side, "how": each.how, "time": _iso8601(each.time_ns)}
+            {"side": each.side, "how": each.how, "time": _iso8601(moment(each.time_ns))}
             for each in end.ends
         ],
     }
@@ -108,40 +111,7 @@ def about(exchange: Exchange) -> dict[str, Any]:
 
 def _about(exchange: Exchange) -> str:
     """The beginning of its line: all that stands before the bodies."""
-    row, waited = exchange.row, exchange.unanswered
-    partitions = [
-        f'{{"topic": {_text(topic)}, "partition": {partition}}}'
-        for topic, partition in exchange.partitions
-    ]
-    return (
-        f'{{"number": {row.number}, "time": "{_iso8601(exchange.time_ns)}"'
-        f', "connection": {row.connection}'
-        f', "client_address": {_text_or_null(exchange.client_address)}'
-        f', "client_id": {_text_or_null(exchange.client_id)}'
-        f', "node_id": {_number(exchange.node_id)}, "api": {_text_or_null(exchange.api)}'
-        f', "api_key": {_number(exchange.api_key)}'
-        f', "api_version": {_number(exchange.api_version)}'
-        f', "correlation_id": {_number(exchange.correlation_id)}'
-        f', "request_bytes": {_number(exchange.request_bytes)}'
-        f', "response_bytes": {_number(exchange.response_bytes)}'
-        f', "broker_ms": {_number(exchange.broker_ms)}'
-        f', "queued_ms": {_number(exchange.queued_ms)}'
-        f', "waiting_ms": {_number(exchange.waiting_ms)}'
-        f', "service_ms": {_number(exchange.service_ms)}'
-        f', "proxy_ms": {_number(exchange.proxy_ms)}'
-        f', "topics": {_texts(exchange.topics)}, "partitions": [{", ".join(partitions)}]'
-        f', "groups": {_texts(exchange.groups)}'
-        f', "transactional_ids": {_texts(exchange.transactional_ids)}'
-        f', "errors": {_texts(exchange.errors)}'
-        f', "error_messages": {_texts(exchange.error_messages)}'
-        f', "opaque": {_TRUTH[exchange.opaque]}, "redacted": {_TRUTH[exchange.redacted]}'
-        f', "injected": {_TRUTH[exchange.injected]}, "truncated": {_TRUTH[exchange.truncated]}'
-        f', "faults": {_texts(exchange.faults)}'
-        f', "unanswered": {"null" if waited is None else _dumps(attrs.asdict(waited))}'
-    )
-
-
-_TRUTH = ("false", "true")
+    return "".join([begin + write(read(exchange)) for begin, read, write in _FIELDS])
 
 
 def _text_or_null(text: str | None) -> str:
@@ -156,15 +126,45 @@ def _texts(texts: list[str]) -> str:
     return f"[{', '.join(map(_text, texts))}]" if texts else "[]"
 
 
-KEYS = (
-    *("number", "time", "connection", "client_address", "client_id", "node_id"),
-    *("api", "api_key", "api_version", "correlation_id", "request_bytes", "response_bytes"),
-    *("broker_ms", "queued_ms", "waiting_ms", "service_ms", "proxy_ms"),
-    *("topics", "partitions", "groups", "transactional_ids", "errors", "error_messages"),
-    *("opaque", "redacted", "injected", "truncated", "faults", "unanswered"),
-    *("request", "response"),
-)
-"""The keys of an exchange."""
+def _partitions(partitions: list[TopicPartition]) -> str:
+    found = (
+        f'{{"topic": {_text(topic)}, "partition": {partition}}}' for topic, partition in partitions
+    )
+    return f"[{', '.join(found)}]"
+
+
+def _waited(waited: Unanswered | None) -> str:
+    return "null" if waited is None else _dumps(attrs.asdict(waited))
+
+
+def _time(time: datetime) -> str:
+    return f'"{_iso8601(time)}"'
+
+
+def _iso8601(time: datetime) -> str:
+    return f"{time.isoformat(timespec='microseconds')[:_ISO_CHARACTERS]}Z"
+
+
+_ISO_CHARACTERS = len("1970-01-01T00:00:00.000000")
+_WRITE: dict[Type, Callable[[Any], str]] = {
+    Type.INT16: _number,
+    Type.INT32: _number,
+    Type.INT64: _number,
+    Type.FLOAT: _number,
+    Type.BOOL: ("false", "true").__getitem__,
+    Type.TEXT: _text_or_null,
+    Type.TEXTS: _texts,
+    Type.TIME: _time,
+    Type.PARTITIONS: _partitions,
+    Type.WAITED: _waited,
+}
+KEYS = tuple(each.name for each in FIELDS.values() if each.in_json)
+"""The keys of an exchange, in order: the bodies come last."""
+_FIELDS = [
+    (f'{", " if place else "{"}"{name}": ', operator.attrgetter(name), _WRITE[FIELDS[name].type])
+    for place, name in enumerate(KEYS)
+    if FIELDS[name].type is not Type.BODY
+]
 
 
 def body_text(exchange: Exchange, direction: str) -> str | None:
@@ -177,16 +177,6 @@ def body_text(exchange: Exchange, direction: str) -> str | None:
 def _allowance(exchange: Exchange) -> Allowance:
     size = (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
     return records.json_allowance(size)
-
-
-def _iso8601(time_ns: int) -> str:
-    seconds, microseconds = divmod(time_ns // 1000, 1_000_000)
-    return f"{_seconds_text(seconds)}.{microseconds:06}Z"
-
-
-@functools.lru_cache(maxsize=1024)
-def _seconds_text(seconds: int) -> str:
-    return moment(seconds * 1_000_000_000).isoformat()[: len("1970-01-01T00:00:00")]
 
 
 _dumps = json.JSONEncoder(allow_nan=False).encode

@@ -1,0 +1,166 @@
+"""What is computed of the columns that a recording has of an exchange, of one or of many at once.
+
+::
+
+    sent on           the response before it      the response
+       │                      arrives               arrives
+       ├──────── queued ────────┼─── waiting ── service┤
+       └────────────────── broker ─────────────────────┘
+
+*Queued*: brokers answer the requests of a connection one after the other, so a request that was
+sent on before the one ahead of it was answered has waited for that. *Waiting*: the request itself
+lets the broker wait: a Fetch for records, up to its `max_wait_ms`; the JoinGroup and SyncGroup of
+a group for its other members. *Service* is the rest. A long poll or a queue is no slow broker, so
+nothing that says "slow" may look at the whole.
+
+The functions take integers, or numpy arrays of them; the names of their parameters are those of
+recorded columns (`entries.ExchangeRow`) and of other functions here, so that whoever has columns
+can compute any of them (`DERIVED`, `INPUTS`). One column is for whoever reads to find:
+`wait_max_ms`, how long the request of a poll lets its broker wait, UNKNOWN where nobody looked.
+Durations that are not known are UNKNOWN; no other is negative.
+
+Invariants: to the microsecond, `queued_us + waiting_us + service_us == broker_us`, and all are
+UNKNOWN where that is. Recordings tell the sum of waiting and service only: as much of it as the
+request allows counts as waiting, so that service is what the broker took for certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kproxy import protocol
+from kproxy.exchange.entries import INJECTED, NO_API, NO_RESPONSE, RAW_SASL
+
+UNKNOWN = -1
+"""In place of a duration that is not known."""
+
+POLLS = ("Fetch", "ShareFetch")
+"""Their requests say how long the broker may wait."""
+JOINS = ("JoinGroup", "SyncGroup")
+"""They wait for the other members of their group."""
+_FETCH, _SHARE_FETCH = map(protocol.api_key, POLLS)
+_JOIN, _SYNC = map(protocol.api_key, JOINS)
+
+Integers = Any
+"""An integer, or an array of them."""
+
+
+def where(condition: Any, value: Any, otherwise: Any) -> Any:
+    """Choose one of two values; of arrays, for each place."""
+    if condition is True:
+        return value
+    if condition is False:
+        return otherwise
+    import numpy
+
+    return numpy.where(condition, value, otherwise)
+
+
+def flags(request_flags: Integers, response_flags: Integers) -> Integers:
+    """Those of both frames."""
+    return request_flags | response_flags
+
+
+def named(api_key: Integers, flags: Integers) -> Any:
+    """Whether the request has a header: then it has an API, a version and a correlation id."""
+    return (api_key != NO_API) & (flags & RAW_SASL == 0)
+
+
+def unanswered(response_bytes: Integers, flags: Integers) -> Any:
+    """Whether it never got the response that it should have."""
+    return (response_bytes == 0) & (flags & NO_RESPONSE == 0)
+
+
+def time_ns(request_received_ns: Integers, response_received_ns: Integers) -> Integers:
+    """When the request arrived, since 1970."""
+    return where(request_received_ns == 0, response_received_ns, request_received_ns)
+
+
+def broker_ns(
+    request_sent_ns: Integers, response_received_ns: Integers, response_bytes: Integers,
+    flags: Integers,
+) -> Integers:  # fmt: skip
+    """From sending the request's last byte on to the arrival of the response's."""
+    known = (request_sent_ns != 0) & (response_bytes != 0) & (flags & INJECTED == 0)
+    return where(known, _at_least_0(response_received_ns - request_sent_ns), UNKNOWN)
+
+
+def broker_us(broker_ns: Integers) -> Integers:
+    """It in microseconds."""
+    return microseconds(broker_ns)
+
+
+def queued_us(queued_ns: Integers, broker_us: Integers) -> Integers:
+    """How much of the broker's time it waited behind earlier requests of its connection."""
+    queued_us = _at_least_0(microseconds(queued_ns))
+    return where(queued_us < broker_us, queued_us, broker_us)
+
+
+def waiting_us(
+    api_key: Integers, wait_max_ms: Integers, broker_us: Integers, queued_us: Integers
+) -> Integers:
+    """How much of the broker's time may be a wait that the request asked for."""
+    left_us, allowed_us = broker_us - queued_us, wait_max_ms * 1000
+    polls = (api_key == _FETCH) | (api_key == _SHARE_FETCH)
+    joins = (api_key == _JOIN) | (api_key == _SYNC)
+    # All of it, where the limit is not known.
+    limited = polls & (allowed_us >= 0) & (allowed_us < left_us)
+    waiting_us = where(limited, allowed_us, where(polls | joins, left_us, 0))
+    return where(broker_us == UNKNOWN, UNKNOWN, waiting_us)
+
+
+def service_us(broker_us: Integers, queued_us: Integers, waiting_us: Integers) -> Integers:
+    """How much of its time the broker took for certain: neither queue nor wait."""
+    return where(broker_us == UNKNOWN, UNKNOWN, broker_us - queued_us - waiting_us)
+
+
+def served_us(service_us: Integers, waiting_us: Integers) -> Integers:
+    """The same, but UNKNOWN where all of the broker's own time may be a wait: what is counted, in
+    histograms and percentiles."""
+    return where((service_us > 0) | (waiting_us <= 0), service_us, UNKNOWN)
+
+
+def proxy_ns(
+    request_received_ns: Integers, request_sent_ns: Integers, response_received_ns: Integers,
+    response_sent_ns: Integers, response_bytes: Integers, flags: Integers,
+) -> Integers:  # fmt: skip
+    """How long kproxy kept the request and the response; UNKNOWN while it still has one."""
+    answered, kept = response_bytes != 0, request_sent_ns == 0
+    there_ns = request_sent_ns - request_received_ns
+    back_ns = where(answered, response_sent_ns - response_received_ns, 0)
+    # A request that was not sent on, kproxy has answered itself.
+    took_ns = where(kept, response_sent_ns - request_received_ns, there_ns + back_ns)
+    waits = response_sent_ns == 0
+    unknown = (answered & waits) | (kept & (waits | (flags & INJECTED == 0)))
+    return where(unknown, UNKNOWN, _at_least_0(took_ns))
+
+
+def proxy_us(proxy_ns: Integers) -> Integers:
+    """It in microseconds."""
+    return microseconds(proxy_ns)
+
+
+def microseconds(duration_ns: Integers) -> Integers:
+    """A duration as whole microseconds, of which half of one counts as one; UNKNOWN stays."""
+    return where(duration_ns < 0, UNKNOWN, (duration_ns + 500) // 1000)
+
+
+def _at_least_0(value: Integers) -> Integers:
+    return where(value < 0, 0, value)
+
+
+DERIVED: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        *(flags, named, unanswered, time_ns, broker_ns, broker_us, queued_us, waiting_us),
+        *(service_us, served_us, proxy_ns, proxy_us),
+    )
+}
+"""The columns that are computed."""
+
+INPUTS = {
+    name: function.__code__.co_varnames[: function.__code__.co_argcount]
+    for name, function in DERIVED.items()
+}
+"""The columns that each of them takes."""
