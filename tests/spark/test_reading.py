@@ -23,7 +23,6 @@ import pytest
 from hypothesis import strategies
 
 from kproxy import protocol, recording
-from kproxy.exchange import facts
 from kproxy.exchange.entries import (
     FRAGMENT,
     MORE,
