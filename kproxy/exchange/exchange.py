@@ -127,16 +127,16 @@ class Exchange:
     )  # fmt: skip
     api_key = field(
         Type.INT16, Need.HEADER, "number of the API; null where the request has none",
-        lambda exchange: exchange.row.api_key if exchange.value("named") else None, nullable=True,
+        lambda exchange: exchange.row.api_key if exchange._named else None, nullable=True,
     )  # fmt: skip
     api_version = field(
         Type.INT16, Need.HEADER, "version of the request",
-        lambda exchange: exchange.row.api_version if exchange.value("named") else None,
+        lambda exchange: exchange.row.api_version if exchange._named else None,
         nullable=True,
     )  # fmt: skip
     correlation_id = field(
         Type.INT32, Need.HEADER, "of the request",
-        lambda exchange: exchange.row.correlation_id if exchange.value("named") else None,
+        lambda exchange: exchange.row.correlation_id if exchange._named else None,
         nullable=True,
     )  # fmt: skip
     request_bytes = field(
@@ -149,23 +149,23 @@ class Exchange:
     )  # fmt: skip
     broker_ms = field(
         Type.FLOAT, Need.ROW, "what the broker took: queued_ms + waiting_ms + service_ms",
-        lambda exchange: _ms(exchange.value("broker_us")), unit="ms", nullable=True,
+        lambda exchange: _ms(exchange.broker_us), unit="ms", nullable=True,
     )  # fmt: skip
     queued_ms = field(
         Type.FLOAT, Need.ROW, "waited behind earlier requests of its connection",
-        lambda exchange: _ms(exchange.value("queued_us")), unit="ms", nullable=True,
+        lambda exchange: _ms(exchange.queued_us), unit="ms", nullable=True,
     )  # fmt: skip
     waiting_ms = field(
         Type.FLOAT, Need.ROW, "may be a wait that the request asked for: a long poll, a join",
-        lambda exchange: _ms(exchange.value("waiting_us")), unit="ms", nullable=True,
+        lambda exchange: _ms(exchange.waiting_us), unit="ms", nullable=True,
     )  # fmt: skip
     service_ms = field(
         Type.FLOAT, Need.ROW, "what the broker took for certain",
-        lambda exchange: _ms(exchange.value("service_us")), unit="ms", nullable=True,
+        lambda exchange: _ms(exchange.service_us), unit="ms", nullable=True,
     )  # fmt: skip
     proxy_ms = field(
         Type.FLOAT, Need.ROW, "what kproxy added, both ways",
-        lambda exchange: _ms(exchange.value("proxy_us")), unit="ms", nullable=True,
+        lambda exchange: _ms(exchange.proxy_us), unit="ms", nullable=True,
     )  # fmt: skip
     topics = field(
         Type.TEXTS, Need.REQUEST, "topics that it names; an id, where nothing tells the name",
@@ -272,30 +272,72 @@ class Exchange:
         in_json=False,
     )  # fmt: skip
 
-    # ---- what they are made of
-
-    def value(self, column: str) -> Any:
-        """Return a recorded value, or a derived one, by the name of its column."""
-        if column not in derived.DERIVED:
-            return self._wait_max_ms() if column == "wait_max_ms" else getattr(self.row, column)
-        values = self._values
-        if column not in values:
-            inputs = map(self.value, derived.INPUTS[column])
-            values[column] = derived.DERIVED[column](*inputs)
-        return values[column]
-
-    @Lazily
-    def _values(self) -> dict[str, Any]:
-        return {}
+    # ---- what they are computed of, by the row's columns
 
     @property
     def time_ns(self) -> int:
         """When the request arrived, since 1970."""
-        return self.value("time_ns")
+        row = self.row
+        return derived.time_ns(row.request_received_ns, row.response_received_ns)
+
+    @Lazily
+    def _flags(self) -> int:
+        return derived.flags(self.row.request_flags, self.row.response_flags)
+
+    @Lazily
+    def _named(self) -> bool:
+        return derived.named(self.row.api_key, self._flags)
+
+    @property
+    def got_no_response(self) -> bool:
+        """Whether it never got the response that it should have."""
+        return derived.unanswered(self.row.response_bytes, self._flags)
+
+    @Lazily
+    def broker_us(self) -> int:
+        """What the broker took, in microseconds; `derived.UNKNOWN` as of all that follow."""
+        row = self.row
+        return derived.broker_us(
+            derived.broker_ns(
+                row.request_sent_ns, row.response_received_ns, row.response_bytes, self._flags
+            )
+        )
+
+    @Lazily
+    def queued_us(self) -> int:
+        """How much of that it waited behind earlier requests of its connection."""
+        return derived.queued_us(self.row.queued_ns, self.broker_us)
+
+    @Lazily
+    def waiting_us(self) -> int:
+        """How much of it may be a wait that the request asked for."""
+        wait_max_ms = self._wait_max_ms()
+        return derived.waiting_us(self.row.api_key, wait_max_ms, self.broker_us, self.queued_us)
+
+    @Lazily
+    def service_us(self) -> int:
+        """How much of it the broker took for certain."""
+        return derived.service_us(self.broker_us, self.queued_us, self.waiting_us)
+
+    @property
+    def served_us(self) -> int:
+        """The same; UNKNOWN where all of the broker's own time may be a wait."""
+        return derived.served_us(self.service_us, self.waiting_us)
+
+    @Lazily
+    def proxy_us(self) -> int:
+        """What kproxy added, both ways, in microseconds."""
+        row = self.row
+        return derived.proxy_us(
+            derived.proxy_ns(
+                row.request_received_ns, row.request_sent_ns, row.response_received_ns,
+                row.response_sent_ns, row.response_bytes, self._flags,
+            )
+        )  # fmt: skip
 
     def has(self, flag: int) -> bool:
         """Whether one of its frames has a flag."""
-        return bool((self.row.request_flags | self.row.response_flags) & flag)
+        return bool(self._flags & flag)
 
     @property
     def ordinary(self) -> bool:
@@ -321,7 +363,7 @@ class Exchange:
 
     def _wait_max_ms(self) -> int:
         """How long the request of a poll lets its broker wait; the row tells of Fetch only."""
-        if self.api not in derived.POLLS or self.value("broker_us") == derived.UNKNOWN:
+        if self.api not in derived.POLLS or self.broker_us == derived.UNKNOWN:
             return 0
         return max(0, self.row.max_wait_ms or getattr(self.request, "max_wait_ms", 0))
 

@@ -33,7 +33,7 @@ from kproxy.exchange.endings import ConnectionEnd, Unanswered
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.exchange import FIELDS, Exchange
-from kproxy.exchange.fields import Type
+from kproxy.exchange.fields import Field, Type
 from kproxy.protocol import ProtocolError, records, schema
 from kproxy.protocol.compression import Allowance
 from kproxy.units import moment
@@ -160,8 +160,17 @@ _WRITE: dict[Type, Callable[[Any], str]] = {
 }
 KEYS = tuple(each.name for each in FIELDS.values() if each.in_json)
 """The keys of an exchange, in order: the bodies come last."""
+
+
+def _field(place: int, field: Field[Any]) -> tuple[str, Callable[[Exchange], Any], Any]:
+    """How a field is written: what stands before it, its value, its text."""
+    # What is read out of bodies is kept by the exchange; the rest is made sooner than found again.
+    read = operator.attrgetter(field.name) if field.need.opens_bodies else field.make
+    return f'{", " if place else "{"}"{field.name}": ', read, _WRITE[field.type]
+
+
 _FIELDS = [
-    (f'{", " if place else "{"}"{name}": ', operator.attrgetter(name), _WRITE[FIELDS[name].type])
+    _field(place, FIELDS[name])
     for place, name in enumerate(KEYS)
     if FIELDS[name].type is not Type.BODY
 ]

@@ -247,8 +247,8 @@ def _count(tally: Tally, exchange: Exchange, failed: bool) -> None:
     """Count an exchange in a tally, apart from its bytes and records."""
     tally.count += 1
     tally.errors += failed
-    tally.unanswered += exchange.value("unanswered")
-    for histogram, column in ((tally.broker, "served_us"), (tally.proxy, "proxy_us")):
-        duration_us = exchange.value(column)
-        if duration_us != UNKNOWN:
-            histogram.add(duration_us)
+    tally.unanswered += exchange.got_no_response
+    if exchange.served_us != UNKNOWN:
+        tally.broker.add(exchange.served_us)
+    if exchange.proxy_us != UNKNOWN:
+        tally.proxy.add(exchange.proxy_us)

@@ -117,7 +117,7 @@ class RowCounter:
             if exchange is not None:
                 part.see(exchange)
                 if key in _POLLS:
-                    chosen.served_us[index] = exchange.value("served_us")
+                    chosen.served_us[index] = exchange.served_us
             name = key, clients[index], told.topics, bool(told.errors)
             group = groups.get(name)
             if group is None:

@@ -166,7 +166,7 @@ def _look(each: Exchange, around: _Surroundings, found: Exchange, passed: bool) 
         return
     if passed and around.again is None and _is_like(each, found):
         around.again = each
-    served_us = each.value("served_us")
+    served_us = each.served_us
     if served_us != UNKNOWN:
         around.times.add(served_us)
     finished = found.time + timedelta(milliseconds=found.broker_ms or 0)

@@ -123,7 +123,7 @@ QUALITIES = {
     ),
     "unanswered": Quality(
         Need.ROW,
-        lambda exchange: exchange.value("unanswered"),
+        lambda exchange: exchange.got_no_response,
         rows.truth("unanswered"),
         "it never got the response that it should have",
     ),
