@@ -30,9 +30,7 @@ from kproxy.exchange import delivered, entities, topic_records
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecords
 from kproxy.protocol import error_name
-from kproxy.spark.columns import EVENTS, EXCHANGES, RECORDS, Column, chosen
-from kproxy.spark.plan import Stretch
-from kproxy.spark.reading import (
+from kproxy.tables.reading import (
     FOUND_IN_TABLES,
     cleaned,
     events,
@@ -41,6 +39,8 @@ from kproxy.spark.reading import (
     record_batches,
     schema_of,
 )
+from kproxy.tables.splits import Stretch
+from kproxy.tables.views import EVENTS, EXCHANGES, RECORDS, Column, chosen
 
 _LEFT_OUT = frozenset({"request", "response", "partitions", "file"})
 EXCHANGE_COLUMNS = chosen("exchanges", [c.name for c in EXCHANGES if c.name not in _LEFT_OUT])

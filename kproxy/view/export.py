@@ -115,7 +115,8 @@ def _parquet(stream: Stream, path: Path) -> int:
 
 def _groups(exchanges: Iterator[Exchange]) -> Iterator[list[dict[str, Any]]]:
     """Yield rows, a group of them at a time."""
-    from kproxy.view.jsonl import about, body_text
+    from kproxy.exchange.body_json import body_text
+    from kproxy.view.jsonl import about
 
     rows: list[dict[str, Any]] = []
     size = 0

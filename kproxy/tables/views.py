@@ -2,8 +2,8 @@
 
     exchanges ─ Exchange      records ─ (Exchange, TopicRecord)      events ─ Note
 
-A column takes its value out of one such item; `table` has faster ways for many exchanges at once,
-and `frame_columns` for frames.
+A column takes its value out of one such item; `exchange_columns` has faster ways for many exchanges
+at once, and `frame_columns` for frames.
 Names are those of `kproxy show --json` and of filters. Columns in nanoseconds are exact, Spark's
 timestamps have microseconds.
 
@@ -92,13 +92,13 @@ def _partitions(exchange: Exchange) -> list[dict[str, Any]]:
 
 
 def _request(exchange: Exchange) -> str:
-    from kproxy.view.jsonl import body
+    from kproxy.exchange.body_json import body
 
     return body(exchange, "request")
 
 
 def _response(exchange: Exchange) -> str:
-    from kproxy.view.jsonl import body
+    from kproxy.exchange.body_json import body
 
     return body(exchange, "response")
 
