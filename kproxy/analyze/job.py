@@ -37,9 +37,10 @@ from kproxy.analyze.tables import FIRST, THEN
 from kproxy.recording.files import is_free, lock, make_folder
 from kproxy.recording.uri import located
 from kproxy.spark import SparkError
+from kproxy.spark.ddl import ddl
 from kproxy.spark.session import failures
 from kproxy.tables.splits import PARTITION_BYTES, Found, Stretch, packed, stretches, task_bytes
-from kproxy.tables.views import Column, ddl
+from kproxy.tables.views import Column
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

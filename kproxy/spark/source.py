@@ -52,7 +52,8 @@ class KproxyDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns that are read when the user gives no schema."""
-        from kproxy.tables.views import chosen, ddl
+        from kproxy.spark.ddl import ddl
+        from kproxy.tables.views import chosen
 
         names = self.options.get("columns")
         wanted = None if names is None else [each.strip() for each in names.split(",")]
@@ -95,13 +96,15 @@ def columns_of(view: str, schema: StructType) -> tuple[Column, ...]:
 
     Raises: ValueError, when it names one that is not there, or with another type.
     """
+    from kproxy.spark.ddl import type_of
     from kproxy.tables.views import chosen
 
     columns = chosen(view, schema.names)
     for column, field in zip(columns, schema.fields, strict=True):
-        if field.dataType.simpleString() != column.simple_type:
-            given = field.dataType.simpleString().upper()
-            raise ValueError(f"column {column.name} of {view} is {column.type}, not {given}")
+        given, right = field.dataType.simpleString(), type_of(column)
+        if given != right:
+            what = f"{right.upper()}, not {given.upper()}"
+            raise ValueError(f"column {column.name} of {view} is {what}")
     return columns
 
 

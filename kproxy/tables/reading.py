@@ -41,15 +41,7 @@ from kproxy.tables import damage, exchange_columns, frame_columns, record_column
 from kproxy.tables.frame_columns import FrameRows
 from kproxy.tables.frame_pieces import Piece, Pieces
 from kproxy.tables.splits import END, Stretch
-from kproxy.tables.views import (
-    FILE,
-    HEADERS,
-    PARTITIONS,
-    RECORDING,
-    TEXTS,
-    WAITED,
-    Column,
-)
+from kproxy.tables.views import FILE, RECORDING, Column, schema_of
 
 _TABLE_ROWS = 64 << 10
 _ITEM_ROWS = 4096
@@ -59,28 +51,6 @@ FOUND_IN_TABLES = frozenset(exchange_columns.COLUMNS) | {name for name, _ in EXC
     "unanswered", RECORDING, FILE
 }  # fmt: skip
 """The columns of exchanges that come from tables, without a look at frames."""
-
-_TOPIC_PARTITION = pa.struct([("topic", pa.string()), ("partition", pa.int32())])
-TYPES: dict[str, pa.DataType] = {
-    "BIGINT": pa.int64(),
-    "INT": pa.int32(),
-    "SMALLINT": pa.int16(),
-    "DOUBLE": pa.float64(),
-    "BOOLEAN": pa.bool_(),
-    "STRING": pa.string(),
-    "BINARY": pa.binary(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-    TEXTS: pa.list_(pa.string()),
-    PARTITIONS: pa.list_(_TOPIC_PARTITION),
-    HEADERS: pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-    WAITED: exchange_columns.WAITED_TYPE,
-}
-"""Arrow's types for the types of columns."""
-
-
-def schema_of(columns: Sequence[Column]) -> pa.Schema:
-    """Return the schema of the record batches of these columns."""
-    return pa.schema([(column.name, TYPES[column.type]) for column in columns])
 
 
 @damage.named

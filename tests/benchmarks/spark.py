@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from kproxy import spark
 from kproxy.recording import RecordingFile
 from kproxy.tables import reading, splits
-from kproxy.tables.views import chosen
+from kproxy.tables.views import chosen, schema_of
 from kproxy.units import parse_bytes
 from tests.bed import mock_cluster, proxies
 from tests.benchmarks import spark_traffic
@@ -155,7 +155,7 @@ def _records(kind: str, path: Path) -> None:
 
 def _export(stretches: Any, view: str, path: Path) -> int:
     count = 0
-    schema = reading.schema_of(chosen(view, VIEWS[view]))
+    schema = schema_of(chosen(view, VIEWS[view]))
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for batch in _batches(stretches, view, VIEWS[view]):
             writer.write_batch(batch)

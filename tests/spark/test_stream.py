@@ -19,7 +19,7 @@ from kproxy.recording import RecordingFile
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.rotation import Recording
 from kproxy.tables import reading, splits
-from kproxy.tables.views import VIEWS, chosen
+from kproxy.tables.views import VIEWS, chosen, schema_of
 from tests.recording import making
 
 pytest.importorskip("pyspark")
@@ -60,7 +60,7 @@ class Query:
 
     def started(self) -> StreamReader:
         """A reader that has seen nothing yet."""
-        schema: Any = from_arrow_schema(reading.schema_of(chosen(self.view, self.names)))
+        schema: Any = from_arrow_schema(schema_of(chosen(self.view, self.names)))
         return StreamReader((str(self.folder),), self.view, schema, 1)
 
     def take(self) -> None:
