@@ -79,3 +79,20 @@ def real_broker(any_broker: brokers.Found) -> str:
 def kproxy_broker(real_broker: str) -> str:
     """Where `pytest --kproxy-mode=rewrite` records, and `verify` compares."""
     return real_broker
+
+
+@pytest.fixture(scope="session")
+def broken(mock_brokers: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a rotated recording of several clients and faults."""
+    from tests.bed import traffic
+
+    return traffic.broken(mock_brokers, tmp_path_factory.mktemp("broken"), "spark-")
+
+
+@pytest.fixture(scope="session")
+def redacted(kafka_431: kafka.Kafka, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of a client that logs in."""
+    from tests.bed import traffic
+
+    folder = tmp_path_factory.mktemp("redacted")
+    return traffic.redacted(kafka_431.sasl_address, folder, "spark-")

@@ -19,7 +19,7 @@ from tests.bed import needs
 ROOT = needs.REPOSITORY
 TOP_LEVEL = {"pyproject.toml", "README.md", "kproxy", "tests", "recordings", "compose.yaml"}
 
-ROOMS = ["protocol", "exchange", "proxy", "recording", "replay", "net", "view"]
+ROOMS = ["protocol", "exchange", "proxy", "recording", "tables", "replay", "net", "view"]
 ROOMS += ["spark", "analyze", "commands", "testing", "cli"]
 """A room imports only from rooms to its left, and from itself."""
 
@@ -127,7 +127,7 @@ def test_a_room_without_io_imports_none(name: str) -> None:
 
 def test_recordings_can_be_read_without_trio() -> None:
     code = (
-        "import sys, kproxy.recording, kproxy.exchange.exchange, kproxy.exchange.jsonl;"
+        "import sys, kproxy.recording, kproxy.exchange.exchange, kproxy.view.jsonl;"
         "list(kproxy.recording.read('recordings/demo.mcap'));"
         "sys.exit('trio' in sys.modules)"
     )

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kproxy.analyze.tables import BUCKETS, FAULT_SECONDS, PERCENTILES
-from kproxy.spark.columns import VIEWS, Column
+from kproxy.tables.views import VIEWS, Column
 
 ABOUT = {
     "exchanges": (

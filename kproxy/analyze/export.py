@@ -30,17 +30,16 @@ from kproxy.exchange import delivered, entities, topic_records
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecords
 from kproxy.protocol import error_name
-from kproxy.spark.columns import EVENTS, EXCHANGES, RECORDS, Column, chosen
-from kproxy.spark.plan import Stretch
-from kproxy.spark.reading import (
+from kproxy.tables.reading import (
     FOUND_IN_TABLES,
     cleaned,
     events,
     exchanges,
     file_values,
     record_batches,
-    schema_of,
 )
+from kproxy.tables.splits import Stretch
+from kproxy.tables.views import EVENTS, EXCHANGES, RECORDS, Column, chosen, schema_of
 
 _LEFT_OUT = frozenset({"request", "response", "partitions", "file"})
 EXCHANGE_COLUMNS = chosen("exchanges", [c.name for c in EXCHANGES if c.name not in _LEFT_OUT])
@@ -50,27 +49,29 @@ RECORD_COLUMNS = chosen("records", [c.name for c in RECORDS if c.name not in _LE
 EVENT_COLUMNS = chosen("events", [c.name for c in EVENTS if c.name not in _LEFT_OUT])
 
 
-def _step(*columns: tuple[str, str], table: str = "") -> tuple[Column, ...]:
+def _step(*columns: tuple[str, pa.DataType], table: str = "") -> tuple[Column, ...]:
     said = comments(table) if table else {}
     return tuple(Column(name, kind, said.get(name, "")) for name, kind in columns)
 
 
+_TEXT, _INT32, _INT64 = pa.string(), pa.int32(), pa.int64()
+_TIME = pa.timestamp("us", tz="UTC")
 TABLES: dict[str, tuple[Column, ...]] = {
     "exchanges": EXCHANGE_COLUMNS,
     "records": RECORD_COLUMNS,
     "events": EVENT_COLUMNS,
     "traffic": _step(
-        ("topic", "STRING"), ("partition", "INT"), ("second", "BIGINT"), ("produced", "BOOLEAN"),
-        ("records", "BIGINT"), ("bytes", "BIGINT"), ("exchanges", "BIGINT"),
+        ("topic", _TEXT), ("partition", _INT32), ("second", _INT64), ("produced", pa.bool_()),
+        ("records", _INT64), ("bytes", _INT64), ("exchanges", _INT64),
     ),
     "log_ends": _step(
-        ("topic", "STRING"), ("partition", "INT"), ("second", "BIGINT"), ("log_end", "BIGINT"),
+        ("topic", _TEXT), ("partition", _INT32), ("second", _INT64), ("log_end", _INT64),
     ),
     "group_events": _step(
-        ("recording", "STRING"), ("time", "TIMESTAMP"), ("group", "STRING"), ("event", "STRING"),
-        ("client_id", "STRING"), ("member_id", "STRING"), ("generation", "INT"),
-        ("topic", "STRING"), ("partition", "INT"), ("committed", "BIGINT"), ("error", "STRING"),
-        ("number", "BIGINT"), table="group_events",
+        ("recording", _TEXT), ("time", _TIME), ("group", _TEXT), ("event", _TEXT),
+        ("client_id", _TEXT), ("member_id", _TEXT), ("generation", _INT32),
+        ("topic", _TEXT), ("partition", _INT32), ("committed", _INT64), ("error", _TEXT),
+        ("number", _INT64), table="group_events",
     ),
 }  # fmt: skip
 """What tasks write: tables, and steps from which others are made."""

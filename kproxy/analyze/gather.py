@@ -15,7 +15,7 @@ import attrs
 from kproxy.analyze.compare import ENOUGH
 from kproxy.analyze.tables import SERVED, bucket
 from kproxy.exchange.entries import EVENTS, Note
-from kproxy.view.stream import notice
+from kproxy.recording.notices import notice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

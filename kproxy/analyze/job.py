@@ -2,7 +2,7 @@
 
 ::
 
-    plan ─▶ tasks: export ─▶ DIR.partial/exchanges, records, events, steps
+    splits ─▶ tasks: export ─▶ DIR.partial/exchanges, records, events, steps
                               └─ Spark's SQL ─▶ latency, …, report.html ─▶ renamed to DIR
 
 Invariants: DIR is there when all of it is. A job that fails, or is stopped, leaves nothing behind.
@@ -37,9 +37,10 @@ from kproxy.analyze.tables import FIRST, THEN
 from kproxy.recording.files import is_free, lock, make_folder
 from kproxy.recording.uri import located
 from kproxy.spark import SparkError
-from kproxy.spark.columns import Column, ddl
-from kproxy.spark.plan import PARTITION_BYTES, Found, Stretch, packed, stretches, task_bytes
+from kproxy.spark.ddl import ddl
 from kproxy.spark.session import failures
+from kproxy.tables.splits import PARTITION_BYTES, Found, Stretch, packed, stretches, task_bytes
+from kproxy.tables.views import Column
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -103,7 +103,7 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
     from kproxy.analyze import job
     from kproxy.recording import info
     from kproxy.spark import SparkError, session
-    from kproxy.spark.plan import find
+    from kproxy.tables.splits import find
 
     # What cannot be read or written is said before Spark starts.
     found = find(options.files)

@@ -1,6 +1,6 @@
 """Recordings in Spark: `spark.read.format("kproxy")`, batch and streaming.
 
-    paths ─ plan ─▶ Stretch … ─ reading, table ─▶ Arrow record batches ─ source, stream ─▶ Spark
+    paths ─ kproxy.tables ─▶ Stretch, … ─▶ Arrow record batches ─ source, stream ─▶ Spark
 
 An installed kproxy needs nothing else: Spark finds the format by itself. `register` is for sessions
 that got kproxy by `--py-files`; `session` starts one on this machine. Nothing here imports trio.

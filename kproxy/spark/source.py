@@ -35,8 +35,8 @@ from kproxy.units import parse_bytes
 if TYPE_CHECKING:
     import pyarrow
 
-    from kproxy.spark.columns import Column
-    from kproxy.spark.plan import Stretch
+    from kproxy.tables.splits import Stretch
+    from kproxy.tables.views import Column
 
 VIEW = "exchanges"
 _OPTIONS = frozenset(("path", "paths", "view", "columns", "partition_bytes"))
@@ -52,7 +52,8 @@ class KproxyDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns that are read when the user gives no schema."""
-        from kproxy.spark.columns import chosen, ddl
+        from kproxy.spark.ddl import ddl
+        from kproxy.tables.views import chosen
 
         names = self.options.get("columns")
         wanted = None if names is None else [each.strip() for each in names.split(",")]
@@ -95,13 +96,15 @@ def columns_of(view: str, schema: StructType) -> tuple[Column, ...]:
 
     Raises: ValueError, when it names one that is not there, or with another type.
     """
-    from kproxy.spark.columns import chosen
+    from kproxy.spark.ddl import type_of
+    from kproxy.tables.views import chosen
 
     columns = chosen(view, schema.names)
     for column, field in zip(columns, schema.fields, strict=True):
-        if field.dataType.simpleString() != column.simple_type:
-            given = field.dataType.simpleString().upper()
-            raise ValueError(f"column {column.name} of {view} is {column.type}, not {given}")
+        given, right = field.dataType.simpleString(), type_of(column)
+        if given != right:
+            what = f"{right.upper()}, not {given.upper()}"
+            raise ValueError(f"column {column.name} of {view} is {what}")
     return columns
 
 
@@ -124,7 +127,7 @@ class Reader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the tasks."""
         from kproxy.recording import RecordingError
-        from kproxy.spark.plan import find, packed, stretches
+        from kproxy.tables.splits import find, packed, stretches
 
         try:
             found = stretches(find(self.paths), self.partition_bytes, tell)
@@ -147,7 +150,7 @@ def read(
     partition: InputPartition | None, view: str, schema: StructType
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield the rows of one task, as Arrow record batches."""
-    from kproxy.spark.reading import record_batches
+    from kproxy.tables.reading import record_batches
 
     arrow = arrow_schema(schema)
     columns = columns_of(view, schema)

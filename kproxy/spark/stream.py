@@ -36,10 +36,10 @@ from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.reader import in_order, info, is_empty
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, absolute, located
-from kproxy.spark import plan
-from kproxy.spark.frame_pieces import Piece, Pieces
-from kproxy.spark.plan import Stretch
 from kproxy.spark.source import Partition, read, tell
+from kproxy.tables import splits
+from kproxy.tables.frame_pieces import Piece, Pieces
+from kproxy.tables.splits import Stretch
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _available_now
@@ -126,7 +126,7 @@ class Followed:
             begin=begin, start=begin, stop=end, bytes=end - begin, notes=notes, begun=begun,
         )  # fmt: skip
 
-    def begun(self, offset: int, files_max: int = plan.EARLIER_MAX) -> tuple[Piece, ...]:
+    def begun(self, offset: int, files_max: int = splits.EARLIER_MAX) -> tuple[Piece, ...]:
         """Return the frames that have not ended at an offset; the first piece of none lies more
         files back."""
         if self._begun is not None and self._begun[0] <= offset:
@@ -219,8 +219,8 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
                     continue  # it has no head yet
                 earlier: tuple[str, ...] = ()
                 if before is not None:
-                    earlier = plan.earlier_of(file, before.file, before.all_of_it.earlier)
-                every = plan.whole(file, earlier, 0)
+                    earlier = splits.earlier_of(file, before.file, before.all_of_it.earlier)
+                every = splits.whole(file, earlier, 0)
                 self._followed[name] = Followed(file, before if earlier else None, every)
             before = self._followed[name]
         return self._followed
@@ -255,7 +255,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
                     raise RecordingError(path, None, f"{what}: give each recording its own name")
                 stretch = each.stretch(first, stop, self._view)
                 found += [] if stretch is None else [stretch]
-        return [Partition(tuple(group)) for group in plan.packed(found, self._partition_bytes)]
+        return [Partition(tuple(group)) for group in splits.packed(found, self._partition_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of one task, as Arrow record batches."""
@@ -287,9 +287,9 @@ def _present(paths: Sequence[str], told: Callable[[str], None]) -> list[Path | U
     found: list[Path | Uri] = []
     for text in paths:
         try:
-            files = plan.files([text])
+            files = splits.files([text])
         except RecordingError:
-            files = plan.candidates(text)
+            files = splits.candidates(text)
             if files == [located(text)] and not is_empty(files[0]):
                 raise
             if not (files or glob.has_magic(text) or located(text).exists()):

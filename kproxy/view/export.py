@@ -73,7 +73,7 @@ def _open(path: Path) -> int:
 
 
 def _jsonl(stream: Stream, path: Path) -> int:
-    from kproxy.exchange.jsonl import pieces
+    from kproxy.view.jsonl import pieces
 
     count = 0
     with open(_open(path), "w", encoding="ascii") as file:
@@ -115,7 +115,8 @@ def _parquet(stream: Stream, path: Path) -> int:
 
 def _groups(exchanges: Iterator[Exchange]) -> Iterator[list[dict[str, Any]]]:
     """Yield rows, a group of them at a time."""
-    from kproxy.exchange.jsonl import about, body_text
+    from kproxy.exchange.body_json import body_text
+    from kproxy.view.jsonl import about
 
     rows: list[dict[str, Any]] = []
     size = 0
@@ -151,7 +152,7 @@ def _schema(pa: Any) -> Any:
         pa.struct(unanswered): ("unanswered",),
     }
     by_name = {name: kind for kind, names in types.items() for name in names}
-    from kproxy.exchange.jsonl import KEYS
+    from kproxy.view.jsonl import KEYS
 
     return pa.schema([(name, by_name[name]) for name in KEYS])
 

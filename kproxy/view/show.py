@@ -74,7 +74,7 @@ def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
     """
-    from kproxy.exchange.jsonl import pieces
+    from kproxy.view.jsonl import pieces
 
     stream, progress = _stream(paths, wanted, out)
     texts = spread(stream, lambda shown: itertools.chain(pieces(shown), "\n"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -21,21 +20,10 @@ from kproxy.exchange.pairing import Pairing
 from kproxy.recording import RecordingError, recordings
 from kproxy.recording.columns import Count, Made
 from kproxy.recording.exchanges import Reader
+from kproxy.recording.notices import notice
 from kproxy.recording.reader import starting
-from kproxy.units import moment
 
 _CLOSED = (CONNECTIONS, "closed")
-
-_NOTICES = {
-    "torn": "{path}: read up to byte {offset}: {what}",
-    "damaged": "{path}: left out what is damaged at byte {offset}: {what}",
-    "lost": "{frames} frames ({bytes} bytes) are not in the recording: {reason}",
-    "stood_still": (
-        "kproxy itself stood still for {seconds} s until {time}: what was on its way then looks"
-        " slower than the broker was"
-    ),
-}
-"""What a reader of a recording must know of its own state, by event."""
 
 
 @attrs.define(eq=False)
@@ -110,20 +98,6 @@ class Stream:
             self.notices.append(found)
 
 
-def notice(note: Note) -> str | None:
-    """What a note says of the state of a recording, if it does."""
-    if note.channel != EVENTS:
-        return None
-    text = _NOTICES.get(str(note.body.get("event")))
-    told = {"time": _time_of_day(note.time_ns), **note.body}
-    return None if text is None else text.format_map(_Given(told))
-
-
-def _time_of_day(time_ns: int) -> str:
-    """As lines show it."""
-    return f"{moment(time_ns):%H:%M:%S}.{time_ns // 1_000_000 % 1000:03}"
-
-
 def exchange_count(paths: Sequence[Path | str]) -> int:
     """How many exchanges there are in recordings, counted without opening them.
 
@@ -165,10 +139,3 @@ def paired(
             yield from connection_ends(entry)
     if pairing is None:
         yield from one.finish()
-
-
-class _Given(dict[str, Any]):
-    """The body of a note; what a foreign file leaves out is a question mark."""
-
-    def __missing__(self, key: str) -> str:
-        return "?"

@@ -30,8 +30,8 @@ import pyarrow.parquet as pq
 
 from kproxy import spark
 from kproxy.recording import RecordingFile
-from kproxy.spark import plan, reading
-from kproxy.spark.columns import chosen
+from kproxy.tables import reading, splits
+from kproxy.tables.views import chosen, schema_of
 from kproxy.units import parse_bytes
 from tests.bed import mock_cluster, proxies
 from tests.benchmarks import spark_traffic
@@ -98,7 +98,7 @@ def _alone(path: Path, folder: Path) -> None:
     """One process: pyarrow, the readers alone, and DuckDB on what they export."""
     size = path.stat().st_size
     started = time.perf_counter()
-    stretches = plan.stretches(plan.find([str(path)]))
+    stretches = splits.stretches(splits.find([str(path)]))
     took = time.perf_counter() - started
     print(f"one recording: {size / 1e6:.0f} MB, {len(stretches)} stretches in {took:.2f} s")
     _say("pyarrow, exchanges", _best(lambda: _pyarrow(path)), size)
@@ -146,7 +146,7 @@ def _one_by_one(stretches: Any) -> int:
 
 def _records(kind: str, path: Path) -> None:
     """The records of traffic of a kind, in one process: all columns, and few of them."""
-    size, stretches = path.stat().st_size, plan.stretches(plan.find([str(path)]))
+    size, stretches = path.stat().st_size, splits.stretches(splits.find([str(path)]))
     _say(f"{kind}, one by one", _best(lambda: _one_by_one(stretches)), size)
     for names in (None, ["topic", "partition", "key", "value"], ["topic", "partition"]):
         what = f"{kind}, {len(chosen('records', names))} columns of records"
@@ -155,7 +155,7 @@ def _records(kind: str, path: Path) -> None:
 
 def _export(stretches: Any, view: str, path: Path) -> int:
     count = 0
-    schema = reading.schema_of(chosen(view, VIEWS[view]))
+    schema = schema_of(chosen(view, VIEWS[view]))
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for batch in _batches(stretches, view, VIEWS[view]):
             writer.write_batch(batch)

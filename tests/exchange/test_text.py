@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from kproxy import protocol
 from kproxy.exchange.entries import NO_RESPONSE
-from kproxy.exchange.jsonl import to_line
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.words import bodies as text_module
 from kproxy.exchange.words import text_of
 from kproxy.protocol import messages, schema
+from kproxy.view.jsonl import to_line
 from kproxy.view.lines import exchange_line as line
 from tests.exchange.batches import batch
 from tests.exchange.bodies import (

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.exchange import jsonl
 from kproxy.exchange.exchange import Exchange
+from kproxy.view import jsonl
 from tests.bed import brokers, programs, proxies, recorded
 from tests.bed.clients.job import COMPRESSIONS, KEPT, records
 from tests.bed.programs import CLIENTS, Client

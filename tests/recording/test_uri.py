@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.recording import RecordingError
 from kproxy.recording.uri import Uri
-from kproxy.spark import plan
+from kproxy.tables import splits
 
 pytest.importorskip("pyarrow")
 
@@ -52,7 +52,7 @@ def test_of_a_uri_no_secret_is_shown_and_what_names_it_is(text: str, shown: str)
 )
 def test_no_error_shows_a_password(text: str) -> None:
     with pytest.raises(RecordingError, match="cannot be read") as raised:
-        plan.files([text])
+        splits.files([text])
     assert "SECRET" not in str(raised.value)
     with pytest.raises(OSError, match=r".") as failed:
         Uri(text).open()

@@ -1,4 +1,4 @@
-"""What the tests of Spark share: one session of Spark, and recordings of real traffic."""
+"""What the tests of Spark share: one session of Spark, and an analysis."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from tests.bed import needs
-from tests.bed.kafka import Kafka
-from tests.spark import traffic
 
 
 @pytest.fixture(scope="session")
@@ -27,25 +25,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def broken(mock_brokers: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a rotated recording of several clients and faults."""
-    return traffic.broken(mock_brokers, tmp_path_factory.mktemp("broken"), "spark-")
-
-
-@pytest.fixture(scope="session")
-def redacted(kafka_431: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recording of a client that logs in."""
-    folder = tmp_path_factory.mktemp("redacted")
-    return traffic.redacted(kafka_431.sasl_address, folder, "spark-")
-
-
-@pytest.fixture(scope="session")
 def analysis(
     spark: Any, broken: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[dict[str, Any]]]:
     """What the job makes of real traffic, with another recording as its baseline."""
     from kproxy.analyze.job import analyze
-    from kproxy.spark.plan import find
+    from kproxy.tables.splits import find
 
     folder = tmp_path_factory.mktemp("analysis") / "out"
     baseline = find([str(needs.REPOSITORY / "recordings" / "demo.mcap")])

@@ -21,8 +21,9 @@ import pytest
 from kproxy import recording
 from kproxy.analyze import charts, compare
 from kproxy.recording import files
-from kproxy.spark import SparkError, java, plan
+from kproxy.spark import SparkError, java
 from kproxy.spark.session import check, first_line
+from kproxy.tables import splits
 from kproxy.units import format_bytes
 from tests.bed import needs
 from tests.bed.waiting import until
@@ -116,16 +117,16 @@ def test_a_job_that_fails_leaves_nothing_and_says_why(
     damaged.write_bytes(data)
     out = tmp_path / "out"
     with pytest.raises(Exception, match=r"(?s).*") as raised:
-        job.analyze(spark, plan.find([str(damaged)]), out)
+        job.analyze(spark, splits.find([str(damaged)]), out)
     assert "damaged" in first_line(raised.value) and "\n" not in first_line(raised.value)
     assert [path.name for path in tmp_path.iterdir()] == ["damaged.mcap"]
     out.mkdir()
     (out / "mine").touch()
     with pytest.raises(SparkError, match="is there already"):
-        job.analyze(spark, plan.find([DEMO]), out)
+        job.analyze(spark, splits.find([DEMO]), out)
     # A folder that cannot be made.
     with pytest.raises(SparkError, match="/dev/full is no folder"):
-        job.analyze(spark, plan.find([DEMO]), Path("/dev/full/out"))
+        job.analyze(spark, splits.find([DEMO]), Path("/dev/full/out"))
 
 
 def run(*arguments: str, umask: int = -1, **env: str) -> subprocess.CompletedProcess[str]:
@@ -404,7 +405,7 @@ def test_what_is_torn_or_empty_is_said(spark: Any, tmp_path: Path) -> None:
     (captures / "whole.mcap").write_bytes(whole)
     (captures / "cut.mcap").write_bytes(whole[: len(whole) * 2 // 3])
     (captures / "empty.mcap").touch()
-    made, _ = job.analyze(spark, plan.find([str(captures)]), tmp_path / "out")
+    made, _ = job.analyze(spark, splits.find([str(captures)]), tmp_path / "out")
     empty, cut = made.notices
     assert empty == f"{captures / 'empty.mcap'}: is empty: nothing was recorded into it"
     assert cut.startswith(f"{captures / 'cut.mcap'}: read up to byte ") and "recover" in cut
@@ -419,16 +420,16 @@ def test_a_reader_in_spark_says_what_is_torn_or_empty(tmp_path: Path) -> None:
     (tmp_path / "empty.mcap").touch()
     (tmp_path / "whole.mcap").write_bytes(whole)
     told: list[str] = []
-    plan.stretches(plan.find([str(tmp_path)]), told=told.append)
+    splits.stretches(splits.find([str(tmp_path)]), told=told.append)
     assert [line.partition(": ")[0] for line in told] == [
         str(tmp_path / "cut.mcap"), str(tmp_path / "empty.mcap"),
     ]  # fmt: skip
     del told[:]
-    plan.stretches(plan.find([str(tmp_path / "whole.mcap")]), told=told.append)
+    splits.stretches(splits.find([str(tmp_path / "whole.mcap")]), told=told.append)
     assert told == []
     with (tmp_path / "cut.mcap").open("rb") as file:
         assert files.lock(file.fileno())
-        plan.stretches(plan.find([str(tmp_path / "cut.mcap")]), told=told.append)
+        splits.stretches(splits.find([str(tmp_path / "cut.mcap")]), told=told.append)
     assert len(told) == 1 and told[0].endswith("it is still being written")
 
 

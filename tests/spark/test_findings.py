@@ -17,7 +17,8 @@ import pytest
 from kproxy.analyze import compare, findings, job, report
 from kproxy.analyze.gather import GROUPS, gather
 from kproxy.commands import analyze as command
-from kproxy.spark import SparkError, plan
+from kproxy.spark import SparkError
+from kproxy.tables import splits
 from tests.spark.test_report import DEMO, api, gathered, row_of, said
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -197,7 +198,7 @@ FROM RANGE(700)
 @pytest.mark.java
 def test_faults_that_are_not_shown_count(spark: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    job.analyze(spark, plan.find([str(DEMO)]), out, with_records=False)
+    job.analyze(spark, splits.find([str(DEMO)]), out, with_records=False)
     for table in out.glob("*/"):
         spark.read.parquet(table.as_uri()).createOrReplaceTempView(table.name)
     spark.sql(MANY).createOrReplaceTempView("faults")
@@ -233,7 +234,11 @@ def test_what_is_missing_in_a_baseline_is_said_of_the_baseline(spark: Any, tmp_p
     whole = DEMO.read_bytes()
     cut.write_bytes(whole[: len(whole) * 2 // 3])
     made, _ = job.analyze(
-        spark, plan.find([str(DEMO)]), tmp_path / "out", plan.find([str(cut)]), with_records=False
+        spark,
+        splits.find([str(DEMO)]),
+        tmp_path / "out",
+        splits.find([str(cut)]),
+        with_records=False,
     )
     (notice,) = made.notices
     assert notice.startswith(f"baseline: {cut}: read up to byte ")

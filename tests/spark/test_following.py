@@ -14,9 +14,9 @@ import pytest
 
 from kproxy import recording
 from kproxy.recording import RecordingError
-from kproxy.spark import reading
-from kproxy.spark.columns import chosen
 from kproxy.spark.stream import StreamReader
+from kproxy.tables import reading
+from kproxy.tables.views import chosen
 from tests.bed import needs
 from tests.recording import making
 

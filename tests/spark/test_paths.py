@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.spark import plan
+from kproxy.tables import splits
 
 pytest.importorskip("pyspark")
 
@@ -20,7 +20,9 @@ from kproxy.spark.source import KproxyDataSource, Partition
 def test_a_path_is_the_same_however_it_is_spelled(
     broken: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stretches(spelled: str, start: dict[str, int]) -> tuple[list[plan.Stretch], dict[str, int]]:
+    def stretches(
+        spelled: str, start: dict[str, int]
+    ) -> tuple[list[splits.Stretch], dict[str, int]]:
         stream = KproxyDataSource({"path": spelled}).streamReader(schema)
         end = stream.latestOffset()
         partitions = stream.partitions(start, end)
@@ -46,4 +48,4 @@ def test_paths_may_be_uris_folders_and_globs(broken: Path) -> None:
         [f"{broken}/*.mcap"],
         [path.as_uri() for path in broken.glob("*.mcap")],
     ]
-    assert len({tuple(plan.files(paths)) for paths in named}) == 1
+    assert len({tuple(splits.files(paths)) for paths in named}) == 1

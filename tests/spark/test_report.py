@@ -18,7 +18,7 @@ from kproxy.exchange import notes, topic_records
 from kproxy.exchange.endings import SideEnd
 from kproxy.protocol import records
 from kproxy.protocol.record_batch import Record
-from kproxy.spark.columns import chosen
+from kproxy.tables.views import chosen
 from tests.bed import needs
 from tests.exchange.test_topic_records import produce
 

@@ -15,10 +15,10 @@ import pytest
 
 from kproxy import recording
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.jsonl import to_json
-from tests.bed import needs, proxies
+from kproxy.view.jsonl import to_json
+from tests.bed import needs, proxies, traffic
 from tests.bed.waiting import until
-from tests.spark import cluster, traffic
+from tests.spark import cluster
 
 pytestmark = pytest.mark.java
 

@@ -18,8 +18,8 @@ from kproxy.exchange.entries import CONNECTIONS, FRAGMENT, MORE, TRUNCATED, Note
 from kproxy.recording import RecordingFile
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.rotation import Recording
-from kproxy.spark import plan, reading
-from kproxy.spark.columns import VIEWS, chosen
+from kproxy.tables import reading, splits
+from kproxy.tables.views import VIEWS, chosen, schema_of
 from tests.recording import making
 
 pytest.importorskip("pyspark")
@@ -36,7 +36,7 @@ def batch_rows(folder: Path, view: str, names: Iterable[str] | None, size: int =
     columns = chosen(view, names)
     return [
         row
-        for stretch in plan.stretches(plan.find([str(folder)]), size)
+        for stretch in splits.stretches(splits.find([str(folder)]), size)
         for batch in reading.record_batches(stretch, view, columns)
         for row in batch.to_pylist()
     ]
@@ -60,7 +60,7 @@ class Query:
 
     def started(self) -> StreamReader:
         """A reader that has seen nothing yet."""
-        schema: Any = from_arrow_schema(reading.schema_of(chosen(self.view, self.names)))
+        schema: Any = from_arrow_schema(schema_of(chosen(self.view, self.names)))
         return StreamReader((str(self.folder),), self.view, schema, 1)
 
     def take(self) -> None:

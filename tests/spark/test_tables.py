@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kproxy.analyze import export, tables
-from kproxy.spark import plan
+from kproxy.tables import splits
 from tests.bed import needs
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -172,11 +172,11 @@ def test_the_lag_is_unknown_where_the_end_of_the_log_is(spark: Any, tmp_path: Pa
 def test_two_attempts_at_a_task_do_each_other_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stretches = plan.stretches(plan.find([str(needs.REPOSITORY / "recordings" / "demo.mcap")]))
+    stretches = splits.stretches(splits.find([str(needs.REPOSITORY / "recordings" / "demo.mcap")]))
     read = export.events
     first: list[dict[str, int]] = []
 
-    def overtaken(stretch: plan.Stretch) -> Any:
+    def overtaken(stretch: splits.Stretch) -> Any:
         """Where the first attempt has written exchanges already, make the second one whole."""
         monkeypatch.setattr(export, "events", read)
         assert list(tmp_path.glob("exchanges/.part-*")) and not list(tmp_path.rglob("*.parquet"))
@@ -194,11 +194,11 @@ def test_two_attempts_at_a_task_do_each_other_no_harm(
 
 
 def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(stretch: plan.Stretch) -> Any:
+    def full(stretch: splits.Stretch) -> Any:
         raise OSError("No space left on device")
 
     monkeypatch.setattr(export, "events", full)
-    stretches = plan.stretches(plan.find([str(needs.REPOSITORY / "recordings" / "demo.mcap")]))
+    stretches = splits.stretches(splits.find([str(needs.REPOSITORY / "recordings" / "demo.mcap")]))
     with pytest.raises(OSError, match="No space"):
         export.write(0, stretches, str(tmp_path), True)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

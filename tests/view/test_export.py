@@ -16,11 +16,11 @@ import pytest
 from mcap.reader import make_reader
 
 from kproxy.cli import main
-from kproxy.exchange import jsonl
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import parse
 from kproxy.protocol import messages as m
 from kproxy.recording import read, verify
+from kproxy.view import jsonl
 from kproxy.view.show import show_json
 from tests.bed import needs, replays
 from tests.exchange.batches import batch

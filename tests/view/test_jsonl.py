@@ -6,9 +6,9 @@ import base64
 import json
 
 from kproxy.exchange.entries import NO_RESPONSE, OPAQUE, RAW_SASL, REDACTED
-from kproxy.exchange.jsonl import to_json, to_line
 from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
+from kproxy.view.jsonl import to_json, to_line
 from tests.exchange.batches import TIMESTAMP, batch
 from tests.exchange.bodies import fetch_request, fetch_response, produce_request
 from tests.exchange.making import answer, opened, request, response, token, unanswered

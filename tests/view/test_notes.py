@@ -25,10 +25,10 @@ from kproxy.exchange.filter import parse
 from kproxy.protocol import messages
 from kproxy.recording import Recording, RecordingError, entries
 from kproxy.recording.cut import cut
-from kproxy.spark import columns
+from kproxy.recording.notices import notice
+from kproxy.tables import views
 from kproxy.view import meaning
 from kproxy.view.show import show_json, show_lines
-from kproxy.view.stream import notice
 from kproxy.view.why import show_why
 from tests.exchange.batches import batch
 from tests.exchange.bodies import produce_request, produce_response
@@ -205,7 +205,7 @@ def test_nobody_says_these_words_without_it(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_the_table_of_events_in_spark_names_it(name: str) -> None:
-    (described,) = [column for column in columns.EVENTS if column.name == "event"]
+    (described,) = [column for column in views.EVENTS if column.name == "event"]
     event = ROWS[name].note.body["event"]
     assert event in re.findall(r"\w+", described.comment)
     assert described.get(ROWS[name].note) == event

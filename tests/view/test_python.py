@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from kproxy import recording
 from kproxy.exchange import embedded
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.jsonl import KEYS, to_json
 from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages, records
 from kproxy.protocol.record_batch import Record
 from kproxy.recording import Recording
+from kproxy.view.jsonl import KEYS, to_json
 from tests.bed import needs
 from tests.exchange.bodies import produce_request, produce_response
 from tests.exchange.making import START_NS, opened, request, response

@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import pyarrow as pa
 
 from kproxy.recording import RecordingError
-from kproxy.spark.plan import Stretch
+from kproxy.tables.splits import Stretch
 
 _FOREIGN = (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError)
 """What pyarrow, numpy and Python raise about values that are of another type, or do not fit."""

@@ -39,10 +39,10 @@ from kproxy.recording import RecordingFile
 from kproxy.recording.exchanges import StoredFrames, offer_names
 from kproxy.recording.file import frame_in
 from kproxy.recording.tables import ExchangeTable
-from kproxy.spark import record_spans, table
-from kproxy.spark.carried import Bodies
-from kproxy.spark.columns import TIMESTAMP_MS_MAX, wrapped
-from kproxy.spark.record_spans import Run, Spans
+from kproxy.tables import exchange_columns, record_spans
+from kproxy.tables.carried import Bodies
+from kproxy.tables.record_spans import Run, Spans
+from kproxy.tables.views import TIMESTAMP_MS_MAX, wrapped
 
 ROWS_MAX = 64 << 10
 BYTES_MAX = 16 << 20
@@ -98,7 +98,7 @@ class Cells:
         """Return one of the columns that are the same for all records of a batch."""
         values = [getattr(where, name) for where in self.wheres]
         if name == "topic":
-            values = list(map(table.clean, values))
+            values = list(map(exchange_columns.clean, values))
         return pa.array(values, _COMMON[name]).take(pa.array(self.batch))
 
 
@@ -168,7 +168,7 @@ class RecordRows:
     def _named(self, cells: Cells) -> tuple[int, Columns]:
         found: Columns = {}
         batch = pa.array(cells.batch)
-        rows = table.Rows(self._tables, self._known, self._open)
+        rows = exchange_columns.Rows(self._tables, self._known, self._open)
         carriers = pa.array([where.carrier - self._first for where in cells.wheres])
         for name in self._columns:
             if name in _OWN:

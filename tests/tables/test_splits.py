@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from kproxy.spark import plan
+from kproxy.tables import splits
 from tests.bed import needs
 
 RECORDINGS = needs.REPOSITORY / "recordings"
@@ -14,11 +14,11 @@ RECORDINGS = needs.REPOSITORY / "recordings"
 def test_files_are_looked_for_once(tmp_path: Path) -> None:
     shutil.copy(RECORDINGS / "demo.mcap", tmp_path / "first.mcap")
     (tmp_path / "empty.mcap").touch()
-    found = plan.find([str(tmp_path)])
+    found = splits.find([str(tmp_path)])
     for path in (tmp_path / "second.mcap", tmp_path / "empty.mcap"):
         shutil.copy(RECORDINGS / "demo.mcap", path)
     told: list[str] = []
-    assert {each.path for each in plan.stretches(found, told=told.append)} == {
+    assert {each.path for each in splits.stretches(found, told=told.append)} == {
         str(tmp_path / "first.mcap")
     }
     assert found.bytes == (tmp_path / "first.mcap").stat().st_size

@@ -14,7 +14,7 @@ from kproxy.protocol import messages
 from tests.exchange import making
 from tests.exchange.bodies import fetch_request, fetch_response
 from tests.recording.making import write
-from tests.spark.test_reading import rows
+from tests.tables.test_reading import rows
 
 WAITED_MS, TOOK_MS = 500, 507
 

@@ -26,7 +26,7 @@ from kproxy.exchange import entities
 from kproxy.protocol import ProtocolError, codec, schema
 from kproxy.protocol.schema import Layout, Slot
 from kproxy.protocol.select import Predicate, select
-from kproxy.spark.record_spans import UnusualError, varints
+from kproxy.tables.record_spans import UnusualError, varints
 
 _PADDING = bytes(64)
 _STRING_BYTES_MAX = 32767

@@ -1,4 +1,5 @@
-"""Real traffic for the tests of Spark: clients work through kproxy, which breaks and rotates.
+"""Real traffic for the tests of tables and of Spark: clients work through kproxy, which breaks and
+rotates.
 
 librdkafka, aiokafka ─▶ kproxy run --fault … --rotate ─▶ mock cluster       rotated files
 librdkafka ─ SASL ────▶ kproxy run ───────────────────▶ Kafka                with redactions

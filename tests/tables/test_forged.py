@@ -16,7 +16,7 @@ from kproxy.recording.layout import EXCHANGES as EXCHANGE_TABLE
 from kproxy.recording.layout import FRAMES as FRAME_TABLE
 from tests.bed import needs
 from tests.recording.making import rewrite
-from tests.spark.test_reading import rows
+from tests.tables.test_reading import rows
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 VIEWS = ("exchanges", "records", "frames", "events")

@@ -33,7 +33,7 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.pairing import Peer
 from kproxy.protocol import api_name
 from kproxy.recording.tables import RESPONSE_VALUES, FrameTable
-from kproxy.spark import table
+from kproxy.tables import exchange_columns
 
 pc: Any = importlib.import_module("pyarrow.compute")
 Integers = np.ndarray[Any, np.dtype[Any]]
@@ -158,7 +158,7 @@ def _joined(some: Sequence[FrameRows], name: str) -> Integers:
 
 def _named(some: Sequence[FrameRows], name: str) -> Any:
     unknown = pc.or_(pc.equal(_recorded(some, "api_key"), NO_API), _has(some, RAW_SASL))
-    return table.null_where(unknown, _recorded(some, name))
+    return exchange_columns.null_where(unknown, _recorded(some, name))
 
 
 def _api(some: Sequence[FrameRows]) -> Any:
@@ -169,7 +169,7 @@ def _api(some: Sequence[FrameRows]) -> Any:
 
 def _time(some: Sequence[FrameRows]) -> Any:
     time_ns = _recorded(some, "received_ns")
-    known = table.null_where(pc.less_equal(time_ns, 0), time_ns)
+    known = exchange_columns.null_where(pc.less_equal(time_ns, 0), time_ns)
     return pc.divide(known, 1000).cast(pa.timestamp("us", tz="UTC"))
 
 
@@ -184,7 +184,7 @@ def _of_connections(some: Sequence[FrameRows], name: str) -> tuple[list[Any], An
 
 def _client_id(some: Sequence[FrameRows]) -> Any:
     values, indices = _of_connections(some, "client_id")
-    return pa.array(map(table.text, values), "string").take(indices)
+    return pa.array(map(exchange_columns.text, values), "string").take(indices)
 
 
 def _node_id(some: Sequence[FrameRows]) -> Any:

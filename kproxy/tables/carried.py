@@ -24,7 +24,7 @@ from kproxy.protocol import schema as kafka
 from kproxy.protocol.select import Predicate
 from kproxy.recording.exchanges import StoredFrames
 from kproxy.recording.tables import ExchangeTable
-from kproxy.spark import record_bodies
+from kproxy.tables import record_bodies
 
 _BODIES_MAX = 1024
 """So many small bodies are held at once."""

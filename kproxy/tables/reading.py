@@ -37,50 +37,20 @@ from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import ExchangeTable
 from kproxy.recording.uri import located
-from kproxy.spark import damage, frame_columns, record_columns, table
-from kproxy.spark.columns import (
-    FILE,
-    HEADERS,
-    PARTITIONS,
-    RECORDING,
-    TEXTS,
-    WAITED,
-    Column,
-)
-from kproxy.spark.frame_columns import FrameRows
-from kproxy.spark.frame_pieces import Piece, Pieces
-from kproxy.spark.plan import END, Stretch
+from kproxy.tables import damage, exchange_columns, frame_columns, record_columns
+from kproxy.tables.frame_columns import FrameRows
+from kproxy.tables.frame_pieces import Piece, Pieces
+from kproxy.tables.splits import END, Stretch
+from kproxy.tables.views import FILE, RECORDING, Column, schema_of
 
 _TABLE_ROWS = 64 << 10
 _ITEM_ROWS = 4096
 _ITEM_BYTES = 16 << 20
 """A record batch has no more rows, and about no more bytes of keys, values and frames."""
-FOUND_IN_TABLES = frozenset(table.COLUMNS) | {name for name, _ in EXCHANGE_INTEGERS} | {
+FOUND_IN_TABLES = frozenset(exchange_columns.COLUMNS) | {name for name, _ in EXCHANGE_INTEGERS} | {
     "unanswered", RECORDING, FILE
 }  # fmt: skip
 """The columns of exchanges that come from tables, without a look at frames."""
-
-_TOPIC_PARTITION = pa.struct([("topic", pa.string()), ("partition", pa.int32())])
-TYPES: dict[str, pa.DataType] = {
-    "BIGINT": pa.int64(),
-    "INT": pa.int32(),
-    "SMALLINT": pa.int16(),
-    "DOUBLE": pa.float64(),
-    "BOOLEAN": pa.bool_(),
-    "STRING": pa.string(),
-    "BINARY": pa.binary(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-    TEXTS: pa.list_(pa.string()),
-    PARTITIONS: pa.list_(_TOPIC_PARTITION),
-    HEADERS: pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-    WAITED: table.WAITED_TYPE,
-}
-"""Arrow's types for the types of columns."""
-
-
-def schema_of(columns: Sequence[Column]) -> pa.Schema:
-    """Return the schema of the record batches of these columns."""
-    return pa.schema([(column.name, TYPES[column.type]) for column in columns])
 
 
 @damage.named
@@ -114,18 +84,18 @@ def record_batches(
 # ---------------------------------------------------------------- from tables
 
 
-def _rows(stretch: Stretch, waits: bool) -> Iterator[table.Rows]:
+def _rows(stretch: Stretch, waits: bool) -> Iterator[exchange_columns.Rows]:
     """Yield the rows of a stretch; if `waits`, it matters who waited at its beginning."""
     with _opened(stretch) as file:
         known = _known(stretch)
         frames = functools.partial(frame_in, [*_earlier(stretch), file])
-        waiting = table.Waiting()
-        tables: list[tuple[ExchangeTable, table.Waited]] = []
+        waiting = exchange_columns.Waiting()
+        tables: list[tuple[ExchangeTable, exchange_columns.Waited]] = []
         count = 0
 
-        def rows() -> table.Rows:
+        def rows() -> exchange_columns.Rows:
             some, waited = zip(*tables, strict=True)
-            return table.Rows(some, known, frames, waited)
+            return exchange_columns.Rows(some, known, frames, waited)
 
         for batch, given in _batches(file, stretch):
             for note in batch.notes:
@@ -146,7 +116,7 @@ def _rows(stretch: Stretch, waits: bool) -> Iterator[table.Rows]:
             yield rows()
 
 
-def _from_rows(stretch: Stretch, rows: table.Rows, schema: pa.Schema) -> pa.RecordBatch:
+def _from_rows(stretch: Stretch, rows: exchange_columns.Rows, schema: pa.Schema) -> pa.RecordBatch:
     return _from_columns(stretch, rows.column, len(rows), schema)
 
 
@@ -187,8 +157,8 @@ def _record_columns(
 def file_values(stretch: Stretch) -> dict[str, str]:
     """Return the columns that have one value for all rows of a stretch."""
     return {
-        RECORDING: table.clean(stretch.recording),
-        FILE: table.clean(str(located(stretch.path))),
+        RECORDING: exchange_columns.clean(stretch.recording),
+        FILE: exchange_columns.clean(str(located(stretch.path))),
     }
 
 
@@ -215,7 +185,7 @@ def _from_items(
 def cleaned(value: Any) -> Any:
     """Return a value whose texts are valid Unicode."""
     if isinstance(value, str):
-        return table.clean(value)
+        return exchange_columns.clean(value)
     if isinstance(value, list):
         return list(map(cleaned, value))
     if isinstance(value, dict):

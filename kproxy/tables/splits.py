@@ -26,11 +26,11 @@ from kproxy.exchange.entries import Note
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.files import reason
+from kproxy.recording.notices import notice
 from kproxy.recording.reader import in_order
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, absolute, located, spelled
-from kproxy.spark.frame_pieces import Piece
-from kproxy.view.stream import notice
+from kproxy.tables.frame_pieces import Piece
 
 PARTITION_BYTES = 128 << 20
 """A task has at least so much to read: starting one costs 50 to 90 ms."""

@@ -23,8 +23,15 @@ from kproxy.protocol import messages, records
 from kproxy.protocol.compression import CODECS, compress
 from kproxy.protocol.record_batch import Record, read_header
 from kproxy.recording import RecordingFile
-from kproxy.spark import carried, plan, reading, record_bodies, record_columns, record_spans
-from kproxy.spark.columns import RECORDS, chosen
+from kproxy.tables import (
+    carried,
+    reading,
+    record_bodies,
+    record_columns,
+    record_spans,
+    splits,
+)
+from kproxy.tables.views import RECORDS, chosen
 from tests.bed import needs
 from tests.exchange import making
 from tests.exchange.bodies import (
@@ -56,7 +63,7 @@ def found(path: Path, names: Sequence[str] = ALL, size: int = 1 << 27) -> list[d
     columns = chosen("records", names)
     return [
         row
-        for stretch in plan.stretches(plan.find([str(path)]), size)
+        for stretch in splits.stretches(splits.find([str(path)]), size)
         for batch in reading.record_batches(stretch, "records", columns)
         for row in batch.to_pylist()
     ]
@@ -66,7 +73,7 @@ def expected(path: Path, names: Sequence[str] = ALL) -> list[dict[str, Any]]:
     """What `Exchange.records` says, record by record."""
     columns = chosen("records", names)
     (constants,) = {
-        tuple(reading.file_values(s).items()) for s in plan.stretches(plan.find([str(path)]))
+        tuple(reading.file_values(s).items()) for s in splits.stretches(splits.find([str(path)]))
     }
     return [
         {each.name: reading.cleaned(each.get((exchange, record))) for each in columns if each.get}
@@ -300,7 +307,7 @@ def test_a_huge_batch_is_cut_into_record_batches(codec: str, tmp_path: Path) -> 
     data = records.encode_batch(made, compression=codec)
     path = write(tmp_path / "huge.mcap", [fetched(GOOD, data, GOOD)])
     columns = chosen("records", ["offset", "key", "value"])
-    (stretch,) = plan.stretches(plan.find([str(path)]))
+    (stretch,) = splits.stretches(splits.find([str(path)]))
     tables = list(reading.record_batches(stretch, "records", columns))
     assert max(map(len, tables)) <= record_columns.ROWS_MAX
     assert max(each.nbytes for each in tables) <= 1.1 * record_columns.BYTES_MAX
@@ -313,7 +320,7 @@ def test_many_batches_come_some_at_a_time(tmp_path: Path) -> None:
     data = records.encode_batch([Record(n, n, b"k" * 100, b"v" * 900) for n in range(1000)])
     path = write(tmp_path / "many.mcap", [fetched(*[data] * 20)] * 4)
     columns = chosen("records", ALL)
-    (stretch,) = plan.stretches(plan.find([str(path)]))
+    (stretch,) = splits.stretches(splits.find([str(path)]))
     tracemalloc.start()
     try:
         rows = sum(map(len, reading.record_batches(stretch, "records", columns)))

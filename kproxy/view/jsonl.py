@@ -2,22 +2,14 @@
 
     Exchange ──pieces──▶ JSON text, records batch by batch ──▶ out
 
-Bodies have the fields of their version of Kafka's definition, in snake_case; bytes are base64.
-Fields of type `records` become lists of batches with their records; where they cannot be read
-they stay base64. Keys, values and headers of records are text where they are UTF-8, else objects
-`{"base64": …}`. What consumers embed in JoinGroup and SyncGroup is decoded. A body that is opaque
-is `{"frame": base64}`: all of it, size prefix included.
-
-Invariant: an exchange never stands in memory as a whole with its records: compressed records may
-become a thousand times what they are in the file. One batch at a time is decompressed, and all
-batches of an exchange share one allowance.
+Bodies are those of `exchange.body_json`: an exchange never stands in memory as a whole with its
+records.
 
 The end of a connection is an object of its own, with `"event": "closed"`.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import operator
 from collections.abc import Callable, Iterator
@@ -27,15 +19,12 @@ from typing import Any
 
 import attrs
 
-from kproxy import protocol
-from kproxy.exchange import embedded
+from kproxy.exchange.body_json import allowance, body_pieces
 from kproxy.exchange.endings import ConnectionEnd, Unanswered
 from kproxy.exchange.entities import TopicPartition
-from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.exchange import FIELDS, Exchange
 from kproxy.exchange.fields import Field, Type
-from kproxy.protocol import ProtocolError, records, schema
-from kproxy.protocol.compression import Allowance
+from kproxy.protocol import schema
 from kproxy.units import moment
 
 _PIECE_CHARACTERS = 64 << 10
@@ -58,11 +47,11 @@ def pieces(shown: Exchange | ConnectionEnd) -> Iterator[str]:
 
 
 def _pieces(shown: Exchange) -> Iterator[str]:
-    allowance = _allowance(shown)
+    together = allowance(shown)
     yield _about(shown)
     for direction in (schema.REQUEST, schema.RESPONSE):
         yield f', "{direction}": '
-        yield from _body(shown, direction, allowance)
+        yield from body_pieces(shown, direction, together)
     yield "}"
 
 
@@ -78,12 +67,6 @@ def to_json(exchange: Exchange) -> dict[str, Any]:
     file; and for SASL tokens without a Kafka header, which are blanked out anyway.
     """
     return json.loads(to_line(exchange))
-
-
-def body(exchange: Exchange, direction: str) -> str:
-    """Return the JSON of an exchange's "request" or "response"."""
-    size = (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
-    return "".join(_body(exchange, direction, records.json_allowance(size)))
 
 
 def end_json(end: ConnectionEnd) -> dict[str, Any]:
@@ -176,53 +159,4 @@ _FIELDS = [
 ]
 
 
-def body_text(exchange: Exchange, direction: str) -> str | None:
-    """The body of a request or a response as JSON; None if there is none."""
-    allowance = _allowance(exchange)
-    text = "".join(_body(exchange, direction, allowance))
-    return None if text == "null" else text
-
-
-def _allowance(exchange: Exchange) -> Allowance:
-    size = (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
-    return records.json_allowance(size)
-
-
 _dumps = json.JSONEncoder(allow_nan=False).encode
-
-
-def _body(exchange: Exchange, direction: str, allowance: Allowance) -> Iterator[str]:
-    if direction == schema.REQUEST:
-        body, version = exchange.request, exchange.api_version
-        frame = exchange.request_frame
-    else:
-        body, version = exchange.response, exchange.response_version
-        frame = exchange.response_frame
-    if body is not None and version is not None:
-        if type(body).__name__ in embedded.MESSAGES:
-            plain = protocol.to_json(body, version)
-            embedded.to_json(body, plain)
-            yield _dumps(plain)
-            return
-        for piece in protocol.json_pieces(body, version):
-            if isinstance(piece, str):
-                yield piece
-            else:
-                yield from _batches(piece, allowance)
-    elif frame is None or exchange.api == SASL_TOKEN:
-        yield "null"
-    else:
-        yield f'{{"frame": {_base64(frame)}}}'
-
-
-def _base64(data: bytes) -> str:
-    return f'"{base64.b64encode(data).decode("ascii")}"'
-
-
-def _batches(data: bytes, allowance: Allowance) -> Iterator[str]:
-    try:
-        batches = records.batches(data)
-    except ProtocolError:
-        yield _base64(data)
-        return
-    yield from records.json_pieces(batches, allowance)

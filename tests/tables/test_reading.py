@@ -38,19 +38,19 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.jsonl import to_json
 from kproxy.exchange.known import Known
 from kproxy.recording import RecordingError, RecordingFile, Writer
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.uri import located
-from kproxy.spark import plan, reading, table
-from kproxy.spark.columns import EXCHANGES, FILE, FRAMES, RECORDING, chosen
+from kproxy.tables import exchange_columns, reading, splits
+from kproxy.tables.views import EXCHANGES, FILE, FRAMES, RECORDING, chosen
 from kproxy.units import moment
+from kproxy.view.jsonl import to_json
 from kproxy.view.record_lines import Choice, json_lines
 from tests.bed import beats, needs, proxies
 from tests.bed.waiting import until
 from tests.recording import making
-from tests.spark import storage
+from tests.tables import storage
 
 RECORDINGS = needs.REPOSITORY / "recordings"
 GOLDEN = needs.REPOSITORY / "tests" / "recording" / "golden"
@@ -66,7 +66,7 @@ WHERE = (RECORDING, FILE)
 @pytest.fixture(autouse=True)
 def _short_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small files are cut too, and their stretches need frames from before their beginning."""
-    monkeypatch.setattr(plan, "_LEAD_BATCHES", 1)
+    monkeypatch.setattr(splits, "_LEAD_BATCHES", 1)
 
 
 def rows(
@@ -75,7 +75,7 @@ def rows(
     """The rows of recordings, cut into stretches of a size."""
     columns = chosen(view, names)
     found: list[dict[str, Any]] = []
-    for stretch in plan.stretches(plan.find(list(map(str, paths))), size):
+    for stretch in splits.stretches(splits.find(list(map(str, paths))), size):
         for batch in reading.record_batches(stretch, view, columns):
             found += batch.to_pylist()
     return found
@@ -135,12 +135,12 @@ def test_a_torn_recording_has_what_was_pending(broken: Path, tmp_path: Path) -> 
 
 
 def test_stretches_share_the_batches_and_know_the_connections(broken: Path) -> None:
-    found = plan.stretches(plan.find([str(broken)]), 10_000)
+    found = splits.stretches(splits.find([str(broken)]), 10_000)
     assert len(found) > 5 and any(stretch.notes for stretch in found)
     numbers = [row["number"] for row in rows([broken], "exchanges", ["number"], 10_000)]
     assert sorted(numbers) == list(range(1, len(numbers) + 1))
     assert all(row["client_id"] for row in rows([broken], "exchanges", ["client_id"], 10_000))
-    packed = plan.packed(found, 30_000)
+    packed = splits.packed(found, 30_000)
     assert [each for group in packed for each in group] == found
     assert all(sum(each.bytes for each in group) >= 30_000 for group in packed[:-1])
 
@@ -255,7 +255,7 @@ def test_connections_that_were_closed_take_no_memory(
     monkeypatch.setattr(reading, "Known", lambda: made.append(Known()) or made[-1])
     columns = chosen("frames", ["number", "client_id"])
     count = 0
-    for stretch in plan.stretches(plan.find([str(broken)])):
+    for stretch in splits.stretches(splits.find([str(broken)])):
         notes = [note.body for note in reading.events(stretch)]
         closed = {body["connection"] for body in notes if body.get("event") == "closed"}
         count += len(closed)
@@ -414,7 +414,7 @@ def test_events_have_the_faults(broken: Path) -> None:
 @hypothesis.example([499, 500, 501, 1500, 2500, 12_345_500, (1 << 40) * 1000 + 500])
 @hypothesis.example([-1, -499, -500, -501, -1000, -1499, -1500, -1501, -2500])
 def test_durations_are_rounded_as_those_of_exchanges(values: list[int]) -> None:
-    found = table.microseconds(pa.array([*values, None], pa.int64())).to_pylist()
+    found = exchange_columns.microseconds(pa.array([*values, None], pa.int64())).to_pylist()
     assert found == [*((each + 500) // 1000 for each in values), None]
 
 
@@ -429,13 +429,13 @@ def test_durations_are_rounded_as_those_of_exchanges(values: list[int]) -> None:
 )
 def test_what_cannot_be_read_is_said(text: str, what: str) -> None:
     with pytest.raises(RecordingError, match=what):
-        plan.files([text])
+        splits.files([text])
 
 
 def test_recordings_are_read_from_a_bucket(
     broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = plan._WHOLE_FACTOR
+    whole = splits._WHOLE_FACTOR
     folder = tmp_path / "captures of today"
     folder.mkdir()
     for path in broken.glob("*.mcap"):
@@ -443,11 +443,11 @@ def test_recordings_are_read_from_a_bucket(
     expected = [to_json(exchange) for exchange in recording.read(broken)]
     names = ["number", "file", "topics", "errors", "client_id"]
     with storage.serving(tmp_path) as bucket:
-        monkeypatch.setattr(plan, "_WHOLE_FACTOR", 1)
+        monkeypatch.setattr(splits, "_WHOLE_FACTOR", 1)
         patterns = ["captures of toda?/recording*.mcap", "captures of [s-u]oday/*", "**/rec*.mcap"]
         for text in (folder.name, f"{folder.name}/*.mcap", *patterns):
             where = bucket.uri(text)
-            found = plan.stretches(plan.find([where]), 20_000)
+            found = splits.stretches(splits.find([where]), 20_000)
             assert len(found) > 5
             batches = [reading.record_batches(each, "exchanges", chosen("exchanges", names))
                        for each in found]  # fmt: skip
@@ -455,13 +455,13 @@ def test_recordings_are_read_from_a_bucket(
             for row, same in zip(read, expected, strict=True):
                 assert "secret" not in row["file"] and "/captures%20of%20today/" in row.pop("file")
                 assert row == {name: same[name] for name in row}
-        monkeypatch.setattr(plan, "_WHOLE_FACTOR", whole)
-        found = plan.stretches(plan.find([bucket.uri(folder.name)]), 20_000)
+        monkeypatch.setattr(splits, "_WHOLE_FACTOR", whole)
+        found = splits.stretches(splits.find([bucket.uri(folder.name)]), 20_000)
         assert len(found) == len(list(folder.iterdir())), "no pass over a file that is one task"
         assert [each.bytes for each in found] == [
             located(each.path).stat().st_size for each in found
         ]
-        assert len(plan.packed(found)) == 1, "a task has 128 MiB to read, from afar too"
+        assert len(splits.packed(found)) == 1, "a task has 128 MiB to read, from afar too"
         for text, what in (
             ("nothing.mcap", "does not exist"),
             ("nothing*", "matches no file"),
@@ -469,10 +469,10 @@ def test_recordings_are_read_from_a_bucket(
             ("captures of [z-a]oday/*", "matches no file"),
         ):
             with pytest.raises(RecordingError, match=what) as raised:
-                plan.files([bucket.uri(text)])
+                splits.files([bucket.uri(text)])
             assert "secret" not in str(raised.value)
 
 
 def test_nothing_of_it_imports_trio() -> None:
-    code = "import sys, kproxy.spark.reading, kproxy.spark; sys.exit('trio' in sys.modules)"
+    code = "import sys, kproxy.tables.reading; sys.exit('trio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,40 @@
+"""The notes of a recording on its own state (torn, damaged, lost), as lines for who reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproxy.exchange.entries import EVENTS, Note
+from kproxy.units import moment
+
+_NOTICES = {
+    "torn": "{path}: read up to byte {offset}: {what}",
+    "damaged": "{path}: left out what is damaged at byte {offset}: {what}",
+    "lost": "{frames} frames ({bytes} bytes) are not in the recording: {reason}",
+    "stood_still": (
+        "kproxy itself stood still for {seconds} s until {time}: what was on its way then looks"
+        " slower than the broker was"
+    ),
+}
+"""What a reader of a recording must know of its own state, by event."""
+
+
+def notice(note: Note) -> str | None:
+    """What a note says of the state of a recording, if it does."""
+    if note.channel != EVENTS:
+        return None
+    text = _NOTICES.get(str(note.body.get("event")))
+    told = {"time": _time_of_day(note.time_ns), **note.body}
+    return None if text is None else text.format_map(_Given(told))
+
+
+def _time_of_day(time_ns: int) -> str:
+    """As lines show it."""
+    return f"{moment(time_ns):%H:%M:%S}.{time_ns // 1_000_000 % 1000:03}"
+
+
+class _Given(dict[str, Any]):
+    """The body of a note; what a foreign file leaves out is a question mark."""
+
+    def __missing__(self, key: str) -> str:
+        return "?"

@@ -1,0 +1,318 @@
+"""The views of recordings, and their columns: names, types, what each says, and its value.
+
+    exchanges ─ Exchange      records ─ (Exchange, TopicRecord)      events ─ Note
+
+A column takes its value out of one such item; `exchange_columns` has faster ways for many exchanges
+at once, and `frame_columns` for frames.
+Names are those of `kproxy show --json` and of filters. Columns in nanoseconds are exact,
+timestamps have microseconds.
+
+Invariants: the default columns of `exchanges` come from the recording's tables and notes alone, so
+that no body is opened for them; those that need bodies come when somebody names them.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from kproxy.exchange import endings
+from kproxy.exchange.entries import Note
+from kproxy.exchange.exchange import Exchange
+from kproxy.tables.exchange_columns import WAITED_TYPE
+from kproxy.units import moment
+
+_INT64, _INT32, _INT16 = pa.int64(), pa.int32(), pa.int16()
+_DOUBLE, _BOOLEAN, _TEXT, _BYTES = pa.float64(), pa.bool_(), pa.string(), pa.binary()
+_TIME = pa.timestamp("us", tz="UTC")
+_TEXTS = pa.list_(_TEXT)
+_PARTITIONS = pa.list_(pa.struct([("topic", _TEXT), ("partition", _INT32)]))
+_HEADERS = pa.list_(pa.struct([("key", _TEXT), ("value", _BYTES)]))
+
+TIMESTAMP_MS_MAX = 253_402_300_799_999
+"""The last millisecond of the year 9999: where Python's and Spark's timestamps end."""
+_NS_END = 1 << 63
+
+
+@attrs.frozen
+class Column:
+    """One column of a view."""
+
+    name: str
+    type: pa.DataType
+    comment: str
+    get: Callable[[Any], Any] | None = None
+    """Takes the value out of an item of its view; None where values are not those of items."""
+    default: bool = True
+    """Whether it is there when nobody names columns."""
+
+
+RECORDING = "recording"
+FILE = "file"
+"""Columns whose values are those of a whole file."""
+
+
+_WHERE = (
+    Column(RECORDING, _TEXT, "id of the recording: numbers count within it"),
+    Column(FILE, _TEXT, "the file that has the row", default=False),
+)
+
+
+def _of(name: str) -> Callable[[Any], Any]:
+    return operator.attrgetter(name)
+
+
+def _row(name: str) -> Callable[[Exchange], int]:
+    return operator.attrgetter(f"row.{name}")
+
+
+# ---------------------------------------------------------------- exchanges
+
+
+def _waited(exchange: Exchange) -> dict[str, Any] | None:
+    return None if exchange.unanswered is None else attrs.asdict(exchange.unanswered)
+
+
+def _partitions(exchange: Exchange) -> list[dict[str, Any]]:
+    return [each._asdict() for each in exchange.partitions]
+
+
+def _request(exchange: Exchange) -> str:
+    from kproxy.exchange.body_json import body
+
+    return body(exchange, "request")
+
+
+def _response(exchange: Exchange) -> str:
+    from kproxy.exchange.body_json import body
+
+    return body(exchange, "response")
+
+
+def _plain(name: str, type_: pa.DataType, comment: str) -> Column:
+    return Column(name, type_, comment, _of(name))
+
+
+def _body(name: str, type_: pa.DataType, comment: str) -> Column:
+    return Column(name, type_, comment, _of(name), False)
+
+
+def _raw(name: str, type_: pa.DataType, comment: str) -> Column:
+    return Column(name, type_, comment, _row(name))
+
+
+EXCHANGES = (
+    *_WHERE,
+    _plain("number", _INT64, "counts requests over the whole recording, from 1"),
+    _plain("time", _TIME, "when the request arrived"),
+    _plain("connection", _INT32, "number of the connection"),
+    _plain("client_address", _TEXT, "host and port of the client"),
+    _plain("client_id", _TEXT, "client.id, as the first request of the connection says"),
+    _plain("node_id", _INT32, "broker of the connection; null on a bootstrap address"),
+    _plain("api", _TEXT, "name of the API"),
+    _plain("api_key", _INT16, "number of the API; null where the request has none"),
+    _plain("api_version", _INT16, "version of the request"),
+    _plain("correlation_id", _INT32, "of the request"),
+    _plain("request_bytes", _INT32, "size of the request with its size prefix"),
+    _plain("response_bytes", _INT32, "size of the response; null if there is none"),
+    _plain("broker_ms", _DOUBLE, "what the broker took: queued_ms + waiting_ms + service_ms"),
+    _plain("queued_ms", _DOUBLE, "waited behind earlier requests of its connection"),
+    _plain("waiting_ms", _DOUBLE, "may be a wait that the request asked for: a long poll, a join"),
+    _plain("service_ms", _DOUBLE, "what the broker took for certain"),
+    _plain("proxy_ms", _DOUBLE, "what kproxy added, both ways"),
+    _plain("redacted", _BOOLEAN, "secrets were blanked out of it"),
+    _plain("injected", _BOOLEAN, "one of its frames was made by kproxy"),
+    _plain("truncated", _BOOLEAN, "one of its frames stops in the middle"),
+    _plain("one_way", _BOOLEAN, "brokers do not answer it: Produce with acks=0"),
+    _plain("faults", _TEXTS, "names of the fault rules that touched it"),
+    Column("unanswered", WAITED_TYPE, "what a request waited for that was never answered", _waited),
+    _raw("request_received_ns", _INT64, "when the request arrived, ns since 1970; 0: unknown"),
+    _raw("request_sent_ns", _INT64, "when it was sent on; 0: it was not, or unknown"),
+    _raw("response_received_ns", _INT64, "when the response arrived, or the connection ended"),
+    _raw("response_sent_ns", _INT64, "when the response was sent on"),
+    _raw("queued_ns", _INT64, "queued_ms, exact"),
+    _raw("max_wait_ms", _INT32, "how long a Fetch lets the broker wait for records"),
+    _body("topics", _TEXTS, "topics that it names"),
+    Column("partitions", _PARTITIONS, "partitions that it names", _partitions, False),
+    _body("groups", _TEXTS, "groups that it names"),
+    _body("transactional_ids", _TEXTS, "transactional ids that it names"),
+    _body("errors", _TEXTS, "names of the errors in the response"),
+    _body("error_messages", _TEXTS, "what the broker says of them"),
+    _body("opaque", _BOOLEAN, "it has a body that could not be decoded"),
+    Column("request", _TEXT, "body of the request, JSON", _request, False),
+    Column("response", _TEXT, "body of the response, JSON", _response, False),
+)
+
+# ---------------------------------------------------------------- records
+
+
+def _timestamp(item: Any) -> datetime | None:
+    milliseconds = wrapped(item[1].timestamp)
+    if not 0 <= milliseconds <= TIMESTAMP_MS_MAX:
+        return None
+    return moment(milliseconds * 1_000_000)
+
+
+def _timestamp_ms(item: Any) -> int:
+    return wrapped(item[1].timestamp)
+
+
+def wrapped(number: int) -> int:
+    """Return a number as 64 bits hold it: sums of what a batch says need not fit, and Java's wrap
+    around."""
+    return ((number + _NS_END) & 2 * _NS_END - 1) - _NS_END
+
+
+def _offset(item: Any) -> int | None:
+    return None if item[1].offset is None else wrapped(item[1].offset)
+
+
+def _headers(item: Any) -> list[dict[str, Any]]:
+    return [{"key": key, "value": value} for key, value in item[1].headers]
+
+
+def _record(name: str, type_: pa.DataType, comment: str) -> Column:
+    get = operator.attrgetter(name)
+    return Column(name, type_, comment, lambda item: get(item[1]))
+
+
+def _carrier(name: str, type_: pa.DataType, comment: str) -> Column:
+    get = operator.attrgetter(name)
+    return Column(name, type_, comment, lambda item: get(item[0]))
+
+
+RECORDS = (
+    *_WHERE,
+    _record("topic", _TEXT, "name of the topic; its id if nothing told the name"),
+    _record("partition", _INT32, "number of the partition"),
+    Column(
+        "offset",
+        _INT64,
+        "offset; null if no Produce response says it: also if it was refused",
+        _offset,
+    ),
+    Column("timestamp", _TIME, "of the record", _timestamp),
+    Column("timestamp_ms", _INT64, "of the record, ms since 1970", _timestamp_ms),
+    _record("key", _BYTES, "key; null where there is none"),
+    _record("value", _BYTES, "value; null is a tombstone"),
+    Column("headers", _HEADERS, "headers, in order", _headers),
+    _record("produced", _BOOLEAN, "a client sent it; else a broker did, to be consumed"),
+    _record("aborted", _BOOLEAN, "it is known that its transaction was aborted"),
+    _carrier("number", _INT64, "the exchange that carried it"),
+    _carrier("time", _TIME, "when the request of that exchange arrived"),
+    _carrier("connection", _INT32, "number of the connection"),
+    _carrier("client_id", _TEXT, "client.id of the connection"),
+    _carrier("node_id", _INT32, "broker of the connection"),
+)
+
+# ---------------------------------------------------------------- frames
+
+
+def _frame(name: str, type_: pa.DataType, comment: str, default: bool = True) -> Column:
+    return Column(name, type_, comment, default=default)
+
+
+FRAMES = (
+    *_WHERE,
+    _frame("number", _INT64, "the exchange that it belongs to"),
+    _frame("side", _TEXT, "who sent it: client, broker"),
+    _frame("time", _TIME, "when it arrived"),
+    _frame("connection", _INT32, "number of the connection"),
+    _frame("client_id", _TEXT, "client.id of the connection"),
+    _frame("node_id", _INT32, "broker of the connection"),
+    _frame("api", _TEXT, "name of the API"),
+    _frame("api_key", _INT16, "number of the API"),
+    _frame("api_version", _INT16, "version of the request"),
+    _frame("correlation_id", _INT32, "of the request"),
+    _frame("frame_bytes", _INT64, "size with the size prefix"),
+    _frame("opaque", _BOOLEAN, "kproxy knows no schema for it"),
+    _frame("redacted", _BOOLEAN, "secrets were blanked out of it"),
+    _frame("flags", _INT32, "all flags (kproxy.exchange.entries)"),
+    _frame("received_ns", _INT64, "when it arrived, ns since 1970"),
+    _frame("sent_ns", _INT64, "when it was sent on; 0: unknown"),
+    _frame("data", _BYTES, "the bytes as their sender sent them", False),
+)
+
+# ---------------------------------------------------------------- events
+
+
+def when(time_ns: int) -> datetime | None:
+    """Return a time of a recording; None for 0, and for what no clock says."""
+    if not 0 < time_ns < _NS_END:
+        return None
+    return moment(time_ns)
+
+
+def _text(name: str, *names: str) -> Callable[[Note], str | None]:
+    def get(note: Note) -> str | None:
+        found = (endings.text(note.body.get(each)) for each in (name, *names))
+        return next((text for text in found if text is not None), None)
+
+    return get
+
+
+def _integer(name: str, bits: int) -> Callable[[Note], int | None]:
+    def get(note: Note) -> int | None:
+        value = endings.integer(note.body.get(name))
+        return value if value is not None and -(1 << bits) <= value < 1 << bits else None
+
+    return get
+
+
+def _how(note: Note) -> str | None:
+    if note.body.get("event") != "closed":
+        return None
+    first = endings.connection_end(note).first
+    return None if first is None else first.how
+
+
+_EVENT_NAMES = (
+    "opened, open, client_id, closed; topic_id, fault_rules, fault, session_refused, lost,"
+    " stood_still, ignored, recovered; of the files: torn, damaged, recording"
+)
+EVENTS = (
+    *_WHERE,
+    Column("time", _TIME, "when it happened", lambda note: when(note.time_ns)),
+    Column("time_ns", _INT64, "when it happened, ns since 1970", lambda note: note.time_ns),
+    Column("event", _TEXT, _EVENT_NAMES, _text("event")),
+    Column("connection", _INT32, "number of the connection", _integer("connection", 31)),
+    Column("client_address", _TEXT, "host and port of the client", _text("client_address")),
+    Column("node_id", _INT32, "broker of the connection", _integer("node_id", 31)),
+    Column("number", _INT64, "the exchange that it is about", _integer("number", 63)),
+    Column("fault", _TEXT, "the fault rule that fired", _text("rule")),
+    Column("first", _TEXT, "who ended the connection first", _text("first", "side")),
+    Column("how", _TEXT, "how they ended it: eof, reset, idle, refused, …", _how),
+    Column("reason", _TEXT, "what went wrong, if anything did", _text("reason", "what")),
+    Column("body", _TEXT, "all of it, JSON", lambda note: json.dumps(note.body)),
+)
+
+VIEWS = {"exchanges": EXCHANGES, "records": RECORDS, "frames": FRAMES, "events": EVENTS}
+
+
+def chosen(view: str, names: Iterable[str] | None = None) -> tuple[Column, ...]:
+    """Return the columns of a view that are named; the default ones, if none are.
+
+    Raises: ValueError, when there is no such view or column.
+    """
+    if view not in VIEWS:
+        raise ValueError(f"there is no view {view!r}; there are {', '.join(VIEWS)}")
+    if names is None:
+        return tuple(column for column in VIEWS[view] if column.default)
+    by_name = {column.name: column for column in VIEWS[view]}
+    found: list[Column] = []
+    for name in names:
+        if name not in by_name:
+            raise ValueError(f"{view} have no column {name!r}; they have {', '.join(by_name)}")
+        found.append(by_name[name])
+    return tuple(found)
+
+
+def schema_of(columns: Iterable[Column]) -> pa.Schema:
+    """Return the schema of the record batches of these columns."""
+    return pa.schema([(column.name, column.type) for column in columns])
