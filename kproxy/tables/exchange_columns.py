@@ -17,14 +17,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
 from kproxy import protocol
-from kproxy.exchange import endings, facts
-from kproxy.exchange.derived import JOINS, POLLS
+from kproxy.exchange import derived, endings, facts
 from kproxy.exchange.entries import (
     INJECTED,
-    NO_API,
     NO_NODE,
     NO_RESPONSE,
     RAW_SASL,
@@ -36,14 +35,15 @@ from kproxy.exchange.entries import (
     Position,
 )
 from kproxy.exchange.known import Known
+from kproxy.protocol.codec import FETCH
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.tables import ExchangeTable
 
 pc: Any = importlib.import_module("pyarrow.compute")
 """Its functions are made when it is imported, so that no type checker knows them."""
 
-_ARROW = {"int64": pa.int64(), "int32": pa.int32(), "int16": pa.int16()}
-_TYPES = {name: _ARROW[kind] for name, kind in EXCHANGE_INTEGERS}
+_DTYPES = {name: np.dtype(kind) for name, kind in EXCHANGE_INTEGERS}
+_SHARE_FETCH = protocol.api_key("ShareFetch")
 _NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """Surrogates that stand for no byte; JSON can have them."""
 WAITED_TYPE = pa.struct(
@@ -75,6 +75,7 @@ class Rows:
         self._known = known
         self._open = open_frame
         self._columns: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
         self._row_count = sum(map(len, tables))
 
     def __len__(self) -> int:
@@ -88,36 +89,53 @@ class Rows:
             found = self._columns[name] = self._recorded(name) if make is None else make(self)
         return found
 
-    def recorded(self, name: str) -> Any:
-        """Return a column as it was recorded, named as in `ExchangeRow`."""
-        key = f"recorded {name}"
-        if key not in self._columns:
-            self._columns[key] = self._recorded(name)
-        return self._columns[key]
+    def values(self, name: str) -> Any:
+        """Return integers or truth values as a numpy array: a column as it was recorded, one that
+        is computed (`exchange.derived`), or `wait_max_ms`."""
+        found = self._values.get(name)
+        if found is None:
+            if name in derived.DERIVED:
+                inputs = map(self.values, derived.INPUTS[name])
+                found = derived.DERIVED[name](*inputs)
+            elif name == "wait_max_ms":
+                found = self._wait_max_ms()
+            else:
+                found = np.concatenate(
+                    [np.frombuffer(table.column(name), _DTYPES[name]) for table in self._tables]
+                )
+            self._values[name] = found
+        return found
+
+    def _wait_max_ms(self) -> Any:
+        """What a row does not tell of a poll, its body does."""
+        waits = self.values("max_wait_ms").astype(np.int64)
+        keys, left_us = self.values("api_key"), self.values("broker_us") - self.values("queued_us")
+        untold = (keys == _SHARE_FETCH) | ((keys == FETCH) & (waits == 0))
+        places = np.flatnonzero(untold & (left_us > 0))
+        if len(places):
+            waits[places] = [
+                getattr(None if each is None else each.body, "max_wait_ms", 0)
+                for each in map(_request, self._at(self.values("request_position")[places]))
+            ]
+        return np.maximum(waits, 0)
 
     def _recorded(self, name: str) -> Any:
-        kind = _TYPES[name]
-        arrays = [
-            pa.Array.from_buffers(kind, len(table), [None, pa.py_buffer(table.column(name))])
-            for table in self._tables
-        ]
-        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+        return pa.array(self.values(name))
 
     # ---- flags and names
 
     def has(self, flag: int) -> Any:
         """Tell of each row whether its request or its response has a flag."""
-        key = f"flag {flag}"
-        if key not in self._columns:
-            both = pc.bit_wise_or(self.recorded("request_flags"), self.recorded("response_flags"))
-            bits = pc.bit_wise_and(both, pa.scalar(flag, pa.int16()))
-            self._columns[key] = pc.not_equal(bits, pa.scalar(0, pa.int16()))
-        return self._columns[key]
+        return pa.array(self.values("flags") & flag != 0)
 
     def named(self, name: str) -> Any:
         """Return a column of headers: null where there is none."""
-        nameless = pc.or_(pc.equal(self.recorded("api_key"), NO_API), self.has(RAW_SASL))
-        return null_where(nameless, self.recorded(name))
+        return pa.array(self.values(name), mask=~self.values("named"))
+
+    def but(self, name: str, none: int) -> Any:
+        """Return a recorded column: null where it has a value that means none."""
+        values = self.values(name)
+        return pa.array(values, mask=values == none)
 
     def api(self) -> Any:
         """Return the names of the APIs."""
@@ -128,7 +146,7 @@ class Rows:
 
     def of_connection(self, name: str) -> Any:
         """Return what is known of the connections."""
-        encoded = self.recorded("connection").dictionary_encode()
+        encoded = self._recorded("connection").dictionary_encode()
         numbers = encoded.dictionary.to_pylist()
         values = [text(getattr(self._known.peer(number), name)) for number in numbers]
         return pa.array(values, "string").take(encoded.indices)
@@ -139,16 +157,14 @@ class Rows:
         unknown = pc.and_(pc.is_null(found), pc.invert(self.has(RAW_SASL)))
         if not found.null_count or not pc.any(unknown).as_py():
             return found
-        positions = self.recorded("request_position").filter(unknown).to_pylist()
-        own = [
-            None if frame is None else facts.client_id(frame)[1] for frame in self._at(positions)
-        ]
+        frames = self._at(self.values("request_position")[unknown.to_numpy(zero_copy_only=False)])
+        own = [None if frame is None else facts.client_id(frame)[1] for frame in frames]
         return pc.replace_with_mask(
             found, unknown, pa.array([text(each) for each in own], "string")
         )
 
-    def _at(self, positions: list[int]) -> list[Frame | None]:
-        at = [Position.of(position) for position in positions]
+    def _at(self, positions: Any) -> list[Frame | None]:
+        at = [Position.of(position) for position in positions.tolist()]
         return [None if each is None else self._open(each) for each in at]
 
     def faults(self) -> Any:
@@ -169,72 +185,12 @@ class Rows:
 
     def time(self) -> Any:
         """Return when the requests arrived."""
-        request, response = (
-            self.recorded(f"{each}_received_ns") for each in ("request", "response")
-        )
-        time_ns = pc.if_else(pc.equal(request, 0), response, request)
-        return pc.divide(time_ns, 1000).cast(pa.timestamp("us", tz="UTC"))
-
-    def broker_us(self) -> Any:
-        """Return what the brokers took, in microseconds."""
-        sent, size = self.recorded("request_sent_ns"), self.recorded("response_bytes")
-        unknown = pc.or_(pc.or_(pc.equal(sent, 0), pc.equal(size, 0)), self.has(INJECTED))
-        took = pc.subtract(self.recorded("response_received_ns"), sent)
-        return microseconds(null_where(unknown, took))
-
-    def queued_us(self) -> Any:
-        """Return how much of that was queueing."""
-        queued = microseconds(self.recorded("queued_ns"))
-        return pc.min_element_wise(queued, self.column("broker us"), skip_nulls=False)
-
-    def waiting_us(self) -> Any:
-        """Return how much of that the request may have asked for."""
-        left = pc.subtract(self.column("broker us"), self.column("queued us"))
-        api = self.column("api")
-        wait = self.recorded("max_wait_ms")
-        fetches = pc.and_(pc.equal(api, "Fetch"), pc.equal(wait, 0))
-        untold = pc.and_(pc.or_(pc.equal(api, "ShareFetch"), fetches), pc.greater(left, 0))
-        untold = pc.fill_null(untold, False)
-        if pc.any(untold).as_py():
-            wait = pc.replace_with_mask(wait, untold, self._waits_of(untold))
-        allowed = pc.multiply(pc.max_element_wise(wait, 0).cast(pa.int64()), 1000)
-        polls = pc.min_element_wise(left, allowed, skip_nulls=False)
-        none = pc.subtract(left, left)
-        waits = pc.if_else(pc.is_in(api, pa.array(sorted(POLLS))), polls, none)
-        return pc.if_else(pc.is_in(api, pa.array(sorted(JOINS))), left, waits)
-
-    def _waits_of(self, untold: Any) -> Any:
-        waits: list[int] = []
-        for frame in self._at(self.recorded("request_position").filter(untold).to_pylist()):
-            request = facts.decoded_request(frame, None if frame is None else frame.data)
-            waits.append(0 if request is None else getattr(request.body, "max_wait_ms", 0))
-        return pa.array(waits, pa.int32())
-
-    def service_us(self) -> Any:
-        """Return what the brokers took for certain."""
-        left = pc.subtract(self.column("broker us"), self.column("queued us"))
-        return pc.subtract(left, self.column("waiting us"))
-
-    def proxy_us(self) -> Any:
-        """Return how long the proxy kept requests and responses."""
-        received, sent = self.recorded("request_received_ns"), self.recorded("request_sent_ns")
-        back, left = self.recorded("response_received_ns"), self.recorded("response_sent_ns")
-        answered = pc.not_equal(self.recorded("response_bytes"), 0)
-        here = pc.equal(left, 0)
-        nowhere = pc.equal(sent, 0)
-        both = pc.if_else(answered, pc.subtract(left, back), 0)
-        kept = pc.if_else(
-            nowhere, pc.subtract(left, received), pc.add(pc.subtract(sent, received), both)
-        )
-        unknown = pc.or_(
-            pc.and_(answered, here),
-            pc.and_(nowhere, pc.or_(pc.invert(self.has(INJECTED)), here)),
-        )
-        return microseconds(null_where(unknown, kept))
+        return pa.array(self.values("time_ns") // 1000).cast(pa.timestamp("us", tz="UTC"))
 
     def milliseconds(self, name: str) -> Any:
-        """Return a column of microseconds in milliseconds."""
-        return pc.divide(self.column(f"{name} us").cast(pa.float64()), 1000.0)
+        """Return a column of microseconds in milliseconds, null where they are not known."""
+        values = self.values(name)
+        return pa.array(values / 1000.0, mask=values == derived.UNKNOWN)
 
     # ---- what was not answered
 
@@ -286,13 +242,8 @@ def null_where(mask: Any, array: Any) -> Any:
     return pc.if_else(mask, pa.scalar(None, array.type), array)
 
 
-def microseconds(duration_ns: Any) -> Any:
-    """Round durations to microseconds as `derived.microseconds` does."""
-    shifted = pc.add(duration_ns, 500)
-    quotient = pc.divide(shifted, 1000)
-    # Arrow divides towards zero, Python downwards.
-    too_large = pc.less(shifted, pc.multiply(quotient, 1000))
-    return pc.subtract(quotient, too_large.cast(pa.int64()))
+def _request(frame: Frame | None) -> protocol.Request | None:
+    return facts.decoded_request(frame, None if frame is None else frame.data)
 
 
 def text(value: str | None) -> str | None:
@@ -312,33 +263,19 @@ COLUMNS: dict[str, Callable[[Rows], Any]] = {
     "time": Rows.time,
     "client_address": lambda rows: rows.of_connection("client_address"),
     "client_id": Rows.client_id,
-    "node_id": lambda rows: null_where(
-        pc.equal(rows.recorded("node_id"), NO_NODE), rows.recorded("node_id")
-    ),
+    "node_id": lambda rows: rows.but("node_id", NO_NODE),
     "api": Rows.api,
     **{
         name: lambda rows, name=name: rows.named(name)
         for name in ("api_key", "api_version", "correlation_id")
     },
     **{
-        name: lambda rows, name=name: null_where(
-            pc.equal(rows.recorded(name), 0), rows.recorded(name)
-        )
+        name: lambda rows, name=name: rows.but(name, 0)
         for name in ("request_bytes", "response_bytes")
     },
     **{
-        f"{name}_ms": lambda rows, name=name: rows.milliseconds(name)
+        f"{name}_ms": lambda rows, name=name: rows.milliseconds(f"{name}_us")
         for name in ("broker", "queued", "waiting", "service", "proxy")
-    },
-    **{
-        f"{name} us": make
-        for name, make in (
-            ("broker", Rows.broker_us),
-            ("queued", Rows.queued_us),
-            ("waiting", Rows.waiting_us),
-            ("service", Rows.service_us),
-            ("proxy", Rows.proxy_us),
-        )
     },
     **{
         name: lambda rows, flag=flag: rows.has(flag)
@@ -351,6 +288,5 @@ COLUMNS: dict[str, Callable[[Rows], Any]] = {
     },
     "faults": Rows.faults,
     "unanswered": Rows.unanswered,
-    "max_wait_ms": lambda rows: rows.recorded("max_wait_ms"),
 }
-"""The columns that are not recorded as they are. Names with a blank are steps on the way."""
+"""The columns that are not recorded as they are."""

@@ -23,8 +23,10 @@ import attrs
 import pyarrow as pa
 
 from kproxy.exchange import endings
+from kproxy.exchange.body_json import body
 from kproxy.exchange.entries import Note
-from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.exchange import FIELDS, Exchange
+from kproxy.exchange.fields import Field, Type
 from kproxy.tables.exchange_columns import WAITED_TYPE
 from kproxy.units import moment
 
@@ -32,7 +34,6 @@ _INT64, _INT32, _INT16 = pa.int64(), pa.int32(), pa.int16()
 _DOUBLE, _BOOLEAN, _TEXT, _BYTES = pa.float64(), pa.bool_(), pa.string(), pa.binary()
 _TIME = pa.timestamp("us", tz="UTC")
 _TEXTS = pa.list_(_TEXT)
-_PARTITIONS = pa.list_(pa.struct([("topic", _TEXT), ("partition", _INT32)]))
 _HEADERS = pa.list_(pa.struct([("key", _TEXT), ("value", _BYTES)]))
 
 TIMESTAMP_MS_MAX = 253_402_300_799_999
@@ -64,90 +65,44 @@ _WHERE = (
 )
 
 
-def _of(name: str) -> Callable[[Any], Any]:
-    return operator.attrgetter(name)
-
-
-def _row(name: str) -> Callable[[Exchange], int]:
-    return operator.attrgetter(f"row.{name}")
-
-
 # ---------------------------------------------------------------- exchanges
 
-
-def _waited(exchange: Exchange) -> dict[str, Any] | None:
-    return None if exchange.unanswered is None else attrs.asdict(exchange.unanswered)
-
-
-def _partitions(exchange: Exchange) -> list[dict[str, Any]]:
-    return [each._asdict() for each in exchange.partitions]
-
-
-def _request(exchange: Exchange) -> str:
-    from kproxy.exchange.body_json import body
-
-    return body(exchange, "request")
-
-
-def _response(exchange: Exchange) -> str:
-    from kproxy.exchange.body_json import body
-
-    return body(exchange, "response")
+TYPES: dict[Type, pa.DataType] = {
+    Type.INT16: _INT16,
+    Type.INT32: _INT32,
+    Type.INT64: _INT64,
+    Type.FLOAT: _DOUBLE,
+    Type.BOOL: _BOOLEAN,
+    Type.TEXT: _TEXT,
+    Type.TEXTS: _TEXTS,
+    Type.TIME: _TIME,
+    Type.PARTITIONS: pa.list_(pa.struct([("topic", _TEXT), ("partition", _INT32)])),
+    Type.WAITED: WAITED_TYPE,
+    Type.BODY: _TEXT,
+    Type.BYTES: _BYTES,
+}
+"""Arrow's types for those of an exchange's fields."""
 
 
-def _plain(name: str, type_: pa.DataType, comment: str) -> Column:
-    return Column(name, type_, comment, _of(name))
+def _get(field: Field[Any]) -> Callable[[Exchange], Any]:
+    """What gives the value of a field as Arrow takes it."""
+    name = field.name
+    if field.type is Type.BODY:
+        return lambda exchange: body(exchange, name)
+    get = operator.attrgetter(name)
+    if field.type is Type.WAITED:
+        return lambda exchange: None if get(exchange) is None else attrs.asdict(get(exchange))
+    if field.type is Type.PARTITIONS:
+        return lambda exchange: [each._asdict() for each in get(exchange)]
+    return get
 
 
-def _body(name: str, type_: pa.DataType, comment: str) -> Column:
-    return Column(name, type_, comment, _of(name), False)
-
-
-def _raw(name: str, type_: pa.DataType, comment: str) -> Column:
-    return Column(name, type_, comment, _row(name))
-
-
-EXCHANGES = (
-    *_WHERE,
-    _plain("number", _INT64, "counts requests over the whole recording, from 1"),
-    _plain("time", _TIME, "when the request arrived"),
-    _plain("connection", _INT32, "number of the connection"),
-    _plain("client_address", _TEXT, "host and port of the client"),
-    _plain("client_id", _TEXT, "client.id, as the first request of the connection says"),
-    _plain("node_id", _INT32, "broker of the connection; null on a bootstrap address"),
-    _plain("api", _TEXT, "name of the API"),
-    _plain("api_key", _INT16, "number of the API; null where the request has none"),
-    _plain("api_version", _INT16, "version of the request"),
-    _plain("correlation_id", _INT32, "of the request"),
-    _plain("request_bytes", _INT32, "size of the request with its size prefix"),
-    _plain("response_bytes", _INT32, "size of the response; null if there is none"),
-    _plain("broker_ms", _DOUBLE, "what the broker took: queued_ms + waiting_ms + service_ms"),
-    _plain("queued_ms", _DOUBLE, "waited behind earlier requests of its connection"),
-    _plain("waiting_ms", _DOUBLE, "may be a wait that the request asked for: a long poll, a join"),
-    _plain("service_ms", _DOUBLE, "what the broker took for certain"),
-    _plain("proxy_ms", _DOUBLE, "what kproxy added, both ways"),
-    _plain("redacted", _BOOLEAN, "secrets were blanked out of it"),
-    _plain("injected", _BOOLEAN, "one of its frames was made by kproxy"),
-    _plain("truncated", _BOOLEAN, "one of its frames stops in the middle"),
-    _plain("one_way", _BOOLEAN, "brokers do not answer it: Produce with acks=0"),
-    _plain("faults", _TEXTS, "names of the fault rules that touched it"),
-    Column("unanswered", WAITED_TYPE, "what a request waited for that was never answered", _waited),
-    _raw("request_received_ns", _INT64, "when the request arrived, ns since 1970; 0: unknown"),
-    _raw("request_sent_ns", _INT64, "when it was sent on; 0: it was not, or unknown"),
-    _raw("response_received_ns", _INT64, "when the response arrived, or the connection ended"),
-    _raw("response_sent_ns", _INT64, "when the response was sent on"),
-    _raw("queued_ns", _INT64, "queued_ms, exact"),
-    _raw("max_wait_ms", _INT32, "how long a Fetch lets the broker wait for records"),
-    _body("topics", _TEXTS, "topics that it names"),
-    Column("partitions", _PARTITIONS, "partitions that it names", _partitions, False),
-    _body("groups", _TEXTS, "groups that it names"),
-    _body("transactional_ids", _TEXTS, "transactional ids that it names"),
-    _body("errors", _TEXTS, "names of the errors in the response"),
-    _body("error_messages", _TEXTS, "what the broker says of them"),
-    _body("opaque", _BOOLEAN, "it has a body that could not be decoded"),
-    Column("request", _TEXT, "body of the request, JSON", _request, False),
-    Column("response", _TEXT, "body of the response, JSON", _response, False),
-)
+_FIELDS = [
+    Column(each.name, TYPES[each.type], each.about, _get(each), not each.need.opens_bodies)
+    for each in FIELDS.values()
+]
+EXCHANGES = (*_WHERE, *sorted(_FIELDS, key=lambda column: not column.default))
+"""The fields of an exchange, those for which bodies are opened at last."""
 
 # ---------------------------------------------------------------- records
 

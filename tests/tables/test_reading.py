@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
-import pyarrow as pa
 import pytest
 from hypothesis import strategies
 
@@ -42,7 +41,7 @@ from kproxy.exchange.known import Known
 from kproxy.recording import RecordingError, RecordingFile, Writer
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.uri import located
-from kproxy.tables import exchange_columns, reading, splits
+from kproxy.tables import reading, splits
 from kproxy.tables.views import EXCHANGES, FILE, FRAMES, RECORDING, chosen
 from kproxy.units import moment
 from kproxy.view.jsonl import to_json
@@ -406,16 +405,6 @@ def test_events_have_the_faults(broken: Path) -> None:
     assert {row["fault"] for row in hits} == {"late", "cut", "slow", "away"}
     assert all(json.loads(row["body"])["fault_id"] and row["number"] for row in hits)
     assert any(row["first"] == "client" for row in found if row["event"] == "closed")
-
-
-@hypothesis.given(
-    strategies.lists(strategies.integers(-(1 << 62), 1 << 62) | strategies.integers(-3000, 3000))
-)
-@hypothesis.example([499, 500, 501, 1500, 2500, 12_345_500, (1 << 40) * 1000 + 500])
-@hypothesis.example([-1, -499, -500, -501, -1000, -1499, -1500, -1501, -2500])
-def test_durations_are_rounded_as_those_of_exchanges(values: list[int]) -> None:
-    found = exchange_columns.microseconds(pa.array([*values, None], pa.int64())).to_pylist()
-    assert found == [*((each + 500) // 1000 for each in values), None]
 
 
 @pytest.mark.parametrize(
