@@ -24,8 +24,9 @@ from kproxy.protocol import ProtocolError, decode_request, is_known, to_json
 from kproxy.proxy import redact, rewrite
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Send
 from kproxy.proxy.budget import Budget, Share
+from kproxy.proxy.framer import Violation
 from kproxy.proxy.nodes import listener_port
-from kproxy.replay.connection import Connection, Violation
+from kproxy.replay.connection import Connection
 from kproxy.replay.differences import parts, sentence
 from kproxy.replay.report import Report
 from kproxy.replay.settings import Settings
