@@ -14,8 +14,9 @@ listener for each broker of the recording, and one to bootstrap from; every one 
 everything. Long polls, rebalances and session timeouts are timers behind `next_wake`. Rules act as
 in the proxy, except that what is sent slowly is sent late, and whole.
 
-Invariants: it knows no socket, file, clock or chance. One request of a connection is handled at a
-time, so that responses leave in order.
+Invariants: it knows no socket, file, clock or chance; the frames of the recording it has read by
+`Store.read_frame`, a function that it is given. One request of a connection is handled at a time,
+so that responses leave in order.
 """
 
 from __future__ import annotations
