@@ -37,6 +37,9 @@ ABOVE = {
 
 SANS_IO = ["protocol", "exchange", "proxy"]
 IO = {"trio", "socket", "selectors", "time", "threading", "asyncio", "random", "subprocess"}
+FILES = {"os", "pathlib", "tempfile", "shutil", "io"}
+OPENS_RECORDINGS = {"kproxy/replay/opening.py", "kproxy/replay/index_file.py"}
+"""All of `replay` that does IO."""
 
 FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 70
@@ -123,6 +126,18 @@ def test_a_room_without_io_imports_none(name: str) -> None:
         if found.split(".")[0] in IO - allowed.get(named(path), set())
     ]
     assert wrong == []
+
+
+def test_what_serves_a_recording_does_no_io() -> None:
+    reads_nothing = "kproxy.recording.RecordingError"  # from the function that reads frames
+    found = {
+        named(path)
+        for path in modules("kproxy/replay")
+        for name in imported(path)
+        if name.split(".")[0] in IO | FILES
+        or (name.startswith("kproxy.recording.") and name != reads_nothing)
+    }
+    assert found == OPENS_RECORDINGS
 
 
 def test_recordings_can_be_read_without_trio() -> None:

@@ -229,7 +229,7 @@ def _control(
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    from kproxy.replay.produced import Partitions
+    from kproxy.replay.ignored import Ignored, Partitions
     from kproxy.replay.settings import Mode, Settings, Visible
 
     if options.mode == "strict":
@@ -245,9 +245,11 @@ def _settings(options: argparse.Namespace) -> Settings:
         node_ports=node_ports(options),
         visible=visible,
         unplayed_told=visible is Visible.CAUSAL,
-        partitions=Partitions(options.partitions),
-        headers_ignored=frozenset(options.ignore_header),
-        json_ignored=tuple(options.ignore_json),
+        ignored=Ignored(
+            Partitions(options.partitions),
+            frozenset(options.ignore_header),
+            tuple(options.ignore_json),
+        ),
         users=dict(options.user),
         held_bytes_max=options.held_bytes_max,
         idle_seconds=options.idle_timeout,

@@ -1,7 +1,8 @@
 """A request as it arrives at a live proxy, in the vocabulary of an exchange.
 
 It has what filters ask of a request (`filter.Need`: connection, header, request) under the same
-names as an `Exchange`, so that one filter serves both. The body is decoded when asked for, once.
+names as an `Exchange`, so that one filter serves both: of fault rules, which see frames (`of`), and
+of `run --only`, which sees headers. The body is decoded when asked for, once.
 """
 
 from __future__ import annotations
@@ -20,50 +21,58 @@ from kproxy.protocol import ProtocolError, codec
 
 @attrs.frozen(eq=False, slots=False)
 class ArrivingRequest:
-    """A request that was received and not forwarded yet."""
+    """A request that was received and not forwarded yet; None is what it does not say."""
 
-    frame: bytes = attrs.field(repr=False)
-    """The whole frame, or, where no term needs the body, at least its header."""
+    api: str | None
+    """The API's name in Kafka; SASL_TOKEN of a token without a header."""
+    api_key: int | None
+    api_version: int | None
+    correlation_id: int | None
+    client_id: str | None
+    request_bytes: int
+    """Its size with its size prefix, as that says."""
     number: int
     connection: int
     node_id: int | None
     client_address: str | None
     time_ns: int
     """When it arrived, since 1970."""
+    frame: bytes = attrs.field(default=b"", repr=False)
+    """The whole frame; a part of it, or nothing, where no term needs the body."""
     names: TopicNames = attrs.field(factory=TopicNames, repr=False)
     """Of topic ids, as far as the proxy has seen them."""
 
-    @property
-    def api_key(self) -> int:
-        """As its header says."""
-        return int.from_bytes(self.frame[4:6], "big", signed=True)
-
-    @property
-    def api_version(self) -> int:
-        """As its header says."""
-        return int.from_bytes(self.frame[6:8], "big", signed=True)
-
-    @property
-    def correlation_id(self) -> int:
-        """As its header says."""
-        return int.from_bytes(self.frame[8:12], "big", signed=True)
-
-    @property
-    def api(self) -> str:
-        """The API's name in Kafka."""
-        return protocol.api_name(self.api_key)
-
-    @property
-    def client_id(self) -> str | None:
-        """As its header says."""
-        if (self.api_key, self.api_version) == (codec.CONTROLLED_SHUTDOWN, 0):
-            return None
-        return facts.client_id_in(self.frame)[1]
-
-    @property
-    def request_bytes(self) -> int:
-        """Its size with its size prefix, as that says."""
-        return codec.SIZE_BYTES + int.from_bytes(self.frame[:4], "big", signed=True)
+    @classmethod
+    def of(
+        cls,
+        frame: bytes,
+        number: int,
+        connection: int,
+        node_id: int | None,
+        client_address: str | None,
+        time_ns: int,
+        names: TopicNames | None = None,
+    ) -> ArrivingRequest:
+        """One that has a header, which says all that its frame need not be decoded for."""
+        api_key, api_version, correlation_id = (
+            int.from_bytes(frame[start:end], "big", signed=True)
+            for start, end in ((4, 6), (6, 8), (8, 12))
+        )
+        return cls(
+            protocol.api_name(api_key),
+            api_key,
+            api_version,
+            correlation_id,
+            facts.client_id_of(api_key, api_version, frame)[1],
+            codec.SIZE_BYTES + int.from_bytes(frame[:4], "big", signed=True),
+            number,
+            connection,
+            node_id,
+            client_address,
+            time_ns,
+            frame,
+            TopicNames() if names is None else names,
+        )
 
     @functools.cached_property
     def request(self) -> Any:

@@ -35,16 +35,18 @@ def client_id(frame: Frame) -> tuple[bool, str | None]:
     All request headers have it at the same place, as a nullable string with a 2-byte length,
     except ControlledShutdown v0 (a version 0 header).
     """
-    if (frame.api_key, frame.api_version) == (codec.CONTROLLED_SHUTDOWN, 0):
-        return True, None
     head = frame.pieces[0] if frame.pieces else b""
     if len(frame.pieces) > 1 and len(head) < _CLIENT_ID_END_MAX:
         head = frame.data
-    return client_id_in(head)
+    return client_id_of(frame.api_key, frame.api_version, head)
 
 
-def client_id_in(head: bytes | memoryview) -> tuple[bool, str | None]:
-    """Read the client id out of the beginning of a request that has one in its header."""
+def client_id_of(
+    api_key: int, api_version: int, head: bytes | memoryview
+) -> tuple[bool, str | None]:
+    """The same, of a request of an API that begins so."""
+    if (api_key, api_version) == (codec.CONTROLLED_SHUTDOWN, 0):
+        return True, None
     if len(head) < 14:
         return False, None
     length = int.from_bytes(head[12:14], "big", signed=True)

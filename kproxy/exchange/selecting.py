@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import attrs
 
 from kproxy.exchange import facts
+from kproxy.exchange.arriving import ArrivingRequest
 from kproxy.exchange.entries import (
     CONNECTIONS,
     FRAGMENT,
@@ -34,7 +35,7 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.filter.terms import terms_of
-from kproxy.protocol import api_name, codec
+from kproxy.protocol import api_name
 
 ALWAYS = frozenset((3, 18))
 """Metadata and ApiVersions: without them the other exchanges cannot be understood."""
@@ -62,23 +63,6 @@ class _Connection:
     in_pieces: tuple[int, bool] = (0, False)
     """The request that arrives in pieces, and whether it is kept."""
     verdicts: dict[_Kind, bool] = attrs.field(factory=dict[_Kind, bool])
-
-
-@attrs.frozen
-class _Header:
-    """What the filter may look at, under the names that an exchange has for it."""
-
-    api: str | None
-    api_key: int | None
-    api_version: int | None
-    correlation_id: int | None
-    client_id: str | None
-    number: int
-    connection: int
-    node_id: int | None
-    client_address: str | None
-    request_bytes: int
-    time_ns: int
 
 
 class Selection:
@@ -204,22 +188,22 @@ class Selection:
             return True
         is_token = bool(flags & RAW_SASL)
         named = not is_token and api_key != NO_API
-        has_client_id = named and (api_key, api_version) != (codec.CONTROLLED_SHUTDOWN, 0)
-        found = facts.client_id_in(bytes(12) + client_id) if has_client_id else (False, None)
-        header = _Header(
+        head = bytes(_CLIENT_ID - 2) + client_id
+        own_client_id = facts.client_id_of(api_key, api_version, head)[1] if named else None
+        request = ArrivingRequest(
             api=SASL_TOKEN if is_token else api_name(api_key) if named else None,
             api_key=api_key if named else None,
             api_version=api_version if named else None,
             correlation_id=correlation_id if named else None,
-            client_id=found[1] if found[0] else connection.client_id,
+            client_id=connection.client_id if own_client_id is None else own_client_id,
+            request_bytes=request_bytes,
             number=number,
             connection=connection.number,
             node_id=connection.node_id,
             client_address=connection.client_address,
-            request_bytes=request_bytes,
             time_ns=received_ns,
         )
-        kept = self._wanted.matches(header)
+        kept = self._wanted.matches(request)
         if self._repeats and named:
             if len(connection.verdicts) >= _KINDS_MAX:
                 connection.verdicts.clear()

@@ -1,8 +1,15 @@
 """Messages as JSON and as plain values: the view that people and scripts get.
 
+::
+
+    body ─▶ '{"index": 1, "records": \\0}' ─▶ '{"index": 1, "records": ', content, '}'
+
 Only fields that the version has, by their snake_case names. Bytes become base64; a uuid the 22
 characters that Kafka prints; a float that JSON lacks its name. Unknown tags, if there are any,
-stand under "unknown_tags" as {tag: base64}.
+stand under "unknown_tags" as {tag: base64}. All the text is ASCII, with `json`'s own separators.
+
+The content of a `records` field is given as it is, in bytes, between two pieces of text: it may be
+large, and whoever wants the JSON decides what becomes of it.
 """
 
 from __future__ import annotations
@@ -10,14 +17,24 @@ from __future__ import annotations
 import base64
 import functools
 import json
+import math
+from binascii import b2a_base64
+from collections.abc import Callable
+from json.encoder import encode_basestring_ascii
+from operator import attrgetter
 from typing import Any, cast
 from uuid import UUID
 
 from kproxy.protocol import codec, schema
 from kproxy.protocol.codec import Request, Response
-from kproxy.protocol.compile_json import WriteJson, base64_json, compile_json, uuid_text
+from kproxy.protocol.schema import Field, Layout, Slot
+from kproxy.protocol.select import select_of
 
-__all__ = ["json_pieces", "parse_uuid", "to_json", "uuid_text"]
+Text = Callable[[Any], str]
+"""Writes a value as JSON."""
+
+_RECORDS = "\0"
+"""Stands for the content of a `records` field: no other text has this character, it is escaped."""
 
 
 def to_json(message: Any, version: int | None = None) -> dict[str, Any]:
@@ -30,20 +47,68 @@ def to_json(message: Any, version: int | None = None) -> dict[str, Any]:
         raise TypeError("a body needs its version")
     pieces = json_pieces(message, version)
     return json.loads(
-        "".join([base64_json(each) if isinstance(each, bytes) else each for each in pieces])
+        "".join([_base64_json(each) if isinstance(each, bytes) else each for each in pieces])
     )
 
 
 def json_pieces(body: Any, version: int) -> list[str | bytes]:
     """The JSON of a body in pieces: text, and the content of `records` fields as it is."""
-    pieces: list[str | bytes] = []
-    _writer(cast("type[Any]", type(body)), version)(body, pieces.append)
+    kind = cast("type[Any]", type(body))
+    text = _writer(kind, version)(body)
+    if _RECORDS not in text:
+        return [text]
+    first, *rest = text.split(_RECORDS)
+    contents = select_of(kind, _is_records).values(body)
+    pieces: list[str | bytes] = [first]
+    for content, piece in zip(contents, rest, strict=True):
+        pieces += (content, piece)
     return pieces
 
 
+def _is_records(field: Field, beside: tuple[Field, ...]) -> bool:
+    return field.type == "records"
+
+
 @functools.lru_cache(maxsize=1024)
-def _writer(body: type, version: int) -> WriteJson:
-    return compile_json(codec.layout(schema.named(body.__name__), version))
+def _writer(body: type, version: int) -> Text:
+    return _struct_writer(codec.layout(schema.named(body.__name__), version))
+
+
+def _struct_writer(layout: Layout) -> Text:
+    slots = layout.slots + layout.tagged
+    fields = [(attrgetter(slot.name), _field_writer(slot)) for slot in slots]
+    form = "{" + ", ".join(f'"{slot.name}": %s' for slot in slots)
+    whole, before = form + "}", ", " if slots else ""
+    known = frozenset(slot.tag for slot in layout.tagged)
+
+    def write(struct: Any) -> str:
+        values = tuple([text(field(struct)) for field, text in fields])
+        if not struct.unknown_tags:
+            return whole % values
+        unknown = [each for each in struct.unknown_tags if each[0] not in known]
+        return form % values + before + _tags_json(unknown) if unknown else whole % values
+
+    return write
+
+
+def _field_writer(slot: Slot) -> Text:
+    text = _struct_writer(slot.struct) if slot.struct else _WRITERS.get(slot.kind, str)
+    if slot.is_array:
+        return lambda values: "null" if values is None else f"[{', '.join(map(text, values))}]"
+    if text in (str, _bool_json):
+        return text  # these are never null
+    return lambda value: "null" if value is None else text(value)
+
+
+def _tags_json(tags: list[tuple[int, bytes]]) -> str:
+    """Unknown tags as the last field of a struct, and its end."""
+    texts = [f'"{tag}": {_base64_json(raw)}' for tag, raw in tags]
+    return f'"unknown_tags": {{{", ".join(texts)}}}}}'
+
+
+def uuid_text(value: UUID) -> str:
+    """A uuid as Kafka prints it: base64url without padding."""
+    return base64.urlsafe_b64encode(value.bytes).decode()[:22]
 
 
 def parse_uuid(text: str) -> UUID:
@@ -55,3 +120,35 @@ def parse_uuid(text: str) -> UUID:
     if len(text) != 22:
         return UUID(text)
     return UUID(bytes=base64.b64decode(f"{text}==", altchars=b"-_", validate=True))
+
+
+def _base64_json(value: bytes) -> str:
+    return f'"{b2a_base64(value, newline=False).decode()}"'
+
+
+def _uuid_json(value: UUID) -> str:
+    return f'"{uuid_text(value)}"'
+
+
+def _float_json(value: float) -> str:
+    """A float that JSON lacks has its name."""
+    return float.__repr__(value) if math.isfinite(value) else f'"{value}"'
+
+
+def _bool_json(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _records_mark(value: bytes) -> str:
+    return _RECORDS
+
+
+_WRITERS: dict[str, Text] = {
+    "string": encode_basestring_ascii,
+    "bytes": _base64_json,
+    "records": _records_mark,
+    "uuid": _uuid_json,
+    "float64": _float_json,
+    "bool": _bool_json,
+}
+"""Kind → what writes one; the others are integers."""

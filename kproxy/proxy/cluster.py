@@ -31,6 +31,7 @@ from kproxy.proxy.down import Down
 from kproxy.proxy.due import Due
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.gate import AddressGate
+from kproxy.proxy.idle import Idle
 from kproxy.proxy.interests import Interests
 from kproxy.proxy.nodes import Nodes, listener_port
 from kproxy.proxy.rewrite import BrokerAddress
@@ -40,8 +41,6 @@ from kproxy.proxy.verdicts import Decider
 
 _LOGGED_MAX = 1000
 """At most this many different things are logged once; then no more."""
-_IDLE_CHECKS_APART_NS = 1_000_000_000
-"""Idle connections are looked for no more often than this."""
 
 
 class Cluster:
@@ -70,7 +69,7 @@ class Cluster:
         """The nodes of which a listener was requested and is not open yet."""
         self._down = Down(self._nodes)
         self._last_bootstrap = 0
-        self._idle_ns = int(settings.idle_seconds * 1e9)
+        self._idle = Idle(settings.idle_seconds)
         self._next_idle_check: int | None = None
         self._due = Due()
         self.next_wake: int | None = None
@@ -115,7 +114,7 @@ class Cluster:
         gate = AddressGate(self._nodes, self._nodes.advertised(host), Share(self._budget))
         self._connections[number] = Connection(number, about, self._shared, gate, now)
         if self._next_idle_check is None:
-            self._next_idle_check = now + self._idle_ns
+            self._next_idle_check = now + self._idle.ns
             self._set_next_wake()
         return [Dial(number, self._addresses(node_id))]
 
@@ -225,14 +224,11 @@ class Cluster:
     def _close_idle(self, now: int) -> list[Action]:
         actions: list[Action] = []
         for connection in list(self._connections.values()):
-            if now - connection.last_ns >= self._idle_ns and not connection.holds_back:
-                why = f"nothing arrived for {self._settings.idle_seconds:g} s"
-                actions += self._after(connection, connection.close("idle", why, now), now)
-        oldest_ns = min((each.last_ns for each in self._connections.values()), default=None)
-        self._next_idle_check = None
-        if oldest_ns is not None:
-            apart_ns = min(_IDLE_CHECKS_APART_NS, self._idle_ns)
-            self._next_idle_check = max(oldest_ns + self._idle_ns, now + apart_ns)
+            if self._idle.is_over(connection.last_ns, now) and not connection.holds_back:
+                ending = connection.close("idle", self._idle.reason, now)
+                actions += self._after(connection, ending, now)
+        last_ns = (each.last_ns for each in self._connections.values())
+        self._next_idle_check = self._idle.next_check(last_ns, now)
         return actions
 
     def end(self, number: int, now: int) -> list[Action]:

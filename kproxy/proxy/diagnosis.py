@@ -18,21 +18,25 @@ def address_source(node_id: int | None) -> str:
 def check_request(data: bytes, position: int, bytes_max: int) -> None:
     """Raise a Violation if no Kafka request starts here, naming the likely mistake."""
     size = int.from_bytes(data[position : position + 4], signed=True)
-    if _REQUEST_BYTES_MIN <= size <= bytes_max:
-        return
-    start = data[position : position + 4]
+    if not _REQUEST_BYTES_MIN <= size <= bytes_max:
+        raise Violation(request_mistake(data[position : position + 4], bytes_max))
+
+
+def request_mistake(start: bytes, bytes_max: int) -> str:
+    """Name the likely mistake where no Kafka request starts with these four bytes."""
     if start[:2] == b"\x16\x03":
-        raise Violation(
+        return (
             "the client speaks TLS to a plaintext port: set security.protocol=PLAINTEXT"
             " (or SASL_PLAINTEXT) in the client"
         )
     if start in _HTTP:
-        raise Violation("the client speaks HTTP: this port speaks the Kafka protocol")
+        return "the client speaks HTTP: this port speaks the Kafka protocol"
+    size = int.from_bytes(start, signed=True)
     if size < 0:
-        raise Violation(f"a frame of {size} bytes: the client does not speak the Kafka protocol")
+        return f"a frame of {size} bytes: the client does not speak the Kafka protocol"
     if size < _REQUEST_BYTES_MIN:
-        raise Violation(f"a frame of {size} bytes is too small for a request header")
-    raise Violation(
+        return f"a frame of {size} bytes is too small for a request header"
+    return (
         f"a request of {size} bytes is over the limit of {bytes_max}"
         " (socket.request.max.bytes), or the client does not speak the Kafka protocol"
     )

@@ -14,8 +14,9 @@ listener for each broker of the recording, and one to bootstrap from; every one 
 everything. Long polls, rebalances and session timeouts are timers behind `next_wake`. Rules act as
 in the proxy, except that what is sent slowly is sent late, and whole.
 
-Invariants: it knows no socket, file, clock or chance. One request of a connection is handled at a
-time, so that responses leave in order.
+Invariants: it knows no socket, file, clock or chance; the frames of the recording it has read by
+`Store.read_frame`, a function that it is given. One request of a connection is handled at a time,
+so that responses leave in order.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ from kproxy.proxy import carry_out
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Resume, Send
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.connection import OpenConnection
+from kproxy.proxy.framer import Violation
+from kproxy.proxy.idle import Idle
 from kproxy.proxy.nodes import listener_port
 from kproxy.proxy.output import Departure
 from kproxy.proxy.verdicts import Decider, Ending, RequestContext, Verdict
 from kproxy.replay.call import CLOSE, LATER, NONE, Call
-from kproxy.replay.connection import Connection, Violation, token_frame
+from kproxy.replay.connection import Connection, token_frame
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.pace import Pace
 from kproxy.replay.report import Report
@@ -53,9 +56,6 @@ _TURN_MAX = 100
 
 _LEAVING_BYTES_MAX = 4 << 20
 """With so much on its way to a client no other request of it is handled."""
-
-_IDLE_CHECKS_APART_NS = 1_000_000_000
-"""Idle connections are looked for no more often than this."""
 
 _UNHEARD = Verdict(response=Verdict(frames=()))
 """On a request whose response the client does not get."""
@@ -85,7 +85,7 @@ class Broker:
         self._late: list[Action] = []
         """What timers have led to."""
         self._asked = False
-        self._idle_ns = int(settings.idle_seconds * 1e9)
+        self._idle = Idle(settings.idle_seconds)
         self._idle_timer: Timer | None = None
         """When to look for idle connections; None while there is no connection."""
         self._unopened: set[int] = set()
@@ -131,7 +131,7 @@ class Broker:
             number, node_id, client_address, f"/{host}", local_address, now, now, share
         )
         if self._idle_timer is None:
-            self._idle_timer = self.state.timers.at(now + self._idle_ns, self._end_idle)
+            self._idle_timer = self.state.timers.at(now + self._idle.ns, self._end_idle)
         return self.start(now)
 
     def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
@@ -480,13 +480,11 @@ class Broker:
         """End the connections on which nothing has arrived for too long; look again later."""
         for each in list(self._connections.values()):
             waits = each.busy or each.waiting or each.deaf  # for us, or for ever as a rule wants it
-            if now - each.last_ns >= self._idle_ns and not waits:
-                why = f"nothing arrived for {self._settings.idle_seconds:g} s"
-                self._late += self._end(each, why)
-        if self._connections:
-            oldest_ns = min(each.last_ns for each in self._connections.values())
-            apart_ns = min(_IDLE_CHECKS_APART_NS, self._idle_ns)
-            again_ns = max(oldest_ns + self._idle_ns, now + apart_ns)
+            if self._idle.is_over(each.last_ns, now) and not waits:
+                self._late += self._end(each, self._idle.reason)
+        last_ns = (each.last_ns for each in self._connections.values())
+        again_ns = self._idle.next_check(last_ns, now)
+        if again_ns is not None:
             self._idle_timer = self.state.timers.at(again_ns, self._end_idle)
 
     def _end(self, connection: Connection, reason: str, abrupt: bool = False) -> list[Action]:

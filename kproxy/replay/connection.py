@@ -13,17 +13,15 @@ import attrs
 
 from kproxy.exchange.entries import Buffer, ChunkTimes, Side
 from kproxy.protocol import codec, schema
+from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import Address, Send
 from kproxy.proxy.budget import Share
+from kproxy.proxy.framer import Violation
 from kproxy.replay.sasl import Authentication
 
 _LARGE_BYTES = 16 << 10
 """A piece of a response that is larger is sent as it is, without a copy."""
 _LOOK_AGAIN_NS = 1_000_000, 100_000_000
-
-
-class Violation(Exception):
-    """The client broke the protocol; the text says how, and what is likely wrong."""
 
 
 @attrs.define(eq=False)
@@ -82,7 +80,8 @@ class Connection:
         while end - position >= 4:
             size = int.from_bytes(data[position : position + 4], "big", signed=True)
             if not 0 <= size <= request_bytes_max:
-                raise Violation(_mistake(data[position : position + 4], size))
+                start = data[position : position + 4]
+                raise Violation(diagnosis.request_mistake(start, request_bytes_max))
             if end - position < 4 + size:
                 self._partial_bytes = 4 + size
                 break
@@ -170,14 +169,3 @@ def encode(api_key: int, version: int, correlation_id: int, body: Any) -> list[B
 def token_frame(token: bytes) -> bytes:
     """A SASL token as it travels after SaslHandshake v0."""
     return len(token).to_bytes(4, "big") + token
-
-
-def _mistake(start: bytes, size: int) -> str:
-    if start[:2] == b"\x16\x03":
-        return (
-            "the client speaks TLS to a plaintext port: set security.protocol=PLAINTEXT"
-            " (or SASL_PLAINTEXT) in the client"
-        )
-    if start in (b"GET ", b"POST", b"PUT ", b"HEAD"):
-        return "the client speaks HTTP: this port speaks the Kafka protocol"
-    return f"a frame of {size} bytes: the client does not speak the Kafka protocol"

@@ -1,8 +1,8 @@
-"""In what a record differs from the recorded one, short enough to be read.
+"""In what records and requests differ from the recorded ones, short enough to be read.
 
 ::
 
-    value.currency "USD" (recorded: "EUR")     values that are both JSON: the parts that differ
+    value.currency "USD" (recorded: "EUR")     JSON, and requests: the parts that differ
     value …'ing long' (recorded: …'ing wide')  others: from shortly before the first difference
 """
 
@@ -56,12 +56,12 @@ def short(text: str) -> str:
 
 
 def _of_values(now: bytes | None, then: bytes | None) -> Iterator[Difference]:
-    parts = _of_json(now, then)
-    yield from parts[:_PARTS_SHOWN]
-    if len(parts) > _PARTS_SHOWN:
-        more = len(parts) - _PARTS_SHOWN
+    found = _of_json(now, then)
+    yield from found[:_PARTS_SHOWN]
+    if len(found) > _PARTS_SHOWN:
+        more = len(found) - _PARTS_SHOWN
         yield "value", f"in {more} more part{'s' * (more > 1)}", "others"
-    if not parts:
+    if not found:
         yield "value", *_apart(text_of(now), text_of(then))
 
 
@@ -70,21 +70,22 @@ def _of_json(now: bytes | None, then: bytes | None) -> list[Difference]:
     try:
         values = [json.loads(each or b"") for each in (now, then)]
         if isinstance(values[0], dict | list) and type(values[0]) is type(values[1]):
-            return list(_parts("value", values[0], values[1]))
+            return list(parts("value", values[0], values[1]))
     except (ValueError, RecursionError):
         pass
     return []
 
 
-def _parts(path: str, now: Any, then: Any) -> Iterator[Difference]:
+def parts(path: str, now: Any, then: Any) -> Iterator[Difference]:
+    """Yield in which parts two plain values differ, named by the path of the whole."""
     if isinstance(now, dict) and isinstance(then, dict):
         for name in {**then, **now}:
-            inner = f"{path}.{printable(name)}"
-            yield from _parts(inner, now.get(name, _ABSENT), then.get(name, _ABSENT))
+            inner = f"{path}.{printable(name)}" if path else printable(name)
+            yield from parts(inner, now.get(name, _ABSENT), then.get(name, _ABSENT))
     elif isinstance(now, list) and isinstance(then, list):
         for index in range(max(len(now), len(then))):
             pair = [each[index] if index < len(each) else _ABSENT for each in (now, then)]
-            yield from _parts(f"{path}[{index}]", *pair)
+            yield from parts(f"{path}[{index}]", *pair)
     elif (texts := (_json(now), _json(then)))[0] != texts[1]:
         yield path, *_apart(*texts)
 

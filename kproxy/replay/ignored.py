@@ -9,28 +9,50 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
 
 import attrs
 
+from kproxy.exchange.topic_records import TopicRecord
 from kproxy.protocol.record_batch import Record
 from kproxy.replay import json_paths
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
+class Partitions(enum.Enum):
+    """Of which records the partition counts."""
+
+    KEYED = "keyed"
+    """Of those with a key."""
+    ALWAYS = "always"
+    NEVER = "never"
+
+
 @attrs.frozen
 class Ignored:
     """What is not compared."""
 
-    partition: bool = False
+    partitions: Partitions = Partitions.KEYED
     headers: frozenset[str] = frozenset()
+    """Names of record headers."""
     paths: tuple[json_paths.Path, ...] = ()
+    """Parts of JSON values."""
+
+    def partition_counts(self, record: Record | TopicRecord) -> bool:
+        """Whether it matters in which partition a record is."""
+        if self.partitions is Partitions.KEYED:
+            return record.key is not None
+        return self.partitions is Partitions.ALWAYS
 
     def content(self, record: Record) -> tuple[bytes | None, bytes | None, Headers]:
         """Key, value and headers of a record, without what is ignored."""
-        headers = tuple(each for each in record.headers if each[0] not in self.headers)
-        return record.key, json_paths.without(record.value, self.paths), headers
+        headers = record.headers
+        if self.headers:
+            headers = tuple(each for each in headers if each[0] not in self.headers)
+        value = json_paths.without(record.value, self.paths) if self.paths else record.value
+        return record.key, value, headers
 
 
 def parse(words: Iterable[str]) -> Ignored:
@@ -39,13 +61,13 @@ def parse(words: Iterable[str]) -> Ignored:
     Raises:
         ValueError: a word is none of these.
     """
-    partition = False
+    partitions = Partitions.KEYED
     headers: set[str] = set()
     paths: list[json_paths.Path] = []
     for word in words:
         kind, _, name = word.partition(":")
         if word == "partition":
-            partition = True
+            partitions = Partitions.NEVER
         elif kind == "header" and name:
             headers.add(name)
         elif kind == "json" and name:
@@ -53,4 +75,4 @@ def parse(words: Iterable[str]) -> Ignored:
         else:
             wanted = '"partition", "header:NAME" or "json:PATH"'
             raise ValueError(f"{word!r} cannot be ignored: give {wanted}")
-    return Ignored(partition, frozenset(headers), tuple(paths))
+    return Ignored(partitions, frozenset(headers), tuple(paths))

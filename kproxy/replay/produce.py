@@ -20,8 +20,9 @@ from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import Batch, encode_batch
 from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.call import NONE, Call
+from kproxy.replay.ignored import Partitions
 from kproxy.replay.log import PartitionLog
-from kproxy.replay.produced import Expected, Partitions
+from kproxy.replay.produced import Expected
 from kproxy.replay.topics import Partition, Topic
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _place(
     state: State, topic: Topic, partition: Partition, batch: Batch
 ) -> tuple[int, dict[int, int]]:
     """Where a batch's first record is now; and the last recorded offset met, by partition."""
-    moving = state.settings.partitions is Partitions.NEVER
+    moving = state.settings.ignored.partitions is Partitions.NEVER
     first = -1
     matched: dict[int, int] = {}
     unplaced: list[Record] = []

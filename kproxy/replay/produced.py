@@ -15,7 +15,6 @@ by path.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Iterator
 
 import attrs
@@ -23,22 +22,13 @@ import attrs
 from kproxy.protocol import ProtocolError, records
 from kproxy.protocol.record_batch import Record
 from kproxy.replay.differences import common, differences, sentence, short, text_of
-from kproxy.replay.json_paths import Path, without
+from kproxy.replay.ignored import Ignored
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.report import Report
 
 ADVICE = "if that is meant, record again: kproxy run --bootstrap BROKERS --record FILE"
 _COMPARED_MAX = 1000
 """So many recorded records are looked at for the closest one."""
-
-
-class Partitions(enum.Enum):
-    """Of which records the partition counts."""
-
-    KEYED = "keyed"
-    """Of those with a key."""
-    ALWAYS = "always"
-    NEVER = "never"
 
 
 @attrs.define(eq=False)
@@ -81,9 +71,7 @@ class ProduceCheck:
 
     loaded: Loaded
     report: Report
-    partitions: Partitions = Partitions.KEYED
-    headers_ignored: frozenset[str] = frozenset()
-    json_ignored: tuple[Path, ...] = ()
+    ignored: Ignored = attrs.Factory(Ignored)
     _topics: dict[str, dict[tuple, _Equal]] = attrs.field(factory=dict, init=False)
 
     def expected(self, topic: str) -> Iterator[Expected]:
@@ -99,9 +87,9 @@ class ProduceCheck:
 
     def match(self, topic: str, partition: int, record: Record) -> Expected | None:
         """Find the record among those that were not produced yet: it is produced then."""
-        same = self._of(topic).get(self._key(record))
+        same = self._of(topic).get(self.ignored.content(record))
         found = None if same is None else same.left(partition)
-        if found is None and same is not None and not self._partition_counts(record):
+        if found is None and same is not None and not self.ignored.partition_counts(record):
             found = same.left(None)
         if found is not None:
             found.produced = True
@@ -110,7 +98,7 @@ class ProduceCheck:
     def tell(self, topic: str, partition: int, record: Record) -> None:
         """Tell the report of a record that was not found, with the closest that is left: so after
         all that are found of those it was produced with."""
-        same = self._of(topic).get(self._key(record))
+        same = self._of(topic).get(self.ignored.content(record))
         again = same is not None and same.left(None) is None
         text = "" if self.report.full else self._text(topic, partition, record, again)
         self.report.add("not recorded", text, ADVICE)
@@ -131,7 +119,7 @@ class ProduceCheck:
         if found is None:
             found = self._topics[topic] = {}
             for expected in self._read(topic):
-                key = self._key(expected.record)
+                key = self.ignored.content(expected.record)
                 found.setdefault(key, _Equal()).expected.append(expected)
         return found
 
@@ -144,20 +132,6 @@ class ProduceCheck:
             for batch in records.batches(data) if name == topic else ():
                 for record in _records(batch):
                     yield Expected(topic, index, -1, record)
-
-    def _partition_counts(self, record: Record) -> bool:
-        if self.partitions is Partitions.KEYED:
-            return record.key is not None
-        return self.partitions is Partitions.ALWAYS
-
-    def _key(self, record: Record) -> tuple:
-        headers = record.headers
-        if self.headers_ignored:
-            headers = tuple(each for each in headers if each[0] not in self.headers_ignored)
-        value = record.value
-        if self.json_ignored:
-            value = without(value, self.json_ignored)
-        return record.key, value, headers
 
     def _text(self, topic: str, partition: int, record: Record, again: bool) -> str:
         what = f"{topic}[{partition}]: the recording does not hold this record"
@@ -178,7 +152,7 @@ class ProduceCheck:
         return f"{what}; the closest one, {where}, differs in {sentence(found)}"
 
     def _compared(self, record: Record) -> Record:
-        key, value, headers = self._key(record)
+        key, value, headers = self.ignored.content(record)
         return attrs.evolve(record, key=key, value=value, headers=headers)
 
 

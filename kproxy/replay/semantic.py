@@ -26,49 +26,51 @@ from kproxy.replay.loaded import Other
 from kproxy.replay.report import Report
 
 ADVICE = "record a run that does this"
-_VOLATILE = frozenset(
-    {
-        "timeout_ms",
-        "timeout_in_ms",
-        "include_synonyms",
-        "include_documentation",
-        "include_authorized_operations",
-        "include_topic_authorized_operations",
-        "include_cluster_authorized_operations",
-        "allow_auto_topic_creation",
-        "unknown_tags",
-    }
-)
-"""Fields that mean nothing in any request."""
-_VOLATILE_IN: dict[str, frozenset[str]] = {
-    "FindCoordinatorRequest": frozenset({"key", "coordinator_keys"}),
-    "JoinGroupRequest": frozenset(
-        {"member_id", "reason", "protocols", "session_timeout_ms", "rebalance_timeout_ms"}
-    ),
-    "SyncGroupRequest": frozenset(
-        {"member_id", "generation_id", "assignments", "protocol_type", "protocol_name"}
-    ),
-    "HeartbeatRequest": frozenset({"member_id", "generation_id"}),
-    "LeaveGroupRequest": frozenset({"member_id", "members"}),
-    "ConsumerGroupHeartbeatRequest": frozenset(
-        {"member_id", "member_epoch", "rebalance_timeout_ms", "topic_partitions"}
-    ),
-    "OffsetFetchRequestGroup": frozenset({"member_id", "member_epoch"}),
-    "OffsetCommitRequest": frozenset(
-        {"member_id", "generation_id_or_member_epoch", "retention_time_ms"}
-    ),
-    "OffsetCommitRequestPartition": frozenset({"committed_leader_epoch", "committed_metadata"}),
-    "TxnOffsetCommitRequest": frozenset(
-        {"member_id", "generation_id_or_member_epoch", "producer_id", "producer_epoch"}
-    ),
-    "InitProducerIdRequest": frozenset({"transaction_timeout_ms", "producer_id", "producer_epoch"}),
-    "AddPartitionsToTxnRequest": frozenset(
-        {"v3_and_below_producer_id", "v3_and_below_producer_epoch"}
-    ),
-    "AddOffsetsToTxnRequest": frozenset({"producer_id", "producer_epoch"}),
-    "EndTxnRequest": frozenset({"producer_id", "producer_epoch"}),
+_PATIENCE = "how long the client waits, or lets others wait"
+_WANTED = "how much it wants to be told, or done on the way: the response tells what it tells"
+_CHANCE = "made up in each run: by the client, or by a coordinator that has told it to the client"
+_NEWER = "written by a client that is newer than this schema"
+_NORMALIZED = "one coordinator's key or several: they are compared as sorted keys"
+_MEMBER = "depends on who is in the group at the time"
+_EXPLAINED = "for a person, or for the client itself when it comes back"
+
+VOLATILE = {
+    "timeout_ms": _PATIENCE,
+    "session_timeout_ms": _PATIENCE,
+    "rebalance_timeout_ms": _PATIENCE,
+    "transaction_timeout_ms": _PATIENCE,
+    "retention_time_ms": _PATIENCE,
+    "include_synonyms": _WANTED,
+    "include_documentation": _WANTED,
+    "include_authorized_operations": _WANTED,
+    "include_topic_authorized_operations": _WANTED,
+    "include_cluster_authorized_operations": _WANTED,
+    "allow_auto_topic_creation": _WANTED,
+    "unknown_tags": _NEWER,
+    "member_id": _CHANCE,
+    "member_epoch": _CHANCE,
+    "generation_id": _CHANCE,
+    "generation_id_or_member_epoch": _CHANCE,
+    "producer_id": _CHANCE,
+    "producer_epoch": _CHANCE,
+    "v3_and_below_producer_id": _CHANCE,
+    "v3_and_below_producer_epoch": _CHANCE,
+    "committed_leader_epoch": _CHANCE,
+    "committed_metadata": _EXPLAINED,
 }
-"""Fields that mean nothing in one struct."""
+"""Fields of requests that mean nothing, wherever they stand, and why."""
+VOLATILE_IN = {
+    ("FindCoordinatorRequest", "key"): _NORMALIZED,
+    ("FindCoordinatorRequest", "coordinator_keys"): _NORMALIZED,
+    ("JoinGroupRequest", "reason"): _EXPLAINED,
+    ("JoinGroupRequest", "protocols"): _MEMBER,
+    ("SyncGroupRequest", "protocol_type"): _MEMBER,
+    ("SyncGroupRequest", "protocol_name"): _MEMBER,
+    ("SyncGroupRequest", "assignments"): _MEMBER,
+    ("LeaveGroupRequest", "members"): _MEMBER,
+    ("ConsumerGroupHeartbeatRequest", "topic_partitions"): _MEMBER,
+}
+"""Fields that mean nothing in one struct, and why."""
 
 
 @attrs.define(eq=False)
@@ -125,13 +127,13 @@ def meaning(value: Any) -> Any:
     names: Iterable[str] | None = getattr(type(value), "__slots__", None)
     if names is None or not hasattr(type(value), "__field_defaults__"):
         return value
-    ignored = _VOLATILE_IN.get(type(value).__name__, frozenset())
+    kind = type(value).__name__
     found: list[Any] = [
         (name, meaning(getattr(value, name)))
         for name in names
-        if name not in _VOLATILE and name not in ignored
+        if name not in VOLATILE and (kind, name) not in VOLATILE_IN
     ]
-    if type(value).__name__ == "FindCoordinatorRequest":
+    if kind == "FindCoordinatorRequest":
         found.append(tuple(sorted(value.coordinator_keys or [value.key])))
     return tuple(found)
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from kproxy.replay.json_paths import Path
-from kproxy.replay.produced import Partitions
+from kproxy.replay.ignored import Ignored
 
 
 class Mode(enum.Enum):
@@ -45,12 +44,8 @@ class Settings:
     visible: Visible = Visible.ALL
     unplayed_told: bool = False
     """Whether a record that was recorded and is never produced again is a finding."""
-    partitions: Partitions = Partitions.KEYED
-    """Of which records the partition counts when they are compared with the recorded ones."""
-    headers_ignored: frozenset[str] = frozenset()
-    """Names of record headers that are not compared."""
-    json_ignored: tuple[Path, ...] = ()
-    """Paths into JSON values that are not compared."""
+    ignored: Ignored = attrs.field(factory=Ignored)
+    """What is not compared of records."""
     users: Mapping[str, str] = attrs.field(factory=dict)
     """Passwords for SCRAM, by user name."""
     request_bytes_max: int = 100 << 20

@@ -51,8 +51,7 @@ class State:
 
     def __attrs_post_init__(self) -> None:
         settings, loaded = self.settings, self.loaded
-        ignored = settings.headers_ignored, settings.json_ignored
-        self.check = ProduceCheck(loaded, self.report, settings.partitions, *ignored)
+        self.check = ProduceCheck(loaded, self.report, settings.ignored)
         self.fetches = Fetches()
         self.groups = Groups(loaded, self.timers, self.respond)
         self.producers = Producers(loaded.producer_id_max + 1)

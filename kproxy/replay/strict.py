@@ -15,7 +15,6 @@ order in which they connect; each recorded connection is used once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import attrs
 
@@ -25,8 +24,10 @@ from kproxy.protocol import ProtocolError, decode_request, is_known, to_json
 from kproxy.proxy import redact, rewrite
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Send
 from kproxy.proxy.budget import Budget, Share
+from kproxy.proxy.framer import Violation
 from kproxy.proxy.nodes import listener_port
-from kproxy.replay.connection import Connection, Violation
+from kproxy.replay.connection import Connection
+from kproxy.replay.differences import parts, sentence
 from kproxy.replay.report import Report
 from kproxy.replay.settings import Settings
 
@@ -219,7 +220,8 @@ class StrictBroker:
                 f"recorded connection {rest[0].number} has {recorded.api} v{recorded.api_version}"
             )
             shown = list(_differences(recorded, frame))
-            more = f" and {len(shown) - _DIFFERENCES_SHOWN} more" if len(shown) > 5 else ""
+            left_out = len(shown) - _DIFFERENCES_SHOWN
+            more = f" and {left_out} more" if left_out > 0 else ""
             text = f"{what}: {where}; {'; '.join(shown[:_DIFFERENCES_SHOWN])}{more}"
         self._report.add("differs", text, _ADVICE)
         return self._end(live, "it asks what was not recorded")
@@ -290,23 +292,6 @@ def _differences(recorded: Exchange, frame: bytes) -> Iterator[str]:
     except ProtocolError as error:
         yield str(error)
         return
-    if now.header.client_id != message.header.client_id:
-        yield f"client_id {now.header.client_id!r} (recorded: {message.header.client_id!r})"
-    yield from _compared("", to_json(now), to_json(message))
-
-
-def _compared(path: str, now: Any, then: Any) -> Iterator[str]:
-    """Compare two plain values field by field."""
-    if isinstance(now, dict) and isinstance(then, dict):
-        for name in dict.fromkeys([*now, *then]):
-            yield from _compared(f"{path}.{name}" if path else name, now.get(name), then.get(name))
-    elif isinstance(now, list) and isinstance(then, list) and len(now) == len(then):
-        for index, (one, other) in enumerate(zip(now, then, strict=True)):
-            yield from _compared(f"{path}[{index}]", one, other)
-    elif now != then:
-        yield f"{path} {_short(now)} (recorded: {_short(then)})"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
+    client_ids = now.header.client_id, message.header.client_id
+    for each in (*parts("client_id", *client_ids), *parts("", to_json(now), to_json(message))):
+        yield sentence([each])

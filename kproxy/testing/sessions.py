@@ -35,10 +35,9 @@ from kproxy.net import replaying, serve
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
-from kproxy.replay import ignored as ignoring
 from kproxy.replay.broker import Broker as ReplayingBroker
+from kproxy.replay.ignored import Ignored
 from kproxy.replay.opening import Wanted, open_recorded
-from kproxy.replay.produced import Partitions
 from kproxy.replay.report import Finding, Report
 from kproxy.replay.settings import Mode, Visible
 from kproxy.replay.settings import Settings as ReplaySettings
@@ -134,7 +133,7 @@ class Replay:
     visible: Visible = Visible.CAUSAL
     factor: float = 0.0
     """Recorded times are multiplied by this; 0 responds at once."""
-    ignored: ignoring.Ignored = attrs.Factory(ignoring.Ignored)
+    ignored: Ignored = attrs.Factory(Ignored)
     unplayed_fails: bool = True
     """Whether a record that was recorded and is never produced is a finding."""
     users: Mapping[str, str] = attrs.field(factory=dict)
@@ -184,9 +183,7 @@ class Replaying:
             mode=how.mode,
             visible=how.visible,
             unplayed_told=how.unplayed_fails,
-            partitions=Partitions.NEVER if how.ignored.partition else Partitions.KEYED,
-            headers_ignored=how.ignored.headers,
-            json_ignored=how.ignored.paths,
+            ignored=how.ignored,
             users=how.users,
         )
         return ReplayingBroker(recorded.loaded, settings, self._report, None, recorded.pace)

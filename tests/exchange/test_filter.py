@@ -104,7 +104,7 @@ def test_a_value_can_be_quoted():
     for client_id, meant in (('my app (1), "a" *', True), ('my app (1), "a" b', False)):
         name = client_id.encode()
         data = frame[:12] + len(name).to_bytes(2) + name
-        assert quoted.matches(ArrivingRequest(data, 1, 1, None, "", 0)) is meant
+        assert quoted.matches(ArrivingRequest.of(data, 1, 1, None, "", 0)) is meant
 
 
 def test_a_recording_gives_what_a_filter_means():
@@ -220,7 +220,7 @@ def test_a_request_that_arrives_can_be_asked_the_same():
     topic = messages.ProduceRequest.TopicProduceData
     body = messages.ProduceRequest(transactional_id="tx", topic_data=[topic(name="orders")])
     frame = request("Produce", 9, body).data
-    arriving = ArrivingRequest(frame, 17, 3, 2, "10.0.0.9:5001", START_NS)
+    arriving = ArrivingRequest.of(frame, 17, 3, 2, "10.0.0.9:5001", START_NS)
     text = "api:Produce api_version:9 topic:orders transactional_id:tx client_id:app node_id:2"
     text += f" connection:3 correlation_id:101 number:17 request_bytes:{len(frame)} time:22:13"
     for part in text.split():
@@ -230,7 +230,7 @@ def test_a_request_that_arrives_can_be_asked_the_same():
 
 
 def test_a_request_that_arrives_may_be_malformed():
-    arriving = ArrivingRequest(b"\0\0\0\4\0\0\0\x63", 1, 1, None, "", START_NS)
+    arriving = ArrivingRequest.of(b"\0\0\0\4\0\0\0\x63", 1, 1, None, "", START_NS)
     assert not parse("topic:* or client_id:* or value:*").matches(arriving)
     assert parse("api:Produce api_version:99").matches(arriving)
 

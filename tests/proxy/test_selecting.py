@@ -100,6 +100,22 @@ def test_what_is_kept_is_what_the_filter_means_in_whole_exchanges(calls, cut_byt
     assert [e for e in kept if isinstance(e, Note)] == [e for e in entries if isinstance(e, Note)]
 
 
+def test_a_request_without_a_client_id_is_of_the_client_of_its_connection() -> None:
+    cluster = Cluster(Settings([BROKER]))
+    entries: list[Entry] = []
+    actions = cluster.accepted(1, None, "10.0.0.1:5", ("127.0.0.1", 1), 1)
+    actions += cluster.dialled(1, BROKER, 1)
+    heartbeat = request(12, 0, messages.HeartbeatRequest(group_id="g"), 1, "app-1")
+    nameless = request(12, 0, messages.HeartbeatRequest(group_id="g"), 2, None)
+    shutdown = request(7, 0, messages.ControlledShutdownRequest(broker_id=1), 3, None)
+    for frame in (heartbeat, nameless, shutdown):
+        actions += cluster.receive(1, Side.CLIENT, frame, 2)
+    for action in actions:
+        entries += action.entries if isinstance(action, Record) else []
+    kept = Selection(parse("client_id:app-1")).keep(entries)
+    assert [x.number for x in pair(each(kept))] == [1, 2, 3]
+
+
 def test_runs_are_split_and_large_requests_left_out_in_all_their_pieces() -> None:
     calls = [(1, 12, 0, 0), (1, 13, 0, 0), (1, 12, 0, 0), (1, 12, 0, 0), (1, 13, 0, 0)]
     entries = passing(calls, 1 << 20)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from kproxy.protocol import error_name
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import encode_batch
+from kproxy.replay.ignored import Ignored, Partitions
 from kproxy.replay.json_paths import parse
-from kproxy.replay.produced import Partitions, ProduceCheck
+from kproxy.replay.produced import ProduceCheck
 from kproxy.replay.report import Report
 from kproxy.replay.settings import Settings, Visible
 from tests.replay.making import Playing, Recorded, batch, fetch, produce
@@ -112,7 +113,7 @@ def test_a_record_that_is_never_produced_is_a_finding_where_that_is_told(visible
 )
 def test_whether_the_partition_counts(key, partitions, findings) -> None:
     was = Recorded().metadata(partitions=2).produced(batch("a", key=key))
-    broker = playing(was, Settings(visible=Visible.CAUSAL, partitions=partitions))
+    broker = playing(was, Settings(visible=Visible.CAUSAL, ignored=Ignored(partitions)))
     broker.connect().produce(batch("a", key=key), partition=1)
     assert len(broker.report.findings) == findings
 
@@ -127,7 +128,7 @@ def check_of(placed: Sequence[tuple[int, str]], partitions: Partitions) -> Produ
         values = [value for partition, value in placed if partition == index]
         if values:
             was.produced(batch(*values), partition=index)
-    return ProduceCheck(was.loaded, Report(), partitions)
+    return ProduceCheck(was.loaded, Report(), Ignored(partitions))
 
 
 @given(PLACED, PLACED, st.sampled_from(Partitions))
@@ -163,7 +164,7 @@ def test_a_record_without_a_key_is_where_it_was_recorded() -> None:
 
 
 def test_where_partitions_do_not_count_records_are_where_they_are_produced_to() -> None:
-    settings = Settings(visible=Visible.CAUSAL, partitions=Partitions.NEVER)
+    settings = Settings(visible=Visible.CAUSAL, ignored=Ignored(Partitions.NEVER))
     client = playing(recorded(), settings).connect()
     client.produce(batch("b"), partition=1)
     client.produce(batch("a", "c"))
@@ -181,7 +182,7 @@ def test_headers_count_but_those_that_are_left_out() -> None:
     broker.connect().produce(one(b"2"))
     (finding,) = broker.report.findings
     assert "differs in headers" in finding.text
-    broker = playing(was, Settings(headers_ignored=frozenset({"trace"})))
+    broker = playing(was, Settings(ignored=Ignored(headers=frozenset({"trace"}))))
     broker.connect().produce(one(b"2"))
     assert broker.report.findings == []
 
@@ -221,7 +222,7 @@ def test_an_unknown_topic_is_refused_and_not_created() -> None:
 
 def test_parts_of_json_values_may_differ() -> None:
     was = Recorded().metadata().produced(batch('{"id": 1, "at": 5}', '{"id": 2, "at": 6}'))
-    broker = playing(was, Settings(json_ignored=(parse("at"),)))
+    broker = playing(was, Settings(ignored=Ignored(paths=(parse("at"),))))
     client = broker.connect()
     assert client.produce(batch('{"at": 99, "id": 2}')).base_offset == 1
     assert broker.report.findings == []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from kproxy.protocol import error_name, messages
+from collections.abc import Iterator, Sequence
+
+from kproxy.protocol import error_name, messages, schema
+from kproxy.replay.semantic import VOLATILE, VOLATILE_IN, meaning
 from tests.replay.making import Playing, Recorded
 
 
@@ -41,6 +44,34 @@ def test_responses_come_in_order_and_the_last_one_for_ever() -> None:
 def test_any_version_and_what_does_not_matter_may_differ() -> None:
     client = Playing(recorded().loaded).connect()
     assert value(client.ask(4, describe("orders", synonyms=True))) == "1"
+
+
+def test_what_a_run_makes_up_means_nothing_in_any_request() -> None:
+    def commit(chance: int, offset: int):
+        request = messages.TxnOffsetCommitRequest
+        partition = request.TxnOffsetCommitRequestPartition(
+            committed_offset=offset, committed_leader_epoch=chance, committed_metadata=f"{chance}"
+        )
+        topic = request.TxnOffsetCommitRequestTopic(name="orders", partitions=[partition])
+        ids = {"producer_id": chance, "producer_epoch": chance, "member_id": f"m-{chance}"}
+        return request(transactional_id="t", group_id="g", topics=[topic], **ids)
+
+    assert meaning(commit(1, 5)) == meaning(commit(2, 5)) != meaning(commit(2, 6))
+
+
+def test_every_field_that_means_nothing_is_one_of_kafka() -> None:
+    def fields(message: schema.Message) -> Iterator[tuple[str, str]]:
+        def below(struct: str, inside: Sequence[schema.Field]) -> Iterator[tuple[str, str]]:
+            for each in inside:
+                yield struct, each.name
+                yield from below(each.type, each.fields)
+
+        yield from below(message.name, message.fields)
+
+    requests = filter(None, (schema.message(key, schema.REQUEST) for key in range(200)))
+    known = {pair for message in requests for pair in fields(message)}
+    assert set(VOLATILE_IN) <= known
+    assert set(VOLATILE) - {"unknown_tags"} <= {name for _, name in known}
 
 
 def test_what_was_not_recorded_is_refused_and_reported() -> None:

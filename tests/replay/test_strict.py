@@ -92,6 +92,27 @@ def test_the_first_difference_is_named_and_ends_the_connection() -> None:
     assert "topics[0].partitions[0].fetch_offset 5 (recorded: 0)" in finding.text
 
 
+def test_what_is_longer_than_the_recorded_is_told_by_its_elements() -> None:
+    following = Following(Recorded().metadata().fetched(batch("a")))
+    following.connect(1)
+    following.ask(1, 12, METADATA)
+    following.ask(1, 11, fetch({0: 0, 1: 0}))
+    (finding,) = following.report.findings
+    assert "topics[0].partitions[1] {" in finding.text
+    assert finding.text.endswith("(recorded: absent)")
+
+
+def test_texts_that_differ_are_told_as_in_json() -> None:
+    was = Recorded()
+    for group in ("g" * 90 + "-one", "h"):
+        was.add(4, messages.HeartbeatRequest(group_id=group), messages.HeartbeatResponse())
+    following = Following(was)
+    following.connect(1)
+    following.ask(1, 4, messages.HeartbeatRequest(group_id="g" * 90 + "-two"))
+    (finding,) = following.report.findings
+    assert finding.text.endswith(f'; group_id …{"g" * 19}-two" (recorded: …{"g" * 19}-one")')
+
+
 def test_another_version_is_a_difference() -> None:
     following = Following(Recorded().metadata())
     following.connect(1)

@@ -32,7 +32,7 @@ class RequestView:
     def arriving(self) -> ArrivingRequest:
         """What filters look at."""
         context = self.context
-        return ArrivingRequest(
+        return ArrivingRequest.of(
             self.frame,
             context.number,
             context.connection,
