@@ -17,6 +17,7 @@ from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import FAULTED, INJECTED, NO_API, RAW_SASL
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import COLUMNS, UNKNOWN
+from kproxy.recording.other_columns import Values
 from kproxy.recording.tables import ExchangeTable
 
 _AS_THEY_ARE = frozenset(
@@ -58,6 +59,12 @@ class RowColumns(Mapping[str, Sequence[Any]]):
     def column(self, name: str) -> Sequence[Any]:
         """Return a column of `filter.COLUMNS`, or another one of the table."""
         return self[name] if name in COLUMNS else self._column(name)
+
+    @property
+    def unknown(self) -> dict[int, Values]:
+        """What rows say in columns of the table that are not ours, by their numbers."""
+        found = self._table.unknown
+        return dict(zip(self._column("number"), found, strict=True)) if found else {}
 
     def _column(self, name: str) -> memoryview:
         return self._table.column(name)
