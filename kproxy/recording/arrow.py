@@ -19,38 +19,30 @@ from __future__ import annotations
 import operator
 import struct
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import attrs
+
+from kproxy.recording.arrow_schema import (
+    ALIGNMENT,
+    CONTINUATION,
+    PREFIX,
+    VERSION_5,
+    Field,
+    schema_message,
+)
 
 Buffer = bytes | memoryview
 
 Code = Literal["b", "h", "i", "q"]
 CODES: dict[str, Code] = {"int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 """Types of integers, and their codes of `struct`, `array` and `memoryview`."""
-_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
-_CONTINUATION = 0xFFFFFFFF
-_PREFIX = struct.Struct("<Ii")
-_ALIGNMENT = 8
 _ZEROS_MAX = 1 << 20
 """Up to this size offsets are compared with zeros at once: most lists are empty."""
 
-# Numbers of Arrow's own (Message.fbs, Schema.fbs)
-_VERSION_5 = 4
-_SCHEMA, _RECORD_BATCH = 1, 3
-_INT, _BINARY, _LIST, _STRUCT = 2, 4, 12, 13
-
-
-@attrs.frozen
-class Field:
-    """A column, or a field of a struct."""
-
-    name: str
-    type: str | tuple[Field, ...]
-    """`int8` … `int64`, `binary`, or the fields of a struct."""
-    many: bool = False
-    """Whether each value is a list of these."""
+_RECORD_BATCH = 3
+"""Arrow's number for such a message."""
 
 
 @attrs.frozen
@@ -74,17 +66,21 @@ class Schema:
         self.fields = fields
         self.columns: list[Column] = []
         """In the order in which `encode` takes them."""
+        self.spans: list[range] = []
+        """Which of them each field has."""
         self._nodes: list[int | None] = []
         """Of each field node, the one that has as many values; None: offsets say how many."""
         self._places: list[int] = []
         """Of each column, which buffer of the record batch it is: the others are of validity."""
         self._buffers = 0
         for field in fields:
+            first = len(self.columns)
             self._flatten(field, field.name, 0)
+            self.spans.append(range(first, len(self.columns)))
         nodes, buffers = len(self._nodes), self._buffers
         self._metadata = struct.Struct(f"<I6HiIqhB5x5H2xiqII4xI{2 * nodes}q4xI{2 * buffers}q")
-        self._body_starts = _PREFIX.size + self._metadata.size
-        self.message = _encapsulated(_schema_metadata(fields))
+        self._body_starts = PREFIX.size + self._metadata.size
+        self.message = schema_message(fields)
         """The schema as an encapsulated message."""
 
     def _flatten(self, field: Field, path: str, like: int | None) -> None:
@@ -126,16 +122,16 @@ class Schema:
             size = len(value)
             places[2 * buffer : 2 * buffer + 2] = at, size
             body.append(value)
-            if gap := -size % _ALIGNMENT:
+            if gap := -size % ALIGNMENT:
                 body.append(bytes(gap))
                 size += gap
             at += size
         size = sum(map(len, pieces))
         places[-2:] = at, size
-        gap = -size % _ALIGNMENT
+        gap = -size % ALIGNMENT
         at += size + gap
         metadata = self._metadata.pack(*self._metadata_values(at, lengths, places))
-        head = b"".join((_PREFIX.pack(_CONTINUATION, len(metadata)), metadata, *body))
+        head = b"".join((PREFIX.pack(CONTINUATION, len(metadata)), metadata, *body))
         return [head, *pieces, bytes(gap)], self._body_starts + at
 
     def _metadata_values(
@@ -147,7 +143,7 @@ class Schema:
         vtables, and the vectors of field nodes (length, nulls) and buffers (offset, length).
         """
         nodes, buffers = len(self._nodes), self._buffers
-        values = [16, 12, 24, 16, 18, 4, 8, 12, 32, body_bytes, _VERSION_5, _RECORD_BATCH]
+        values = [16, 12, 24, 16, 18, 4, 8, 12, 32, body_bytes, VERSION_5, _RECORD_BATCH]
         values += (10, 20, 4, 12, 16, 12, lengths[0], 12, 16 * nodes + 16, nodes)
         for length in lengths:
             values += (length, 0)
@@ -161,9 +157,9 @@ class Schema:
         Raises: ValueError, when it is not just what `encode` makes.
         """
         start = self._body_starts
-        if len(data) < start or _PREFIX.unpack_from(data) != (_CONTINUATION, self._metadata.size):
+        if len(data) < start or PREFIX.unpack_from(data) != (CONTINUATION, self._metadata.size):
             raise ValueError("its metadata are not those of this table")
-        found = self._metadata.unpack_from(data, _PREFIX.size)
+        found = self._metadata.unpack_from(data, PREFIX.size)
         nodes = len(self._nodes)
         lengths = found[_FIXED : _FIXED + 2 * nodes : 2]
         places = found[_FIXED + 2 * nodes + 1 :]
@@ -193,7 +189,7 @@ class Schema:
             if len(content) < size:
                 raise ValueError(f"{column.name} runs past the end")
             expected[2 * buffer : 2 * buffer + 2] = at, size
-            at += size + -size % _ALIGNMENT
+            at += size + -size % ALIGNMENT
             if column.code:
                 content = content.cast(column.code)
             if column.divides == "bytes":
@@ -218,87 +214,3 @@ def _last_offset(offsets: memoryview, name: str) -> int:
     if values[0] or not all(map(operator.le, values, values[1:])):
         raise ValueError(f"{name}: its offsets are not in order")
     return values[-1]
-
-
-def _encapsulated(metadata: bytes) -> bytes:
-    metadata += bytes(-len(metadata) % _ALIGNMENT)
-    return _PREFIX.pack(_CONTINUATION, len(metadata)) + metadata
-
-
-# ---------------------------------------------------------------- the schema, as a flatbuffer
-
-
-@attrs.frozen
-class _Scalar:
-    code: str
-    value: int
-
-
-_Node = dict[int, Any]
-"""A table of a flatbuffer: its fields by slot: a scalar, a string, a table or a list of tables."""
-
-
-def _schema_metadata(fields: Sequence[Field]) -> bytes:
-    schema: _Node = {1: [_field(field) for field in fields]}
-    out = bytearray(4)
-    message: _Node = {0: _Scalar("h", _VERSION_5), 1: _Scalar("B", _SCHEMA), 2: schema}
-    struct.pack_into("<I", out, 0, _put_table(out, message))
-    return bytes(out)
-
-
-def _field(field: Field) -> _Node:
-    if field.many:
-        return _typed(field.name, _LIST, {}, [_field(attrs.evolve(field, name="item", many=False))])
-    if isinstance(field.type, tuple):
-        return _typed(field.name, _STRUCT, {}, [_field(child) for child in field.type])
-    if field.type == "binary":
-        return _typed(field.name, _BINARY, {}, [])
-    signed = {0: _Scalar("i", _BITS[field.type]), 1: _Scalar("B", 1)}
-    return _typed(field.name, _INT, signed, [])
-
-
-def _typed(name: str, number: int, about: _Node, children: list[_Node]) -> _Node:
-    return {0: name, 2: _Scalar("B", number), 3: about, 5: children}
-
-
-def _put(out: bytearray, value: Any) -> int:
-    """Append a value that is referred to; return where it is."""
-    if isinstance(value, dict):
-        return _put_table(out, value)
-    out += bytes(-len(out) % 4)
-    place = len(out)
-    if isinstance(value, str):
-        data = value.encode()
-        out += struct.pack("<I", len(data)) + data + b"\0"
-        return place
-    out += struct.pack("<I", len(value)) + bytes(4 * len(value))
-    for index, table in enumerate(value):
-        at = place + 4 + 4 * index
-        struct.pack_into("<I", out, at, _put_table(out, table) - at)
-    return place
-
-
-def _put_table(out: bytearray, fields: _Node) -> int:
-    """Append a table, behind its vtable, then all that it refers to; return where it is."""
-    slots = max(fields, default=-1) + 1
-    offsets, inline, referred = [0] * slots, bytearray(4), {}
-    for slot, value in fields.items():
-        scalar = isinstance(value, _Scalar)
-        code = value.code if scalar else "I"
-        inline += bytes(-len(inline) % struct.calcsize(code))
-        offsets[slot] = len(inline)
-        if not scalar:
-            referred[len(inline)] = value
-        inline += struct.pack(f"<{code}", value.value if scalar else 0)
-    out += bytes(-len(out) % 4)
-    vtable = len(out)
-    inline += bytes(-len(inline) % 4)
-    out += struct.pack(f"<{2 + slots}H", 4 + 2 * slots, len(inline), *offsets)
-    out += bytes(-len(out) % 4)
-    place = len(out)
-    struct.pack_into("<i", inline, 0, place - vtable)
-    out += inline
-    for offset, value in referred.items():
-        at = place + offset
-        struct.pack_into("<I", out, at, _put(out, value) - at)
-    return place

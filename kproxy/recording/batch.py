@@ -13,7 +13,8 @@ from __future__ import annotations
 import operator
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import attrs
 
@@ -99,6 +100,9 @@ class Batch:
     """Of each exchange, which frames of their runs its request and response are."""
     exchange_fault_ids: array[int] = attrs.field(factory=lambda: array("i"))
     notes: list[Note] = attrs.field(factory=list)
+    unknown_of_runs: dict[int, Mapping[str, Any]] = attrs.field(factory=dict)
+    """What a run says, and an exchange, in columns that another version of kproxy has."""
+    unknown_of_exchanges: dict[int, Mapping[str, Any]] = attrs.field(factory=dict)
     frames: int = 0
     """How many frames end in it."""
     start_ns: int = 0

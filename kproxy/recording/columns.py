@@ -20,6 +20,7 @@ from kproxy.exchange.entries import NO_API
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import COLUMNS, UNKNOWN
 from kproxy.protocol.codec import FETCH
+from kproxy.recording.other_columns import Values
 from kproxy.recording.tables import ExchangeTable
 
 
@@ -68,6 +69,12 @@ class RowColumns(Mapping[str, Sequence[Any]]):
             return [False] * len(self._table)
         ends = self._table.column("fault_ids[]").tolist()
         return [start < end for start, end in itertools.pairwise(ends)]
+
+    @property
+    def unknown(self) -> dict[int, Values]:
+        """What rows say in columns of the table that are not ours, by their numbers."""
+        found = self._table.unknown
+        return dict(zip(self._table.column("number"), found, strict=True)) if found else {}
 
     def _of_header(self, name: str) -> Sequence[int]:
         """A column that is NO_API where a request has no header."""

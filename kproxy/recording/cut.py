@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import attrs
@@ -36,8 +37,12 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.filter.terms import grouped
 from kproxy.recording.batch import Batch, in_pieces
-from kproxy.recording.exchanges import Reader
+from kproxy.recording.columns import Rows
+from kproxy.recording.exchanges import Reader, StoredFrames
+from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError
+from kproxy.recording.layout import OWN_SCHEMAS, Channel, Schemas
+from kproxy.recording.other_columns import TableColumns, Values, merged
 from kproxy.recording.reader import Paths, info, recordings, starting
 from kproxy.recording.writer import Writer
 
@@ -68,7 +73,7 @@ def cut(
         OSError: the new file cannot be written.
     """
     files = recordings(paths)
-    head = info(files[0])
+    head, schemas = info(files[0]), _schemas(files)
     half = sum(path.stat().st_size for path in files) // 2
     for before, path in itertools.pairwise(files):
         if not info(path).continues(info(before)):
@@ -85,20 +90,39 @@ def cut(
         schema_id=head.schema_id,
         library_version=library_version,
         metadata={} if wanted is None else {"filter": str(wanted)},
+        schemas=schemas,
     )
     try:
         copy = _Copy(writer)
         both = functools.partial(_both, told, copy.note)
         narrow = None if meant is None else meant.narrow
         reader = Reader(both, narrow, lambda done: passed(half + done // 2 if narrow else done))
-        for exchange in reader.files(files):
+        for exchange in reader.files(files, copy.rows):
             if meant is None or meant.has(exchange):
-                copy.exchange(exchange)
+                copy.exchange(exchange, reader.frames)
         copy.flush()
         writer.close()
     finally:
         writer.abandon()
     return copy.exchanges
+
+
+def _schemas(paths: Iterable[Path]) -> Schemas:
+    """Return schemas of all columns that files have.
+
+    Raises: RecordingError.
+    """
+    schemas, tables = OWN_SCHEMAS, list[TableColumns]()
+    for path in paths:
+        with RecordingFile(path) as file:
+            if not file.info.native:  # there, channels may stand anywhere
+                deque(file.batches(), 0)
+            tables += file.scan.head.tables.values()
+        try:
+            schemas = Schemas(merged(Channel.FRAMES, tables), merged(Channel.EXCHANGES, tables))
+        except ValueError as error:
+            raise RecordingError(path, None, f"{error}: export them one by one") from None
+    return schemas
 
 
 # ---------------------------------------------------------------- what is meant
@@ -174,6 +198,13 @@ class _Copy:
         """What was said of connections none of whose exchanges has stayed so far."""
         self._connections: set[int] = set()
         """The other ones."""
+        self._unknown: dict[int, Values] = {}
+        """What the rows of the batch that is being read say in columns that are not ours."""
+
+    def rows(self, rows: Rows) -> tuple[bytes, None]:
+        """Take the rows of a batch before its exchanges."""
+        self._unknown = rows.columns.unknown
+        return rows.verdicts, None
 
     def note(self, note: Note) -> None:
         """Take a note; those on a connection stay if something of it does."""
@@ -191,16 +222,23 @@ class _Copy:
                 self._held.pop(number, None)
                 self._connections.discard(number)
 
-    def exchange(self, exchange: Exchange) -> None:
-        """Write an exchange."""
+    def exchange(self, exchange: Exchange, frames: StoredFrames) -> None:
+        """Write an exchange; what is said of its runs is found in `frames`."""
         self.exchanges += 1
         self._connections.add(exchange.connection)
         for note in self._held.pop(exchange.connection, ()):
             self._batch.note(note)
         request, response = exchange.frames
-        row = exchange.row._replace(
-            request_position=0 if request is None else self._frame(request),
-            response_position=0 if response is None else self._frame(response),
+        given = exchange.row
+        of_request, of_response = map(
+            frames.unknown, (given.request_position, given.response_position)
+        )
+        row = given._replace(
+            request_position=0 if request is None else self._frame(request, of_request),
+            response_position=0 if response is None else self._frame(response, of_response),
+        )
+        self._batch.unknown_of_exchanges[self._batch.exchange_count] = self._unknown.get(
+            row.number, {}
         )
         self._batch.exchange(row)
         self._batch.span(row.response_received_ns or row.request_received_ns)
@@ -213,11 +251,12 @@ class _Copy:
             self._writer.append([self._batch])
             self._batch = Batch(self._batch.number + 1)
 
-    def _frame(self, frame: Frame) -> int:
+    def _frame(self, frame: Frame, unknown: Values) -> int:
         """Add a frame, in pieces if it is large; return where it lies."""
         position = 0
         for piece in in_pieces(frame):
             if self._batch.full:
                 self.flush()
+            self._batch.unknown_of_runs[self._batch.run_count] = unknown
             position = self._batch.frame(piece, position)
         return position

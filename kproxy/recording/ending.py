@@ -12,7 +12,7 @@ import struct
 import attrs
 from zlib_ng.zlib_ng import crc32
 
-from kproxy.recording.layout import PROFILE, Channel, channel_records, schema_records
+from kproxy.recording.layout import PROFILE, Channel
 from kproxy.recording.mcap import (
     CHANNEL,
     CHUNK_INDEX,
@@ -71,7 +71,9 @@ class ChunkInfo:
 class Index:
     """What the summary of a file says, and the CRC of all its bytes up to the end of its data."""
 
-    schema_id: str
+    schema_records: bytes
+    """As they stand in its head, which the summary repeats."""
+    channel_records: bytes
     metadata_offset: int
     metadata_bytes: int
     size: int
@@ -103,8 +105,8 @@ class Index:
         data_end = record(DATA_END, struct.pack("<I", self.crc))
         summary_start = self.size + len(data_end)
         groups = [
-            (SCHEMA, schema_records()),
-            (CHANNEL, channel_records(self.schema_id)),
+            (SCHEMA, self.schema_records),
+            (CHANNEL, self.channel_records),
             (STATISTICS, self._statistics()),
             (CHUNK_INDEX, bytes(self.records)),
             (METADATA_INDEX, self._metadata_index()),

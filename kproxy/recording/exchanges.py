@@ -34,6 +34,7 @@ from kproxy.exchange.known import Known
 from kproxy.exchange.pairing import Peer
 from kproxy.recording.columns import Count, Made, RowColumns, Rows
 from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
+from kproxy.recording.other_columns import Values
 from kproxy.recording.pending import Pending, pending_before
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import ExchangeTable
@@ -125,6 +126,11 @@ class Reader:
         self._torn, self._torn_batches = not file.complete, []
         for earlier in self._files[:-_OPEN_FILES_MAX]:
             earlier.close()
+
+    @property
+    def frames(self) -> StoredFrames:
+        """The frames of the recording that is being read."""
+        return self._frames
 
     @property
     def last(self) -> RecordingFile:
@@ -330,6 +336,11 @@ class StoredFrames:
     def bytes_at(self, integer: int) -> bytes | None:
         """Return the bytes of the frame at a position, given as an integer; None for 0."""
         return frame_bytes_in(self.files, integer) if integer > 0 else None
+
+    def unknown(self, integer: int) -> Values:
+        """What the run at a position, given as an integer, says in columns that are not ours."""
+        found = (file.unknown(integer) for file in reversed(self.files))
+        return next((values for values in found if values is not None), {})
 
     def decodable(self, row: ExchangeRow) -> Frame | None:
         """Open the response of an exchange; None if its body is not all there."""

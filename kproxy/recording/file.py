@@ -25,7 +25,7 @@ from kproxy.exchange import notes
 from kproxy.exchange.entries import FRAGMENT, MORE, TRUNCATED, Frame, Note, Position
 from kproxy.recording.files import RecordingError, being_written, open_recording
 from kproxy.recording.info import Chunk, Info
-from kproxy.recording.layout import EXCHANGES, FRAMES
+from kproxy.recording.other_columns import Values
 from kproxy.recording.scan import Scan
 from kproxy.recording.source import Source
 from kproxy.recording.stored import (
@@ -150,7 +150,8 @@ class RecordingFile:
     def arrow_stream(self, table: str) -> Iterator[bytes | memoryview]:
         """Yield the parts of an Arrow stream of all that the file has of a table, "exchanges" or
         "frames": `pyarrow.ipc.open_stream(b"".join(…))` reads it."""
-        yield (EXCHANGES if table == "exchanges" else FRAMES).message
+        schemas = self._scan.head.schemas
+        yield (schemas.exchanges if table == "exchanges" else schemas.frames).message
         for batch in self.batches():
             place = batch.exchanges if table == "exchanges" else batch.frames
             if place is not None:
@@ -196,8 +197,11 @@ class RecordingFile:
     def _table(self, place: Place | None, kind: type[Table]) -> Table | None:
         if place is None:
             return None
+        message = self._message(place)
         try:
-            return kind(self._message(place).data)
+            if message.columns is None or message.channel is not kind.channel:
+                raise ValueError("it is another table")
+            return kind(message.data, message.columns)
         except ValueError as error:
             raise self.wrong(place, error) from None
 
@@ -265,6 +269,17 @@ class RecordingFile:
                 return b"".join(reversed(pieces))
         frame = self.frame(position)
         return None if frame is None else frame.data
+
+    def unknown(self, integer: int) -> Values | None:
+        """Return what the run at a position, given as an integer, says in columns that are not
+        ours; None if this file does not have it.
+
+        Raises: RecordingError.
+        """
+        table, run = self._table_of(integer >> 32), integer >> 16 & 0xFFFF
+        if table is None or run >= len(table):
+            return None
+        return table.unknown[run] if table.unknown else {}
 
     def _pieces(self, position: Position) -> Iterator[tuple[FrameTable, Position]]:
         """Yield where the pieces of a frame lie, from the last to the first, as far as they are

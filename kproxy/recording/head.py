@@ -2,20 +2,39 @@
 
 ::
 
-    Header, Schema, Channel, Metadata ─▶ Head ─▶ Info · channels
+    Header, Schema, Channel, Metadata ─▶ Head ─▶ Info · channels · the columns of their tables
 """
 
 from __future__ import annotations
 
+import re
+import struct
+
 import attrs
 from zlib_ng.zlib_ng import crc32
 
+from kproxy import __version__
+from kproxy.recording.files import RecordingError
 from kproxy.recording.info import Info
-from kproxy.recording.layout import FORMAT_VERSION, LIBRARY_PREFIX, PROFILE, Channel
-from kproxy.recording.mcap import CHANNEL, HEADER, METADATA, RECORD, SCHEMA, take_map, take_string
+from kproxy.recording.layout import FORMAT_VERSION, LIBRARY_PREFIX, PROFILE, Channel, Schemas
+from kproxy.recording.mcap import (
+    CHANNEL,
+    HEADER,
+    METADATA,
+    RECORD,
+    RECORD_BYTES_MAX,
+    SCHEMA,
+    record,
+    take_map,
+    take_string,
+)
+from kproxy.recording.other_columns import OWN, TableColumns, table_columns
 from kproxy.recording.source import Source, Torn
 
 _CHANNELS = {channel.topic: channel for channel in Channel}
+_NUMBERS = struct.Struct("<HH")
+"""Of a channel and its schema."""
+_RELEASE = re.compile(r"\d{1,5}(\.\d{1,5}){0,3}", re.ASCII)
 LAYOUTS = {HEADER: (0, 2), SCHEMA: (2, 3), CHANNEL: (4, 3), METADATA: (0, 2)}
 """Of the records of a head: bytes of fixed size, then how many fields with a u32 length."""
 
@@ -28,9 +47,24 @@ class Head:
     info: Info = attrs.field(init=False)
     channels: dict[int, Channel] = attrs.field(factory=dict)
     """The file's channels that are ours, by the file's ids."""
+    tables: dict[int, TableColumns] = attrs.field(factory=dict[int, TableColumns])
+    """The columns of those that have tables."""
+    schema_records: bytes = b""
+    """Of a file that kproxy wrote, the records that its summary repeats."""
+    channel_records: bytes = b""
+    _schemas: dict[int, bytes] = attrs.field(factory=dict[int, bytes])
+    _parsed: dict[tuple[Channel, bytes], TableColumns] = attrs.field(
+        factory=dict[tuple[Channel, bytes], TableColumns]
+    )
 
     def __attrs_post_init__(self) -> None:
         self.info = Info(self.source.path)
+
+    @property
+    def schemas(self) -> Schemas:
+        """The columns of its tables; of one that has none yet, ours."""
+        found = {self.channels[each]: columns.found for each, columns in self.tables.items()}
+        return Schemas(*(found.get(channel, own.found) for channel, own in OWN.items()))
 
     def take(self, opcode: int, length: int) -> None:
         """Read the content of a record that is neither chunk nor message.
@@ -38,7 +72,12 @@ class Head:
         Raises: Torn; RecordingError.
         """
         source = self.source
-        takes = {HEADER: self._header, CHANNEL: self.channel, METADATA: self._metadata}
+        takes = {
+            HEADER: self._header,
+            SCHEMA: self.schema,
+            CHANNEL: self.channel,
+            METADATA: self._metadata,
+        }
         take = takes.get(opcode)
         before = source.crc
         try:
@@ -83,18 +122,45 @@ class Head:
         native = library.startswith(LIBRARY_PREFIX)
         self.info = Info(self.source.path, library or "unknown", native)
 
-    def channel(self, content: bytes, before: int = 0) -> None:
-        """Take a Channel record; other tools put them into chunks.
+    def schema(self, content: bytes, before: int = 0) -> None:
+        """Take a Schema record; other tools put them into chunks.
 
         Raises: ValueError, when it does not decode.
         """
-        number = int.from_bytes(content[:2], "little")
+        _, at = take_string(content, 2)
+        _, at = take_string(content, at)
+        self._schemas[int.from_bytes(content[:2], "little")] = content[at + 4 :]
+        if sum(map(len, self._schemas.values())) > RECORD_BYTES_MAX:
+            raise ValueError("its schemas are larger than any")
+        if self.info.native:
+            self.schema_records += record(SCHEMA, content)
+
+    def channel(self, content: bytes, before: int = 0) -> None:
+        """Take a Channel record; other tools put them into chunks.
+
+        Raises: ValueError, when it does not decode; RecordingError, when it is of another version.
+        """
         topic, at = take_string(content, 4)
         _, at = take_string(content, at)
         metadata, at = take_map(content, at)
-        if topic in _CHANNELS:
-            self.channels[number] = _CHANNELS[topic]
-            self._version(metadata)
+        channel = _CHANNELS.get(topic)
+        if self.info.native:
+            self.channel_records += record(CHANNEL, content)
+        if channel is None:
+            return
+        self._version(metadata)
+        number, schema = _NUMBERS.unpack_from(content)
+        self.channels[number] = channel
+        if channel in OWN:
+            self.tables[number] = self._columns(channel, schema)
+
+    def _columns(self, channel: Channel, schema: int) -> TableColumns:
+        if not schema:  # another tool dropped it
+            return OWN[channel]
+        key = channel, self._schemas.get(schema, b"")
+        if key not in self._parsed:
+            self._parsed[key] = table_columns(*key)
+        return self._parsed[key]
 
     def _metadata(self, content: bytes, before: int) -> None:
         name, at = take_string(content, 0)
@@ -113,12 +179,22 @@ class Head:
     def _version(self, entries: dict[str, str]) -> None:
         """Take format_version and schema_id from a channel's or the file's metadata."""
         version = int(entries.get("format_version", FORMAT_VERSION))
-        if version != FORMAT_VERSION:
-            advice = (
-                "read it with a newer kproxy" if version > FORMAT_VERSION else "record it again"
-            )
-            what = f"has format version {version}, this kproxy reads {FORMAT_VERSION}: {advice}"
-            raise self.source.error(self.source.offset, what)
+        if version > FORMAT_VERSION:
+            raise self._newer(version, entries.get("kproxy_min", ""))
+        if version < FORMAT_VERSION:
+            advice = f"this kproxy reads {FORMAT_VERSION}: record it again"
+            raise self.source.error(self.source.offset, f"has format version {version}, {advice}")
         self.info.schema_id = entries.get("schema_id", self.info.schema_id)
         if not self.info.native:  # there, the version marks the end of the head
             self.info.format_version = version
+
+    def _newer(self, version: int, kproxy_min: str) -> RecordingError:
+        needed = f"a newer kproxy than {__version__}"
+        if _release(kproxy_min) > _release(__version__):
+            needed = f"kproxy {kproxy_min} or newer, this is {__version__}"
+        return self.source.error(None, f"has format version {version}: it needs {needed}")
+
+
+def _release(text: str) -> tuple[int, ...]:
+    """The numbers of a release; none of a text that names none."""
+    return tuple(map(int, text.split("."))) if _RELEASE.fullmatch(text) else ()

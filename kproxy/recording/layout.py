@@ -6,7 +6,8 @@
     Header        profile "kproxy", library "kproxy <version>"
     Schema × 4    the columns of the two tables, as Arrow's own schema messages; two JSON schemas
     Channel × 4   1 /kafka/frames  2 /kafka/exchanges  3 /kafka/connections  4 /kafka/events
-    Metadata      "kproxy": format_version, schema_id, start_ns, what the caller adds, head_crc32
+    Metadata      "kproxy": format_version, kproxy_min, schema_id, start_ns, what the caller adds,
+                  head_crc32
     ┌ Chunk       a table of frames: the bytes that came, a row per run
     │ Chunk       a table of exchanges that were completed, a row each; then notes
     └ …           the two make a batch, of which there is one per flush or 256 KiB; if it has less
@@ -64,9 +65,32 @@ unless they happen to break the structure. kproxy's own reader notices all of th
 Bits that a zstd decoder ignores (unused bits of its frame header, padding of its bit streams) do
 not change what comes out; they are noticed through `data_section_crc`, so in complete files only.
 
-Compatibility: another layout gets another `format_version`. Readers know one, and say so.
-`format_version` and `schema_id` are also in the metadata of the channels, because tools that
-rewrite MCAP files may drop Metadata records.
+`format_version`, `kproxy_min` (the first kproxy that reads this version) and `schema_id` are also
+in the metadata of the channels, because tools that rewrite MCAP files may drop Metadata records.
+
+**What a change must keep.** Recordings are kept in git, and read by kproxys that are older and
+newer than the one that wrote them.
+
+* Columns may be added anywhere, removed (but for `IN_EVERY_FILE`), put in another order, or made
+  wider. Readers take them by name from the schema in the file. For a column that a file lacks,
+  `DEFAULTS` says the value; who adds one sees to it that 0 or an empty list means "not known", or
+  adds a line there. Columns that a reader does not know it passes over; `recover`, and `export`
+  into a recording, keep them. That is no other version.
+* What a column says it says for ever: its unit, its flags, what is 0. A flag, a number of an API or
+  a kind of note is never given another meaning, nor one that was given up used again. What is new
+  gets a new column, flag or key. An older reader passes over new flags where they have room: one
+  that it must not pass over is another version.
+* A column of frames that is added says something of all frames of its run, and one of exchanges of
+  this exchange alone: `export` writes a run for each frame, and repeats what was said of its run.
+* Types are signed integers, binary, lists of these, structs of all of them, and lists of structs.
+  Every record batch has the one form of `arrow`.
+* Notes may get new keys and new events: readers pass over them, and the next file of a recording
+  repeats all keys of the connections that are open.
+* A file whose Schema records another tool has dropped has the columns of the first version 2.
+* All else is another `format_version`: other types, channels, chunks. Its files still begin with
+  Header, Schema and Channel records, whose metadata say `kproxy_min`, so that every kproxy since
+  0.1.0 can say which one is needed. Version 2 is the oldest that is read, and stays so; real files
+  of every version are kept in the tests and never rewritten.
 """
 
 from __future__ import annotations
@@ -74,11 +98,24 @@ from __future__ import annotations
 import enum
 import json
 
-from kproxy.exchange.entries import CONNECTIONS, EVENTS, ExchangeRow, Note
-from kproxy.recording.arrow import Field, Schema
+import attrs
+
+from kproxy.exchange.entries import (
+    CONNECTIONS,
+    ERROR_NOT_LOOKED,
+    EVENTS,
+    NO_API,
+    NO_NODE,
+    ExchangeRow,
+    Note,
+)
+from kproxy.recording.arrow import Schema
+from kproxy.recording.arrow_schema import Field
 from kproxy.recording.mcap import channel_record, message_head, schema_record
 
 FORMAT_VERSION = 2
+KPROXY_MIN = "0.1.0"
+"""The first kproxy that reads files of this format version."""
 PROFILE = "kproxy"
 LIBRARY_PREFIX = "kproxy "
 """How the library of a file begins that kproxy itself wrote: only there the layout above is
@@ -144,6 +181,30 @@ EXCHANGES = Schema(
     *(Field(*integer) for integer in EXCHANGE_INTEGERS), Field("fault_ids", "int32", many=True)
 )
 
+DEFAULTS = {
+    "node_id": NO_NODE,
+    "api_key": NO_API,
+    "api_version": NO_API,
+    "error_code": ERROR_NOT_LOOKED,
+}
+"""What the rows of a file that lacks a column are taken to say in it; in any other column 0, or an
+empty list."""
+IN_EVERY_FILE = frozenset({"number", "connection", "side", "sizes", "heads", "data"})
+"""The columns without which the rows could not be told from each other, or the bytes not be taken
+apart: a file that lacks one is refused."""
+
+
+@attrs.frozen(eq=False)
+class Schemas:
+    """The columns of the two tables of a file."""
+
+    frames: Schema
+    exchanges: Schema
+
+
+OWN_SCHEMAS = Schemas(FRAMES, EXCHANGES)
+
+
 # ---------------------------------------------------------------- notes
 
 
@@ -164,22 +225,21 @@ _NOTE = {
 _CONNECTION = _NOTE | {"title": "what happened to a connection"}
 _EVENT = _NOTE | {"title": "what happened beside the frames"}
 
-_SCHEMAS = {
-    Channel.FRAMES: ("kproxy.Frames", "arrow", FRAMES.message),
-    Channel.EXCHANGES: ("kproxy.Exchanges", "arrow", EXCHANGES.message),
-    Channel.CONNECTIONS: ("kproxy.Connection", "jsonschema", json.dumps(_CONNECTION).encode()),
-    Channel.EVENTS: ("kproxy.Event", "jsonschema", json.dumps(_EVENT).encode()),
-}
 
-
-def schema_records() -> bytes:
+def schema_records(schemas: Schemas) -> bytes:
     """Return the four Schema records."""
-    return b"".join(schema_record(channel, *about) for channel, about in _SCHEMAS.items())
+    abouts = {
+        Channel.FRAMES: ("kproxy.Frames", "arrow", schemas.frames.message),
+        Channel.EXCHANGES: ("kproxy.Exchanges", "arrow", schemas.exchanges.message),
+        Channel.CONNECTIONS: ("kproxy.Connection", "jsonschema", json.dumps(_CONNECTION).encode()),
+        Channel.EVENTS: ("kproxy.Event", "jsonschema", json.dumps(_EVENT).encode()),
+    }
+    return b"".join(schema_record(channel, *about) for channel, about in abouts.items())
 
 
 def channel_records(schema_id: str) -> bytes:
     """Return the four Channel records."""
-    metadata = {"format_version": str(FORMAT_VERSION), "schema_id": schema_id}
+    metadata = _versions(schema_id)
     return b"".join(
         channel_record(
             channel,
@@ -197,11 +257,15 @@ def metadata_entries(schema_id: str, start_ns: int, extra: dict[str, str]) -> di
 
     Raises: ValueError, when `extra` names what the format itself needs.
     """
-    entries = {
-        "format_version": str(FORMAT_VERSION),
-        "schema_id": schema_id,
-        "start_ns": str(start_ns),
-    }
+    entries = _versions(schema_id) | {"start_ns": str(start_ns)}
     if taken := sorted((entries.keys() | {"head_crc32"}) & extra.keys()):
         raise ValueError(f"metadata of a recording cannot set {', '.join(taken)}")
     return entries | extra
+
+
+def _versions(schema_id: str) -> dict[str, str]:
+    return {
+        "format_version": str(FORMAT_VERSION),
+        "kproxy_min": KPROXY_MIN,
+        "schema_id": schema_id,
+    }

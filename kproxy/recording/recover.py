@@ -100,13 +100,15 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
         dropped_bytes = size - scan.index.size
         if not _is_recovered(last):
             rest.note(notes.recovered(file.end_ns or scan.info.start_ns, dropped_bytes))
-    writer = Writer.resume(path, _open_to_write(path, size), scan.index)
+    writer = Writer.resume(path, _open_to_write(path, size), scan.index, scan.head.schemas)
     try:
         if half is not None:
             writer.append_exchanges(rest)
         elif rest:
             writer.append([rest])
         writer.close()
+    except ValueError as error:
+        raise RecordingError(path, None, f"cannot be completed: {error}") from None
     finally:
         writer.abandon()
     return Recovery(path, False, count, dropped_bytes)

@@ -29,7 +29,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from kproxy.exchange.entries import Entry, Note
 from kproxy.recording.batch import Batch
@@ -80,7 +80,7 @@ class Recording:
         """Why the last attempt to begin a new file failed; None after one that did not."""
         self._rotate_bytes = rotate_bytes
         self._rotate_ns = rotate_ns
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "schema_id": schema_id,
             "library_version": library_version,
             "compression": compression,

@@ -187,7 +187,8 @@ class Scan:
         self.head.take(opcode, length)
         if self._native and self.info.format_version:  # it was the last of its head
             start, own = self.offset, RECORD.size + length
-            self.index = Index(self.info.schema_id, start, own, start + own, self.source.crc)
+            repeated = self.head.schema_records, self.head.channel_records
+            self.index = Index(*repeated, start, own, start + own, self.source.crc)
 
     # ------------------------------------------------------------ chunks
 

@@ -22,7 +22,15 @@ from kproxy.recording.ending import ChunkInfo
 from kproxy.recording.files import RecordingError, being_written
 from kproxy.recording.info import Chunk
 from kproxy.recording.layout import SMALL_BATCH_BYTES, Channel
-from kproxy.recording.mcap import CHANNEL, MESSAGE, MESSAGE_FIXED_BYTES, MESSAGE_HEAD, RECORD
+from kproxy.recording.mcap import (
+    CHANNEL,
+    MESSAGE,
+    MESSAGE_FIXED_BYTES,
+    MESSAGE_HEAD,
+    RECORD,
+    SCHEMA,
+)
+from kproxy.recording.other_columns import TableColumns
 from kproxy.recording.scan import Scan
 
 _NOTE_CHANNELS = {Channel.CONNECTIONS: CONNECTIONS, Channel.EVENTS: EVENTS}
@@ -35,6 +43,8 @@ class Message(NamedTuple):
     sequence: int
     log_ns: int
     data: memoryview
+    columns: TableColumns | None
+    """None: it is no table."""
 
 
 class Place(NamedTuple):
@@ -199,14 +209,17 @@ def _messages(scan: Scan, chunk: Chunk) -> Iterator[Message]:
             _, _, number, sequence, log_ns, _ = MESSAGE_HEAD.unpack_from(data, at)
             channel = scan.head.channels.get(number)
             if channel is not None:
-                yield Message(channel, sequence, log_ns, data[at + MESSAGE_HEAD.size : after])
+                content = data[at + MESSAGE_HEAD.size : after]
+                columns = scan.head.tables.get(number)
+                yield Message(channel, sequence, log_ns, content, columns)
             elif scan.info.native:
                 raise wrong(scan, chunk, "has a message on an unknown channel")
         elif scan.info.native:
             raise wrong(scan, chunk, f"has a record of kind {opcode}")
-        elif opcode == CHANNEL:
+        elif opcode in (SCHEMA, CHANNEL):
+            take = scan.head.schema if opcode == SCHEMA else scan.head.channel
             try:
-                scan.head.channel(bytes(data[at + RECORD.size : after]))
+                take(bytes(data[at + RECORD.size : after]))
             except ValueError as error:
                 what = f"has a channel that does not decode: {error}"
                 raise wrong(scan, chunk, what) from None

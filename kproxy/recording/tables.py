@@ -26,7 +26,7 @@ from kproxy.exchange.entries import (
     Side,
     Splice,
 )
-from kproxy.recording.arrow import CODES, Buffer, Code
+from kproxy.recording.arrow import CODES, Buffer, Code, Schema
 from kproxy.recording.batch import (
     FRAME_HEAD,
     OWN_FIELDS,
@@ -41,7 +41,9 @@ from kproxy.recording.layout import (
     EXCHANGES,
     FRAMES,
     RUN_INTEGERS,
+    Channel,
 )
+from kproxy.recording.other_columns import OWN, TableColumns, Values, recast
 
 _SLICE_VALUES = 16 << 10
 """After so many values the proxy gets its turn …"""
@@ -60,8 +62,11 @@ _OWN_CODES: list[Code] = [CODES[dict(EXCHANGE_INTEGERS)[name]] for name in OWN_F
 _SHARED_CODES: list[Code] = [CODES[dict(EXCHANGE_INTEGERS)[name]] for name in SHARED_FIELDS]
 
 
-def frames_message(batch: Batch) -> tuple[list[Buffer], int]:
-    """Return the message on /kafka/frames, as buffers, and its size."""
+def frames_message(batch: Batch, schema: Schema = FRAMES) -> tuple[list[Buffer], int]:
+    """Return the message on /kafka/frames, as buffers, and its size.
+
+    Raises: ValueError, when a value is too large for a column of a schema that is not ours.
+    """
     *integers, sizes_end, heads_end, splices_end, data_end = _columns(batch.runs, _RUN_CODES)
     runs, sizes, heads = batch.run_count, len(batch.sizes) // 4, len(batch.heads) // 8
     lengths = [*[runs] * len(integers), runs, sizes, runs, heads, runs, runs]
@@ -69,11 +74,17 @@ def frames_message(batch: Batch) -> tuple[list[Buffer], int]:
         *integers, _ZERO + sizes_end, batch.sizes, _ZERO + heads_end,
         batch.heads, _ZERO + splices_end, batch.splices, _ZERO + data_end,
     ]  # fmt: skip
-    return FRAMES.encode(lengths, values, batch.pieces)
+    parts, size = FRAMES.encode(lengths, values, batch.pieces)
+    if schema is FRAMES:
+        return parts, size
+    return recast(FRAMES, schema, parts, batch.unknown_of_runs)
 
 
-def exchanges_message(batch: Batch) -> tuple[list[Buffer], int]:
-    """Return the message on /kafka/exchanges, as buffers, and its size."""
+def exchanges_message(batch: Batch, schema: Schema = EXCHANGES) -> tuple[list[Buffer], int]:
+    """Return the message on /kafka/exchanges, as buffers, and its size.
+
+    Raises: ValueError, as above.
+    """
     *shared, faults_end = _columns(batch.shared, [*_SHARED_CODES, "i"])
     own = _columns(batch.own, _OWN_CODES)
     columns = dict(zip((*SHARED_FIELDS, *OWN_FIELDS), (*shared, *own), strict=True))
@@ -82,7 +93,10 @@ def exchanges_message(batch: Batch) -> tuple[list[Buffer], int]:
     count, faults = batch.exchange_count, len(batch.exchange_fault_ids)
     lengths = [*[count] * len(columns), count, faults]
     values = [*(columns[name] for name, _ in EXCHANGE_INTEGERS), _ZERO + faults_end]
-    return EXCHANGES.encode(lengths, values, [batch.exchange_fault_ids.tobytes()])
+    parts, size = EXCHANGES.encode(lengths, values, [batch.exchange_fault_ids.tobytes()])
+    if schema is EXCHANGES:
+        return parts, size
+    return recast(EXCHANGES, schema, parts, batch.unknown_of_exchanges)
 
 
 def _columns(rows: bytearray, codes: Sequence[Code]) -> list[bytes]:
@@ -116,10 +130,12 @@ class FrameTable:
     Raises: ValueError, when the message is not such a table; so do its methods.
     """
 
-    def __init__(self, message: memoryview) -> None:
-        columns = FRAMES.decode(message)
-        self._columns = dict(zip((c.name for c in FRAMES.columns), columns, strict=True))
-        self._integers = columns[: len(RUN_INTEGERS)]
+    channel = Channel.FRAMES
+
+    def __init__(self, message: memoryview, columns: TableColumns = OWN[Channel.FRAMES]) -> None:
+        self._columns = columns.columns(message)
+        self._integers = list(self._columns.values())[: len(RUN_INTEGERS)]
+        self._unknown = functools.partial(columns.unknown, message)
         self._data = self._columns["data"]
         self._runs: dict[int, list[Frame]] = {}
         self._starts: dict[int, list[int]] = {}
@@ -132,6 +148,11 @@ class FrameTable:
         """Return a column: integers, or bytes ("data", "splices.replacement"); of lists, "x[]" are
         the offsets that divide "x"."""
         return self._columns[name]
+
+    @functools.cached_property
+    def unknown(self) -> list[Values]:
+        """What each row says in columns that are not ours; empty if there are none."""
+        return self._unknown()
 
     def run(self, row: int) -> list[Frame]:
         """Return the frames of a run; those of the last few are remembered."""
@@ -309,9 +330,11 @@ class ExchangeTable:
     Raises: ValueError, when the message is not such a table.
     """
 
-    def __init__(self, message: memoryview) -> None:
-        columns = EXCHANGES.decode(message)
-        self._columns = dict(zip((c.name for c in EXCHANGES.columns), columns, strict=True))
+    channel = Channel.EXCHANGES
+
+    def __init__(self, message: memoryview, columns: TableColumns = OWN[Channel.EXCHANGES]) -> None:
+        self._columns = columns.columns(message)
+        self._unknown = functools.partial(columns.unknown, message)
 
     def __len__(self) -> int:
         return len(self._columns["number"])
@@ -319,6 +342,11 @@ class ExchangeTable:
     def column(self, name: str) -> memoryview:
         """Return a column, named as in `ExchangeRow`; "fault_ids[]" are offsets into these."""
         return self._columns[name]
+
+    @property
+    def unknown(self) -> list[Values]:
+        """What each row says in columns that are not ours; empty if there are none."""
+        return self._unknown()
 
     def rows(self) -> Iterator[ExchangeRow]:
         """Yield the rows."""

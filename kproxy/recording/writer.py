@@ -37,9 +37,11 @@ from kproxy.recording.files import lock, uncache, write_all
 from kproxy.recording.layout import (
     LIBRARY_PREFIX,
     NOTES,
+    OWN_SCHEMAS,
     PROFILE,
     SMALL_BATCH_BYTES,
     Channel,
+    Schemas,
     channel_records,
     metadata_entries,
     note_record,
@@ -86,7 +88,8 @@ class Writer:
     `path` must not exist. `start_ns` is when the recording starts, `schema_id` identifies the table
     of messages (`kproxy/protocol/messages.txt`) by which its frames are to be decoded,
     `library_version` is kproxy's. `compression` is "adaptive" or "none" (for files kept in git).
-    `metadata` is further text that the file shall carry.
+    `metadata` is further text that the file shall carry. `schemas` have columns beside ours, for
+    what other versions of kproxy recorded.
 
     Calls may come from any thread, one at a time.
 
@@ -105,9 +108,10 @@ class Writer:
         library_version: str,
         compression: str = "adaptive",
         metadata: dict[str, str] | None = None,
+        schemas: Schemas = OWN_SCHEMAS,
     ):
-        head, index = _head(schema_id, start_ns, library_version, metadata or {})
-        self._start(Path(path), index, compression)
+        head, index = _head(schema_id, start_ns, library_version, metadata or {}, schemas)
+        self._start(Path(path), index, compression, schemas)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._direct = Direct(self._fd)
         lock(self._fd)
@@ -119,18 +123,19 @@ class Writer:
             raise
 
     @classmethod
-    def resume(cls, path: Path, fd: int, index: Index) -> Writer:
+    def resume(cls, path: Path, fd: int, index: Index, schemas: Schemas) -> Writer:
         """Return a writer that goes on behind what `index` knows of a file; takes over `fd`."""
         writer = cls.__new__(cls)
-        writer._start(path, index, "none")
+        writer._start(path, index, "none", schemas)
         writer._fd = fd
         writer._direct = Direct(fd)
         os.ftruncate(fd, index.size)
         return writer
 
-    def _start(self, path: Path, index: Index, compression: str) -> None:
+    def _start(self, path: Path, index: Index, compression: str, schemas: Schemas) -> None:
         self.path = path
         self._index = index
+        self._schemas = schemas
         self._builder: BatchBuilder | None = None
         self._closed = False
         self._uncached_bytes = index.size
@@ -173,14 +178,15 @@ class Writer:
         if self._closed:
             raise ValueError(f"{self.path} is closed")
         alone = len(batches) == 1
-        self._append(records for batch in batches for records in _chunks(batch, alone=alone))
+        chunks = (_chunks(batch, self._schemas, alone=alone) for batch in batches)
+        self._append(records for each in chunks for records in each)
 
     def append_exchanges(self, batch: Batch) -> None:
         """Append only the exchanges of a batch, and its notes: the file ends behind the frames.
 
         Raises: OSError.
         """
-        *_, exchanges = _chunks(batch, small=False)
+        *_, exchanges = _chunks(batch, self._schemas, small=False)
         self._append([exchanges])
 
     def _append(self, chunks: Iterable[_Records]) -> None:
@@ -294,7 +300,9 @@ class Writer:
             raise
 
 
-def _chunks(batch: Batch, small: bool = True, alone: bool = False) -> Iterator[_Records]:
+def _chunks(
+    batch: Batch, schemas: Schemas, small: bool = True, alone: bool = False
+) -> Iterator[_Records]:
     """Yield the chunks of a batch: of frames, and of exchanges and notes; a small one is one.
 
     Where a small one is written `alone`, little happens, and there is time to compress it well.
@@ -302,8 +310,8 @@ def _chunks(batch: Batch, small: bool = True, alone: bool = False) -> Iterator[_
     sequence = batch.number & 0xFFFFFFFF
     tables: list[_Records] = []
     for channel, (parts, size) in (
-        (Channel.FRAMES, frames_message(batch)),
-        (Channel.EXCHANGES, exchanges_message(batch)),
+        (Channel.FRAMES, frames_message(batch, schemas.frames)),
+        (Channel.EXCHANGES, exchanges_message(batch, schemas.exchanges)),
     ):
         head = message_head(channel, sequence, batch.end_ns, batch.start_ns, size)
         counts = [int(each is channel) for each in Channel]
@@ -330,20 +338,19 @@ def _chunks(batch: Batch, small: bool = True, alone: bool = False) -> Iterator[_
 
 
 def _head(
-    schema_id: str, start_ns: int, library_version: str, metadata: dict[str, str]
+    schema_id: str,
+    start_ns: int,
+    library_version: str,
+    metadata: dict[str, str],
+    schemas: Schemas,
 ) -> tuple[bytes, Index]:
     """Return a file's bytes up to the first chunk, and the index of such a file."""
     library = LIBRARY_PREFIX + library_version
-    before = b"".join(
-        (
-            MAGIC,
-            record(HEADER, string(PROFILE) + string(library)),
-            schema_records(),
-            channel_records(schema_id),
-        )
-    )
+    repeated = schema_records(schemas), channel_records(schema_id)
+    header = record(HEADER, string(PROFILE) + string(library))
+    before = b"".join((MAGIC, header, *repeated))
     entries = metadata_entries(schema_id, start_ns, metadata) | {"head_crc32": "0" * 8}
     own = record(METADATA, string(PROFILE) + string_map(entries))
     head = (before + own)[:-8]
     head += f"{crc32(head):08x}".encode()
-    return head, Index(schema_id, len(before), len(own), len(head), crc32(head))
+    return head, Index(*repeated, len(before), len(own), len(head), crc32(head))

@@ -231,6 +231,7 @@ def rewrite(
     target: Path,
     *,
     metadata: bool = True,
+    keep_schemas: bool = True,
     change: Callable[[bytes], bytes] = bytes,
     **options: Any,
 ) -> Path:
@@ -240,16 +241,23 @@ def rewrite(
         writer = mcap.writer.Writer(out, **options)
         writer.start(profile="kproxy", library="some tool 1.0; kproxy 0.1.0")
         channels: dict[int, int] = {}
+        schemas: dict[int, int] = {}
         writer.register_schema("padding", "", b"")
         for record in StreamReader(file).records:
             if isinstance(record, mcap.records.DataEnd):
                 break
+            if isinstance(record, mcap.records.Schema):
+                about = record.name, record.encoding, record.data
+                schemas[record.id] = writer.register_schema(*about)
             if isinstance(record, mcap.records.Metadata) and metadata:
                 writer.add_metadata(record.name, record.metadata)
             if isinstance(record, mcap.records.Channel):
                 writer.register_channel("/other", "json", 0)
                 channels[record.id] = writer.register_channel(
-                    record.topic, record.message_encoding, 0, record.metadata
+                    record.topic,
+                    record.message_encoding,
+                    schemas[record.schema_id] if keep_schemas else 0,
+                    record.metadata,
                 )
             if isinstance(record, mcap.records.Message):
                 writer.add_message(

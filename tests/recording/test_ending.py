@@ -11,7 +11,7 @@ def chunk(offset: int, start_ns: int, compression: str = "") -> ChunkInfo:
 
 
 def test_chunks_add_up() -> None:
-    index = Index("s", 10, 20, 1000, 0)
+    index = Index(b"s", b"c", 10, 20, 1000, 0)
     index.add(chunk(1000, 50), 1)
     index.add(chunk(1100, 40, "zstd"), 2)
     assert (index.size, index.crc, index.chunks) == (1200, 2, 2)
@@ -20,12 +20,12 @@ def test_chunks_add_up() -> None:
 
 
 def test_a_chunk_is_remembered_in_less_than_80_bytes() -> None:
-    index = Index("s", 10, 20, 1000, 0)
+    index = Index(b"s", b"c", 10, 20, 1000, 0)
     for number in range(100):
         index.add(chunk(1000 + 100 * number, number, "zstd"), 0)
     assert len(index.records) < 80 * 100
 
 
 def test_a_file_of_no_chunks_has_an_ending_too() -> None:
-    ending = Index("s", 10, 20, 1000, 0).ending()
+    ending = Index(b"s", b"c", 10, 20, 1000, 0).ending()
     assert ending.startswith(b"\x0f\4") and ending.endswith(b"\x89MCAP0\r\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 import jsonschema
 import mcap.records
 import pytest
+from mcap.records import Message
 
 from kproxy.recording import RecordingError, entries, info, read, verify
 from kproxy.recording.mcap import string, string_map, take_map, take_string
@@ -17,7 +18,7 @@ GOLDEN = Path(__file__).parent / "golden"
 EXPECTED = json.loads((GOLDEN / "v2.json").read_text())
 
 
-@pytest.mark.parametrize("name", ["stored", "zstd", "rewritten-lz4"])
+@pytest.mark.parametrize("name", ["stored", "zstd", "rewritten-lz4", "kproxy-min"])
 def test_golden_files_are_read_as_ever(name: str) -> None:
     path = GOLDEN / f"v2-{name}.mcap"
     assert [portable(entry) for entry in entries(path)] == EXPECTED
@@ -46,7 +47,15 @@ def test_an_older_version_is_named(tmp_path: Path) -> None:
 def test_the_writer_still_writes_version_2_byte_for_byte(tmp_path: Path) -> None:
     settings = {"compression": "none", "metadata": {"command": "test"}}
     path = write(tmp_path / "a.mcap", conversation(), **settings)
-    assert path.read_bytes() == (GOLDEN / "v2-stored.mcap").read_bytes()
+    assert path.read_bytes() == (GOLDEN / "v2-kproxy-min.mcap").read_bytes()
+
+
+def test_the_messages_are_those_of_files_that_do_not_say_which_kproxy_reads_them() -> None:
+    messages = [
+        [each for each in oracle(GOLDEN / f"v2-{name}.mcap") if isinstance(each, Message)]
+        for name in ("stored", "kproxy-min")
+    ]
+    assert messages[0] == messages[1] != []
 
 
 def test_notes_follow_the_schemas_in_the_file() -> None:

@@ -293,7 +293,7 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     copy.write_bytes(
         copy.read_bytes().replace(b"format_version\1\0\0\x002", b"format_version\1\0\0\x003")
     )
-    with pytest.raises(RecordingError, match="version 3, this kproxy reads 2: read it with"):
+    with pytest.raises(RecordingError, match="version 3: it needs a newer kproxy than"):
         list(entries(copy))
 
 

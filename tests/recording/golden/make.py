@@ -20,7 +20,8 @@ HERE = Path(__file__).parent
 
 def main() -> None:
     """Make the files that are not there."""
-    for name, compression in (("stored", "none"), ("zstd", "adaptive"), ("torn", "none")):
+    compressions = {"stored": "none", "zstd": "adaptive", "torn": "none", "kproxy-min": "none"}
+    for name, compression in compressions.items():
         path = HERE / f"v2-{name}.mcap"
         if not path.exists():
             write(path, conversation(), compression=compression, metadata={"command": "test"})
@@ -28,7 +29,8 @@ def main() -> None:
                 os.truncate(path, path.read_bytes().rindex(b"\x0f\x04\0\0\0\0\0\0\0") - 30)
     path = HERE / "v2-rewritten-lz4.mcap"
     if not path.exists():
-        rewrite(HERE / "v2-stored.mcap", path, compression=CompressionType.LZ4, chunk_size=200)
+        how = {"compression": CompressionType.LZ4, "chunk_size": 200, "keep_schemas": False}
+        rewrite(HERE / "v2-stored.mcap", path, **how)
     path = HERE / "v2.json"
     if not path.exists():
         values = [portable(entry) for entry in entries(HERE / "v2-stored.mcap")]

@@ -1,0 +1,243 @@
+"""Tables that another version of kproxy wrote: read as ours, and what is not ours kept.
+
+::
+
+    schema in the file ─▶ TableColumns ─┬▶ columns: ours by name, in our types, with defaults
+    message in the file ────────────────┴▶ unknown: what each row says besides ─┐
+    message of ours ───────────────────────────────────────────▶ recast ◀───────┘
+                                                                   └─▶ message of another schema
+
+Invariant: where the schema is our own, nothing of this costs anything.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from kproxy.recording.arrow import CODES, Buffer, Column, Schema
+from kproxy.recording.arrow_schema import BITS, Field, fields_of
+from kproxy.recording.layout import DEFAULTS, EXCHANGES, FRAMES, IN_EVERY_FILE, Channel
+from kproxy.recording.mcap import CHUNK_BYTES_MAX
+
+Values = Mapping[str, Any]
+"""What a row says in columns that are not ours: integers, bytes, lists, and tuples for structs."""
+
+
+class TableColumns:
+    """The columns of a table in a file.
+
+    Raises: ValueError, when a column is missing that every file has, or one is of another kind than
+    ours.
+    """
+
+    def __init__(self, topic: str, own: Schema, found: Schema) -> None:
+        self.found = found
+        """As they stand in the file."""
+        self.own = own
+        self._names = [column.name for column in own.columns]
+        self._places: list[int | None] = []
+        """Of each column of ours, which one it is in the file."""
+        self._row_bytes = sum(struct.calcsize(column.code) for column in own.columns)
+        there = {field.name: place for place, field in enumerate(found.fields)}
+        for field, span in zip(own.fields, own.spans, strict=True):
+            place = there.get(field.name)
+            if place is None:
+                if field.name in IN_EVERY_FILE:
+                    raise ValueError(f"{topic} has no column {field.name}")
+                self._places += [None] * len(span)
+            elif _alike(field, found.fields[place]):
+                self._places += found.spans[place]
+            else:
+                raise ValueError(f"column {field.name} of {topic} is of another kind than ours")
+        names = {field.name for field in own.fields}
+        self.unknown_fields = {
+            field.name: span
+            for field, span in zip(found.fields, found.spans, strict=True)
+            if field.name not in names
+        }
+        self._rows_at = self._names.index("number")
+
+    def columns(self, message: memoryview) -> dict[str, memoryview]:
+        """Return our columns of a message, by name, in our order.
+
+        Raises: ValueError, when it is no such table, or has values that ours has no room for.
+        """
+        found = self.found.decode(message)
+        if self.found is self.own:
+            return dict(zip(self._names, found, strict=True))
+        number = self._places[self._rows_at]
+        rows = 0 if number is None else len(found[number])
+        if rows * self._row_bytes > CHUNK_BYTES_MAX:
+            raise ValueError(f"it has {rows} rows, which are more than any has")
+        return {
+            column.name: self._default(column, rows)
+            if place is None
+            else _cast(column, found[place])
+            for column, place in zip(self.own.columns, self._places, strict=True)
+        }
+
+    def _default(self, column: Column, rows: int) -> memoryview:
+        """A column of ours that the file lacks."""
+        if column.divides:
+            return memoryview(bytes(4 * (rows + 1))).cast("i")
+        if not column.code or f"{column.name}[]" in self._names:
+            return memoryview(b"").cast(column.code or "B")
+        return memoryview(array(column.code, [DEFAULTS.get(column.name, 0)]) * rows)
+
+    def unknown(self, message: memoryview) -> list[Values]:
+        """Return what the rows of a message say in the other columns; nothing if there are none.
+
+        Raises: ValueError.
+        """
+        if not self.unknown_fields:  # which are looked for in every batch
+            return []
+        found = self.found.decode(message)
+        columns = [
+            _values(field, iter(found[span.start : span.stop]))
+            for field, span in zip(self.found.fields, self.found.spans, strict=True)
+            if field.name in self.unknown_fields
+        ]
+        rows = zip(*columns, strict=True)
+        return [dict(zip(self.unknown_fields, row, strict=True)) for row in rows]
+
+
+def _alike(one: Field, other: Field) -> bool:
+    both_integers = one.type in BITS and other.type in BITS
+    return one.many == other.many and (both_integers or one.type == other.type)
+
+
+def _cast(column: Column, found: memoryview) -> memoryview:
+    """A column of a file in our type."""
+    if not column.code or found.format == column.code:
+        return found
+    return memoryview(_array(column.name, column.code, found.tolist()))
+
+
+def _array(name: str, code: str, values: Sequence[int]) -> array[int]:
+    try:
+        return array(code, values)
+    except OverflowError:
+        what = f"{name} has values that are too large for this kproxy: read it with a newer kproxy"
+        raise ValueError(what) from None
+
+
+# ---------------------------------------------------------------- which schema
+
+
+OWN = {
+    channel: TableColumns(channel.topic, schema, schema)
+    for channel, schema in {Channel.FRAMES: FRAMES, Channel.EXCHANGES: EXCHANGES}.items()
+}
+
+
+def table_columns(channel: Channel, message: bytes) -> TableColumns:
+    """Return the columns of a channel's table by the message of its schema.
+
+    Raises: ValueError.
+    """
+    own = OWN[channel].found
+    if message == own.message:
+        return OWN[channel]
+    try:
+        found = Schema(*fields_of(message))
+    except ValueError as error:
+        raise ValueError(f"the schema of {channel.topic}: {error}") from None
+    return TableColumns(channel.topic, own, found)
+
+
+def merged(channel: Channel, others: Iterable[TableColumns]) -> Schema:
+    """Return a schema of our columns of a channel, and of all that others have besides.
+
+    Raises: ValueError, when two of them have different columns of one name.
+    """
+    own = OWN[channel].found
+    fields = {field.name: field for field in own.fields}
+    for columns in (each for each in others if each.own is own):
+        for field in columns.found.fields:
+            if field.name in columns.unknown_fields:
+                fields[field.name] = _wider(fields.get(field.name, field), field)
+    return own if len(fields) == len(own.fields) else Schema(*fields.values())
+
+
+def _wider(one: Field, other: Field) -> Field:
+    if one == other:
+        return one
+    if not _alike(one, other):
+        raise ValueError(f"its column {one.name} is of another kind than in the files before it")
+    return max(one, other, key=lambda field: BITS[str(field.type)])
+
+
+# ---------------------------------------------------------------- writing
+
+
+def recast(
+    own: Schema, wanted: Schema, parts: Iterable[Buffer], unknown: Mapping[int, Values]
+) -> tuple[list[Buffer], int]:
+    """Return a message of ours as one of another schema, as buffers, and its size. `unknown` has
+    what some rows say in the columns that are not ours; of the others, these are 0 or empty.
+
+    Raises: ValueError, when a value is too large for its column.
+    """
+    columns = own.decode(memoryview(b"".join(parts)))
+    count = len(columns[0])
+    known = {
+        field.name: _values(field, iter(columns[span.start : span.stop]))
+        for field, span in zip(own.fields, own.spans, strict=True)
+    }
+    lengths: list[int] = []
+    buffers: list[bytes] = []
+    for field in wanted.fields:
+        values = known.get(field.name)
+        if values is None:
+            nothing = _nothing(field)
+            rows = (unknown.get(row, {}) for row in range(count))
+            values = [row.get(field.name, nothing) for row in rows]
+        _add(field, values, lengths, buffers)
+    return wanted.encode(lengths, buffers[:-1], buffers[-1:])
+
+
+def _nothing(field: Field) -> Any:
+    if field.many:
+        return []
+    if isinstance(field.type, tuple):
+        return tuple(map(_nothing, field.type))
+    return b"" if field.type == "binary" else 0
+
+
+def _values(field: Field, columns: Iterator[memoryview]) -> list[Any]:
+    """The values of a field, one for each row, out of its columns."""
+    if field.many or field.type == "binary":
+        ends = next(columns).tolist()
+        items = (
+            _values(attrs.evolve(field, many=False), columns)
+            if field.many
+            else next(columns).tobytes()
+        )
+        return [items[start:end] for start, end in itertools.pairwise(ends)]
+    if isinstance(field.type, tuple):
+        return list(zip(*[_values(child, columns) for child in field.type], strict=True))
+    return next(columns).tolist()
+
+
+def _add(field: Field, values: Sequence[Any], lengths: list[int], buffers: list[bytes]) -> None:
+    """Append the columns of a field, and how many values each of its nodes has."""
+    lengths.append(len(values))
+    if field.many or field.type == "binary":
+        ends = itertools.accumulate(map(len, values), initial=0)
+        buffers.append(_array(field.name, "i", list(ends)).tobytes())
+    if field.many:
+        items = list(itertools.chain.from_iterable(values))
+        _add(attrs.evolve(field, many=False), items, lengths, buffers)
+    elif isinstance(field.type, tuple):
+        for nth, child in enumerate(field.type):
+            _add(child, [value[nth] for value in values], lengths, buffers)
+    elif field.type == "binary":
+        buffers.append(b"".join(values))
+    else:
+        buffers.append(_array(field.name, CODES[field.type], values).tobytes())
