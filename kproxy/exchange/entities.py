@@ -197,11 +197,6 @@ class TopicNames:
         """Whether a response may tell what no note does."""
         return not self._noted and tells_topic_ids(api_key, api_version)
 
-    @property
-    def has_rules(self) -> bool:
-        """Whether there was a fault rule."""
-        return bool(self._rules)
-
     def rule(self, fault_id: int) -> str:
         """The name of a fault rule; its number where none is known."""
         return self._rules.get(fault_id, str(fault_id))

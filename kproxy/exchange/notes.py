@@ -6,7 +6,7 @@ read, so that this file is the list of all that there are::
 
     CONNECTIONS   opened, or open in a later file ─▶ client_id ─▶ closed
     EVENTS        topic_id · fault_rules · fault · session_refused · lost · stood_still · ignored
-                  recovered
+                  pending · recovered
     of readers    torn · damaged · recording
 
 How to add one. Write its constructor below; what it is about (`connection`, `number`, `path`) has
@@ -112,6 +112,13 @@ def ignored(time_ns: int, ignore: Sequence[str]) -> Note:
 
 
 # ── on files ─────────────────────────────────────────────────────────────────────────────────
+
+
+def pending(time_ns: int, columns: Sequence[str], exchanges: Sequence[Sequence[Any]]) -> Note:
+    """These exchanges began in earlier files, or in this one so far, and have no row yet; of each
+    the values of these columns, as far as they are known."""
+    body = {"event": "pending", "columns": list(columns), "exchanges": [*map(list, exchanges)]}
+    return Note(EVENTS, time_ns, body)
 
 
 def recovered(time_ns: int, dropped_bytes: int) -> Note:

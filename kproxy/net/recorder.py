@@ -18,7 +18,8 @@ pump waits for as long as it takes, and a disk that refuses ends the proxy.
 
 Invariants: `put` raises nothing. An exception that nobody foresaw, here or in the sink, costs the
 entries that it met, as a disk that refuses them; in the builder, the whole batch that it has left
-half made. Only the thread touches the sink, so that whoever waits for a disk can stop waiting.
+half made. Only the thread touches the sink, so that whoever waits for a disk can stop waiting; but
+between two jobs it is asked what it wants to be told, which needs no disk.
 
 Resource handling: owns the sink, and a thread from `run` on; `finish` closes the one and ends the
 other. Where `finish` is cancelled, both are left as they are, to the end of the process.
@@ -66,6 +67,10 @@ Intake = Callable[[list[Entry]], list[Entry]]
 
 class Sink(Protocol):
     """Where batches go: a recording."""
+
+    def asks(self, time_ns: int) -> bool:
+        """Whether the next batches, which begin then, should tell what is pending behind them."""
+        ...
 
     def append(self, batches: Sequence[Batch]) -> None:
         """Write them all; raises OSError, having written none that is not whole."""
@@ -300,6 +305,8 @@ class Recorder:
             # The note and what it stands behind, or neither: so there is one note for one gap.
             self._build(self._builder.add, [note])
         batches = self._build(self._builder.take) or []
+        if batches and self._sink is not None and self._sink.asks(batches[0].start_ns):
+            self._build(self._builder.tell_pending, batches[-1])
         if not any(each is note for batch in batches for each in batch.notes):
             loss.merge(self._loss)
             loss, self._loss = Loss(), loss
@@ -388,7 +395,7 @@ class Recorder:
             self._lose(_loss_of(entries, reason))
             return _notes_of(entries)
 
-    def _build(self, step: Callable[..., Result], *arguments: Sequence[Any]) -> Result | None:
+    def _build(self, step: Callable[..., Result], *arguments: Any) -> Result | None:
         """Have the builder do something beside taking entries that count, or lose its batch."""
         begun = self._builder.begun
         try:

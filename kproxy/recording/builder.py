@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
@@ -32,6 +32,7 @@ from kproxy.exchange.entries import (
     NO_NODE,
     NO_RESPONSE,
     REWRITTEN,
+    TRUNCATED,
     UNANSWERED,
     ChunkTimes,
     Entry,
@@ -60,7 +61,15 @@ from kproxy.recording.batch import (
     packed_splices,
 )
 from kproxy.recording.layout import BATCH_BYTES
-from kproxy.recording.requests import FRAME_BYTES_MAX, Known, row_of_request, take, waits_of
+from kproxy.recording.pending import said
+from kproxy.recording.requests import (
+    FRAME_BYTES_MAX,
+    NOBODY,
+    Known,
+    row_of_request,
+    take,
+    waits_of,
+)
 
 _OF_EXCHANGES = ~(FRAGMENT | MORE)
 """The flags of frames that say something of an exchange, too."""
@@ -81,8 +90,15 @@ class _Connection:
     """When its last response arrived."""
     pending: dict[int, Known] = attrs.field(factory=dict)
     """From this number on these are pending."""
-    unfinished: dict[Side, int] = attrs.field(factory=dict)
-    """Where the last piece lies of the frames that others will follow."""
+    unfinished: dict[Side, Known] = attrs.field(factory=dict)
+    """The last pieces of the frames that others will follow."""
+
+    def unanswered(self, number: int) -> Iterator[ExchangeRow]:
+        """Yield what is known of the exchanges that are pending on it; `number` is its own."""
+        for start, known in self.pending.items():
+            last, _, first, _, _, _, requests = known
+            for request in requests[start - first : last + 1 - first]:
+                yield row_of_request(number, self.node_id, request, known)
 
 
 class BatchBuilder:
@@ -130,6 +146,18 @@ class BatchBuilder:
             self._close()
         batches, self._full = self._full, []
         return batches
+
+    def tell_pending(self, batch: Batch) -> None:
+        """Add notes to the batch that was taken last, before it goes anywhere: what is pending
+        behind it."""
+        rows = [row for _, _, row in self._late]
+        for number, connection in self._connections.items():
+            rows += connection.unanswered(number)
+            begun = connection.unfinished.get(Side.CLIENT)
+            if begun is not None:
+                row = row_of_request(number, connection.node_id, begun[6][0], begun)
+                rows.append(row._replace(request_flags=row.request_flags | TRUNCATED))
+        batch.notes += said(batch.end_ns, rows)
 
     def lose(self, entries: Iterable[Entry]) -> None:
         """Take note of entries that will not be recorded. What they complete has its row, if the
@@ -385,10 +413,10 @@ class BatchBuilder:
         """Add a frame, or a piece of one."""
         batch, flags, side = self._batch, frame.flags, frame.side
         connection = self._connection(frame.connection)
-        before = connection.unfinished.pop(side, 0) if flags & FRAGMENT else 0
-        position = batch.frame(frame, before)
+        before = connection.unfinished.pop(side, NOBODY) if flags & FRAGMENT else NOBODY
+        position = batch.frame(frame, before[1])
         if flags & MORE:
-            connection.unfinished[side] = position
+            connection.unfinished[side] = _known(frame, position)
             return
         if flags & UNANSWERED:
             connection.unfinished.pop(side, None)
@@ -401,25 +429,14 @@ class BatchBuilder:
             batch.unsent.append((len(batch.runs) - RUN.size, frame, kept))
 
     def _request(self, connection: _Connection, frame: Frame, position: int) -> ChunkTimes | None:
-        waits = None
-        if frame.api_key == FETCH and frame.pieces and not frame.flags & FRAGMENT:
-            data = frame.pieces[0] if len(frame.pieces) == 1 else frame.data
-            waits = {frame.number: facts.max_wait_ms(data, 0, frame.api_version)}
-        # What waits for its response, maybe for long, does not hold the request's bytes.
-        times = ChunkTimes(frame.received_ns, frame.sent_ns)
-        request: PendingRow = (
-            frame.correlation_id, frame.api_key, frame.api_version, frame.number,
-            frame.frame_bytes, frame.flags, times, None,
-        )  # fmt: skip
-        flags, number = frame.flags & _OF_EXCHANGES, frame.number
-        faults = tuple(frame.fault_ids)
-        known = number, position, number, waits, flags, faults, (request,)
+        known = _known(frame, position)
+        (request,) = known[6]
         if frame.flags & NO_RESPONSE:
             row = row_of_request(frame.connection, connection.node_id, request, known)
             self._complete(None if frame.withheld else frame, "request_sent_ns", row)
             return None
-        connection.pending[number] = known
-        return times
+        connection.pending[frame.number] = known
+        return request[6]
 
     def _response(self, connection: _Connection, frame: Frame, position: int) -> None:
         """A response, or the end of a request without one; a lost one has no position."""
@@ -478,12 +495,9 @@ class BatchBuilder:
         if connection is None:
             return
         self._look_at_unsent()
-        for start, known in connection.pending.items():
-            last, _, first, _, _, _, requests = known
-            for request in requests[start - first : last + 1 - first]:
-                row = row_of_request(number, connection.node_id, request, known)
-                row = row._replace(response_flags=UNANSWERED, response_received_ns=ended_ns)
-                self._complete(None, "", row)
+        for row in connection.unanswered(number):
+            row = row._replace(response_flags=UNANSWERED, response_received_ns=ended_ns)
+            self._complete(None, "", row)
 
     def _note(self, note: Note) -> None:
         self._batch.note(note)
@@ -498,3 +512,18 @@ class BatchBuilder:
             node_id = note.body.get("node_id")
             if isinstance(node_id, int):
                 self._connection(number).node_id = node_id
+
+
+def _known(frame: Frame, position: int) -> Known:
+    """What is known of a request by itself, or of a piece of one."""
+    number, waits = frame.number, None
+    if frame.api_key == FETCH and frame.pieces and not frame.flags & FRAGMENT:
+        data = frame.pieces[0] if len(frame.pieces) == 1 else frame.data
+        waits = {number: facts.max_wait_ms(data, 0, frame.api_version)}
+    # What waits for its response, maybe for long, does not hold the request's bytes.
+    request: PendingRow = (
+        frame.correlation_id, frame.api_key, frame.api_version, number, frame.frame_bytes,
+        frame.flags, ChunkTimes(frame.received_ns, frame.sent_ns), None,
+    )  # fmt: skip
+    flags, fault_ids = frame.flags & _OF_EXCHANGES, tuple(frame.fault_ids)
+    return number, position, number, waits, flags, fault_ids, (request,)

@@ -5,11 +5,13 @@
 
 Of a file that is torn the rows are not all there: what was pending when its writer was killed has
 none. So its frames are read too, and those that no row names are paired at the end, together with
-what was pending when it began (`pending`).
+what it says was pending when it began (`pending`). Files of an older kproxy, and those in which a
+kill came before that, do not say it: then the earlier files are read as the torn one is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -34,8 +36,9 @@ from kproxy.exchange.known import Known
 from kproxy.exchange.pairing import Peer
 from kproxy.recording.columns import Count, Made, RowColumns, Rows
 from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
+from kproxy.recording.files import RecordingError
 from kproxy.recording.other_columns import Values
-from kproxy.recording.pending import Pending, pending_before
+from kproxy.recording.pending import Pending
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import ExchangeTable
 
@@ -124,6 +127,7 @@ class Reader:
         self._files.append(file)
         self._batches_read = 0
         self._torn, self._torn_batches = not file.complete, []
+        self._pending.begin()
         for earlier in self._files[:-_OPEN_FILES_MAX]:
             earlier.close()
 
@@ -158,12 +162,12 @@ class Reader:
 
         Raises: RecordingError.
         """
+        if self._torn and len(self._files) > 1 and not self._pending.said:
+            self._look_back()
         files, ended_ns = self._files, max((file.end_ns for file in self._files), default=0)
-        if self._torn and len(files) > 1:
-            before = pending_before(files, self._torn_batches, not self._names.has_rules)
-            self._pending.add_earlier(before)
-        for request, response, ended in self._pending.halves(functools.partial(frame_in, files)):
+        for left in self._pending.left(functools.partial(frame_in, files)):
             self.exchange_count += 1
+            request, response, ended = left.request, left.response, left.ended
             known = request or response or ended
             peer = self._known.peer(known.connection) if known is not None else Peer(self._names)
             if response is None and not (request and request.flags & NO_RESPONSE):
@@ -171,16 +175,36 @@ class Reader:
                 exchange = peer.give_up(request, ended, at_ns)
             else:
                 exchange = peer.exchange(request, response, ended)
-            row = exchange.row._replace(
-                request_position=self._pending.requests.get(exchange.number, 0),
-                response_position=0
-                if response is None
-                else self._pending.responses.get(exchange.number, 0),
-            )
-            exchange = attrs.evolve(exchange, row=row)
+            row = exchange.row._replace(**left.more)
+            exchange = attrs.evolve(exchange, row=row, frames=self._frames)
             if self._matches(exchange):
                 yield exchange
         self._begin()
+
+    def _look_back(self) -> None:
+        """Take what is pending of the earlier files, all of whose frames are read for that. What
+        cannot be read of them is left out: who reads them is told."""
+        before = Pending()
+        for place, earlier in enumerate(self._files[:-1]):
+            with contextlib.suppress(RecordingError):
+                self._files[place] = file = RecordingFile(earlier.path)
+                for batch in file.batches():
+                    self._follow(before, file, batch, frames=True)
+                file.close()
+        for batch in self._torn_batches:
+            self._follow(before, self.last, batch, frames=False)
+        self._pending.add_earlier(before)
+
+    def _follow(
+        self, before: Pending, file: RecordingFile, batch: StoredBatch, frames: bool
+    ) -> None:
+        for note in batch.notes:
+            self._known.note(note)
+        self._known.forget()
+        with contextlib.suppress(RecordingError):
+            before.take(batch, file.frames(batch) if frames else None, None)
+        with contextlib.suppress(RecordingError):
+            before.take(batch, None, file.exchanges(batch))
 
     def batch(
         self,
@@ -205,14 +229,14 @@ class Reader:
                 closing.append(note)
             else:
                 told(note)
-        frames = file.frames(batch) if torn else None
-        if frames is not None:
-            self._pending.add(batch.number, frames)
         table = file.exchanges(batch)
+        if torn:
+            self._pending.take(batch, file.frames(batch), table)
+        elif table is not None:
+            self._pending.remove(table)
         if table is not None:
             ends = _Endings(closing, table)
             offer_names(self._names, table, self._frames)
-            self._pending.remove(table.column("number"))
             columns = RowColumns(table, self._about)
             verdicts = self._verdicts(columns, len(table)) if mine else bytes(len(table))
             self.exchange_count += len(table) * mine

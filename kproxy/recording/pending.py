@@ -1,200 +1,176 @@
-"""What is pending where a recording is torn: the frames of exchanges that have no row.
+"""What is pending where a recording goes on in another file, or is torn: exchanges without a row.
 
 ::
 
-    last file ──── its frames ───────────────────────┐
-    earlier files  the frames that may be pending ───┴─▶ Pending ◀── the rows of all of them
+    BatchBuilder ─ when a file has begun ─▶ said ─▶ notes ─┐
+    frames of a torn file ─────────────────────────────────┴─▶ Pending ◀── rows
 
-A complete file has rows for everything but what was pending when the next one began. If the last
-file is torn, some of these rows were never written, so the ends of the earlier files are read too.
-
-Brokers answer in order, so what is pending on a connection came after the last of its requests
-that was answered; and only connections that were open at the end have anything pending. That
-leaves, as a rule, no earlier file to read, or the end of one. Only a rule that drops responses
-breaks the order: a recording with fault rules is read from where its open connections began.
+A file that goes on with a recording says once, behind its first batches, what is pending there:
+an exchange that began in an earlier file gets its row in a later one, and if that is torn, nobody
+needs the earlier one in order to know of it. Its bytes are in the earlier one alone.
 """
 
 from __future__ import annotations
 
-import contextlib
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import attrs
 
-from kproxy.exchange import endings
-from kproxy.exchange.entries import CONNECTIONS, TRUNCATED, UNANSWERED, Frame, Position, Side
-from kproxy.recording.file import RecordingFile, Table
-from kproxy.recording.files import RecordingError
+from kproxy.exchange import notes
+from kproxy.exchange.entries import (
+    ERROR_NOT_LOOKED,
+    EVENTS,
+    NO_API,
+    NO_NODE,
+    TRUNCATED,
+    UNANSWERED,
+    ExchangeRow,
+    Frame,
+    Note,
+    Position,
+    Side,
+)
+from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import ExchangeTable, FrameTable
+
+_ROWS_MAX = 100
+"""Of one note."""
+_NOTHING = ExchangeRow._make((*[0] * len(EXCHANGE_INTEGERS), ()))._replace(
+    node_id=NO_NODE, api_key=NO_API, error_code=ERROR_NOT_LOOKED
+)
+_BITS = {name: int(kind.removeprefix("int")) for name, kind in EXCHANGE_INTEGERS}
+
+
+def said(time_ns: int, rows: Sequence[ExchangeRow]) -> list[Note]:
+    """Return the notes that say what is pending: one at least, for nothing may be, too."""
+    return [
+        notes.pending(time_ns, ExchangeRow._fields, rows[first : first + _ROWS_MAX])
+        for first in range(0, max(1, len(rows)), _ROWS_MAX)
+    ]
+
+
+def says(note: Note) -> bool:
+    """Tell whether a note says what is pending."""
+    return note.channel == EVENTS and note.body.get("event") == "pending"
+
+
+def _rows(body: dict[str, Any]) -> Iterator[ExchangeRow]:
+    """Yield the rows in such a note; of a foreign file, what there is of them."""
+    columns = [str(name) for name in _list(body.get("columns"))]
+    for values in _list(body.get("exchanges")):
+        given = dict(zip(columns, _list(values), strict=False))
+        known = {name: given[name] for name, bits in _BITS.items() if _fits(given.get(name), bits)}
+        fault_ids = tuple(each for each in _list(given.get("fault_ids")) if _fits(each, 32))
+        yield _NOTHING._replace(**known, fault_ids=fault_ids)
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _fits(value: object, bits: int) -> bool:
+    return type(value) is int and -1 << bits - 1 <= value < 1 << bits - 1
+
+
+@attrs.frozen
+class Left:
+    """An exchange that has no row."""
+
+    request: Frame | None
+    response: Frame | None
+    ended: Frame | None
+    """The entry that says that the request was not answered."""
+    more: dict[str, int]
+    """The values of its row that these do not tell."""
 
 
 @attrs.define(eq=False)
 class Pending:
-    """The frames of exchanges that have no row yet: their positions, by number."""
+    """The exchanges that have no row yet: where their frames lie, and what notes say of them, by
+    number."""
 
-    requests: dict[int, int] = attrs.field(factory=dict)
-    responses: dict[int, int] = attrs.field(factory=dict)
+    said: bool = False
+    """Whether the file that is being read has said what was pending before."""
+    _requests: dict[int, int] = attrs.field(factory=dict[int, int])
+    _responses: dict[int, int] = attrs.field(factory=dict[int, int])
+    _rows: dict[int, ExchangeRow] = attrs.field(factory=dict[int, ExchangeRow])
 
-    def add(self, batch: int, table: FrameTable) -> None:
-        """Take the frames of a batch."""
-        for run, (side, numbers) in enumerate(table.numbers()):
-            positions = self.requests if side == Side.CLIENT else self.responses
-            for index, number in enumerate(numbers):
-                positions[number] = Position(batch, run, index).integer
+    def begin(self) -> None:
+        """Another file begins."""
+        self.said = False
 
-    def remove(self, numbers: Iterable[int]) -> None:
+    def take(
+        self, batch: StoredBatch, frames: FrameTable | None, rows: ExchangeTable | None
+    ) -> None:
+        """Take a batch and its tables, those that are there."""
+        for note in filter(says, batch.notes):
+            self.said = True
+            self._rows |= {row.number: row for row in _rows(note.body)}
+        for run, (side, numbers) in enumerate(() if frames is None else frames.numbers()):
+            positions = self._requests if side == Side.CLIENT else self._responses
+            for nth, number in enumerate(numbers):
+                positions[number] = Position(batch.number, run, nth).integer
+        if rows is not None:
+            self.remove(rows)
+
+    def remove(self, rows: ExchangeTable) -> None:
         """Exchanges have rows."""
-        if self.requests or self.responses:
-            for number in numbers:
-                self.requests.pop(number, None)
-                self.responses.pop(number, None)
+        if self._requests or self._responses or self._rows:
+            for number in rows.column("number"):
+                for known in (self._requests, self._responses, self._rows):
+                    known.pop(number, None)
 
     def add_earlier(self, earlier: Pending) -> None:
         """Take what was pending before: of a frame in pieces the last one counts."""
-        self.requests = earlier.requests | self.requests
-        self.responses = earlier.responses | self.responses
+        self._requests = earlier._requests | self._requests
+        self._responses = earlier._responses | self._responses
+        self._rows = earlier._rows | self._rows
 
-    def halves(
-        self, open_frame: Callable[[Position], Frame | None]
-    ) -> Iterator[tuple[Frame | None, Frame | None, Frame | None]]:
-        """Yield requests, responses, and the entries that end requests, as they belong together."""
-        for number in sorted({*self.requests, *self.responses}):
-            request = self._frame(self.requests, number, open_frame)
-            response = self._frame(self.responses, number, open_frame)
+    def left(self, open_frame: Callable[[Position], Frame | None]) -> Iterator[Left]:
+        """Yield the exchanges, in order."""
+        for number in sorted({*self._requests, *self._responses, *self._rows}):
+            row = self._rows.get(number, _NOTHING)
+            request_position = self._requests.get(number, row.request_position)
+            response_position = self._responses.get(number, row.response_position)
+            request, response = (
+                None if (position := Position.of(integer)) is None else open_frame(position)
+                for integer in (request_position, response_position)
+            )
+            if row.request_bytes:
+                request = _request(row, request)
+            if row.response_bytes and response is None:
+                response = _response(row)
             ended = None
             if response is not None and response.flags & UNANSWERED:
                 response, ended = None, response
             if response is not None and response.flags & TRUNCATED and request is not None:
                 response = None  # half a response is none
             if request is not None or response is not None or ended is not None:
-                yield request, response, ended
-
-    def _frame(
-        self,
-        positions: dict[int, int],
-        number: int,
-        open_frame: Callable[[Position], Frame | None],
-    ) -> Frame | None:
-        position = Position.of(positions.get(number, 0))
-        return None if position is None else open_frame(position)
+                more = {
+                    "request_position": request_position,
+                    "response_position": 0 if response is None else response_position,
+                    "max_wait_ms": row.max_wait_ms,
+                }
+                yield Left(request, response, ended, more)
 
 
-def pending_before(
-    files: Sequence[RecordingFile],
-    last: Sequence[StoredBatch],
-    in_order: bool,
-) -> Pending:
-    """Return what is pending of the earlier files of a recording whose last one is torn: of that,
-    the batches that were read. `in_order` says that no rule dropped a response. What cannot be
-    read of earlier files is left out: who reads them is told.
-    """
-    since = _Since(in_order)
-    since.look_at(files[-1], last)
-    first: float = _first(last)
-    looked_at: list[tuple[RecordingFile, Sequence[StoredBatch]]] = []
-    for earlier in reversed(files[:-1]):
-        if since.connections is not None and not since.connections and since.batch >= first:
-            break
-        file, batches = earlier, list[StoredBatch]()
-        with contextlib.suppress(RecordingError):
-            file = RecordingFile(earlier.path)
-            for batch in file.batches():
-                batches.append(batch)
-        since.look_at(file, batches)
-        first = min(first, _first(batches))
-        looked_at.append((file, batches))
-    pending = Pending()
-    for file, batches in reversed(looked_at):
-        for batch in batches:
-            if batch.number >= since.batch:
-                frames = _readable(file.frames, batch)
-                if frames is not None:
-                    pending.add(batch.number, frames)
-                pending.remove(_numbers(file, batch))
-        file.close()
-    for batch in last:
-        pending.remove(_numbers(files[-1], batch))
-    return pending
+def _request(row: ExchangeRow, frame: Frame | None) -> Frame:
+    """Return a request as a note and its frame, if that is at hand, tell of it."""
+    if frame is None:
+        frame = Frame(
+            Side.CLIENT, row.connection, row.number, row.api_key, row.api_version,
+            row.correlation_id, row.request_received_ns, [], row.request_bytes, row.request_flags,
+        )  # fmt: skip
+    sent_ns = row.request_sent_ns or frame.sent_ns
+    return attrs.evolve(frame, sent_ns=sent_ns, fault_ids=row.fault_ids)
 
 
-def _readable(table: Callable[[StoredBatch], Table | None], batch: StoredBatch) -> Table | None:
-    """Return a table of a batch; None if it is damaged."""
-    try:
-        return table(batch)
-    except RecordingError:
-        return None
-
-
-def _numbers(file: RecordingFile, batch: StoredBatch) -> Iterable[int]:
-    """The exchanges that have a row in a batch."""
-    table = _readable(file.exchanges, batch)
-    return () if table is None else table.column("number")
-
-
-def _first(batches: Iterable[StoredBatch]) -> float:
-    """The number of the first batch that has frames; infinite if none has."""
-    return min((batch.number for batch in batches if batch.number > 0), default=math.inf)
-
-
-@attrs.define(eq=False)
-class _Since:
-    """From which batch on there may be something pending, by the files from the last one back."""
-
-    in_order: bool
-    connections: set[int] | None = None
-    """Those of which earlier files may tell more; None before any that has batches was seen: one
-    that was just begun has none."""
-    batch: float = math.inf
-
-    def look_at(self, file: RecordingFile, batches: Sequence[StoredBatch]) -> None:
-        """Take what the next earlier file tells."""
-        if self.connections is None and batches:
-            self.connections = _open_at_end(batches)
-        if self.connections is not None:
-            self.connections |= _of_the_torn(file, batches)
-        if not self.connections or not batches:
-            return
-        open_before: set[int] = set()
-        answered: dict[int, int] = {}
-        """Where the last request lies that was answered, by connection."""
-        for batch in batches:
-            for note in batch.notes:
-                if note.channel == CONNECTIONS and note.body.get("event") == "open":
-                    open_before.add(endings.connection(note.body))
-            table = _readable(file.exchanges, batch) if self.in_order else None
-            if table is not None:
-                answered.update(_answered(table))
-        known = self.connections & answered.keys()
-        began = self.connections - known - open_before
-        self.batch = min(self.batch, *(answered[each] >> 32 for each in known), math.inf)
-        if began:
-            self.batch = min(self.batch, _first(batches))
-        self.connections = self.connections & open_before - known
-
-
-def _open_at_end(batches: Iterable[StoredBatch]) -> set[int]:
-    """The connections that are open behind batches, as these tell."""
-    found: set[int] = set()
-    for note in (note for batch in batches for note in batch.notes):
-        if note.channel == CONNECTIONS:
-            closed = note.body.get("event") == "closed"
-            (found.discard if closed else found.add)(endings.connection(note.body))
-    return found
-
-
-def _of_the_torn(file: RecordingFile, batches: Iterable[StoredBatch]) -> set[int]:
-    """The connections of a batch whose notes and rows were never written."""
-    torn = (each for each in batches if each.exchanges is None)
-    tables = (_readable(file.frames, each) for each in torn)
-    return {each for table in tables if table is not None for each in table.column("connection")}
-
-
-def _answered(table: ExchangeTable) -> Iterator[tuple[int, int]]:
-    """Yield the connections of the exchanges that have a response, and where the requests lie."""
-    names = ("connection", "request_position", "response_bytes")
-    columns = (table.column(name) for name in names)
-    for connection, position, response_bytes in zip(*columns, strict=True):
-        if position and response_bytes:
-            yield connection, position
+def _response(row: ExchangeRow) -> Frame:
+    """Return a response that is not at hand, as a note tells of it."""
+    return Frame(
+        Side.BROKER, row.connection, row.number, row.api_key, row.api_version, row.correlation_id,
+        row.response_received_ns, [], row.response_bytes, row.response_flags, row.response_sent_ns,
+        error_code=row.error_code,
+    )  # fmt: skip

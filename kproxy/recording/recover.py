@@ -8,8 +8,8 @@ every instant, and wherever recovery itself is killed, the file reads as exactly
 read as before. Only bytes behind the last whole chunk are dropped, which no reader can use, and
 all that is appended is a torn end like the one before until its very last byte is there.
 
-What was pending when the file began gets its row here too, if the earlier files of the recording
-stand beside it; what was pending at its end gets none, if a later file does, which has the row.
+What was pending when the file began gets its row here too; what was pending at its end gets none if
+a later file of the recording stands beside it, which has the row.
 
 The note `{"event": "recovered", "dropped_bytes": …}` on EVENTS is the last entry of a recovered
 file: its end is not the end of the traffic.
@@ -73,7 +73,9 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
     with RecordingFile(path, whole=True) as file:
         others = [] if file.complete else _others(path, file)
         earlier = [other for other in others if other.info.part < file.info.part]
-        reader = _reader_of(*earlier, file)
+        reader = Reader(lambda note: None)
+        for each in (*earlier, file):
+            deque(reader.begin(each), 0)
         for batch in file.batches():
             for entry in batch_entries(file, batch):
                 last = entry
@@ -89,11 +91,10 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
         size = os.fstat(scan.source.file.fileno()).st_size
         opening: list[Note] = []
         if earlier and not count:  # a head alone: who is connected, and until when, is told before
-            log, before = ConnectionLog(), RecordingFile(earlier[-1].path)
-            for batch in before.batches():
+            log = ConnectionLog()
+            for batch in RecordingFile(earlier[-1].path).batches():
                 log.remember(batch.notes)
             opening = log.opening(scan.info.start_ns)
-            reader = _reader_of(*earlier[:-1], before, file)
         rest = _rest(reader, 0 if half is None else half.number, len(others) > len(earlier))
         for note in opening:
             rest.note(note)
@@ -136,14 +137,6 @@ def _rest(reader: Reader, number: int, continued: bool) -> Batch:
         rest.exchange(row)
         rest.span(row.response_received_ns or row.request_received_ns)
     return rest
-
-
-def _reader_of(*files: RecordingFile) -> Reader:
-    """Return a reader that has come to the beginning of the last of these files."""
-    reader = Reader(lambda note: None)
-    for file in files:
-        deque(reader.begin(file), 0)
-    return reader
 
 
 def _is_recovered(last: Frame | Note | None) -> bool:

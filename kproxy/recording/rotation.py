@@ -6,8 +6,9 @@ Files are named `<stem>.mcap`, `<stem>-0002.mcap`, `<stem>-0003.mcap` …: a sho
 name that was asked for, and a long one's files stand together in a listing. Readers go by the times
 and the recording's id that the files carry, never by name.
 
-Each file stands alone: it starts with a batch 0 that repeats what is open (`connections`). Numbers
-of exchanges, connections and batches go on.
+Each file stands alone: it starts with a batch 0 that repeats what is open (`connections`), and says
+behind its first batches what is pending (`pending`): only who makes the batches knows that, and is
+asked for it (`asks`), once for a file. Numbers of exchanges, connections and batches go on.
 
 A file ends when a batch would begin behind `rotate_bytes` or `rotate_ns`, measured by the times of
 the entries: nothing here reads a clock. A file that cannot be begun is no reason to lose anything:
@@ -36,6 +37,7 @@ from kproxy.recording.batch import Batch
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.files import make_folder, reason
+from kproxy.recording.pending import says
 from kproxy.recording.writer import Writer
 
 ROTATE_BYTES = 1 << 30
@@ -89,6 +91,10 @@ class Recording:
         self._connections = ConnectionLog()
         self._builder: BatchBuilder | None = None
         self._log = log
+        self._says_pending = True
+        """Whether the current file does not need to be told any more what is pending."""
+        self._refused = False
+        """Whether the last batches could not be written."""
         self._doubtful = False
         """Whether something went wrong with the current file that nobody foresaw."""
         self._kept_until_ns = 0
@@ -117,7 +123,18 @@ class Recording:
         if self._builder is None:
             self._builder = BatchBuilder()
         self._builder.add(entries)
-        self.append(self._builder.take())
+        batches = self._builder.take()
+        if batches and self.asks(batches[0].start_ns):
+            self._builder.tell_pending(batches[-1])
+        self.append(batches)
+
+    def asks(self, time_ns: int) -> bool:
+        """Tell whether the next batches, which begin at a time, should tell what is pending behind
+        them: `BatchBuilder.tell_pending`. Never where a disk refuses, for it may do so for long.
+        """
+        if self._refused or self.problem is not None:
+            return False
+        return not self._says_pending or self._due(time_ns)
 
     def append(self, batches: Sequence[Batch]) -> None:
         """Append batches, to a new file if the current one is due.
@@ -129,12 +146,15 @@ class Recording:
         time_ns = batches[0].start_ns
         notes = [note for batch in batches for note in batch.notes]
         try:
-            if self._due(time_ns):
+            if self._writer.deleted or self._due(time_ns):
                 self._rotate(time_ns)
             again = self._connections.untold(time_ns)
             self._writer.append([*_batches(again), *batches] if again else batches)
             self._connections.told()
+            self._refused = False
+            self._says_pending = self._says_pending or any(map(says, notes))
         except Exception as error:
+            self._refused = True
             self._doubtful |= not isinstance(error, OSError)
             self._connections.refused(notes)
             raise
@@ -161,7 +181,7 @@ class Recording:
         self._writer.close()
 
     def _due(self, time_ns: int) -> bool:
-        if self._writer.deleted or (self._doubtful and time_ns >= self._kept_until_ns):
+        if self._doubtful and time_ns >= self._kept_until_ns:
             return True
         if self._rotate_bytes is not None and self._writer.bytes_written >= self._rotate_bytes:
             return True
@@ -207,7 +227,7 @@ class Recording:
                 self._log(f"cannot begin a new file ({why}); the recording goes on in {old.path}")
             self.problem = error
             return
-        self.problem = None
+        self.problem, self._says_pending = None, False
         if self._doubtful:
             self._doubtful, self._kept_until_ns = False, time_ns + _DOUBT_NS
         self._connections.told()

@@ -217,14 +217,9 @@ def exchanges(stretch: Stretch) -> Iterator[Exchange]:
     """
     reader = Reader(lambda note: None)
     with _opened(stretch) as file:
-        earlier, notes = _earlier(stretch), list(stretch.notes)
-        if stretch.rest and earlier and not deque(file.batches(), 1):
-            # A kill left a head alone: who is connected, and until when, the file before says.
-            earlier[-1] = RecordingFile(earlier[-1].path)
-            notes += [note for batch in earlier[-1].batches() for note in batch.notes]
-        for each in (*earlier, file):
+        for each in (*_earlier(stretch), file):
             deque(reader.begin(each), 0)
-        deque(reader.batch(file, StoredBatch(-1, notes=notes), False), 0)
+        deque(reader.batch(file, StoredBatch(-1, notes=list(stretch.notes)), False), 0)
         for batch, given in _batches(file, stretch):
             for exchange in reader.batch(file, batch, stretch.rest):
                 if given and not stretch.rest:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import trio
 
 from kproxy.exchange.entries import CONNECTIONS, Frame, Note, Side
 from kproxy.net.recorder import Recorder
+from kproxy.recording import Recording, read
 from kproxy.recording.batch import RUN
 
 
@@ -21,6 +25,9 @@ class Disk:
         self.noted: list[dict] = []
         self.error: Exception | None = None
         self.prepared = self.closed = False
+
+    def asks(self, time_ns: int) -> bool:
+        return False
 
     def append(self, batches) -> None:
         if self.error:
@@ -96,6 +103,22 @@ async def test_a_full_disk_is_said_once_counted_and_noted_when_there_is_room() -
         "until_ns": 3,
     }
     assert (recorder.frames_recorded, recorder.frames_lost) == (1, 3)
+
+
+async def test_a_file_that_goes_on_says_what_is_pending(tmp_path: Path) -> None:
+    settings = {"start_ns": 1, "schema_id": "5eed", "library_version": "0"}
+    recording = Recording(tmp_path / "a.mcap", rotate_bytes=1, **settings)
+    recorder = Recorder(recording, print)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(recorder.run)
+        for number in (1, 2, 3):
+            recorder.put([frame(number)], 100)
+            await until(lambda n=number: recorder.frames_recorded == n)
+        nursery.cancel_scope.cancel()
+    last = shutil.copy(recording.paths[-1], tmp_path / "copy")  # as a kill would leave it
+    assert len(recording.paths) > 2
+    assert [each.number for each in read(last) if each.unanswered] == [1, 2, 3]
+    await recorder.finish()
 
 
 async def test_gaps_are_counted_one_by_one_and_the_last_at_the_end() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import struct
+import subprocess
+import sys
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,10 +29,14 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.exchange.pairing import pair
-from kproxy.recording import Recording, RecordingFile, entries, read, recover
+from kproxy.recording import Recording, RecordingFile, entries, read, recordings, recover
 from kproxy.recording.opened import Opened
+from kproxy.view.jsonl import to_json
+from tests.recording import killed_pending
 from tests.recording.making import SETTINGS, START_NS
 
+ROOT = Path(__file__).parents[2]
+FORMATS = Path(__file__).parent / "formats" / "2"
 HEARTBEAT, PRODUCE = 12, 0
 ACTIONS = ("open", "close", "ask", "ask", "ask", "ask alone", "ask in vain", "answer", "answer",
            "answer late", "write", "write", "write")  # fmt: skip
@@ -118,10 +125,64 @@ def killed(folder: Path, actions: Sequence[tuple[str, int]], share: float) -> li
     return paths
 
 
+def both(folder: Path, actions: Sequence[tuple[str, int]]) -> list[list[Path]]:
+    """Record the same actions into one file, and into several; as a kill leaves them then."""
+    runs = [
+        Recording(folder / str(size) / "run.mcap", **SETTINGS, rotate_bytes=size, rotate_ns=None)
+        for size in (None, 5000)
+    ]
+    traffic = Traffic()
+    taken: list[Entry] = []
+    for action, nth in actions:
+        if action == "write":
+            for run in runs:
+                run.write(taken)
+            taken = []
+        else:
+            taken += traffic.act(action, nth)
+    found: list[list[Path]] = []
+    for run in runs:
+        left = folder / run.path.parent.name / "left"
+        left.mkdir()
+        found.append([Path(shutil.copy(path, left)) for path in run.paths])
+        run.close()
+    return found
+
+
+def with_rows(paths: Sequence[Path]) -> set[int]:
+    """The exchanges that have a row in files."""
+    files = [RecordingFile(path) for path in paths]
+    tables = [file.exchanges(batch) for file in files for batch in file.batches()]
+    return {number for table in tables if table is not None for number in table.column("number")}
+
+
 def _head_bytes(path: Path) -> int:
     """Where the first batch ends that is not of what was open before."""
     with RecordingFile(path) as file:
         return next((batch.offset for batch in file.batches() if batch.number > 0), 1 << 62)
+
+
+KINDS = {
+    killed_pending.POLL: ("Fetch", "broker"),
+    killed_pending.PRODUCE: ("Produce", "broker"),
+    killed_pending.PIECES: ("Produce", "proxy"),
+    killed_pending.TOKEN: ("SaslToken", "broker"),
+    killed_pending.ONE_WAY: ("Produce", None),
+    killed_pending.DROPPED: ("Heartbeat", "proxy"),
+    killed_pending.HELD: ("Heartbeat", None),
+    killed_pending.LATER: ("Heartbeat", "earlier"),
+}
+"""What each is, and waited for."""
+
+
+def shown(paths: Sequence[Path]) -> list[dict[str, object]]:
+    """What `show --json` says of what was pending, but for what is in the bytes."""
+    found = [each for each in read(paths) if each.number in KINDS]
+    bodies = {"request", "response", "errors", "topics", "groups", "opaque", "client_id"}
+    return [
+        {name: value for name, value in to_json(each).items() if name not in bodies}
+        for each in sorted(found, key=lambda each: each.number)
+    ]
 
 
 def asked(paths: Sequence[Path]) -> list[int]:
@@ -183,4 +244,68 @@ def test_a_kill_between_the_head_of_a_file_and_what_is_open_loses_nothing(tmp_pa
     assert not recover(paths[-1]).was_complete
     assert said(paths) == before
     assert not recover(paths[-2]).was_complete
+    assert said(paths) == before
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 11)), min_size=100, max_size=250)
+)
+def test_it_makes_no_difference_in_how_many_files_it_lies(
+    tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, int]]
+) -> None:
+    one, several = both(tmp_path_factory.mktemp("both"), actions)
+    whole, rotated = ({each.number: each for each in read(paths)} for paths in (one, several))
+    assert said(several) == said(one)
+    assert {each: whole[each].row for each in whole} == {
+        each: rotated[each].row for each in rotated
+    }
+    alone = {each.number: each for each in read(several[-1])}
+    left = rotated.keys() - with_rows(several)
+    assert left == alone.keys() - with_rows(several[-1:])
+    for number in left:
+        row, same = alone[number].row, rotated[number].row
+        assert row == same and alone[number].unanswered == rotated[number].unanswered
+
+
+def test_requests_of_every_kind_are_there_once_after_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "run.mcap"
+    program = [sys.executable, "-m", "tests.recording.killed_pending", str(path)]
+    assert subprocess.run(program, check=False, cwd=ROOT).returncode == -signal.SIGKILL
+    paths = recordings(tmp_path)
+    last = tmp_path / "alone" / "last.mcap"
+    last.parent.mkdir()
+    shutil.copy(paths[-1], last)
+    assert len(paths) == 4
+    numbers = [each.number for each in read(paths)]
+    assert len(set(numbers)) == len(numbers)
+    for where in (paths, [last]):
+        found = {each.number: each for each in read(where) if each.number in KINDS}
+        waited = {
+            number: (each.api, each.unanswered and each.unanswered.waited_for)
+            for number, each in found.items()
+        }
+        assert waited == KINDS
+        assert found[killed_pending.POLL].row.max_wait_ms == killed_pending.MAX_WAIT_MS
+        assert found[killed_pending.DROPPED].faults == ["gone"]
+        assert found[killed_pending.HELD].response_bytes == 10
+        assert all((each.request_frame is None) == (where != paths) for each in found.values())
+    before = shown(paths)
+    assert shown([last]) == before
+    for torn, where in ((paths[-1], paths), (last, [last])):
+        assert not recover(torn).was_complete
+        assert shown(where) == before
+
+
+@pytest.mark.parametrize("left", [2, 3, 4])
+def test_files_of_an_older_kproxy_say_nothing_so_that_the_earlier_ones_are_read(
+    tmp_path: Path, left: int
+) -> None:
+    names = ["rotated.mcap", *(f"rotated-000{part}.mcap" for part in range(2, left + 1))]
+    paths = [Path(shutil.copy(FORMATS / name, tmp_path)) for name in names]
+    with RecordingFile(paths[-1]) as file:
+        end = [batch.exchanges.chunk.end for batch in file.batches() if batch.exchanges]
+    os.truncate(paths[-1], end[len(end) // 2])
+    before = said(paths)
+    assert sorted(before) == asked(paths)
+    assert not recover(paths[-1]).was_complete
     assert said(paths) == before

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kproxy import recording as recorded
 from kproxy.exchange import notes
 from kproxy.exchange.entries import CONNECTIONS, Frame, Note
-from kproxy.recording import Recording, entries, info, recordings, verify
+from kproxy.recording import Recording, info, recordings, verify
 from kproxy.recording.batch import Batch
 from kproxy.recording.writer import Writer
 from tests.recording.making import SETTINGS, START_NS, event, opened, plains, request
@@ -28,6 +31,13 @@ def at(seconds: float, number: int = 1, size: int = 100) -> Frame:
     """A request some seconds after the start."""
     received_ns = START_NS + int(seconds * SECOND)
     return request(number, b"q" * size, received_ns=received_ns, sent_ns=received_ns + 1000)
+
+
+def entries(path: Path) -> Iterator[Frame | Note]:
+    """What was recorded, without what a file says of those before it: what was pending."""
+    for entry in recorded.entries(path):
+        if not (isinstance(entry, Note) and entry.body["event"] == "pending"):
+            yield entry
 
 
 def bodies(path: Path) -> list[dict[str, Any]]:
@@ -336,3 +346,88 @@ def test_a_file_in_which_something_unforeseen_went_wrong_is_left_once_a_minute_a
     assert [path.name for path in run.paths] == ["run.mcap", "run-0002.mcap", "run-0003.mcap"]
     assert [len(list(entries(path))) for path in run.paths] == [0, 3, 1]
     assert plains(entries(tmp_path)) == plains(written)
+
+
+def pending(path: Path) -> list[tuple[int, bool]]:
+    """What is pending where a file is torn, read alone: numbers, and whether the bytes are in it.
+
+    It is read while it is still written: so a kill would leave it."""
+    alone = shutil.copy(path, path.with_suffix(".copy"))
+    return [
+        (each.number, each.request_frame is not None)
+        for each in recorded.read(alone)
+        if each.unanswered is not None
+    ]
+
+
+def test_each_file_says_what_is_pending(tmp_path: Path) -> None:
+    run = recording(tmp_path, rotate_ns=10 * SECOND)
+    run.write([opened(3), at(0, 1)])
+    run.write([at(1, 2)])
+    run.write([at(11, 3)])
+    assert pending(run.paths[-1]) == [(1, False), (2, False), (3, True)]
+    run.write([Note(CONNECTIONS, START_NS + 12 * SECOND, {"event": "closed", "connection": 3})])
+    run.write([at(22, 4)])
+    assert pending(run.paths[-1]) == [(4, True)]
+    run.close()
+
+
+def test_a_file_that_follows_a_deleted_one_says_it_with_the_next_batches(tmp_path: Path) -> None:
+    run = recording(tmp_path)
+    run.write([at(0, 1)])
+    run.paths[0].unlink()
+    run.write([at(1, 2)])
+    run.write([at(2, 3)])
+    assert pending(run.paths[-1]) == [(1, False), (2, True), (3, True)]
+    run.close()
+
+
+def test_a_file_whose_first_batches_were_refused_says_it_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recording(tmp_path, rotate_ns=10 * SECOND)
+    run.write([opened(3), at(0, 1)])
+    append = Writer.append
+
+    def full(writer: Writer, batches: Sequence[Batch]) -> None:
+        if any(batch.frames for batch in batches):
+            raise OSError(28, "No space left on device")
+        append(writer, batches)
+
+    monkeypatch.setattr(Writer, "append", full)
+    for seconds in (11, 12):
+        with pytest.raises(OSError):
+            run.write([at(seconds, seconds)])
+    monkeypatch.setattr(Writer, "append", append)
+    run.write([at(13, 13)])
+    run.write([at(14, 14)])
+    assert len(run.paths) == 2
+    assert pending(run.paths[-1]) == [
+        (1, False), (11, False), (12, False), (13, True), (14, True),
+    ]  # fmt: skip
+    run.close()
+
+
+def test_what_a_disk_that_refuses_is_not_told_costs_nothing(tmp_path: Path) -> None:
+    run = recording(tmp_path, rotate_ns=10 * SECOND)
+    run.write([at(0, 1)])
+    assert not run.asks(START_NS + 9 * SECOND) and run.asks(START_NS + 10 * SECOND)
+    run.path.with_name("run-0002.mcap").mkdir()
+    run._next_path = lambda: run.path.with_name("run-0002.mcap")  # type: ignore[method-assign]
+    run.write([at(11, 2)])
+    assert run.problem is not None and not run.asks(START_NS + 12 * SECOND)
+    run.close()
+
+
+def test_thousands_that_are_pending_are_said_in_small_notes(tmp_path: Path) -> None:
+    run = recording(tmp_path, rotate_ns=10 * SECOND)
+    run.write([at(0, number) for number in range(1, 5001)])
+    run.write([at(11, 5001)])
+    said = [
+        entry.body
+        for entry in recorded.entries(run.paths[-1])
+        if isinstance(entry, Note) and entry.body["event"] == "pending"
+    ]
+    assert max(len(json.dumps(body)) for body in said) < 20_000
+    assert len(pending(run.paths[-1])) == 5001
+    run.close()

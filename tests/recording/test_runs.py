@@ -167,6 +167,10 @@ def test_a_request_that_was_answered_before_it_had_all_left_has_no_time_of_leavi
 class Refusing:
     """A disk that is full."""
 
+    def asks(self, time_ns: int) -> bool:
+        """Want to know nothing."""
+        return False
+
     def append(self, batches) -> None:
         """Take nothing."""
         raise OSError(28, "No space left on device")

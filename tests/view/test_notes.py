@@ -111,6 +111,15 @@ def mended(note: Note, folder: Path) -> str:
     return next(e.body["event"] for e in reversed(list(entries(path))) if isinstance(e, Note))
 
 
+def pending(note: Note, folder: Path) -> str:
+    """What `kproxy show` says of a torn file that has neither the request nor a row of it."""
+    path = recorded(folder, *traffic(), note)
+    path.write_bytes(path.read_bytes()[:-9])
+    out = io.StringIO()
+    show_lines([path], out)
+    return out.getvalue()
+
+
 # ── all notes ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -147,6 +156,15 @@ ROWS = {
         notes.stood_still(AT - MS * 7000, AT), noticed, "stood still for 7.0 s", True
     ),
     "ignored": Row(notes.ignored(AT, ["partition"]), compared, "ignored"),
+    "pending": Row(
+        notes.pending(
+            AT,
+            ("number", "connection", "api_key", "request_received_ns", "request_bytes"),
+            [(2, 1, 12, AT, 40)],
+        ),
+        pending,
+        "Heartbeat",
+    ),
     "recovered": Row(notes.recovered(AT, 9), mended, "recovered"),
     "torn": Row(
         notes.torn(AT, "x.mcap", 7, "gone", False), noticed, "x.mcap: read up to byte 7: gone"
