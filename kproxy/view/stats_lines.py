@@ -66,7 +66,7 @@ def show_stats(
         stats = stats_of(stream, reads_bodies)
     found = _fitting(stats, wants_colour(out), terminal_width(out), rows_max, _height(out))
     texts = (f"{line}\n" for line in found)
-    write(texts, stream, out, "stats")
+    write(texts, stream.notices, out, "stats")
 
 
 def stats_of(stream: Stream, reads_bodies: bool = True, processes: int | None = None) -> Stats:

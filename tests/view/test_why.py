@@ -426,3 +426,38 @@ def test_a_member_that_leaves_when_it_stops(tmp_path):
     (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "leaves" in each)
     said = f"app (app-1) leaves with #{left}; its connection ends 3.00 ms later."
     assert line == f"22:13:27.000 {said}"
+
+
+# ---- several recordings
+
+
+def recorded_apart(tmp_path, name: str, traffic: Traffic):
+    (tmp_path / name).mkdir()
+    return traffic.recorded(tmp_path / name)
+
+
+def test_each_recording_tells_its_own_story_of_a_group(tmp_path, capsys):
+    other = Traffic()
+    other.add(60_000, *join("x-1", 7, ["x-1"], leader="x-1"), client="elsewhere")
+    other.add(60_010, *sync("x-1", 7, 0), client="elsewhere")
+    none = Traffic()
+    paths = [
+        recorded_apart(tmp_path, name, traffic)
+        for name, traffic in (("here", two_members()), ("there", other), ("none", none))
+    ]
+    assert main(["why", *map(str, paths), "group:billing"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert [line.partition(" ")[2][:13] or line for line in told] == [
+        f"{paths[0]}:", "generation 3:", "", f"{paths[1]}:", "generation 7:",
+    ]  # fmt: skip
+    assert told[4].endswith("elsewhere has orders[0] (#2).")
+    assert main(["why", str(paths[0]), "group:billing"]) == 0
+    assert capsys.readouterr().out.splitlines() == told[1:2]
+
+
+@pytest.mark.parametrize("what", ["number:1", "connection:1"])
+def test_numbers_of_several_recordings_are_refused_before_a_story_is_told(tmp_path, what, capsys):
+    paths = [recorded_apart(tmp_path, name, two_members()) for name in ("here", "there")]
+    assert main(["why", *map(str, paths), what]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and "begins another recording, with the same numbers" in err
