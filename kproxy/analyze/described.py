@@ -40,7 +40,11 @@ ABOUT = {
     ),
     "errors": "A row is one error of an API to a client.",
     "connections": "A row is a connection of a client.",
-    "groups": "A row is a group.",
+    "recordings": "A row is a recording, however many files it has.",
+    "groups": (
+        "A row is a group of a cluster: of all recordings with the same `cluster`, for two clusters"
+        " may have groups and topics of the same name."
+    ),
     "faults": (
         "A row is one hit of a fault rule, and what the client did then, within"
         f" {FAULT_SECONDS} seconds."
@@ -49,6 +53,7 @@ ABOUT = {
 """What a row of a table is."""
 
 _CLIENT_ID = "client.id of the connection"
+_CLUSTER = "id of the cluster; of a recording that does not show exactly one, the recording's id"
 _OWN = {
     "group_events": {
         "recording": "id of the recording",
@@ -125,8 +130,13 @@ _OWN = {
         "first_request": "when the first request arrived",
         "last_request": "when the last request arrived",
     },
+    "recordings": {
+        "recording": "id of the recording",
+        "cluster": _CLUSTER,
+    },
     "groups": {
         "group": "id of the group",
+        "cluster": _CLUSTER,
         "members": "member ids: a client that starts again has another",
         "client_ids": "client.id of its members",
         "first_generation": "the least generation that was seen",

@@ -136,7 +136,10 @@ def _rows(spark: SparkSession, query: str) -> list[Row]:
     return [row.asDict(recursive=True) for row in spark.sql(query).collect()]
 
 
-_BORN = """group_events WHERE generation IS NOT NULL
+_NAME = """IF((SELECT COUNT(DISTINCT cluster) > 1 FROM groups),
+    CONCAT(`group`, ' of cluster ', cluster), `group`) AS `group`"""
+"""Of a group, with its cluster where there are several."""
+_BORN = """group_events JOIN recordings USING (recording) WHERE generation IS NOT NULL
     AND event IN ('JoinGroup', 'ConsumerGroupHeartbeat')"""
 _TOTALS = f"""
 SELECT UNIX_MICROS(MIN(time)) AS start_us, UNIX_MICROS(MAX(time)) AS end_us,
@@ -148,7 +151,7 @@ SELECT UNIX_MICROS(MIN(time)) AS start_us, UNIX_MICROS(MAX(time)) AS end_us,
     (SELECT COALESCE(SUM(records_consumed), 0) FROM throughput) AS consumed,
     (SELECT STRUCT(COUNT(*) AS known, COUNT_IF(rebalances > 0) AS rebalanced,
         COUNT_IF(lag > 0) AS behind) FROM groups) AS groups,
-    (SELECT COUNT(DISTINCT `group`, generation) FROM {_BORN}) AS generations,
+    (SELECT COUNT(DISTINCT cluster, `group`, generation) FROM {_BORN}) AS generations,
     (SELECT STRUCT(COUNT(*) AS hits, COUNT(recovered_ms) AS recovered,
         MAX(recovered_ms) AS recovered_ms_max) FROM faults) AS faults,
     (SELECT COUNT(*) FROM events WHERE event = 'stood_still') AS stalls,
@@ -205,14 +208,17 @@ SELECT number, time, api, client_id, node_id, topics, service_ms, waiting_ms, qu
 FROM exchanges WHERE {SERVED} IS NOT NULL ORDER BY service_ms DESC LIMIT {ROWS_MAX}
 """
 _REBALANCES = f"""
-SELECT `group`, UNIX_MICROS(MIN(time)) AS us, generation, COUNT(DISTINCT member_id) AS members
-FROM {_BORN}
-GROUP BY `group`, generation ORDER BY us LIMIT {_MARKS_MAX}
+SELECT {_NAME}, us, generation, members FROM (
+    SELECT `group`, cluster, UNIX_MICROS(MIN(time)) AS us, generation,
+        COUNT(DISTINCT member_id) AS members
+    FROM {_BORN} GROUP BY `group`, cluster, generation
+) ORDER BY us LIMIT {_MARKS_MAX}
 """
 GROUPS = f"""
 SELECT * EXCEPT (turn) FROM (
-    SELECT *, LEAST(ROW_NUMBER() OVER (ORDER BY rebalances DESC, `group`),
-        ROW_NUMBER() OVER (ORDER BY lag DESC NULLS LAST, `group`)) AS turn
+    SELECT * EXCEPT (`group`), {_NAME},
+        LEAST(ROW_NUMBER() OVER (ORDER BY rebalances DESC, `group`, cluster),
+            ROW_NUMBER() OVER (ORDER BY lag DESC NULLS LAST, `group`, cluster)) AS turn
     FROM groups
 ) ORDER BY turn, `group` LIMIT {_GROUPS_MAX}
 """

@@ -3,13 +3,17 @@
 ::
 
     exchanges ─▶ latency, errors      events, exchanges ─▶ connections, faults
-    traffic ─▶ throughput             group_events, log_ends ─▶ groups
+    traffic ─▶ throughput             cluster_ids ─▶ recordings
+                                      group_events, log_ends, recordings ─▶ groups
 
 A histogram counts microseconds in buckets that grow by 1.1 %: bucket b begins at 2^(b/64) µs. The
 counts of two are added, so percentiles of any part are those of its histogram, whatever the plan;
 an approximate percentile of Spark's differs between plans. A percentile is the middle of its
 bucket, but not outside of the least and the largest value. Of what waited for a long poll or a
 group only the rest counts as the broker's time (`service_ms`), as in `kproxy stats`.
+
+Groups, and the ends of logs, are those of a cluster: of all recordings that show the same cluster
+id. A recording that shows none, or several, is a cluster by itself.
 """
 
 from __future__ import annotations
@@ -135,12 +139,18 @@ SELECT recording, connection, COALESCE(client_id, told_id) AS client_id, client_
 FROM told FULL JOIN counted USING (recording, connection) ORDER BY recording, connection
 """
 
+RECORDINGS = """
+SELECT recording,
+    IF(COUNT(DISTINCT cluster_id) = 1, MAX(cluster_id), recording) AS cluster
+FROM cluster_ids GROUP BY recording ORDER BY recording
+"""
+
 # Unknown where the end of the log is: GREATEST would leave a NULL out.
 _LAG = "IF(log_end < committed, 0, log_end - committed)"
 
 GROUPS = f"""
 WITH members AS (
-    SELECT `group`, COUNT(DISTINCT IF(member_id <> '', member_id, NULL)) AS members,
+    SELECT `group`, cluster, COUNT(DISTINCT IF(member_id <> '', member_id, NULL)) AS members,
         COLLECT_SET(client_id) AS client_ids,
         MIN(generation) AS first_generation, MAX(generation) AS last_generation,
         COUNT(DISTINCT generation) AS generations,
@@ -150,19 +160,22 @@ WITH members AS (
         COUNT(DISTINCT IF(topic IS NOT NULL, STRUCT(recording, number), NULL)) AS commits,
         COUNT(error) AS errors,
         MIN(time) AS first_time, MAX(time) AS last_time
-    FROM group_events GROUP BY `group`
+    FROM group_events JOIN recordings USING (recording) GROUP BY `group`, cluster
 ), committed AS (
-    SELECT `group`, topic, partition, MAX_BY(committed, time) AS committed
-    FROM group_events WHERE topic IS NOT NULL AND error IS NULL GROUP BY ALL
+    SELECT `group`, cluster, topic, partition, MAX_BY(committed, time) AS committed
+    FROM group_events JOIN recordings USING (recording)
+    WHERE topic IS NOT NULL AND error IS NULL GROUP BY ALL
 ), ends AS (
-    SELECT topic, partition, MAX(log_end) AS log_end FROM log_ends GROUP BY ALL
+    SELECT cluster, topic, partition, MAX(log_end) AS log_end
+    FROM log_ends JOIN recordings USING (recording) GROUP BY ALL
 ), lags AS (
-    SELECT `group`, SUM({_LAG}) AS lag,
+    SELECT `group`, cluster, SUM({_LAG}) AS lag,
         SORT_ARRAY(COLLECT_LIST(STRUCT(topic, partition, committed, log_end,
             {_LAG} AS lag))) AS partitions
-    FROM committed LEFT JOIN ends USING (topic, partition) GROUP BY `group`
+    FROM committed LEFT JOIN ends USING (cluster, topic, partition) GROUP BY `group`, cluster
 )
-SELECT members.*, lag, partitions FROM members LEFT JOIN lags USING (`group`) ORDER BY `group`
+SELECT members.*, lag, partitions FROM members LEFT JOIN lags USING (`group`, cluster)
+ORDER BY `group`, cluster
 """
 
 _CLIENT = "PARTITION BY recording, client_id"
@@ -257,9 +270,9 @@ FIRST = {
     "throughput": THROUGHPUT,
     "errors": ERRORS,
     "connections": CONNECTIONS,
-    "groups": GROUPS,
+    "recordings": RECORDINGS,
 }
 """Tables of those that tasks wrote."""
 
-THEN = {"faults": FAULTS}
+THEN = {"groups": GROUPS, "faults": FAULTS}
 """Tables that also need some of those."""

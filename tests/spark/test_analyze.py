@@ -32,7 +32,7 @@ from tests.spark.modes import readable
 DEMO = str(needs.REPOSITORY / "recordings" / "demo.mcap")
 TABLES = {
     "exchanges", "records", "events", "group_events", "latency", "throughput", "errors",
-    "connections", "groups", "faults",
+    "connections", "recordings", "groups", "faults",
 }  # fmt: skip
 
 
