@@ -102,6 +102,8 @@ class ErrorTally:
     apis: Counter[str] = attrs.field(factory=Counter[str])
     first: int = 0
     """The number of the first exchange that has it."""
+    recording: int = 1
+    """Which recording that is in."""
 
     def merge(self, other: ErrorTally) -> None:
         """Count what another has counted, later."""
@@ -122,8 +124,10 @@ class Counts:
     """When the earliest request arrived; a long poll that did may be counted after many others."""
     last: datetime | None = None
     """When the latest request arrived."""
-    generations: dict[str, set[int]] = attrs.field(factory=dict[str, set[int]])
-    """Of groups: the generations (KIP-848: epochs) that members joined."""
+    generations: dict[tuple[str, int], set[int]] = attrs.field(
+        factory=dict[tuple[str, int], set[int]]
+    )
+    """Of groups, each in one recording: the generations (KIP-848: epochs) that members joined."""
     throttled: int = 0
 
     def span(self, first: datetime, last: datetime) -> None:
@@ -154,9 +158,10 @@ class Counts:
             for name, tally in others.items():
                 mine.setdefault(name, Tally()).merge(tally)
         for name, error in other.errors.items():
-            self.errors.setdefault(name, ErrorTally(first=error.first)).merge(error)
-        for group, generations in other.generations.items():
-            self.generations.setdefault(group, set()).update(generations)
+            first = ErrorTally(first=error.first, recording=error.recording)
+            self.errors.setdefault(name, first).merge(error)
+        for where, generations in other.generations.items():
+            self.generations.setdefault(where, set()).update(generations)
         self.throttled += other.throttled
         if other.first is not None and other.last is not None:
             self.span(other.first, other.last)
@@ -212,7 +217,7 @@ class Part:
         for name in told.errors:
             error = errors.get(name)
             if error is None:
-                error = errors[name] = ErrorTally(first=number)
+                error = errors[name] = ErrorTally(first=number, recording=self.recording)
             error.count += 1
             error.apis[api or "?"] += 1
         self.counts.throttled += told.throttled
@@ -232,7 +237,7 @@ class Part:
                 self._generation(request.group_id, response.member_epoch)
 
     def _generation(self, group: str, generation: int) -> None:
-        self.counts.generations.setdefault(group, set()).add(generation)
+        self.counts.generations.setdefault((group, self.recording), set()).add(generation)
 
     def _metadata(self, exchange: Exchange) -> None:
         for topic in exchange.response.topics or ():

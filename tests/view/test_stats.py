@@ -204,6 +204,24 @@ def test_leader_changes_and_rebalances():
     assert "group billing: generation 3 → 4, 1 rebalance" in list(lines(stats))
 
 
+def test_groups_and_errors_are_those_of_their_recording(tmp_path, capsys):
+    def joined(number: int, generation: int, error_code: int = 0):
+        asked = request("JoinGroup", 5, M.JoinGroupRequest(group_id="billing"), number)
+        body = M.JoinGroupResponse(generation_id=generation, error_code=error_code)
+        return [asked, response(asked, body)]
+
+    paths = [tmp_path / "east.mcap", tmp_path / "west.mcap"]
+    write(paths[0], [[*joined(1, 3), *joined(2, 4)]])
+    write(paths[1], [[*joined(1, -1, 15), *joined(2, 40)]])
+    assert main(["stats", *map(str, paths)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    for path, said in zip(paths, ("generation 3 → 4, 1 rebalance", "generation 40"), strict=True):
+        assert f"group billing of {path}: {said}" in told
+    assert f"COORDINATOR_NOT_AVAILABLE ×1 JoinGroup 1; the first is #1 of {paths[1]}" in told
+    assert main(["stats", str(paths[0])]) == 0
+    assert "group billing: generation 3 → 4, 1 rebalance" in capsys.readouterr().out
+
+
 def test_reconnects():
     def on(connection: int):
         asked = request("Heartbeat", 4, M.HeartbeatRequest(), connection, connection)
