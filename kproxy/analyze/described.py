@@ -14,7 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kproxy.analyze.tables import BUCKETS, FAULT_SECONDS, PERCENTILES
+from kproxy.analyze.tables import FAULT_SECONDS
+from kproxy.exchange.histogram import BUCKETS, PERCENTILES
 from kproxy.spark.columns import VIEWS, Column
 
 ABOUT = {
@@ -31,7 +32,8 @@ ABOUT = {
         " topic, and, where `topic` is null, **all** of them. Sum `count` either over the rows with"
         " `topic IS NULL`, or over one topic: over both it counts twice. Histograms of any rows may"
         f" be added: bucket b counts times from 2^(b/{BUCKETS}) µs to 2^((b+1)/{BUCKETS}) µs, and a"
-        " percentile is the bucket up to which that share of the sum lies. Percentiles may not be"
+        " percentile is the middle of the bucket up to which that share of the sum lies, but not"
+        " outside of the least and the largest time. Percentiles may not be"
         " added, nor averaged. The broker's time is `service_ms`, of what did not wait all along."
     ),
     "throughput": (
@@ -85,9 +87,14 @@ _OWN = {
         "broker_histogram": "exchanges by bucket of what the broker took; null: none is known",
         "proxy_histogram": "exchanges by bucket of what kproxy added",
         **{
-            f"{kind}_{name}": f"{100 * part:g} % of them took no longer, ms"
+            f"{kind}_{name}": f"{thousandths / 10:g} % of them took no longer, ms"
             for kind in ("broker", "proxy")
-            for name, part in PERCENTILES.items()
+            for name, thousandths in PERCENTILES.items()
+        },
+        **{
+            f"{kind}_{name}": f"the {what} of them, ms"
+            for kind in ("broker", "proxy")
+            for name, what in (("min", "least"), ("max", "largest"))
         },
     },
     "throughput": {

@@ -1,4 +1,4 @@
-"""What `kproxy stats` counts: histograms, tallies by API, client and topic, and their sums.
+"""What `kproxy stats` counts: tallies by API, client and topic, and their sums.
 
     batch of rows, or Exchange ─▶ Part ─▶ `Stats`
 
@@ -8,7 +8,6 @@ A part is what some exchanges tell by themselves; what they tell together with t
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from datetime import datetime
 
@@ -17,57 +16,8 @@ import attrs
 from kproxy.exchange import timing
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.histogram import Histogram
 from kproxy.view.stats_bodies import NOTHING, Sequence, Told, told_by
-
-_SIGNIFICANT_BITS = 8
-
-
-@attrs.define(eq=False)
-class Histogram:
-    """Durations, to about 1 %; the largest is exact."""
-
-    count: int = 0
-    max_ms: float = 0.0
-    _counts: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
-    """By microseconds, of which the first eight significant bits are kept."""
-
-    def add(self, duration_us: int) -> None:
-        """Count one."""
-        self.merge(Histogram.of({max(0, duration_us): 1}))
-
-    @classmethod
-    def of(cls, microseconds: dict[int, int]) -> Histogram:
-        """Those of durations of which each came so many times; what is negative is none."""
-        found = cls()
-        for each, count in microseconds.items():
-            if each >= 0:
-                dropped = max(0, each.bit_length() - _SIGNIFICANT_BITS)
-                kept = each >> dropped << dropped
-                found._counts[kept] = found._counts.get(kept, 0) + count
-                found.count += count
-        found.max_ms = max(0, max(microseconds, default=0)) / 1000
-        return found
-
-    def merge(self, other: Histogram) -> None:
-        """Count what another has counted."""
-        counts = self._counts
-        for kept, count in other._counts.items():
-            counts[kept] = counts.get(kept, 0) + count
-        self.count += other.count
-        self.max_ms = max(self.max_ms, other.max_ms)
-
-    def percentile(self, percent: int) -> float | None:
-        """The duration in milliseconds that at least so many of all do not exceed, as exact as
-        durations are kept; None of none."""
-        if not self.count:
-            return None
-        rank = max(1, math.ceil(percent * self.count / 100))
-        passed = 0
-        for microseconds in sorted(self._counts):
-            passed += self._counts[microseconds]
-            if passed >= rank:
-                return min(microseconds / 1000, self.max_ms)
-        return self.max_ms
 
 
 @attrs.define(eq=False)

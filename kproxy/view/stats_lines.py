@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from kproxy.exchange.filter import Filter
+from kproxy.exchange.histogram import PERCENTILES
 from kproxy.exchange.words.columns import columns, cut_middle, padded
 from kproxy.exchange.words.line import Segment, named
 from kproxy.exchange.words.wording import age, count, joined, listed, milliseconds
@@ -198,14 +199,15 @@ def _too_few(tally: Tally) -> bool:
 
 def _row(tally: Tally) -> list[Segment]:
     few = _too_few(tally)
-    times = [None if few else tally.broker.percentile(percent) for percent in (50, 95, 99)]
+    p50, p95, p99 = (PERCENTILES[name] for name in ("p50", "p95", "p99"))
+    times = [None if few else tally.broker.percentile(each) for each in (p50, p95, p99)]
     times.append(tally.broker.max_ms if tally.broker.count else None)
     errors = tally.errors + tally.unanswered
     return [
         ("", f"{tally.count:>7}"),
         ("error" if errors else "dim", f"{errors or '':>7}"),
         ("", "".join(f"{milliseconds(time):>6}" for time in times)),
-        ("dim", f"{milliseconds(tally.proxy.percentile(99)):>7}"),
+        ("dim", f"{milliseconds(tally.proxy.percentile(p99)):>7}"),
         ("", f"{format_bytes(tally.bytes):>10}{tally.records or '':>8}"),
     ]
 

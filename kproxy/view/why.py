@@ -25,6 +25,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.filter.keys import BY_NAME
 from kproxy.exchange.filter.terms import Term, grouped
+from kproxy.exchange.histogram import PERCENTILES, Histogram
 from kproxy.exchange.timing import JOINS
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.printable import printable
@@ -33,7 +34,7 @@ from kproxy.recording.reader import by_recording
 from kproxy.units import moment
 from kproxy.view.progress import Progress, reading
 from kproxy.view.show import write
-from kproxy.view.stats_counts import Histogram, counted_us
+from kproxy.view.stats_counts import counted_us
 from kproxy.view.stream import Stream, another_recording
 from kproxy.view.why_group import group_story
 
@@ -244,7 +245,7 @@ def _joined(found: Exchange, waiting_ms: float, last: Exchange | None) -> Iterat
 
 
 def _compared(service_ms: float, times: Histogram) -> str:
-    median_ms, high_ms = times.percentile(50), times.percentile(99)
+    median_ms, high_ms = (times.percentile(PERCENTILES[name]) for name in ("p50", "p99"))
     if median_ms is None or high_ms is None:
         return "; there is no other to compare it with"
     if times.count < _OTHERS_MIN:
