@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kproxy.analyze.tables import BUCKETS, PERCENTILES
+from kproxy.exchange.histogram import PERCENTILES, growth, percentile_ms, rank
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,8 @@ SELECT api, topic, SUM(count) AS count, SUM(errors) AS errors FROM {table} GROUP
 """
 
 Key = tuple[str | None, str | None]
-Histogram = Mapping[int, int]
+Counts = Mapping[int, int]
+"""Of a histogram, by bucket."""
 
 
 def differences(spark: SparkSession, folder: Path, baseline: Path) -> list[dict[str, Any]]:
@@ -50,21 +51,22 @@ def differences(spark: SparkSession, folder: Path, baseline: Path) -> list[dict[
         old_count, old_errors = old_counts.get(key, (0, 0))
         row: dict[str, Any] = {"api": key[0], "topic": key[1], "count": count}
         row |= {"baseline_count": old_count}
-        for name, part in PERCENTILES.items():
-            row |= difference(new[key], old[key], name, part)
+        for name in PERCENTILES:
+            row |= difference(new[key], old[key], name)
         row |= {"errors": errors / (count or 1), "baseline_errors": old_errors / (old_count or 1)}
         row["errors_sigma"] = sigmas(errors, count, old_errors, old_count)
         found.append(row)
     return found
 
 
-def difference(new: Histogram, old: Histogram, name: str, part: float) -> dict[str, Any]:
+def difference(new: Counts, old: Counts, name: str) -> dict[str, Any]:
     """Return a percentile of two histograms, their ratio, and its significance."""
-    at, before = percentile(new, part), percentile(old, part)
+    part = PERCENTILES[name]
+    at, before = percentile_ms(new, part), percentile_ms(old, part)
     if at is None or before is None:
         return {name: at, f"baseline_{name}": before, f"{name}_ratio": None, f"{name}_sigma": 0.0}
     limit = rank(old, part)
-    ratio = 2 ** ((rank(new, part) - limit) / BUCKETS)
+    ratio = growth(rank(new, part) - limit)
     above = sum(n for bucket, n in new.items() if bucket > limit)
     above_before = sum(n for bucket, n in old.items() if bucket > limit)
     sigma = sigmas(above, sum(new.values()), above_before, sum(old.values()))
@@ -82,30 +84,6 @@ def sigmas(hits: int, count: int, other_hits: int, other_count: int) -> float:
     together = (hits + other_hits) / (count + other_count)
     spread = math.sqrt(together * (1 - together) * (1 / count + 1 / other_count))
     return round((hits / count - other_hits / other_count) / spread, 1) if spread else 0.0
-
-
-def rank(histogram: Histogram, part: float) -> int:
-    """Return the bucket of a percentile of a histogram that is not empty."""
-    passed, total = 0, sum(histogram.values())
-    for bucket in sorted(histogram):
-        passed += histogram[bucket]
-        if passed >= part * total:
-            return bucket
-    return max(histogram)
-
-
-def percentile(
-    histogram: Histogram, part: float, low: float | None = None, high: float | None = None
-) -> float | None:
-    """Return a percentile of a histogram in milliseconds; None of an empty one.
-
-    It is the middle of a bucket, but not outside of the least and the largest value, if known.
-    """
-    if not histogram:
-        return None
-    middle = round(2 ** ((rank(histogram, part) + 0.5) / BUCKETS) / 1000, 3)
-    above = middle if low is None else max(middle, low)
-    return above if high is None else min(above, high)
 
 
 def representative(counted: int, whole: int) -> bool:

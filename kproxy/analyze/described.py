@@ -14,7 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kproxy.analyze.tables import BUCKETS, FAULT_SECONDS, PERCENTILES
+from kproxy.analyze.tables import FAULT_SECONDS
+from kproxy.exchange.histogram import BUCKETS, PERCENTILES
 from kproxy.tables.views import VIEWS, Column
 
 ABOUT = {
@@ -31,7 +32,8 @@ ABOUT = {
         " topic, and, where `topic` is null, **all** of them. Sum `count` either over the rows with"
         " `topic IS NULL`, or over one topic: over both it counts twice. Histograms of any rows may"
         f" be added: bucket b counts times from 2^(b/{BUCKETS}) µs to 2^((b+1)/{BUCKETS}) µs, and a"
-        " percentile is the bucket up to which that share of the sum lies. Percentiles may not be"
+        " percentile is the middle of the bucket up to which that share of the sum lies, but not"
+        " outside of the least and the largest time. Percentiles may not be"
         " added, nor averaged. The broker's time is `service_ms`, of what did not wait all along."
     ),
     "throughput": (
@@ -40,7 +42,11 @@ ABOUT = {
     ),
     "errors": "A row is one error of an API to a client.",
     "connections": "A row is a connection of a client.",
-    "groups": "A row is a group.",
+    "recordings": "A row is a recording, however many files it has.",
+    "groups": (
+        "A row is a group of a cluster: of all recordings with the same `cluster`, for two clusters"
+        " may have groups and topics of the same name."
+    ),
     "faults": (
         "A row is one hit of a fault rule, and what the client did then, within"
         f" {FAULT_SECONDS} seconds."
@@ -49,6 +55,7 @@ ABOUT = {
 """What a row of a table is."""
 
 _CLIENT_ID = "client.id of the connection"
+_CLUSTER = "id of the cluster; of a recording that does not show exactly one, the recording's id"
 _OWN = {
     "group_events": {
         "recording": "id of the recording",
@@ -80,9 +87,14 @@ _OWN = {
         "broker_histogram": "exchanges by bucket of what the broker took; null: none is known",
         "proxy_histogram": "exchanges by bucket of what kproxy added",
         **{
-            f"{kind}_{name}": f"{100 * part:g} % of them took no longer, ms"
+            f"{kind}_{name}": f"{thousandths / 10:g} % of them took no longer, ms"
             for kind in ("broker", "proxy")
-            for name, part in PERCENTILES.items()
+            for name, thousandths in PERCENTILES.items()
+        },
+        **{
+            f"{kind}_{name}": f"the {what} of them, ms"
+            for kind in ("broker", "proxy")
+            for name, what in (("min", "least"), ("max", "largest"))
         },
     },
     "throughput": {
@@ -125,8 +137,13 @@ _OWN = {
         "first_request": "when the first request arrived",
         "last_request": "when the last request arrived",
     },
+    "recordings": {
+        "recording": "id of the recording",
+        "cluster": _CLUSTER,
+    },
     "groups": {
         "group": "id of the group",
+        "cluster": _CLUSTER,
         "members": "member ids: a client that starts again has another",
         "client_ids": "client.id of its members",
         "first_generation": "the least generation that was seen",

@@ -4,7 +4,7 @@
 
     Stretch ─▶ record batches ─▶ exchanges, records          FOLDER/exchanges/part-00003.parquet …
             ├▶ Exchange ─▶ columns of exchanges that only bodies tell
-            │          └─▶ traffic, log_ends, group_events      steps, from which tables are made
+            │          └─▶ traffic, log_ends, …, group_events   steps, from which tables are made
             └▶ Note ─▶ events
 
 Rows are written as Parquet in the task itself: what goes back to the
@@ -64,8 +64,10 @@ TABLES: dict[str, tuple[Column, ...]] = {
         ("topic", _TEXT), ("partition", _INT32), ("second", _INT64), ("produced", pa.bool_()),
         ("records", _INT64), ("bytes", _INT64), ("exchanges", _INT64),
     ),
+    "cluster_ids": _step(("recording", _TEXT), ("cluster_id", _TEXT)),
     "log_ends": _step(
-        ("topic", _TEXT), ("partition", _INT32), ("second", _INT64), ("log_end", _INT64),
+        ("recording", _TEXT), ("topic", _TEXT), ("partition", _INT32), ("second", _INT64),
+        ("log_end", _INT64),
     ),
     "group_events": _step(
         ("recording", _TEXT), ("time", _TIME), ("group", _TEXT), ("event", _TEXT),
@@ -178,6 +180,7 @@ def write(
 def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> None:
     traffic: Counter[tuple[Any, ...]] = Counter()
     log_ends: dict[tuple[str, int, int], int] = {}
+    cluster_ids: set[str | None] = {None}
     schema, sink = schema_of(_OF_BODIES), sinks["exchanges"]
     items, of_bodies = exchanges(stretch), _getters(stretch, _OF_BODIES)
     for batch in record_batches(stretch, "exchanges", _OF_TABLES):
@@ -193,6 +196,8 @@ def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> No
             for topic, partition, offset in ends_of(exchange, carried):
                 key = (topic, partition, second)
                 log_ends[key] = max(offset, log_ends.get(key, 0))
+            if exchange.api in _TELL_CLUSTER:
+                cluster_ids.add(getattr(exchange.response, "cluster_id", None) or None)
             for row in group_events(exchange):
                 sinks["group_events"].add((stretch.recording, exchange.time, *row, exchange.number))
         arrays = dict(zip(schema.names, arrays_of(bodies, schema), strict=True))
@@ -210,7 +215,9 @@ def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> No
     for key in {key[:-1] for key in traffic}:
         sinks["traffic"].add((*key, *(traffic[(*key, what)] for what in range(3))))
     for key, offset in log_ends.items():
-        sinks["log_ends"].add((*key, offset))
+        sinks["log_ends"].add((stretch.recording, *key, offset))
+    for cluster_id in cluster_ids:
+        sinks["cluster_ids"].add((stretch.recording, cluster_id))
 
 
 def _getters(stretch: Stretch, columns: Sequence[Column]) -> list[Callable[[Any], Any]]:
@@ -271,6 +278,7 @@ def ends_of(exchange: Exchange, carried: Iterable[TopicRecords]) -> Iterator[tup
                     yield topic.name, partition.partition_index, partition.offset
 
 
+_TELL_CLUSTER = frozenset({"Metadata", "DescribeCluster"})
 _COMMITS = frozenset({"OffsetCommit", "TxnOffsetCommit"})
 _MEMBERS = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"})
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import attrs
 
-from kproxy.analyze.compare import ENOUGH, SIGNIFICANT, difference, percentile, representative
+from kproxy.analyze.compare import ENOUGH, SIGNIFICANT, difference, representative
 from kproxy.analyze.gather import Gathered, Row
+from kproxy.exchange.histogram import PERCENTILES, percentile_ms
 from kproxy.exchange.words.wording import duration
 from kproxy.units import moment
 
@@ -131,7 +132,9 @@ def _slow(gathered: Gathered) -> Iterator[Finding]:
     for row in gathered.apis:
         histogram = gathered.histograms.get(row["api"] or "?", {})
         count, ends = sum(histogram.values()), (row["broker_min"], row["broker_max"])
-        middle, tail = (percentile(histogram, part, *ends) for part in (0.5, 0.99))
+        middle, tail = (
+            percentile_ms(histogram, PERCENTILES[name], *ends) for name in ("p50", "p99")
+        )
         if middle and tail and count >= _HUNDRED and representative(count, row["count"]):
             if tail > _SLOW_MS and tail > _SLOW_FACTOR * middle:
                 rest = "" if count == row["count"] else f" of the {number(count)} not held back"
@@ -161,7 +164,7 @@ def _parts(gathered: Gathered) -> Iterator[Finding]:
             count = min(sum(row["histogram"].values()), sum(others.values()))
             if row["kind"] != kind or count < ENOUGH:
                 continue
-            found = difference(row["histogram"], +others, "p95", 0.95)
+            found = difference(row["histogram"], +others, "p95")
             if found["p95"] >= _PART_MS and found["p95_sigma"] >= SIGNIFICANT:
                 if found["p95_ratio"] >= _PART_FACTOR:
                     slow.append((row, found))
@@ -177,7 +180,7 @@ def _minutes(gathered: Gathered) -> Iterator[Finding]:
     """Say when a topic was slower than at other times."""
     slow: list[tuple[Row, Row]] = []
     for row in gathered.minutes:
-        found = difference(row["slowest"]["histogram"], row["quickest"]["histogram"], "p95", 0.95)
+        found = difference(row["slowest"]["histogram"], row["quickest"]["histogram"], "p95")
         if found["p95"] >= _PART_MS and found["p95_sigma"] >= SIGNIFICANT:
             if found["p95_ratio"] >= _PART_FACTOR:
                 slow.append((row, found))
@@ -196,7 +199,8 @@ def _queues(gathered: Gathered) -> Iterator[Finding]:
         enough = row["count"] >= _HUNDRED and row["queued"] * 5 > row["count"]
         if enough and (row["queued_ms"] or 0) > 10 * row["queued"]:
             queued_ms = row["queued_ms"] / row["queued"]
-            tail = percentile(gathered.histograms.get(row["api"] or "?", {}), 0.99)
+            histogram = gathered.histograms.get(row["api"] or "?", {})
+            tail = percentile_ms(histogram, PERCENTILES["p99"])
             slow = (
                 tail is not None and tail * _QUEUE_FACTOR > queued_ms
             )  # the broker, not the queue

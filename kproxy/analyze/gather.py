@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from kproxy.analyze.compare import ENOUGH
-from kproxy.analyze.tables import SERVED, bucket
+from kproxy.analyze.tables import SERVED, bucket, percentile, rank, ranked
 from kproxy.exchange.entries import EVENTS, Note
 from kproxy.recording.notices import notice
 
@@ -136,7 +136,10 @@ def _rows(spark: SparkSession, query: str) -> list[Row]:
     return [row.asDict(recursive=True) for row in spark.sql(query).collect()]
 
 
-_BORN = """group_events WHERE generation IS NOT NULL
+_NAME = """IF((SELECT COUNT(DISTINCT cluster) > 1 FROM groups),
+    CONCAT(`group`, ' of cluster ', cluster), `group`) AS `group`"""
+"""Of a group, with its cluster where there are several."""
+_BORN = """group_events JOIN recordings USING (recording) WHERE generation IS NOT NULL
     AND event IN ('JoinGroup', 'ConsumerGroupHeartbeat')"""
 _TOTALS = f"""
 SELECT UNIX_MICROS(MIN(time)) AS start_us, UNIX_MICROS(MAX(time)) AS end_us,
@@ -148,7 +151,7 @@ SELECT UNIX_MICROS(MIN(time)) AS start_us, UNIX_MICROS(MAX(time)) AS end_us,
     (SELECT COALESCE(SUM(records_consumed), 0) FROM throughput) AS consumed,
     (SELECT STRUCT(COUNT(*) AS known, COUNT_IF(rebalances > 0) AS rebalanced,
         COUNT_IF(lag > 0) AS behind) FROM groups) AS groups,
-    (SELECT COUNT(DISTINCT `group`, generation) FROM {_BORN}) AS generations,
+    (SELECT COUNT(DISTINCT cluster, `group`, generation) FROM {_BORN}) AS generations,
     (SELECT STRUCT(COUNT(*) AS hits, COUNT(recovered_ms) AS recovered,
         MAX(recovered_ms) AS recovered_ms_max) FROM faults) AS faults,
     (SELECT COUNT(*) FROM events WHERE event = 'stood_still') AS stalls,
@@ -173,14 +176,23 @@ FROM (SELECT time, api, {SERVED} AS ms FROM exchanges) WHERE ms IS NOT NULL GROU
 _OWN = "IF(SIZE(faults) > 0, NULL, proxy_ms)"
 """What kproxy took that no rule had it take."""
 _APIS = f"""
-SELECT api, COUNT(*) AS count, COUNT_IF(SIZE(errors) > 0) AS errors,
-    COUNT_IF(unanswered IS NOT NULL) AS unanswered, COUNT_IF(waiting_ms > 0) AS waited,
-    COUNT_IF(queued_ms > 0) AS queued, ROUND(SUM(queued_ms), 1) AS queued_ms,
-    MIN({SERVED}) AS broker_min, MAX({SERVED}) AS broker_max,
-    ROUND(PERCENTILE_APPROX({_OWN}, 0.99), 3) AS proxy_p99, COUNT({_OWN}) AS proxy_count,
-    MAX({_OWN}) AS proxy_max, MAX_BY(number, {_OWN}) AS proxy_max_number,
-    COALESCE(SUM(request_bytes), 0) + COALESCE(SUM(response_bytes), 0) AS bytes
-FROM exchanges GROUP BY api ORDER BY count DESC
+WITH filled AS (
+    SELECT api, {bucket(_OWN)} AS bucket, COUNT(*) AS n, MIN({_OWN}) AS low, MAX({_OWN}) AS high
+    FROM exchanges WHERE {_OWN} IS NOT NULL GROUP BY ALL
+), ranked AS ({ranked("api")}
+), kept AS (
+    SELECT api, {percentile("p99")} AS proxy_p99, MAX(total) AS proxy_count FROM ranked GROUP BY api
+), counted AS (
+    SELECT api, COUNT(*) AS count, COUNT_IF(SIZE(errors) > 0) AS errors,
+        COUNT_IF(unanswered IS NOT NULL) AS unanswered, COUNT_IF(waiting_ms > 0) AS waited,
+        COUNT_IF(queued_ms > 0) AS queued, ROUND(SUM(queued_ms), 1) AS queued_ms,
+        MIN({SERVED}) AS broker_min, MAX({SERVED}) AS broker_max,
+        MAX({_OWN}) AS proxy_max, MAX_BY(number, {_OWN}) AS proxy_max_number,
+        COALESCE(SUM(request_bytes), 0) + COALESCE(SUM(response_bytes), 0) AS bytes
+    FROM exchanges GROUP BY api
+)
+SELECT counted.*, proxy_p99, COALESCE(proxy_count, 0) AS proxy_count
+FROM counted LEFT JOIN kept ON counted.api <=> kept.api ORDER BY count DESC
 """
 _RATES = """
 SELECT {slot} AS slot, api, COUNT(*) AS n FROM exchanges GROUP BY ALL ORDER BY slot
@@ -205,14 +217,17 @@ SELECT number, time, api, client_id, node_id, topics, service_ms, waiting_ms, qu
 FROM exchanges WHERE {SERVED} IS NOT NULL ORDER BY service_ms DESC LIMIT {ROWS_MAX}
 """
 _REBALANCES = f"""
-SELECT `group`, UNIX_MICROS(MIN(time)) AS us, generation, COUNT(DISTINCT member_id) AS members
-FROM {_BORN}
-GROUP BY `group`, generation ORDER BY us LIMIT {_MARKS_MAX}
+SELECT {_NAME}, us, generation, members FROM (
+    SELECT `group`, cluster, UNIX_MICROS(MIN(time)) AS us, generation,
+        COUNT(DISTINCT member_id) AS members
+    FROM {_BORN} GROUP BY `group`, cluster, generation
+) ORDER BY us LIMIT {_MARKS_MAX}
 """
 GROUPS = f"""
 SELECT * EXCEPT (turn) FROM (
-    SELECT *, LEAST(ROW_NUMBER() OVER (ORDER BY rebalances DESC, `group`),
-        ROW_NUMBER() OVER (ORDER BY lag DESC NULLS LAST, `group`)) AS turn
+    SELECT * EXCEPT (`group`), {_NAME},
+        LEAST(ROW_NUMBER() OVER (ORDER BY rebalances DESC, `group`, cluster),
+            ROW_NUMBER() OVER (ORDER BY lag DESC NULLS LAST, `group`, cluster)) AS turn
     FROM groups
 ) ORDER BY turn, `group` LIMIT {_GROUPS_MAX}
 """
@@ -237,15 +252,11 @@ ORDER BY n DESC
 """
 
 
-def _measured(keys: str, percent: int) -> str:
+def _measured(keys: str, name: str) -> str:
     """The SQL of `measured`: of the buckets in `filled`, by these keys, a percentile and all."""
-    return f"""ranked AS (
-    SELECT *, SUM(n) OVER (PARTITION BY {keys} ORDER BY bucket) AS passed,
-        SUM(n) OVER (PARTITION BY {keys}) AS total
-    FROM filled
+    return f"""ranked AS ({ranked(keys)}
 ), measured AS (
-    SELECT {keys}, MAX(total) AS timed,
-        MIN(IF(passed >= {percent / 100} * total, bucket, NULL)) AS p{percent},
+    SELECT {keys}, MAX(total) AS timed, {rank(name)} AS {name},
         MAP_FROM_ENTRIES(COLLECT_LIST(STRUCT(bucket, n))) AS histogram
     FROM ranked GROUP BY {keys}
 )"""
@@ -263,7 +274,7 @@ WITH named AS (
     SELECT kind, api, name, bucket, SUM(n) AS n
     FROM (SELECT kind, api, name, EXPLODE(broker_histogram) AS (bucket, n) FROM named)
     GROUP BY kind, api, name, bucket
-), {_measured("kind, api, name", 99)}, placed AS (
+), {_measured("kind, api, name", "p99")}, placed AS (
     SELECT c.*, histogram, COUNT(*) OVER (PARTITION BY c.kind) AS part_count, ROW_NUMBER() OVER (
         PARTITION BY c.kind
         ORDER BY timed >= {ENOUGH} AND timed * 100 >= count DESC, p99 DESC, c.api, c.name
@@ -283,7 +294,7 @@ WITH counted AS (
         SELECT api, topic, minute, EXPLODE(broker_histogram) AS (bucket, n) FROM latency
         WHERE topic IS NOT NULL
     ) GROUP BY api, topic, minute, bucket
-), {_measured("api, topic, minute", 95)}
+), {_measured("api, topic, minute", "p95")}
 SELECT api, topic, MAX(p95) AS p95,
     MAX_BY(STRUCT(UNIX_MICROS(minute) AS us, histogram), p95) AS slowest,
     MIN_BY(STRUCT(UNIX_MICROS(minute) AS us, histogram), p95) AS quickest

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _SAID_SECONDS = 0.5
 _TASKS_PER_CORE = 2
 _FULL = re.compile("No space left on device|Disk quota exceeded|File too large")
-STEPS = ("traffic", "log_ends")
+STEPS = ("traffic", "log_ends", "cluster_ids")
 
 
 @attrs.frozen

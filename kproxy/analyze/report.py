@@ -14,11 +14,11 @@ from typing import Any
 
 from kproxy.analyze import charts
 from kproxy.analyze.charts import Axis, Mark, escape
-from kproxy.analyze.compare import ENOUGH, SIGNIFICANT, percentile, representative
+from kproxy.analyze.compare import ENOUGH, SIGNIFICANT, representative
 from kproxy.analyze.findings import findings, most_lag, number
 from kproxy.analyze.gather import Gathered, Row
 from kproxy.analyze.style import STYLE
-from kproxy.analyze.tables import BUCKETS, PERCENTILES
+from kproxy.exchange.histogram import BUCKETS, PERCENTILES, growth, percentile_ms, start_ms
 from kproxy.exchange.words.wording import duration
 from kproxy.units import format_bytes, moment
 
@@ -124,7 +124,7 @@ def _latency(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
     series: dict[str, list[tuple[float, float]]] = {"p99": [], "p95": [], "p50": []}
     for slot in sorted(gathered.heat):
         for name, points in series.items():
-            value = percentile(gathered.heat[slot], PERCENTILES[name])
+            value = percentile_ms(gathered.heat[slot], PERCENTILES[name])
             if value is not None:
                 points.append(((slot + 0.5) * gathered.slot_ms, value))
     values = [value for points in series.values() for _, value in points]
@@ -142,11 +142,11 @@ def _heat(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
     cells: Counter[tuple[float, float]] = Counter()
     for slot, histogram in gathered.heat.items():
         for bucket, count in histogram.items():
-            low = 2 ** (bucket // _HEAT_BUCKETS * _HEAT_BUCKETS / BUCKETS) / 1000
+            low = start_ms(bucket // _HEAT_BUCKETS * _HEAT_BUCKETS)
             cells[slot * gathered.slot_ms, low] += count
     if not cells:
         return ""
-    factor = 2 ** (_HEAT_BUCKETS / BUCKETS)
+    factor = growth(_HEAT_BUCKETS)
     lows = [low for _, low in cells]
     y = charts.logarithmic(max(min(lows), 0.01), max(lows) * factor, duration)
     plot = charts.heat(cells, gathered.slot_ms, factor, x, y, marks, "heat map of latency")
@@ -259,7 +259,7 @@ def _apis(gathered: Gathered) -> str:
                 row["errors"],
                 row["unanswered"],
                 row["waited"],
-                *(duration(percentile(shown, part, *ends)) for part in (0.5, 0.95, 0.99, 0.999)),
+                *(duration(percentile_ms(shown, part, *ends)) for part in PERCENTILES.values()),
                 duration(row["broker_max"]),
                 duration(row["proxy_p99"] if proxy_shown else None),
                 duration(row["proxy_max"]),
@@ -284,7 +284,8 @@ def _parts(gathered: Gathered, kind: str) -> str:
     for row in found:
         enough = representative(sum(row["histogram"].values()), row["count"])
         shown = row["histogram"] if enough else {}
-        times = (duration(percentile(shown, part)) for part in (0.5, 0.95, 0.99))
+        parts = (PERCENTILES[name] for name in ("p50", "p95", "p99"))
+        times = (duration(percentile_ms(shown, part)) for part in parts)
         rows.append((row["api"], row["name"], row["count"], row["errors"], *times))
     if not rows:
         return ""

@@ -3,34 +3,59 @@
 ::
 
     exchanges ─▶ latency, errors      events, exchanges ─▶ connections, faults
-    traffic ─▶ throughput             group_events, log_ends ─▶ groups
+    traffic ─▶ throughput             cluster_ids ─▶ recordings
+                                      group_events, log_ends, recordings ─▶ groups
 
-A histogram counts microseconds in buckets that grow by 1.1 %: bucket b begins at 2^(b/64) µs. The
-counts of two are added, so percentiles of any part are those of its histogram, whatever the plan;
-an approximate percentile of Spark's differs between plans. A percentile is the middle of its
-bucket, but not outside of the least and the largest value. Of what waited for a long poll or a
-group only the rest counts as the broker's time (`service_ms`), as in `kproxy stats`.
+Histograms and their percentiles are those of `exchange.histogram`, of which the SQL here is the
+other half; so they do not depend on the plan, as the approximate ones of Spark's do. Of what waited
+for a long poll or a group only the rest counts as the broker's time (`service_ms`), as in `kproxy
+stats`.
+
+Groups, and the ends of logs, are those of a cluster: of all recordings that show the same cluster
+id. A recording that shows none, or several, is a cluster by itself.
 """
 
 from __future__ import annotations
 
-BUCKETS = 64
-"""How many buckets there are between a time and twice that time."""
-
-PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+from kproxy.exchange.histogram import BUCKETS, PERCENTILES
 
 FAULT_SECONDS = 30
 """What happened to a client for so long after a fault counts as its consequence."""
 
 
 def bucket(milliseconds: str) -> str:
-    """Return the SQL that says in which bucket a duration is."""
-    return f"CAST(FLOOR(LOG2(GREATEST({milliseconds} * 1000, 1)) * {BUCKETS}) AS INT)"
+    """Return the SQL that says in which bucket a duration is.
+
+    The power of two below the duration is taken out first: LOG2 of what is left is exact where it
+    matters, at 1 and at 2, while that of a power of two may be off by the last bit.
+    """
+    us = f"GREATEST(RINT({milliseconds} * 1000), 1)"
+    doublings = f"FLOOR(LOG2({us}))"
+    rest = f"FLOOR(LOG2({us} / POW(2, {doublings})) * {BUCKETS})"
+    return f"CAST({doublings} * {BUCKETS} + {rest} AS INT)"
 
 
-def milliseconds(bucket_sql: str) -> str:
-    """Return the SQL of the duration in the middle of a bucket."""
-    return f"ROUND(POW(2, ({bucket_sql} + 0.5) / {BUCKETS}) / 1000, 3)"
+def ranked(keys: str) -> str:
+    """Return the SQL that says, of the buckets in `filled`, how many durations were passed there,
+    of how many in total, among those of the same keys."""
+    return f"""
+    SELECT *, SUM(n) OVER (PARTITION BY {keys} ORDER BY bucket) AS passed,
+        SUM(n) OVER (PARTITION BY {keys}) AS total
+    FROM filled"""
+
+
+def rank(name: str, where: str = "TRUE") -> str:
+    """Return the SQL of the bucket of a percentile, of those in `ranked` that are such."""
+    reached = f"1000 * passed >= {PERCENTILES[name]} * total"
+    return f"MIN(IF({where} AND {reached}, bucket, NULL))"
+
+
+def percentile(name: str, where: str = "TRUE") -> str:
+    """Return the SQL of a percentile in milliseconds; `low` and `high` are the least and largest
+    duration of a bucket in `ranked`."""
+    middle = f"RINT(POW(2, ({rank(name, where)} + 0.5D) / {BUCKETS})) / 1000"
+    low, high = f"MIN(IF({where}, low, NULL))", f"MAX(IF({where}, high, NULL))"
+    return f"LEAST(GREATEST({middle}, {low}), {high})"
 
 
 # How much of an exchange is the broker's own: as `kproxy stats` counts it.
@@ -39,19 +64,16 @@ SERVED = "IF(service_ms > 0 OR waiting_ms = 0, service_ms, NULL)"
 _KEYS = "api, api_version, client_id, topic, minute"
 
 
-def _percentiles(kind: str) -> str:
-    return ",\n".join(
-        f"LEAST(GREATEST("
-        f"{milliseconds(f'MIN(IF(kind = {kind!r} AND passed >= {part} * total, bucket, NULL))')}"
-        f", MIN(IF(kind = {kind!r}, low, NULL))), MAX(IF(kind = {kind!r}, high, NULL)))"
-        f" AS {kind}_{name}"
-        for name, part in PERCENTILES.items()
-    )
-
-
-def _histogram(kind: str) -> str:
-    entries = f"COLLECT_LIST(IF(kind = {kind!r}, STRUCT(bucket, n), NULL))"
-    return f"MAP_FROM_ENTRIES({entries}) AS {kind}_histogram"
+def _measures(kind: str) -> str:
+    """The histogram of a kind, its percentiles, and its ends."""
+    of_kind = f"kind = {kind!r}"
+    entries = f"COLLECT_LIST(IF({of_kind}, STRUCT(bucket, n), NULL))"
+    measures = {"histogram": f"MAP_FROM_ENTRIES({entries})"}
+    measures |= {name: percentile(name, of_kind) for name in PERCENTILES}
+    measures |= {
+        "min": f"MIN(IF({of_kind}, low, NULL))", "max": f"MAX(IF({of_kind}, high, NULL))"
+    }  # fmt: skip
+    return ",\n".join(f"{sql} AS {kind}_{name}" for name, sql in measures.items())
 
 
 LATENCY = f"""
@@ -73,13 +95,9 @@ WITH named AS (
     SELECT {_KEYS}, timed.kind AS kind, {bucket("timed.ms")} AS bucket, COUNT(*) AS n,
         MIN(timed.ms) AS low, MAX(timed.ms) AS high
     FROM timed WHERE timed.ms IS NOT NULL GROUP BY ALL
-), ranked AS (
-    SELECT *, SUM(n) OVER (PARTITION BY {_KEYS}, kind ORDER BY bucket) AS passed,
-        SUM(n) OVER (PARTITION BY {_KEYS}, kind) AS total
-    FROM filled
+), ranked AS ({ranked(f"{_KEYS}, kind")}
 ), measured AS (
-    SELECT {_KEYS}, {_histogram("broker")}, {_histogram("proxy")},
-        {_percentiles("broker")}, {_percentiles("proxy")}
+    SELECT {_KEYS}, {_measures("broker")}, {_measures("proxy")}
     FROM ranked GROUP BY {_KEYS}
 )
 SELECT counted.*, measured.* EXCEPT ({_KEYS})
@@ -135,12 +153,18 @@ SELECT recording, connection, COALESCE(client_id, told_id) AS client_id, client_
 FROM told FULL JOIN counted USING (recording, connection) ORDER BY recording, connection
 """
 
+RECORDINGS = """
+SELECT recording,
+    IF(COUNT(DISTINCT cluster_id) = 1, MAX(cluster_id), recording) AS cluster
+FROM cluster_ids GROUP BY recording ORDER BY recording
+"""
+
 # Unknown where the end of the log is: GREATEST would leave a NULL out.
 _LAG = "IF(log_end < committed, 0, log_end - committed)"
 
 GROUPS = f"""
 WITH members AS (
-    SELECT `group`, COUNT(DISTINCT IF(member_id <> '', member_id, NULL)) AS members,
+    SELECT `group`, cluster, COUNT(DISTINCT IF(member_id <> '', member_id, NULL)) AS members,
         COLLECT_SET(client_id) AS client_ids,
         MIN(generation) AS first_generation, MAX(generation) AS last_generation,
         COUNT(DISTINCT generation) AS generations,
@@ -150,19 +174,22 @@ WITH members AS (
         COUNT(DISTINCT IF(topic IS NOT NULL, STRUCT(recording, number), NULL)) AS commits,
         COUNT(error) AS errors,
         MIN(time) AS first_time, MAX(time) AS last_time
-    FROM group_events GROUP BY `group`
+    FROM group_events JOIN recordings USING (recording) GROUP BY `group`, cluster
 ), committed AS (
-    SELECT `group`, topic, partition, MAX_BY(committed, time) AS committed
-    FROM group_events WHERE topic IS NOT NULL AND error IS NULL GROUP BY ALL
+    SELECT `group`, cluster, topic, partition, MAX_BY(committed, time) AS committed
+    FROM group_events JOIN recordings USING (recording)
+    WHERE topic IS NOT NULL AND error IS NULL GROUP BY ALL
 ), ends AS (
-    SELECT topic, partition, MAX(log_end) AS log_end FROM log_ends GROUP BY ALL
+    SELECT cluster, topic, partition, MAX(log_end) AS log_end
+    FROM log_ends JOIN recordings USING (recording) GROUP BY ALL
 ), lags AS (
-    SELECT `group`, SUM({_LAG}) AS lag,
+    SELECT `group`, cluster, SUM({_LAG}) AS lag,
         SORT_ARRAY(COLLECT_LIST(STRUCT(topic, partition, committed, log_end,
             {_LAG} AS lag))) AS partitions
-    FROM committed LEFT JOIN ends USING (topic, partition) GROUP BY `group`
+    FROM committed LEFT JOIN ends USING (cluster, topic, partition) GROUP BY `group`, cluster
 )
-SELECT members.*, lag, partitions FROM members LEFT JOIN lags USING (`group`) ORDER BY `group`
+SELECT members.*, lag, partitions FROM members LEFT JOIN lags USING (`group`, cluster)
+ORDER BY `group`, cluster
 """
 
 _CLIENT = "PARTITION BY recording, client_id"
@@ -257,9 +284,9 @@ FIRST = {
     "throughput": THROUGHPUT,
     "errors": ERRORS,
     "connections": CONNECTIONS,
-    "groups": GROUPS,
+    "recordings": RECORDINGS,
 }
 """Tables of those that tasks wrote."""
 
-THEN = {"faults": FAULTS}
+THEN = {"groups": GROUPS, "faults": FAULTS}
 """Tables that also need some of those."""

@@ -65,8 +65,8 @@ class RecordingUnfinished(Exception):
 class Observer(Protocol):
     """Looks on from inside of the process."""
 
-    def began(self, note: Callable[[Note], None]) -> None:
-        """Recording begins; `note` puts a note of the observer's into it."""
+    def began(self, start_ns: int, note: Callable[[Note], None]) -> None:
+        """Recording begins, at this time; `note` puts a note of the observer's into it."""
         ...
 
     def take(self, entries: list[Entry]) -> None:
@@ -147,13 +147,14 @@ async def serve(
             await _check_loops(settings.bootstrap, bootstrap, log)
             await _warn(options, interface.loopback, log)
             control = await open_control(options.control, options.control_token)
-            recording = _open_recording(options, clock(), log)
+            started_ns = clock()
+            recording = _open_recording(options, started_ns, log)
         except BaseException:
             for listener in (*bootstrap, *(control.listening if control else ())):
                 listener.socket.close()
             raise
         traffic = Traffic() if control else None
-        recorder = _recorder(options, recording, traffic, clock(), log, watch)
+        recorder = _recorder(options, recording, traffic, started_ns, log, watch)
         cluster = Cluster(settings, options.rules)
         pump = Pump(cluster, interface, recorder, clock, log, options.connections_max, descriptors)
         port = bootstrap[0].socket.getsockname()[1]
@@ -169,7 +170,7 @@ async def serve(
                 rules=options.rules,
                 address=address,
                 clock=clock,
-                started_ns=clock(),
+                started_ns=started_ns,
                 recordings=options.control_recordings,
             )
             tasks.append(control_server(control, operated, log))
@@ -234,7 +235,7 @@ def _recorder(
     if options.rules.rules:
         recorder.note(rules_note(options.rules, start_ns))
     if observer is not None:
-        observer.began(recorder.note)
+        observer.began(start_ns, recorder.note)
     return recorder
 
 

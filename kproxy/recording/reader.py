@@ -148,7 +148,8 @@ def recordings(paths: Paths) -> list[Path]:
 
 
 def in_order(paths: Iterable[Path | Uri]) -> list[Path | Uri]:
-    """Do the same for paths or URIs.
+    """Do the same for paths or URIs. The files of a recording stay together, where another one was
+    recorded at the same time.
 
     Raises: RecordingError.
     """
@@ -159,9 +160,26 @@ def in_order(paths: Iterable[Path | Uri]) -> list[Path | Uri]:
     files = list(found.values())
     if len(files) > 1:
         files = [path for path in files if not is_empty(path)] or files[:1]
-    if len(files) > 1:
-        files = sorted(files, key=_start)
-    return files
+    return _together(files) if len(files) > 1 else files
+
+
+def by_recording(paths: Paths) -> list[list[Path]]:
+    """Return the files that paths stand for, a list for each recording.
+
+    Raises: RecordingError, as `recordings`.
+    """
+    files = recordings(paths)
+    if len(files) == 1:
+        return [files]
+    found: list[list[Path]] = []
+    before: Info | None = None
+    for path in files:
+        head = info(path)
+        if before is None or not head.continues(before):
+            found.append([])
+        found[-1].append(path)
+        before = head
+    return found
 
 
 def _resolved(path: Path | Uri) -> Path | Uri:
@@ -182,10 +200,15 @@ def is_empty(path: Path | Uri) -> bool:
     return not about.st_size and stat.S_ISREG(about.st_mode)  # a pipe has no size
 
 
-def _start(path: Path | Uri) -> tuple[int, int]:
-    """Return by what files are sorted: when they start, and which part they are."""
-    head = info(path)
-    return head.start_ns or 1 << 64, head.part
+def _together(files: Iterable[Path | Uri]) -> list[Path | Uri]:
+    """Sort files by when they start and which part they are; those of a recording follow its first
+    one."""
+    heads = [(path, info(path)) for path in files]
+    heads.sort(key=lambda each: (each[1].start_ns or 1 << 64, each[1].part))
+    parts: dict[str, list[Path | Uri]] = {}
+    for path, head in heads:
+        parts.setdefault(head.metadata.get("recording") or str(path), []).append(path)
+    return [path for some in parts.values() for path in some]
 
 
 def _folder(folder: Path | Uri) -> Sequence[Path | Uri]:

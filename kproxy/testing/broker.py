@@ -41,10 +41,12 @@ class Watcher:
     note: Callable[[Note], None] = lambda note: None
     """Puts a note into the recording."""
     first_notes: list[Note] = attrs.Factory(list)
+    start_ns: int = 0
+    """When the recording began; of a replay, when the proxy in front of it did."""
 
-    def began(self, note: Callable[[Note], None]) -> None:
+    def began(self, start_ns: int, note: Callable[[Note], None]) -> None:
         """Recording begins."""
-        self.note = note
+        self.start_ns, self.note = start_ns, note
         for each in self.first_notes:
             note(each)
 
@@ -77,7 +79,8 @@ class Broker:
 
     def exchanges(self, wanted: str | None = None) -> list[Exchange]:
         """The exchanges so far, in the order in which they were completed; with a filter, as
-        `kproxy show` has it, those that it means.
+        `kproxy show` has it, those that it means. Its times like `+30s` count from the start of the
+        recording, also where none is written.
 
         Raises:
             FilterError: `wanted` is no filter.
@@ -85,9 +88,7 @@ class Broker:
         found = self._host.call(self._watcher.seen.exchanges)
         if wanted is None:
             return found
-        chosen = parse(wanted)
-        if found and chosen.relative:
-            chosen = chosen.starting(found[0].row.request_received_ns)
+        chosen = parse(wanted).starting(self._watcher.start_ns)
         return [each for each in found if chosen.matches(each)]
 
     def produced(self, topic: str | None = None) -> list[TopicRecord]:

@@ -43,7 +43,7 @@ def export(stream: Stream, to: Path) -> int:
     """
     write = KINDS[to.suffix]
     if to.exists():
-        raise ExportError(f"{to} is there already; it is not replaced")
+        raise _taken(to)
     # With no suffix: whoever reads the folder's recordings must not take it for one of them.
     unfinished = to.with_name(f".export-{secrets.token_hex(4)}")
     try:
@@ -60,9 +60,34 @@ def _publish(unfinished: Path, to: Path) -> None:
     try:
         os.link(unfinished, to)
     except FileExistsError:
-        raise ExportError(f"{to} is there already; it is not replaced") from None
+        raise _taken(to) from None
     except OSError:  # there are file systems without links
+        _rename(unfinished, to)
+
+
+def _taken(to: Path) -> ExportError:
+    return ExportError(f"{to} is there already; it is not replaced")
+
+
+def _rename(unfinished: Path, to: Path) -> None:
+    """Give a file a name that is free, where a rename would replace what has that name by now: a
+    file that must be new takes the name first, and only that is replaced.
+
+    Killed before that, kproxy leaves the unfinished file alone; from then on beside a file that
+    says where the export is, or is empty where it was killed between two calls.
+    """
+    try:
+        file = _open(to)
+    except FileExistsError:
+        raise _taken(to) from None
+    try:
+        with open(file, "wb") as placeholder:
+            placeholder.write(f"kproxy export was killed: all of it is in {unfinished}\n".encode())
         unfinished.rename(to)
+    except BaseException:
+        if unfinished.exists():  # else it has its name already
+            to.unlink()
+        raise
 
 
 def _open(path: Path) -> int:

@@ -30,6 +30,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.wording import count
 from kproxy.printable import printable
+from kproxy.recording.reader import by_recording
 from kproxy.replay.ignored import Ignored, parse
 from kproxy.view import meaning_text
 
@@ -298,11 +299,19 @@ class Meaning:
 
 
 def lines(paths: Sequence[Path], ignored: Ignored | None = None) -> Iterator[str]:
-    """What recordings mean, line by line; what is `ignored` they say themselves, if nobody does.
+    """What recordings mean, line by line, one after the other; what is `ignored` they say
+    themselves, if nobody does.
 
     Raises:
         RecordingError: a path is not there, no recording, or damaged.
     """
+    for number, files in enumerate(by_recording(paths)):
+        if number:
+            yield ""
+        yield from _lines(files, ignored)
+
+
+def _lines(files: Sequence[Path], ignored: Ignored | None) -> Iterator[str]:
     meaning = Meaning(Ignored() if ignored is None else ignored)
     incomplete: list[str] = []
 
@@ -315,7 +324,7 @@ def lines(paths: Sequence[Path], ignored: Ignored | None = None) -> Iterator[str
         elif event in ("torn", "lost"):
             incomplete.append(f"incomplete: {note.body.get('what') or note.body.get('reason')}")
 
-    for exchange in recording.read(paths, told=told):
+    for exchange in recording.read(files, told=told):
         meaning.add(exchange)
     for line in (*meaning.lines(), *incomplete):
         yield printable(line)

@@ -57,7 +57,7 @@ def show_lines(
     folding = Folding(colour, width, folds and not by_request and not names_one(wanted))
     stream, progress = _stream(paths, wanted, out)
     lines = _sorted(stream, folding) if by_request else _lines(stream, folding)
-    write(_or_nothing(lines, stream), stream, out, "show", progress)
+    write(_or_nothing(lines, stream), stream.notices, out, "show", progress)
 
 
 def names_one(wanted: Filter | None) -> bool:
@@ -78,7 +78,7 @@ def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = 
 
     stream, progress = _stream(paths, wanted, out)
     texts = spread(stream, lambda shown: itertools.chain(pieces(shown), "\n"))
-    write(texts, stream, out, "show", progress)
+    write(texts, stream.notices, out, "show", progress)
 
 
 def show_frame(paths: Sequence[Path | str], number: int, out: TextIO) -> bool:
@@ -98,7 +98,7 @@ def show_frame(paths: Sequence[Path | str], number: int, out: TextIO) -> bool:
             for line in frame.lines(exchange, wants_colour(out), terminal_width(out)):
                 yield f"{line}\n"
 
-    write(texts(), stream, out, "show", progress)
+    write(texts(), stream.notices, out, "show", progress)
     return bool(found)
 
 
@@ -127,7 +127,7 @@ def show_connection(
         if each.connection == number:
             found += _timed(each, folding)
     texts = [*map(_begun, begun), *(text for *_, text in sorted(found))]
-    write(texts, stream, out, "show")
+    write(texts, stream.notices, out, "show")
     return bool(texts)
 
 
@@ -168,7 +168,7 @@ def show_records(
             yield from (f"{line}\n" for line in lines)
 
     found = texts() if as_json else _or_nothing(texts(), stream)
-    write(found, stream, out, "show", progress)
+    write(found, stream.notices, out, "show", progress)
 
 
 def _or_nothing(texts: Iterable[str], stream: Stream) -> Iterator[str]:
@@ -192,13 +192,13 @@ def _stream(
 
 def write(
     texts: Iterable[str],
-    stream: Stream,
+    notices: list[str],
     out: TextIO,
     command: str,
     progress: Progress | None = None,
 ) -> None:
-    """Write texts until nobody reads them any more; then what is to be known of the recordings, in
-    the place of the bar of what is read for the texts."""
+    """Write texts until nobody reads them any more; then the notices on the recordings, to which
+    the texts may add while they are made, in the place of the bar of what is read for them."""
     if reconfigure := getattr(out, "reconfigure", None):
         # Not every terminal has arrows; none is a reason to stop.
         reconfigure(errors="backslashreplace")
@@ -214,7 +214,7 @@ def write(
         if progress is not None:
             progress.finish()
         _flush(out)
-        for notice in stream.notices:
+        for notice in notices:
             print(printable(f"kproxy {command}: {notice}"), file=sys.stderr)
 
 

@@ -13,6 +13,7 @@ partitions, errors, groups, producers. Percentiles come from a histogram that is
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import attrs
 
@@ -105,6 +106,8 @@ class Stats:
     """Whether errors, topics, records and events are counted, for which bodies are looked into."""
     start_ns: int | None = None
     """When the recording began, if that is known."""
+    recordings: Sequence[str] = ()
+    """What the recordings are called, where there are several."""
     counts: Counts = attrs.field(factory=Counts, init=False)
     connection_count: int = attrs.field(default=0, init=False)
     ended_by: Counter[str | None] = attrs.field(factory=Counter[str | None], init=False)

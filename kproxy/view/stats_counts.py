@@ -1,4 +1,4 @@
-"""What `kproxy stats` counts: histograms, tallies by API, client and topic, and their sums.
+"""What `kproxy stats` counts: tallies by API, client and topic, and their sums.
 
     batch of rows, or Exchange ─▶ Part ─▶ `Stats`
 
@@ -8,7 +8,6 @@ A part is what some exchanges tell by themselves; what they tell together with t
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from datetime import datetime
 
@@ -17,57 +16,8 @@ import attrs
 from kproxy.exchange.derived import UNKNOWN
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.histogram import Histogram
 from kproxy.view.stats_bodies import NOTHING, Sequence, Told, told_by
-
-_SIGNIFICANT_BITS = 8
-
-
-@attrs.define(eq=False)
-class Histogram:
-    """Durations, to about 1 %; the largest is exact."""
-
-    count: int = 0
-    max_ms: float = 0.0
-    _counts: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
-    """By microseconds, of which the first eight significant bits are kept."""
-
-    def add(self, duration_us: int) -> None:
-        """Count one."""
-        self.merge(Histogram.of({max(0, duration_us): 1}))
-
-    @classmethod
-    def of(cls, microseconds: dict[int, int]) -> Histogram:
-        """Those of durations of which each came so many times; what is negative is none."""
-        found = cls()
-        for each, count in microseconds.items():
-            if each >= 0:
-                dropped = max(0, each.bit_length() - _SIGNIFICANT_BITS)
-                kept = each >> dropped << dropped
-                found._counts[kept] = found._counts.get(kept, 0) + count
-                found.count += count
-        found.max_ms = max(0, max(microseconds, default=0)) / 1000
-        return found
-
-    def merge(self, other: Histogram) -> None:
-        """Count what another has counted."""
-        counts = self._counts
-        for kept, count in other._counts.items():
-            counts[kept] = counts.get(kept, 0) + count
-        self.count += other.count
-        self.max_ms = max(self.max_ms, other.max_ms)
-
-    def percentile(self, percent: int) -> float | None:
-        """The duration in milliseconds that at least so many of all do not exceed, as exact as
-        durations are kept; None of none."""
-        if not self.count:
-            return None
-        rank = max(1, math.ceil(percent * self.count / 100))
-        passed = 0
-        for microseconds in sorted(self._counts):
-            passed += self._counts[microseconds]
-            if passed >= rank:
-                return min(microseconds / 1000, self.max_ms)
-        return self.max_ms
 
 
 @attrs.define(eq=False)
@@ -102,6 +52,8 @@ class ErrorTally:
     apis: Counter[str] = attrs.field(factory=Counter[str])
     first: int = 0
     """The number of the first exchange that has it."""
+    recording: int = 1
+    """Which recording that is in."""
 
     def merge(self, other: ErrorTally) -> None:
         """Count what another has counted, later."""
@@ -122,8 +74,10 @@ class Counts:
     """When the earliest request arrived; a long poll that did may be counted after many others."""
     last: datetime | None = None
     """When the latest request arrived."""
-    generations: dict[str, set[int]] = attrs.field(factory=dict[str, set[int]])
-    """Of groups: the generations (KIP-848: epochs) that members joined."""
+    generations: dict[tuple[str, int], set[int]] = attrs.field(
+        factory=dict[tuple[str, int], set[int]]
+    )
+    """Of groups, each in one recording: the generations (KIP-848: epochs) that members joined."""
     throttled: int = 0
 
     def span(self, first: datetime, last: datetime) -> None:
@@ -154,9 +108,10 @@ class Counts:
             for name, tally in others.items():
                 mine.setdefault(name, Tally()).merge(tally)
         for name, error in other.errors.items():
-            self.errors.setdefault(name, ErrorTally(first=error.first)).merge(error)
-        for group, generations in other.generations.items():
-            self.generations.setdefault(group, set()).update(generations)
+            first = ErrorTally(first=error.first, recording=error.recording)
+            self.errors.setdefault(name, first).merge(error)
+        for where, generations in other.generations.items():
+            self.generations.setdefault(where, set()).update(generations)
         self.throttled += other.throttled
         if other.first is not None and other.last is not None:
             self.span(other.first, other.last)
@@ -212,7 +167,7 @@ class Part:
         for name in told.errors:
             error = errors.get(name)
             if error is None:
-                error = errors[name] = ErrorTally(first=number)
+                error = errors[name] = ErrorTally(first=number, recording=self.recording)
             error.count += 1
             error.apis[api or "?"] += 1
         self.counts.throttled += told.throttled
@@ -232,7 +187,7 @@ class Part:
                 self._generation(request.group_id, response.member_epoch)
 
     def _generation(self, group: str, generation: int) -> None:
-        self.counts.generations.setdefault(group, set()).add(generation)
+        self.counts.generations.setdefault((group, self.recording), set()).add(generation)
 
     def _metadata(self, exchange: Exchange) -> None:
         for topic in exchange.response.topics or ():

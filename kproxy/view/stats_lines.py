@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import TextIO
 
 from kproxy.exchange.filter import Filter
+from kproxy.exchange.histogram import PERCENTILES
 from kproxy.exchange.words.columns import columns, cut_middle, padded
 from kproxy.exchange.words.line import Segment, named
 from kproxy.exchange.words.wording import age, count, joined, listed, milliseconds
 from kproxy.printable import printable
-from kproxy.recording import recordings
-from kproxy.recording.reader import info
+from kproxy.recording.reader import by_recording, info
 from kproxy.units import format_bytes
 from kproxy.view.lines import rendered, terminal_width, wants_colour
 from kproxy.view.progress import reading
 from kproxy.view.show import write
 from kproxy.view.spread import spread
 from kproxy.view.stats import Stats
-from kproxy.view.stats_counts import ErrorTally, Part, Tally
+from kproxy.view.stats_counts import Part, Tally
 from kproxy.view.stats_rows import RowCounter
 from kproxy.view.stream import Stream
 
@@ -66,7 +66,7 @@ def show_stats(
         stats = stats_of(stream, reads_bodies)
     found = _fitting(stats, wants_colour(out), terminal_width(out), rows_max, _height(out))
     texts = (f"{line}\n" for line in found)
-    write(texts, stream, out, "stats")
+    write(texts, stream.notices, out, "stats")
 
 
 def stats_of(stream: Stream, reads_bodies: bool = True, processes: int | None = None) -> Stats:
@@ -74,9 +74,10 @@ def stats_of(stream: Stream, reads_bodies: bool = True, processes: int | None = 
 
     Raises: RecordingError, as `Stream.shown`.
     """
-    start_ns = info(recordings(stream.paths)[0]).start_ns or None
-    stats = Stats(reads_bodies, start_ns=start_ns)
-
+    found = by_recording(stream.paths)
+    start_ns = info(found[0][0]).start_ns or None
+    names = [str(files[0]) for files in found] if len(found) > 1 else []
+    stats = Stats(reads_bodies, start_ns, names)
     counter = RowCounter(reads_bodies)
     for each in spread(stream, counter.left, processes, counter.rows):
         if isinstance(each, Part):
@@ -139,7 +140,7 @@ def lines(
                 yield line(("dim", f"… and {len(tallies) - len(rows)} more"))
     if stats.counts.errors:
         yield ""
-        yield from (line(*row) for row in _errors(stats.counts.errors, rows_max, width))
+        yield from (line(*row) for row in _errors(stats, rows_max, width))
     if events := [event for event in _events(stats) if event]:
         yield ""
         yield from (line(("", text)) for event in events for text in _wrapped(event, width))
@@ -198,26 +199,32 @@ def _too_few(tally: Tally) -> bool:
 
 def _row(tally: Tally) -> list[Segment]:
     few = _too_few(tally)
-    times = [None if few else tally.broker.percentile(percent) for percent in (50, 95, 99)]
+    p50, p95, p99 = (PERCENTILES[name] for name in ("p50", "p95", "p99"))
+    times = [None if few else tally.broker.percentile(each) for each in (p50, p95, p99)]
     times.append(tally.broker.max_ms if tally.broker.count else None)
     errors = tally.errors + tally.unanswered
     return [
         ("", f"{tally.count:>7}"),
         ("error" if errors else "dim", f"{errors or '':>7}"),
         ("", "".join(f"{milliseconds(time):>6}" for time in times)),
-        ("dim", f"{milliseconds(tally.proxy.percentile(99)):>7}"),
+        ("dim", f"{milliseconds(tally.proxy.percentile(p99)):>7}"),
         ("", f"{format_bytes(tally.bytes):>10}{tally.records or '':>8}"),
     ]
 
 
-def _errors(
-    errors: Mapping[str, ErrorTally], rows_max: int | None, width: int | None
-) -> Iterator[list[Segment]]:
+def _of(stats: Stats, recording: int) -> str:
+    """Which recording something is of, where there are several."""
+    return f" of {stats.recordings[recording - 1]}" if stats.recordings else ""
+
+
+def _errors(stats: Stats, rows_max: int | None, width: int | None) -> Iterator[list[Segment]]:
+    errors = stats.counts.errors
     ordered = sorted(errors.items(), key=lambda item: (-item[1].count, item[0]))
     for name, error in ordered[:rows_max]:
         apis = listed(f"{api} {number}" for api, number in error.apis.most_common())
         head = f"{name} ×{error.count}"
-        first, *more = _wrapped(f"{head}  {apis}; the first is #{error.first}", width)
+        which = f"#{error.first}{_of(stats, error.recording)}"
+        first, *more = _wrapped(f"{head}  {apis}; the first is {which}", width)
         yield [("error", first[: len(head)]), ("dim", first[len(head) :])]
         yield from ([("dim", each)] for each in more)
     if rows_max is not None and len(ordered) > rows_max:
@@ -226,13 +233,14 @@ def _errors(
 
 def _events(stats: Stats) -> Iterator[str]:
     """Sentences on what happened beside the requests."""
-    for group, generations in sorted(stats.counts.generations.items())[:ROWS_MAX]:
+    for (group, recording), generations in sorted(stats.counts.generations.items())[:ROWS_MAX]:
         low, high = min(generations), max(generations)
+        where = f"group {group}{_of(stats, recording)}"
         if low == high:
-            yield f"group {group}: generation {low}"
+            yield f"{where}: generation {low}"
         else:
             changes = count(len(generations) - 1, "rebalance")
-            yield f"group {group}: generation {low} → {high}, {changes}"
+            yield f"{where}: generation {low} → {high}, {changes}"
     ends = listed(f"{number} by {named(side)}" for side, number in stats.ended_by.most_common())
     yield joined(
         f"connections ended: {ends}" if ends else "",

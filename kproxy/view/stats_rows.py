@@ -34,11 +34,12 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import MAYBE, NO, UNKNOWN, YES
+from kproxy.exchange.histogram import Histogram
 from kproxy.protocol import api_key, api_name
 from kproxy.recording.columns import Rows
 from kproxy.units import moment
 from kproxy.view.stats_bodies import OFTEN, Looker, Told, told_by
-from kproxy.view.stats_counts import Histogram, Part, Tally
+from kproxy.view.stats_counts import Part, Tally
 
 _TOKEN = -2
 """In place of the API of a SASL token."""

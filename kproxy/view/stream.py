@@ -115,8 +115,13 @@ def refuse_another_recording(note: Note) -> None:
         RecordingError: this note says that one begins.
     """
     if note.channel == EVENTS and note.body.get("event") == "recording":
-        what = "begins another recording, with the same numbers: give the files of one"
-        raise RecordingError(str(note.body.get("path")), None, what)
+        raise another_recording(str(note.body.get("path")))
+
+
+def another_recording(path: Path | str) -> RecordingError:
+    """Why a file cannot be told of together with those before it."""
+    what = "begins another recording, with the same numbers: give the files of one"
+    return RecordingError(path, None, what)
 
 
 def connection_ends(note: Note) -> list[ConnectionEnd]:

@@ -53,7 +53,7 @@ def show_tail(
     folds = not names_one(wanted)
     folding = Folding(wants_colour(out), terminal_width(out), folds, folded_for=_FOLDED_FOR)
     lines = _lines(_Follower(path, stream, wanted), folding, wanted, lines_before, out)
-    write((f"{line}\n" for line in lines), stream, out, "tail")
+    write((f"{line}\n" for line in lines), stream.notices, out, "tail")
 
 
 def _lines(

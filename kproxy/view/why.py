@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -25,14 +26,15 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.filter.keys import BY_NAME
 from kproxy.exchange.filter.terms import Term, grouped
+from kproxy.exchange.histogram import PERCENTILES, Histogram
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.printable import printable
 from kproxy.protocol import error_code, is_retriable
+from kproxy.recording.reader import by_recording
 from kproxy.units import moment
-from kproxy.view.progress import reading
+from kproxy.view.progress import Progress, reading
 from kproxy.view.show import write
-from kproxy.view.stats_counts import Histogram
-from kproxy.view.stream import Stream, refuse_another_recording
+from kproxy.view.stream import Stream, another_recording
 from kproxy.view.why_group import group_story
 
 NOT_RECORDED = "is not in the recording"
@@ -45,16 +47,48 @@ _OTHERS_MIN = 20
 def show_why(paths: Sequence[Path | str], key: str, value: str, out: TextIO) -> bool:
     """Write the story of one thing; return whether the recording has it.
 
-    `key` is "number", "connection" or "group".
+    `key` is "number", "connection" or "group". Of several recordings, whose groups may be those of
+    different clusters, each tells its own story of a group.
 
     Raises:
-        RecordingError: a path is not there, not a recording, or damaged.
+        RecordingError: a path is not there, not a recording, or damaged; or there are several
+            recordings, which have the same numbers.
     """
+    found = by_recording(paths)
+    if len(found) > 1 and key != "group":
+        raise another_recording(found[1][0])
+    stories: list[str] = []
+    notices: list[str] = []
+    with reading("why", paths) as progress:
+        done_bytes = 0
+        for files in found:
+            passed = partial(_passed, progress, done_bytes)
+            told, noticed = _story(files, key, value, passed)
+            notices += noticed
+            if told and len(found) > 1:
+                stories += ["", _heading(files)] if stories else [_heading(files)]
+            stories += told
+            done_bytes += sum(path.stat().st_size for path in files)
+    write((f"{printable(each)}\n" for each in stories), notices, out, "why")
+    return bool(stories)
+
+
+def _passed(progress: Progress, before_bytes: int, done_bytes: int) -> None:
+    progress.passed(before_bytes + done_bytes)
+
+
+def _heading(files: Sequence[Path]) -> str:
+    """Which recording it is of: its file, of several the first."""
+    return f"{files[0]}{f' and {len(files) - 1} more' if len(files) > 1 else ''}:"
+
+
+def _story(
+    files: Sequence[Path], key: str, value: str, passed: Callable[[int], None]
+) -> tuple[list[str], list[str]]:
+    """The story in one recording, and the notices on it."""
     opened: dict[int, Note] = {}
 
     def heard(note: Note) -> None:
-        if key in ("connection", "number"):
-            refuse_another_recording(note)
         if note.channel == CONNECTIONS and note.body.get("event") in ("opened", "open"):
             number = note.body.get("connection")
             if isinstance(number, int):
@@ -65,11 +99,8 @@ def show_why(paths: Sequence[Path | str], key: str, value: str, out: TextIO) -> 
         "connection": lambda stream: _connection_story(stream, int(value), opened),
         "group": lambda stream: group_story(stream, value),
     }
-    with reading("why", paths) as progress:
-        stream = Stream(paths, _concerning(key, value), heard, True, progress.passed)
-        sentences = list(stories[key](stream))
-    write((f"{printable(each)}\n" for each in sentences), stream, out, "why")
-    return bool(sentences)
+    stream = Stream(files, _concerning(key, value), heard, True, passed)
+    return list(stories[key](stream)), stream.notices
 
 
 def _concerning(key: str, *values: str) -> Filter:
@@ -213,7 +244,7 @@ def _joined(found: Exchange, waiting_ms: float, last: Exchange | None) -> Iterat
 
 
 def _compared(service_ms: float, times: Histogram) -> str:
-    median_ms, high_ms = times.percentile(50), times.percentile(99)
+    median_ms, high_ms = (times.percentile(PERCENTILES[name]) for name in ("p50", "p99"))
     if median_ms is None or high_ms is None:
         return "; there is no other to compare it with"
     if times.count < _OTHERS_MIN:
@@ -245,15 +276,16 @@ def _unanswered(found: Exchange, end: ConnectionEnd | None) -> Iterator[str]:
     if waited is None:
         return
     how_long = f" for {age(waited.waited_ms)}" if waited.waited_ms else ""
+    never = "not" if end is None else "never"
     reasons = {
-        "proxy": f"It was never sent on: it waited in kproxy{how_long}.",
-        "earlier": f"It was never answered: it waited{how_long} behind #{waited.behind}, which was"
-        " not answered either.",
-        "broker": f"It was never answered: it waited for the broker{how_long}.",
+        "proxy": f"It was {never} sent on: it waited in kproxy{how_long}.",
+        "earlier": f"It was {never} answered: it waited{how_long} behind #{waited.behind}, which"
+        " was not answered either.",
+        "broker": f"It was {never} answered: it waited for the broker{how_long}.",
     }
     yield reasons[waited.waited_for]
     if end is None:
-        yield "The recording ends before its connection does."
+        yield f"The end of its connection {NOT_RECORDED}, nor what came until then."
     else:
         yield f"Its connection ended {_ended_by(end)}."
 
@@ -304,7 +336,8 @@ def _connection_story(stream: Stream, number: int, opened: dict[int, Note]) -> I
     if errors:
         yield "Errors: " + listed(f"{name} ×{times}" for name, times in errors.most_common()) + "."
     for each in unanswered[:3]:
-        yield f"{named(each)} of {at(each)} was never answered."
+        never = "not" if end is None else "never"
+        yield f"{named(each)} of {at(each)} was {never} answered."
     if len(unanswered) > 3:
         yield f"Neither were {len(unanswered) - 3} more."
     yield from _end_of_connection(end, last)
@@ -313,7 +346,7 @@ def _connection_story(stream: Stream, number: int, opened: dict[int, Note]) -> I
 def _opened(note: Note | None, number: int, first: Exchange | None) -> Iterator[str]:
     client = first.client_id if first is not None else None
     if note is None:
-        yield f"Connection {number} was open before the recording begins."
+        yield f"When connection {number} was opened {NOT_RECORDED}."
     else:
         body = note.body
         node = body.get("node_id")

@@ -8,10 +8,15 @@
 A generation changes when a member comes, leaves, or is silent for longer than its session timeout;
 the coordinator tells none of that, so it is put together from what members sent. Members are named
 by their clients' ids.
+
+Invariant: only the coordinator's list of members, which it sends to the leader, shows that somebody
+is no member any more. Of a generation whose list is not recorded nobody is said to be gone who did
+not say so.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
@@ -67,12 +72,6 @@ class Member:
 
 _Part = str | Member | Callable[[], str]
 """Of a sentence."""
-_Connection = tuple[int, str | None]
-"""Its number, and the client's address: two recordings may have the same numbers."""
-
-
-def _connection(exchange: Exchange) -> _Connection:
-    return exchange.connection, exchange.client_address
 
 
 def _tail(member_id: str) -> str:
@@ -89,18 +88,22 @@ class Generation:
     joins: dict[str, Exchange] = attrs.field(factory=dict[str, Exchange])
     """By member id."""
     members: set[str] = attrs.field(factory=set[str])
-    """As the coordinator told the leader, else those that were seen to join."""
+    """Those on the coordinator's list, and those that were seen to join."""
+    is_whole: bool = False
+    """Whether the coordinator's list of members is in the recording."""
     synced: dict[str, Exchange] = attrs.field(factory=dict[str, Exchange])
+    earlier: dict[str, Member] = attrs.field(factory=dict[str, Member])
+    """All members that were known before it, as they were then."""
 
 
 def group_story(stream: Stream, group: str) -> Iterator[str]:
-    """Yield what happened to a group, in order."""
+    """Yield what happened to a group in one recording, in order."""
     story = _Story(group)
     others: list[str] = []
     more = 0
     for exchange in stream.shown():
         if isinstance(exchange, ConnectionEnd):
-            story.ends[exchange.connection, exchange.client_address] = exchange
+            story.ends[exchange.connection] = exchange
             continue
         handle = _HANDLERS.get(exchange.api or "")
         if handle is not None and group in exchange.groups:
@@ -137,12 +140,9 @@ class _Story:
     sentences: list[tuple[datetime, tuple[_Part, ...]]] = attrs.field(
         factory=list[tuple[datetime, tuple[_Part, ...]]], init=False
     )
-    ends: dict[_Connection, ConnectionEnd] = attrs.field(
-        factory=dict[_Connection, ConnectionEnd], init=False
-    )
-    joins: dict[_Connection, list[Exchange]] = attrs.field(
-        factory=dict[_Connection, list[Exchange]], init=False
-    )
+    ends: dict[int, ConnectionEnd] = attrs.field(factory=dict[int, ConnectionEnd], init=False)
+    """By connection."""
+    joins: dict[int, list[Exchange]] = attrs.field(factory=dict[int, list[Exchange]], init=False)
     """By connection, whether they succeeded or not."""
     _static: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
     """Ids that static members got when they came again: the ids that they had first."""
@@ -197,14 +197,14 @@ class _Story:
             return self.name(part.id)
         return part if isinstance(part, str) else part()
 
-    def leaving(self, member: Member, leave: Exchange, connection: _Connection | None) -> str:
+    def leaving(self, member: Member, leave: Exchange, connection: int | None) -> str:
         """Who left, and what its own connection tells of why."""
         name = self.name(member.id)
         who = name if name != member.client else f"{name} ({_tail(member.id)})"
         text = f"{who} leaves with #{leave.number}"
-        joins = self.joins.get(connection, ()) if connection else ()
+        joins = self.joins.get(connection, ()) if connection is not None else ()
         again = next((each for each in joins if each.number > leave.number), None)
-        end = self.ends.get(connection) if connection else None
+        end = self.ends.get(connection) if connection is not None else None
         if again is not None:
             text += f"; its connection stays, and it joins again {_after(again.time, leave.time)}"
             text += f" later (#{again.number})"
@@ -229,7 +229,9 @@ class _Story:
             return
         if before is None:
             who = listed((self._joined(each, now) for each in sorted(now.members)), 6)
-            text = f"generation {now.number}: {count(len(now.members), 'member')}, {who}"
+            many = f"{count(len(now.members), 'member')}, " if now.is_whole else ""
+            text = f"generation {now.number}: {many}{who}"
+            text += "" if now.is_whole else "; who else is in it is not in the recording"
             text += "; what was before is not in the recording" if now.number > 1 else ""
         else:
             why = self._causes(before, now)
@@ -242,33 +244,48 @@ class _Story:
         return self.name(member_id) + ("" if join is None else f" (#{join.number})")
 
     def _causes(self, before: Generation, now: Generation) -> str:
-        gone = [self._gone(each, now) for each in sorted(before.members - now.members)]
-        came = [self._came(each, now) for each in sorted(now.members - before.members)]
-        if gone or came:
-            return "; ".join([*gone, *came])
-        # Nobody came or went: somebody joined again.
-        first = min(now.joins.values(), key=lambda each: each.time)
-        reason = getattr(first.request, "reason", None)
-        said = f", “{reason}”" if reason else "; why is not in the recording"
-        return f"{first.client_id} joined again first (#{first.number}){said}"
+        missing = sorted(before.members - now.members)
+        gone = [each for each in missing if now.is_whole or self._left(each, now) is not None]
+        causes = [self._gone(each, now) for each in gone]
+        causes += [self._came(each, before, now) for each in sorted(now.members - before.members)]
+        if not causes:  # nobody is known to have come or gone: somebody joined again
+            first = min(now.joins.values(), key=lambda each: each.time)
+            reason = getattr(first.request, "reason", None)
+            said = f", “{reason}”" if reason else "; why is not in the recording"
+            causes.append(f"{first.client_id} joined again first (#{first.number}){said}")
+        if unknown := [self.name(each) for each in missing if each not in gone]:
+            still = "is still a member" if len(unknown) == 1 else "are still members"
+            causes.append(f"whether {listed(unknown, 6)} {still} is not in the recording")
+        return "; ".join(causes)
+
+    def _left(self, member_id: str, now: Generation) -> Exchange | None:
+        """The LeaveGroup of a member before a generation."""
+        member = now.earlier.get(member_id)
+        return None if member is None else member.left
 
     def _gone(self, member_id: str, now: Generation) -> str:
-        name, member = self.name(member_id), self.members.get(member_id)
-        if member is None or member.seen is None:
-            return f"{name} is no member any more; why is not in the recording"
-        if member.left is not None:
+        name, member = self.name(member_id), now.earlier.get(member_id)
+        if member is not None and member.left is not None:
             reason = f" (“{member.reason}”)" if member.reason else ""
             return f"{name} left with #{member.left.number}{reason}"
+        if member is None or member.seen is None:
+            return f"{name} is no member any more; why is not in the recording"
         until = min((answered(each) for each in now.joins.values()), default=member.seen.time)
-        text = f"{name} left after {_after(until, member.seen.time)} of silence"
+        silence, last = _after(until, member.seen.time), f"{member.seen.api} #{member.seen.number}"
+        if until - member.seen.time < timedelta(milliseconds=member.session_ms):
+            return (
+                f"{name} is no member any more, {silence} after {last}; why is not in the recording"
+            )
         session = f", its session timeout is {age(member.session_ms)}" if member.session_ms else ""
-        return f"{text} (since {member.seen.api} #{member.seen.number}{session})"
+        return f"{name} left after {silence} of silence (since {last}{session})"
 
-    def _came(self, member_id: str, now: Generation) -> str:
-        join = now.joins.get(member_id)
-        if join is None:
-            return f"{self.name(member_id)} joined, not through kproxy"
-        return f"{self.name(member_id)} joined (#{join.number})"
+    def _came(self, member_id: str, before: Generation, now: Generation) -> str:
+        name, join = self.name(member_id), now.joins.get(member_id)
+        if join is not None:
+            return f"{name} joined (#{join.number})"
+        if before.is_whole:
+            return f"{name} joined; its JoinGroup is not in the recording"
+        return f"{name} is a member; since when is not in the recording"
 
     def _gap(self, before: Generation, now: Generation) -> str:
         """How long members waited for their partitions: from the first that joined again."""
@@ -306,7 +323,7 @@ def _join(story: _Story, exchange: Exchange) -> None:
     request, response = exchange.request, exchange.response
     if request is None:
         return
-    story.joins.setdefault(_connection(exchange), []).append(exchange)
+    story.joins.setdefault(exchange.connection, []).append(exchange)
     errors = [error for error in exchange.errors if error not in _NEW_IDS]
     if response is None or exchange.errors:
         if errors:
@@ -314,6 +331,10 @@ def _join(story: _Story, exchange: Exchange) -> None:
             story.say(exchange.time, f"{what}.")
         return
     number = response.generation_id
+    if number not in story.generations:
+        earlier = {each.id: copy.copy(each) for each in story.members.values()}
+        story.generations[number] = Generation(number, earlier=earlier)
+    generation = story.generations[number]
     instance = getattr(request, "group_instance_id", None) or ""
     if again := story.came_again(instance, response.member_id):
         _comes_again(story, again, exchange)
@@ -322,9 +343,9 @@ def _join(story: _Story, exchange: Exchange) -> None:
     member.instance = instance
     if request.protocol_type == "consumer":
         member.rebalance_ms = request.rebalance_timeout_ms
-    generation = story.generations.setdefault(number, Generation(number))
     generation.joins.setdefault(member.id, exchange)
     generation.members.add(member.id)
+    generation.is_whole |= bool(response.members)
     generation.members.update(story.identity(each.member_id) for each in response.members or ())
 
 
@@ -378,14 +399,28 @@ def _leave(story: _Story, exchange: Exchange) -> None:
         members = story.members.values() if instance else ()
         static = next((each.id for each in members if each.instance == instance), "")
         member = story.member(leaving.member_id or static, exchange)
+        if _cannot_leave(leaving, exchange.response):
+            _refused(story, exchange, member.id)
+            continue
         member.left, member.reason = exchange, getattr(leaving, "reason", None) or ""
         if member.reason:
             text = f" leaves with #{exchange.number}: “{member.reason}”."
             story.say(exchange.time, member, text)
         else:
-            own = member.seen is not None and _connection(member.seen) == _connection(exchange)
-            connection = _connection(exchange) if own else None
+            own = member.seen is not None and member.seen.connection == exchange.connection
+            connection = exchange.connection if own else None
             story.say(exchange.time, partial(story.leaving, member, exchange, connection))
+
+
+def _cannot_leave(leaving: Any, response: Any) -> bool:
+    """Whether the coordinator refuses that a member leaves, of several perhaps that are named."""
+    instance = getattr(leaving, "group_instance_id", None) or ""
+    codes = [
+        each.error_code
+        for each in getattr(response, "members", None) or ()
+        if each.member_id == leaving.member_id and (each.group_instance_id or "") == instance
+    ]
+    return any([getattr(response, "error_code", 0), *codes])
 
 
 # ---- KIP-848

@@ -38,6 +38,8 @@ from kproxy.recording import verify
 from kproxy.replay.load import load
 from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode
+from kproxy.view.stats_lines import stats_of
+from kproxy.view.stream import Stream
 from tests.bed import programs, replays
 from tests.bed.actors import judge
 from tests.bed.clients import job
@@ -327,3 +329,23 @@ def test_clients_read_it_from_a_replaying_broker(tmp_path: Path) -> None:
     assert Counter(map(json.dumps, results["group"]["records"])) == Counter(expected)
     with replays.running(FORMATS / "2/transactions.mcap", tmp_path) as replay:
         assert judge.values(replay.bootstrap, "transactions-ledger") == job.KEPT
+
+
+def test_files_of_a_recording_stay_together_where_another_was_made_meanwhile(
+    tmp_path: Path,
+) -> None:
+    names = [name for name in RECORDED if name.startswith("2/rotated")]
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    for folder in (alone, both):
+        folder.mkdir()
+        for name in names:
+            shutil.copy(FORMATS / name, folder)
+    between_ns = recording.info(FORMATS / "2/rotated-0003.mcap").start_ns - 1
+    other = recording.Recording(
+        both / "other.mcap", start_ns=between_ns, schema_id="x", library_version="0"
+    )
+    other.close()
+    stories = [[each.text for each in recording.read(folder)] for folder in (alone, both)]
+    assert len(stories[0]) == 102 and stories[1] == stories[0]
+    counts = [stats_of(Stream([folder])).connection_count for folder in (alone, both)]
+    assert counts[1] == counts[0]

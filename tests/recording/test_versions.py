@@ -16,6 +16,7 @@ import mcap.records
 import pyarrow
 import pyarrow.ipc
 import pytest
+from kproxy.spark.columns import VIEWS, chosen
 
 from kproxy import __version__, recording
 from kproxy.cli import main
@@ -28,7 +29,6 @@ from kproxy.replay.load import load
 from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode
 from kproxy.spark import plan, reading
-from kproxy.spark.columns import VIEWS, chosen
 from tests.recording.making import (
     SETTINGS,
     START_NS,

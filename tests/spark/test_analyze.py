@@ -33,7 +33,7 @@ from tests.spark.modes import readable
 DEMO = str(needs.REPOSITORY / "recordings" / "demo.mcap")
 TABLES = {
     "exchanges", "records", "events", "group_events", "latency", "throughput", "errors",
-    "connections", "groups", "faults",
+    "connections", "recordings", "groups", "faults",
 }  # fmt: skip
 
 
@@ -336,9 +336,9 @@ def test_without_pyspark_it_says_what_to_install(tmp_path: Path) -> None:
 def test_what_is_slower_is_told_from_chance() -> None:
     old = {600: 900, 700: 100}
     slow = {664: 900, 764: 100}  # all of it twice as long
-    found = compare.difference(slow, old, "p50", 0.5)
+    found = compare.difference(slow, old, "p50")
     assert found["p50_ratio"] == 2 and found["p50_sigma"] > compare.SIGNIFICANT
-    few = compare.difference({664: 2}, {600: 2}, "p50", 0.5)
+    few = compare.difference({664: 2}, {600: 2}, "p50")
     assert few["p50_ratio"] == 2 and few["p50_sigma"] < compare.SIGNIFICANT
     row = {f"{name}_ratio": 2.0 for name in ("p50", "p95", "p99")}
     sure = row | {f"{name}_sigma": 9.0 for name in ("p50", "p95", "p99")}
@@ -350,13 +350,13 @@ def test_what_is_slower_is_told_from_chance() -> None:
 def test_what_is_the_same_or_only_on_one_side_is_not_slower() -> None:
     same = {600: 900, 700: 100}
     slow = {math.floor(each + 64 * math.log2(1.3)): n for each, n in same.items()}
-    for name, part in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
-        found = compare.difference(same, same, name, part)
+    for name in ("p50", "p95", "p99"):
+        found = compare.difference(same, same, name)
         assert (found[f"{name}_ratio"], found[f"{name}_sigma"]) == (1, 0)
-        found = compare.difference(slow, same, name, part)
+        found = compare.difference(slow, same, name)
         assert found[f"{name}_ratio"] == pytest.approx(1.3, abs=0.02)
         assert found[f"{name}_sigma"] > compare.SIGNIFICANT
-        assert compare.difference(same, {}, name, part)[f"{name}_ratio"] is None
+        assert compare.difference(same, {}, name)[f"{name}_ratio"] is None
     assert compare.sigmas(3, 10, 0, 0) == 0.0
 
 

@@ -216,7 +216,7 @@ def test_faults_that_are_not_shown_count(spark: Any, tmp_path: Path) -> None:
 
 
 WORST = """
-SELECT CONCAT('group-', id) AS `group`, IF(id = 70, 99, 0) AS rebalances,
+SELECT CONCAT('group-', id) AS `group`, 'one' AS cluster, IF(id = 70, 99, 0) AS rebalances,
     IF(id % 2 = 0, NULL, id) AS lag FROM RANGE(200)
 """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections import Counter
@@ -12,9 +11,9 @@ from typing import Any
 import pytest
 
 from kproxy import recording
-from kproxy.analyze import compare, export, findings, report
+from kproxy.analyze import export, findings, report
 from kproxy.analyze.gather import Gathered
-from kproxy.exchange import notes, topic_records
+from kproxy.exchange import histogram, notes, topic_records
 from kproxy.exchange.endings import SideEnd
 from kproxy.protocol import records
 from kproxy.protocol.record_batch import Record
@@ -66,7 +65,7 @@ def row_of(page: str, name: str) -> list[str]:
 
 def bucket(milliseconds: float) -> int:
     """The bucket of a time."""
-    return math.floor(math.log2(milliseconds * 1000) * 64)
+    return histogram.bucket(round(milliseconds * 1000))
 
 
 @pytest.mark.parametrize(
@@ -93,9 +92,9 @@ def test_sentences_need_enough_exchanges() -> None:
 
 
 def test_a_percentile_is_no_more_than_the_largest() -> None:
-    assert compare.percentile({bucket(700): 9}, 0.99, 680, 690) == 690
-    assert compare.percentile({bucket(700): 9}, 0.5, 710, 720) == 710
-    assert compare.percentile({}, 0.5, 1, 2) is None
+    assert histogram.percentile_ms({bucket(700): 9}, 990, 680, 690) == 690
+    assert histogram.percentile_ms({bucket(700): 9}, 500, 710, 720) == 710
+    assert histogram.percentile_ms({}, 500, 1, 2) is None
 
 
 def test_kproxy_names_its_own_pause_and_blames_few_exchanges_for_nothing() -> None:

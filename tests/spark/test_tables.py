@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kproxy.analyze import export, tables
+from kproxy.analyze import export, job, tables
+from kproxy.protocol import messages as M
+from kproxy.recording import Recording
 from kproxy.tables import splits
 from tests.bed import needs
+from tests.exchange import making
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 WINDOW = timedelta(seconds=tables.FAULT_SECONDS)
@@ -149,7 +154,10 @@ GROUP_EVENTS = pa.schema({
     "topic": pa.string(), "partition": pa.int32(), "committed": pa.int64(),
     "error": pa.string(), "number": pa.int64(),
 })  # fmt: skip
-LOG_ENDS = pa.schema({"topic": pa.string(), "partition": pa.int32(), "log_end": pa.int64()})
+LOG_ENDS = pa.schema({
+    "recording": pa.string(), "topic": pa.string(), "partition": pa.int32(), "log_end": pa.int64(),
+})  # fmt: skip
+RECORDINGS = pa.schema({"recording": pa.string(), "cluster": pa.string()})
 
 
 @pytest.mark.java
@@ -159,14 +167,69 @@ def test_the_lag_is_unknown_where_the_end_of_the_log_is(spark: Any, tmp_path: Pa
         return about | {"group": group, "topic": "orders", "partition": partition, "committed": 5}
 
     commits = [commit("billing", each) for each in range(3)] + [commit("audit", 2)]
-    ends = [{"topic": "orders", "partition": 0, "log_end": 9}]
-    ends += [{"topic": "orders", "partition": 1, "log_end": 3}]  # a commit is ahead of what is seen
+    end = {"recording": "a", "topic": "orders"}
+    ends = [end | {"partition": 0, "log_end": 9}]
+    ends += [end | {"partition": 1, "log_end": 3}]  # a commit is ahead of what is seen
     view(spark, tmp_path, "group_events", commits, GROUP_EVENTS)
     view(spark, tmp_path, "log_ends", ends, LOG_ENDS)
+    view(spark, tmp_path, "recordings", [{"recording": "a", "cluster": "a"}], RECORDINGS)
     audit, billing = [row.asDict(recursive=True) for row in spark.sql(tables.GROUPS).collect()]
     assert [each["lag"] for each in billing["partitions"]] == [4, 0, None]
     assert billing["lag"] == 4
     assert [each["lag"] for each in audit["partitions"]] == [None] and audit["lag"] is None
+
+
+def behind(folder: Path, cluster_id: str | None, log_end: int, committed: int, day: int) -> str:
+    """A recording of a group that commits, and of how far its topic goes."""
+    at_ns = making.START_NS + day * 86_400 * 10**9
+    topic = M.MetadataResponse.MetadataResponseTopic(name="orders")
+    cluster = M.MetadataResponse(cluster_id=cluster_id, topics=[topic])
+    ask, tell, keep = M.ListOffsetsRequest, M.ListOffsetsResponse, M.OffsetCommitRequest
+    asked = ask.ListOffsetsTopic(name="orders", partitions=[ask.ListOffsetsPartition(timestamp=-1)])
+    told = tell.ListOffsetsTopicResponse(
+        name="orders", partitions=[tell.ListOffsetsPartitionResponse(offset=log_end)]
+    )
+    kept = keep.OffsetCommitRequestTopic(
+        name="orders", partitions=[keep.OffsetCommitRequestPartition(committed_offset=committed)]
+    )
+    latest, ends = ask(topics=[asked]), tell(topics=[told])
+    commit = keep(group_id="billing", topics=[kept])
+    done = M.OffsetCommitResponse()
+    exchanges = (
+        ("Metadata", 5, M.MetadataRequest(), cluster), ("ListOffsets", 2, latest, ends),
+        ("OffsetCommit", 5, commit, done),
+    )  # fmt: skip
+    entries: list[Any] = [making.opened(1, node_id=1)]
+    for number, (api, version, asked, answered) in enumerate(exchanges, 1):
+        frame = making.request(api, version, asked, number)
+        frame = attrs.evolve(frame, received_ns=at_ns + number, sent_ns=at_ns + number)
+        entries += [frame, making.response(frame, answered)]
+    path = folder / f"{cluster_id}-{day}.mcap"
+    made = Recording(path, start_ns=at_ns, schema_id="x", library_version="0")
+    made.write(entries)
+    made.close()
+    return str(path)
+
+
+@pytest.mark.java
+def test_the_lag_is_that_of_one_cluster(spark: Any, tmp_path: Path) -> None:
+    paths = [
+        behind(tmp_path, "east", 100, 90, 0), behind(tmp_path, "west", 5000, 5000, 0),
+        behind(tmp_path, "east", 120, 95, 1), behind(tmp_path, None, 7, 4, 1),
+    ]  # fmt: skip
+    out = tmp_path / "out"
+    job.analyze(spark, splits.find(paths), out, with_records=False)
+    groups = pq.read_table(out / "groups").to_pylist()
+    lags = {row["cluster"]: (row["group"], row["lag"], row["commits"]) for row in groups}
+    (unknown,) = lags.keys() - {"east", "west"}
+    assert lags == {
+        "east": ("billing", 25, 2), "west": ("billing", 0, 1), unknown: ("billing", 3, 1)
+    }  # fmt: skip
+    clusters = Counter(row["cluster"] for row in pq.read_table(out / "recordings").to_pylist())
+    assert clusters == {"east": 2, "west": 1, unknown: 1}
+    page = (out / "report.html").read_text()
+    assert "Group billing of cluster east ends 25 records behind its topics" in page
+    assert "4 900" not in page and "5 000" not in page
 
 
 def test_two_attempts_at_a_task_do_each_other_no_harm(

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 
 from kproxy import demo
 from kproxy.proxy.faults import RuleError
-from kproxy.recording import RecordingError, read
+from kproxy.recording import RecordingError, info, read
 from kproxy.testing import record, replay, sessions
 from kproxy.testing.host import Host
 from kproxy.testing.sessions import Mismatch
@@ -199,6 +199,32 @@ def test_a_recording_is_made_where_real_brokers_are(
     with pytest.raises(FileExistsError), record(mock_brokers, path):
         pass
     assert threads() == set()
+
+
+def test_times_count_from_the_start_of_the_recording_as_in_the_file_of_it(
+    mock_brokers: str, prefix: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "made.mcap"
+    with record(mock_brokers, path) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        producer.produce(prefix, "one")
+        assert producer.flush(10) == 0
+    first = broker.exchanges()[0]
+    until_us = (first.row.request_received_ns - info(path).start_ns) // 1000
+    assert until_us > 0
+    for wanted in (f"time:..+{until_us // 2}us", f"time:+{until_us // 2}us.."):
+        in_file = {each.number for each in read(path, wanted)}
+        assert {each.number for each in broker.exchanges(wanted)} == in_file
+
+
+def test_times_of_a_replay_count_from_when_it_began() -> None:
+    began_ns = time.time_ns()
+    with replay(DEMO, unplayed="allow") as broker:
+        listening_ns = time.time_ns()
+        demo.consume(broker.bootstrap)
+    first_ns = broker.exchanges()[0].row.request_received_ns
+    assert broker.exchanges(f"time:..+{(first_ns - listening_ns) // 1000}us") == []
+    assert broker.exchanges(f"time:..+{(first_ns - began_ns) // 1000 + 1}us")
 
 
 def test_what_cannot_be_is_told_at_once(tmp_path: Path) -> None:

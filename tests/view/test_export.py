@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,8 +21,9 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import parse
 from kproxy.protocol import messages as m
 from kproxy.recording import read, verify
-from kproxy.view import jsonl
+from kproxy.view import export, jsonl
 from kproxy.view.show import show_json
+from kproxy.view.stream import Stream
 from tests.bed import needs, replays
 from tests.exchange.batches import batch
 from tests.exchange.bodies import fetch_request, fetch_response, produce_request, produce_response
@@ -165,6 +167,64 @@ def test_nothing_is_replaced_and_nothing_half_is_left(
     assert main(["export", str(tmp_path / "damaged.mcap"), "--to", str(path)]) == 1
     assert "is damaged" in capsys.readouterr().err
     assert [each.name for each in tmp_path.iterdir()] == ["damaged.mcap"]
+
+
+@pytest.fixture
+def no_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without hard links."""
+
+    def link(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", link)
+
+
+@pytest.mark.usefixtures("no_links")
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "mcap"])
+def test_where_there_are_no_links_nothing_is_replaced_either(
+    tmp_path: Path,
+    suffix: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = exported(tmp_path / f"out.{suffix}")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    late, write = tmp_path / f"late.{suffix}", export.KINDS[f".{suffix}"]
+
+    def overtaken(stream: Stream, unfinished: Path) -> int:
+        count = write(stream, unfinished)
+        late.write_text("somebody else's")
+        return count
+
+    monkeypatch.setitem(export.KINDS, f".{suffix}", overtaken)
+    capsys.readouterr()
+    assert main(["export", str(DEMO), "--to", str(late)]) == 1
+    said = capsys.readouterr().err
+    assert said == f"kproxy export: {late} is there already; it is not replaced\n"
+    assert late.read_text() == "somebody else's"
+    assert {each.name for each in tmp_path.iterdir()} == {path.name, late.name}
+
+
+@pytest.mark.usefixtures("no_links")
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "mcap"])
+def test_where_there_are_no_links_a_kill_leaves_nothing_that_looks_whole(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, left = tmp_path / f"out.{suffix}", tmp_path / "left"
+
+    def killed(unfinished: Path, to: Path) -> None:
+        left.mkdir()
+        for each in (unfinished, to):
+            shutil.copy(each, left)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "rename", killed)
+    assert main(["export", str(DEMO), "--to", str(path)]) == 130
+    assert list(tmp_path.iterdir()) == [left], "who is told to stop has time to clean up"
+    whole = next(left.glob(".export-*"))
+    assert str(tmp_path / whole.name) in (left / path.name).read_text()
+    assert len(whole.read_bytes()) > 1000
 
 
 def test_parquet_without_pyarrow(

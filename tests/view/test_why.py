@@ -148,7 +148,105 @@ def test_what_is_not_recorded_is_said_to_be_so(tmp_path):
     assert "fast joined again first (#5); why is not in the recording" in found[1]
     traffic = two_members()
     traffic.add(3000, *join("m-a", 4, ["m-a", "m-z"]), client="fast")
-    assert "m-z joined, not through kproxy" in traffic.story(tmp_path, "group", "billing")[1]
+    told = traffic.story(tmp_path, "group", "billing")[1]
+    assert "m-z joined; its JoinGroup is not in the recording" in told
+
+
+def test_nobody_is_said_to_be_gone_where_the_list_of_members_is_not_recorded(tmp_path):
+    traffic = two_members()  # of which m-z leads the next generation, not through kproxy
+    traffic.add(3000, *join("m-b", 4, leader="m-z"), connection=2, client="slow")
+    traffic.add(3100, *sync("m-b", 4, 3), connection=2, client="slow")
+    traffic.add(9000, *beat("m-a", 4), client="fast")
+    traffic.add(9000, *join("m-b", 5, leader="m-z"), connection=2, client="slow")
+    told = traffic.story(tmp_path, "group", "billing")
+    assert [line.partition(": ")[2] for line in told[1:]] == [
+        (
+            "slow joined again first (#5); why is not in the recording; whether fast is still a"
+            " member is not in the recording; 101 ms from the first JoinGroup (#5) to the last"
+            " assignment (#6). slow has orders[3] (#6)."
+        ),
+        "slow joined again first (#8); why is not in the recording.",
+    ]
+
+
+def test_how_many_members_there_are_is_told_where_their_list_is_recorded(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *join("m-b", 3, leader="m-z"), connection=2, client="slow")
+    traffic.add(1000, *join("m-b", 4, leader="m-z"), connection=2, client="slow")
+    traffic.add(2000, *join("m-a", 5, ["m-a", "m-b", "m-z"]), client="fast")
+    first, _, last = traffic.story(tmp_path, "group", "billing")
+    assert "generation 3: slow (#1); who else is in it is not in the recording;" in first
+    assert "fast joined (#3); m-z is a member; since when is not in the recording" in last
+
+
+def test_a_member_that_was_refused_to_leave_has_not_left(tmp_path):
+    traffic = two_members()
+    L, R = M.LeaveGroupRequest, M.LeaveGroupResponse
+    leaving = L(group_id="billing", members=[L.MemberIdentity(member_id="m-b")])
+    refused = R(members=[R.MemberResponse(member_id="m-b", error_code=25)])
+    traffic.add(2000, "LeaveGroup", 5, leaving, refused, connection=2, client="slow")
+    traffic.add(2500, *join("m-a", 4, ["m-a"]), client="fast")
+    told = traffic.story(tmp_path, "group", "billing")[1:]
+    assert "slow is refused: LeaveGroup #5 → UNKNOWN_MEMBER_ID." in told[0]
+    assert "generation 3 → 4: slow is no member any more, 2.5 s after SyncGroup #4; why" in told[1]
+
+
+def test_the_silence_of_a_member_is_that_before_it_was_gone(tmp_path):
+    def static(member: str, generation: int, members=()):
+        return join(member, generation, members, group_instance_id=f"{member[:3]}-instance")
+
+    traffic = Traffic()
+    traffic.add(0, *static("m-a", 1, ["m-a", "m-b"]), client="fast")
+    traffic.add(0, *static("m-b", 1), connection=2, client="slow")
+    traffic.add(500, *beat("m-b", 1), connection=2, client="slow")  # 3
+    traffic.add(8500, *static("m-a", 2, ["m-a"]), client="fast")
+    traffic.add(20_000, *static("m-b2", 3, ["m-a", "m-b2"]), connection=2, client="slow")
+    told = traffic.story(tmp_path, "group", "billing")
+    (gone,) = (line for line in told if "1 → 2" in line)
+    assert "slow left after 8.0 s of silence (since Heartbeat #3," in gone
+
+
+# ---- several recordings
+
+
+def recorded_apart(tmp_path, name: str, traffic: Traffic):
+    (tmp_path / name).mkdir()
+    return traffic.recorded(tmp_path / name)
+
+
+def test_each_recording_tells_its_own_story_of_a_group(tmp_path, capsys):
+    other = Traffic()
+    other.add(60_000, *join("x-1", 7, ["x-1"], leader="x-1"), client="elsewhere")
+    other.add(60_010, *sync("x-1", 7, 0), client="elsewhere")
+    none = Traffic()
+    paths = [
+        recorded_apart(tmp_path, name, traffic)
+        for name, traffic in (("here", two_members()), ("there", other), ("none", none))
+    ]
+    assert main(["why", *map(str, paths), "group:billing"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert [line.partition(" ")[2][:13] or line for line in told] == [
+        f"{paths[0]}:", "generation 3:", "", f"{paths[1]}:", "generation 7:",
+    ]  # fmt: skip
+    assert told[4].endswith("elsewhere has orders[0] (#2).")
+    assert main(["why", str(paths[0]), "group:billing"]) == 0
+    assert capsys.readouterr().out.splitlines() == told[1:2]
+
+
+@pytest.mark.parametrize("what", ["number:1", "connection:1"])
+def test_numbers_of_several_recordings_are_refused_before_a_story_is_told(tmp_path, what, capsys):
+    paths = [recorded_apart(tmp_path, name, two_members()) for name in ("here", "there")]
+    assert main(["why", *map(str, paths), what]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and "begins another recording, with the same numbers" in err
+
+
+def test_what_the_recording_ends_before_is_not_said_to_have_never_been(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *beat("m", 1))
+    traffic.add(4000, *beat("m", 1)[:3], None)
+    assert not [line for line in traffic.story(tmp_path, "number", "2")[1:] if "never" in line]
+    assert not [line for line in traffic.story(tmp_path, "connection", "1") if "never" in line]
 
 
 def test_a_group_of_which_only_the_name_is_recorded(tmp_path):

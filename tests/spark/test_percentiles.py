@@ -1,0 +1,80 @@
+"""One percentile for one recording, whether `kproxy stats` or `kproxy analyze` tells it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kproxy.analyze import job, tables
+from kproxy.exchange.histogram import PERCENTILES, bucket, percentile_ms
+from kproxy.spark import plan
+from kproxy.view.stats_lines import stats_of
+from kproxy.view.stream import Stream
+from tests.bed import needs
+from tests.exchange.test_histogram import DURATIONS
+
+pytestmark = pytest.mark.java
+
+RECORDINGS = [
+    needs.REPOSITORY / "recordings" / "demo.mcap",
+    *sorted((needs.REPOSITORY / "tests" / "recording" / "formats" / "2").glob("*.mcap")),
+]
+
+
+def test_spark_finds_the_same_buckets_and_percentiles(spark: Any, tmp_path: Path) -> None:
+    table = pa.table({"us": DURATIONS, "ms": [each / 1000 for each in DURATIONS]})
+    pq.write_table(table, tmp_path / "durations")
+    spark.read.parquet((tmp_path / "durations").as_uri()).createOrReplaceTempView("durations")
+    rows = spark.sql(f"SELECT us, {tables.bucket('ms')} FROM durations").collect()
+    assert len(rows) == len(DURATIONS)
+    assert [(us, found) for us, found in rows if found != bucket(us)] == []
+    columns = ", ".join(f"{tables.percentile(name)} AS {name}" for name in PERCENTILES)
+    query = f"""
+    WITH filled AS (
+        SELECT {tables.bucket("ms")} AS at, {tables.bucket("ms")} AS bucket, COUNT(*) AS n,
+            0D AS low, 1e18D AS high FROM durations GROUP BY ALL
+    ), ranked AS ({tables.ranked("at")}) SELECT at, {columns} FROM ranked GROUP BY at
+    """
+    found = {at: percentiles for at, *percentiles in spark.sql(query).collect()}
+    every = PERCENTILES.values()
+    assert found == {at: [percentile_ms({at: 1}, each) for each in every] for at in found}
+
+
+def test_stats_and_the_table_latency_have_the_same_percentiles(spark: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    job.analyze(spark, plan.find(list(map(str, RECORDINGS))), out, with_records=False)
+    latency = [row for row in pq.read_table(out / "latency").to_pylist() if row["topic"] is None]
+    by_api: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in latency:
+        by_api[row["api"] or "(half a header)"].append(row)
+    counted = stats_of(Stream(RECORDINGS)).counts.by_api
+    assert by_api.keys() == counted.keys() and len(counted) > 20
+    for kind in ("broker", "proxy"):
+        in_stats = {
+            api: [getattr(tally, kind).percentile(each) for each in PERCENTILES.values()]
+            for api, tally in counted.items()
+        }
+        assert in_stats == {api: percentiles(rows, kind) for api, rows in by_api.items()}
+    alone = [rows[0] for rows in by_api.values() if len(rows) == 1]
+    assert len(alone) > 3
+    for row in alone:
+        assert [row[f"broker_{name}"] for name in PERCENTILES] == percentiles([row], "broker")
+
+
+def percentiles(rows: list[dict[str, Any]], kind: str) -> list[float | None]:
+    """The percentiles of rows of the table together."""
+    counts = Counter[int]()
+    for row in rows:
+        counts.update(dict(row[f"{kind}_histogram"] or ()))
+    ends = [
+        pick(
+            (row[f"{kind}_{name}"] for row in rows if row[f"{kind}_{name}"] is not None), default=0
+        )
+        for pick, name in ((min, "min"), (max, "max"))
+    ]
+    return [percentile_ms(counts, each, *ends) for each in PERCENTILES.values()]
