@@ -36,6 +36,8 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.known import Known
 from kproxy.exchange.timing import JOINS, POLLS
+from kproxy.recording.exchanges import StoredFrames
+from kproxy.recording.file import frame_in
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.tables import ExchangeTable
 
@@ -66,14 +68,14 @@ class Rows:
         self,
         tables: Sequence[ExchangeTable],
         known: Known,
-        open_frame: Callable[[Position], Frame | None],
+        frames: StoredFrames,
         waited: Sequence[Waited] = (),
     ) -> None:
         """`waited` is what `Waiting` says of each table, if that is asked for."""
         self._tables = tables
         self._waited = waited
         self._known = known
-        self._open = open_frame
+        self._frames = frames
         self._columns: dict[str, Any] = {}
         self._row_count = sum(map(len, tables))
 
@@ -149,7 +151,11 @@ class Rows:
 
     def _at(self, positions: list[int]) -> list[Frame | None]:
         at = [Position.of(position) for position in positions]
-        return [None if each is None else self._open(each) for each in at]
+        return [None if each is None else frame_in(self._frames.files, each) for each in at]
+
+    def bytes_at(self, position: int) -> bytes | None:
+        """Return the bytes of the frame at a position; None if it is not recorded."""
+        return self._frames.bytes_at(position)
 
     def faults(self) -> Any:
         """Return the names of the fault rules that touched them."""
@@ -172,8 +178,7 @@ class Rows:
         request, response = (
             self.recorded(f"{each}_received_ns") for each in ("request", "response")
         )
-        time_ns = pc.if_else(pc.equal(request, 0), response, request)
-        return pc.divide(time_ns, 1000).cast(pa.timestamp("us", tz="UTC"))
+        return _timestamp(pc.if_else(pc.equal(request, 0), response, request))
 
     def broker_us(self) -> Any:
         """Return what the brokers took, in microseconds."""
@@ -279,6 +284,15 @@ class Waiting:
         """Forget connections that were closed."""
         for connection in connections:
             self._first.pop(connection, None)
+
+
+def timestamps(time_ns: Any) -> Any:
+    """Return times of a recording as timestamps; null where there is none."""
+    return _timestamp(null_where(pc.less_equal(time_ns, 0), time_ns))
+
+
+def _timestamp(time_ns: Any) -> Any:
+    return pc.divide(time_ns, 1000).cast(pa.timestamp("us", tz="UTC"))
 
 
 def null_where(mask: Any, array: Any) -> Any:
