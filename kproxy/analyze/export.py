@@ -17,7 +17,7 @@ import contextlib
 import itertools
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,9 @@ from kproxy.exchange import delivered, entities, topic_records
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecords
 from kproxy.protocol import error_name
+from kproxy.tables.item_columns import batch_of, getters_of
 from kproxy.tables.reading import (
     FOUND_IN_TABLES,
-    cleaned,
     events,
     exchanges,
     file_values,
@@ -122,7 +122,7 @@ class Sink:
 
     def _flush(self) -> None:
         rows, self._rows = self._rows, []
-        self.write(pa.RecordBatch.from_arrays(arrays_of(rows, self.schema), schema=self.schema))
+        self.write(batch_of(rows, self.schema))
 
     def close(self) -> None:
         """Write what is left, and give the file its name."""
@@ -139,19 +139,6 @@ class Sink:
             with contextlib.suppress(OSError, pa.ArrowException):
                 self._writer.close()
             self._partial.unlink(missing_ok=True)
-
-
-def arrays_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> list[pa.Array]:
-    """Return rows, of which there is at least one, as columns."""
-    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True)
-    return [_array(list(each), field.type) for each, field in zip(columns, schema, strict=True)]
-
-
-def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    try:
-        return pa.array(values, kind)
-    except UnicodeEncodeError:
-        return pa.array(list(map(cleaned, values)), kind)
 
 
 def write(
@@ -182,7 +169,8 @@ def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> No
     log_ends: dict[tuple[str, int, int], int] = {}
     cluster_ids: set[str | None] = {None}
     schema, sink = schema_of(_OF_BODIES), sinks["exchanges"]
-    items, of_bodies = exchanges(stretch), _getters(stretch, _OF_BODIES)
+    items, constants = exchanges(stretch), file_values(stretch)
+    of_bodies = getters_of(_OF_BODIES, constants)
     for batch in record_batches(stretch, "exchanges", _OF_TABLES):
         bodies: list[list[Any]] = []
         for exchange in itertools.islice(items, len(batch)):
@@ -200,7 +188,7 @@ def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> No
                 cluster_ids.add(getattr(exchange.response, "cluster_id", None) or None)
             for row in group_events(exchange):
                 sinks["group_events"].add((stretch.recording, exchange.time, *row, exchange.number))
-        arrays = dict(zip(schema.names, arrays_of(bodies, schema), strict=True))
+        arrays = dict(zip(schema.names, batch_of(bodies, schema).columns, strict=True))
         arrays |= dict(zip(batch.schema.names, batch.columns, strict=True))
         ordered = [arrays[name] for name in sink.schema.names]
         sinks["exchanges"].write(
@@ -209,7 +197,7 @@ def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> No
     if with_records:
         for batch in record_batches(stretch, "records", RECORD_COLUMNS):
             sinks["records"].write(batch)
-    of_event = _getters(stretch, EVENT_COLUMNS)
+    of_event = getters_of(EVENT_COLUMNS, constants)
     for note in events(stretch):
         sinks["events"].add([get(note) for get in of_event])
     for key in {key[:-1] for key in traffic}:
@@ -218,11 +206,6 @@ def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> No
         sinks["log_ends"].add((stretch.recording, *key, offset))
     for cluster_id in cluster_ids:
         sinks["cluster_ids"].add((stretch.recording, cluster_id))
-
-
-def _getters(stretch: Stretch, columns: Sequence[Column]) -> list[Callable[[Any], Any]]:
-    constants = file_values(stretch)
-    return [column.get or (lambda item, value=constants[column.name]: value) for column in columns]
 
 
 # ---------------------------------------------------------------- what bodies tell

@@ -27,11 +27,6 @@ from kproxy.protocol.compression import Allowance
 _dumps = json.JSONEncoder(allow_nan=False).encode
 
 
-def body(exchange: Exchange, direction: str) -> str:
-    """Return the JSON of an exchange's "request" or "response"."""
-    return "".join(body_pieces(exchange, direction, allowance(exchange)))
-
-
 def body_text(exchange: Exchange, direction: str) -> str | None:
     """The body of a request or a response as JSON; None if there is none."""
     text = "".join(body_pieces(exchange, direction, allowance(exchange)))

@@ -12,16 +12,14 @@ another recording that takes the name of one, which its identity tells. Paths ar
 a checkpoint that has them otherwise are from the working directory.
 
 Invariants: a batch is taken when both of its tables are there, so each row comes exactly once.
-Requests that are still pending come when they are answered or given up, not before; frames that
-have not ended when they do, or are cut off. What a file told before an offset is kept between
-batches, and read again after a restart: its notes and, for the view `frames`, its frames.
+Requests that are still pending come when they are answered or given up, not before; so do their
+frames. What the notes of a file told before an offset is kept between batches, and read again after
+a restart.
 """
 
 from __future__ import annotations
 
-import contextlib
 import glob
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,7 +36,6 @@ from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, absolute, located
 from kproxy.spark.source import Partition, read, tell
 from kproxy.tables import splits
-from kproxy.tables.frame_pieces import Piece, Pieces
 from kproxy.tables.splits import Stretch
 
 try:
@@ -54,8 +51,6 @@ class Followed:
     """One file that is followed, on the driver."""
 
     file: RecordingFile
-    before: Followed | None
-    """The file of the same recording before it."""
     all_of_it: Stretch
     batches: list[StoredBatch] = attrs.field(factory=list)
     """Those that were found and not yet given out."""
@@ -63,8 +58,6 @@ class Followed:
     """Up to where they go."""
     log: ConnectionLog = attrs.field(factory=ConnectionLog)
     """What was known at the first of them."""
-    _begun: tuple[int, tuple[Piece, ...]] | None = None
-    """An offset, not behind the first of them, and the frames that had not ended there."""
     _passed: int = 0
     _whole: bool = False
     _stamp: tuple[int, ...] = attrs.field(
@@ -110,38 +103,16 @@ class Followed:
         self.file, self._passed, self._whole = RecordingFile(self.file.path), 0, False
         self.file.skip_to(self.end)
 
-    def stretch(self, start: int, end: int, view: str) -> Stretch | None:
+    def stretch(self, start: int, end: int) -> Stretch | None:
         """Return the stretch between two offsets, and forget what lies before it."""
-        begun: tuple[Piece, ...] = ()
-        if view == "frames":
-            begun = self.begun(start)
-            self._begun = start, begun
         self._forget(start)
         if not any(batch.offset < end for batch in self.batches):
             return None
         notes: tuple[Note, ...] = tuple(self.log.opening(self.file.info.start_ns))
         begin = self.batches[0].offset
         return attrs.evolve(
-            self.all_of_it,
-            begin=begin, start=begin, stop=end, bytes=end - begin, notes=notes, begun=begun,
-        )  # fmt: skip
-
-    def begun(self, offset: int, files_max: int = splits.EARLIER_MAX) -> tuple[Piece, ...]:
-        """Return the frames that have not ended at an offset; the first piece of none lies more
-        files back."""
-        if self._begun is not None and self._begun[0] <= offset:
-            start, unfinished = self._begun
-        else:
-            start, unfinished = 0, ()
-            if self.before is not None and files_max:
-                with contextlib.suppress(RecordingError):  # it was deleted since, or is damaged
-                    unfinished = self.before.begun(self.before.look(), files_max - 1)
-        pieces = Pieces.begun(unfinished)
-        for batch in self.batches:
-            if start <= batch.offset < offset:
-                deque(pieces.follow(self.file.frames(batch), batch), 0)
-        self._rest()
-        return pieces.unfinished
+            self.all_of_it, begin=begin, start=begin, stop=end, bytes=end - begin, notes=notes
+        )
 
     def _forget(self, start: int) -> None:
         while self.batches and self.batches[0].offset < start:
@@ -221,7 +192,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
                 if before is not None:
                     earlier = splits.earlier_of(file, before.file, before.all_of_it.earlier)
                 every = splits.whole(file, earlier, 0)
-                self._followed[name] = Followed(file, before if earlier else None, every)
+                self._followed[name] = Followed(file, every)
             before = self._followed[name]
         return self._followed
 
@@ -253,7 +224,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
                 if max(first, stop) > each.end:
                     what = f"ends at byte {each.end}, but was read up to {max(first, stop)} before"
                     raise RecordingError(path, None, f"{what}: give each recording its own name")
-                stretch = each.stretch(first, stop, self._view)
+                stretch = each.stretch(first, stop)
                 found += [] if stretch is None else [stretch]
         return [Partition(tuple(group)) for group in splits.packed(found, self._partition_bytes)]
 

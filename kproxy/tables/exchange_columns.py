@@ -36,6 +36,8 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.known import Known
 from kproxy.protocol.codec import FETCH
+from kproxy.recording.exchanges import StoredFrames
+from kproxy.recording.file import frame_in
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.tables import ExchangeTable
 
@@ -66,14 +68,14 @@ class Rows:
         self,
         tables: Sequence[ExchangeTable],
         known: Known,
-        open_frame: Callable[[Position], Frame | None],
+        frames: StoredFrames,
         waited: Sequence[Waited] = (),
     ) -> None:
         """`waited` is what `Waiting` says of each table, if that is asked for."""
         self._tables = tables
         self._waited = waited
         self._known = known
-        self._open = open_frame
+        self._frames = frames
         self._columns: dict[str, Any] = {}
         self._values: dict[str, Any] = {}
         self._row_count = sum(map(len, tables))
@@ -165,7 +167,11 @@ class Rows:
 
     def _at(self, positions: Any) -> list[Frame | None]:
         at = [Position.of(position) for position in positions.tolist()]
-        return [None if each is None else self._open(each) for each in at]
+        return [None if each is None else frame_in(self._frames.files, each) for each in at]
+
+    def bytes_at(self, position: int) -> bytes | None:
+        """Return the bytes of the frame at a position; None if it is not recorded."""
+        return self._frames.bytes_at(position)
 
     def faults(self) -> Any:
         """Return the names of the fault rules that touched them."""
@@ -185,7 +191,7 @@ class Rows:
 
     def time(self) -> Any:
         """Return when the requests arrived."""
-        return pa.array(self.values("time_ns") // 1000).cast(pa.timestamp("us", tz="UTC"))
+        return timestamps(self.values("time_ns"))
 
     def milliseconds(self, name: str) -> Any:
         """Return a column of microseconds in milliseconds, null where they are not known."""
@@ -237,9 +243,9 @@ class Waiting:
             self._first.pop(connection, None)
 
 
-def null_where(mask: Any, array: Any) -> Any:
-    """Return an array with null where a mask is true."""
-    return pc.if_else(mask, pa.scalar(None, array.type), array)
+def timestamps(time_ns: Any, mask: Any = None) -> Any:
+    """Return times of a recording as timestamps; null where a mask is true."""
+    return pa.array(time_ns // 1000, mask=mask).cast(pa.timestamp("us", tz="UTC"))
 
 
 def _request(frame: Frame | None) -> protocol.Request | None:

@@ -2,16 +2,16 @@
 
 ::
 
-    Stretch ─▶ tables of exchanges ─▶ Rows ─────────────▶ record batches     columns of the table
-            └▶ Reader ─▶ Exchange, Frame, Note ─▶ items ─▶ record batches    columns of bodies
+    Stretch ─▶ tables of exchanges ─▶ Rows ─▶ columns ─────────▶ record batches    without bodies
+            └▶ Reader ─▶ Exchange, Note ─▶ items, value by value ─▶ record batches
 
-Invariant: both ways give the same values. The first opens no frames, and costs nanoseconds a row.
+Invariant: both ways give the same values. The first opens no body but those that have records, and
+costs nanoseconds a row. The second is for the columns of bodies, for filters, and for the rest of a
+torn file.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -19,34 +19,23 @@ from typing import Any
 import pyarrow as pa
 
 from kproxy.exchange import topic_records
-from kproxy.exchange.entries import (
-    FRAGMENT,
-    MORE,
-    UNANSWERED,
-    Frame,
-    Note,
-    Position,
-)
+from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import Filter
 from kproxy.exchange.known import Known
 from kproxy.protocol import schema as kafka
 from kproxy.recording import RecordingError, RecordingFile
-from kproxy.recording.exchanges import Reader
-from kproxy.recording.file import frame_in
+from kproxy.recording.exchanges import Reader, StoredFrames
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import ExchangeTable
 from kproxy.recording.uri import located
-from kproxy.tables import damage, exchange_columns, frame_columns, record_columns
-from kproxy.tables.frame_columns import FrameRows
-from kproxy.tables.frame_pieces import Piece, Pieces
+from kproxy.tables import damage, exchange_columns, frame_columns, item_columns, record_columns
 from kproxy.tables.splits import END, Stretch
 from kproxy.tables.views import FILE, RECORDING, Column, schema_of
 
 _TABLE_ROWS = 64 << 10
-_ITEM_ROWS = 4096
-_ITEM_BYTES = 16 << 20
-"""A record batch has no more rows, and about no more bytes of keys, values and frames."""
+"""A record batch has about no more rows, if no bytes of frames or records are in them."""
 FOUND_IN_TABLES = frozenset(exchange_columns.COLUMNS) | {name for name, _ in EXCHANGE_INTEGERS} | {
     "unanswered", RECORDING, FILE
 }  # fmt: skip
@@ -55,9 +44,14 @@ FOUND_IN_TABLES = frozenset(exchange_columns.COLUMNS) | {name for name, _ in EXC
 
 @damage.named
 def record_batches(
-    stretch: Stretch, view: str, columns: Sequence[Column], schema: pa.Schema | None = None
+    stretch: Stretch,
+    view: str,
+    columns: Sequence[Column],
+    schema: pa.Schema | None = None,
+    wanted: Filter | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a stretch; `schema` is what Spark calls these types, if it matters.
+    """Yield the rows of a stretch, with a filter those of the exchanges that it means; `schema` is
+    what Spark calls these types, if it matters.
 
     Raises: RecordingError.
     """
@@ -65,30 +59,61 @@ def record_batches(
         return  # the files that follow have their rows
     schema = schema_of(columns) if schema is None else schema
     names = [column.name for column in columns]
-    if view == "exchanges" and not stretch.rest and FOUND_IN_TABLES.issuperset(names):
-        for rows in _rows(stretch, "unanswered" in names):
-            yield _from_rows(stretch, rows, schema)
+    read = _COLUMNS.get(view)
+    if read is None or stretch.rest or wanted is not None or not _in_columns(view, names):
+        items = _ITEMS[view](stretch, wanted)
+        yield from item_columns.batches(items, columns, file_values(stretch), schema)
         return
-    if view == "frames":
-        yield from _frame_batches(stretch, schema)
-        return
-    if view == "records" and not stretch.rest:
-        for count, found in _record_columns(stretch, names):
-            yield _from_columns(stretch, found.__getitem__, count, schema)
-        return
-    items = _ITEMS[view](stretch)
-    for some in _grouped(items, _WEIGHTS.get(view, _weightless)):
-        yield _from_items(stretch, some, columns, schema)
+    for count, column in read(stretch, names):
+        yield _from_columns(stretch, column, count, schema)
+
+
+def _in_columns(view: str, names: Iterable[str]) -> bool:
+    return view != "exchanges" or FOUND_IN_TABLES.issuperset(names)
 
 
 # ---------------------------------------------------------------- from tables
+
+
+def _exchange_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Found]:
+    for rows in _rows(stretch, "unanswered" in names):
+        yield len(rows), rows.column
+
+
+def _frame_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Found]:
+    data_bytes_max = item_columns.BYTES_MAX if "data" in names else None
+    for rows in _rows(stretch, False):
+        for frames in frame_columns.of_rows(rows, data_bytes_max):
+            yield len(frames), frames.column
+
+
+def _record_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Found]:
+    with _opened(stretch) as file:
+        rows = record_columns.RecordRows(_known(stretch), [*_earlier(stretch), file], names)
+        for batch, given in _batches(file, stretch):
+            rows.note(batch.notes)
+            found = file.exchanges(batch)
+            if found is not None:
+                for count, columns in rows.read(found, given):
+                    yield count, columns.__getitem__
+        for count, columns in rows.flush():
+            yield count, columns.__getitem__
+
+
+_Found = tuple[int, Callable[[str], Any]]
+"""How many rows there are, and what gives columns of them by their names."""
+_COLUMNS: dict[str, Callable[[Stretch, Sequence[str]], Iterator[_Found]]] = {
+    "exchanges": _exchange_columns,
+    "records": _record_columns,
+    "frames": _frame_columns,
+}
 
 
 def _rows(stretch: Stretch, waits: bool) -> Iterator[exchange_columns.Rows]:
     """Yield the rows of a stretch; if `waits`, it matters who waited at its beginning."""
     with _opened(stretch) as file:
         known = _known(stretch)
-        frames = functools.partial(frame_in, [*_earlier(stretch), file])
+        frames = StoredFrames([*_earlier(stretch), file])
         waiting = exchange_columns.Waiting()
         tables: list[tuple[ExchangeTable, exchange_columns.Waited]] = []
         count = 0
@@ -103,26 +128,16 @@ def _rows(stretch: Stretch, waits: bool) -> Iterator[exchange_columns.Rows]:
             found = file.exchanges(batch) if given or waits else None
             waited = waiting.take(found) if waits and found is not None else {}
             waiting.forget(known.closed)
-            if not given:
-                known.forget()
-            elif found is not None and len(found):
+            if given and found is not None and len(found):
                 tables.append((found, waited))
                 count += len(found)
             if count >= _TABLE_ROWS:
                 yield rows()
                 tables, count = [], 0
+            if not tables:
                 known.forget()
         if tables:
             yield rows()
-
-
-def _from_rows(stretch: Stretch, rows: exchange_columns.Rows, schema: pa.Schema) -> pa.RecordBatch:
-    return _from_columns(stretch, rows.column, len(rows), schema)
-
-
-def _from_frames(stretch: Stretch, some: Sequence[FrameRows], schema: pa.Schema) -> pa.RecordBatch:
-    column = functools.partial(frame_columns.column, some)
-    return _from_columns(stretch, column, sum(map(len, some)), schema)
 
 
 def _from_columns(
@@ -140,20 +155,6 @@ def _from_columns(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _record_columns(
-    stretch: Stretch, names: Sequence[str]
-) -> Iterator[tuple[int, record_columns.Columns]]:
-    """Yield the records of a stretch, but for the rest of a torn file, as columns."""
-    with _opened(stretch) as file:
-        rows = record_columns.RecordRows(_known(stretch), [*_earlier(stretch), file], names)
-        for batch, given in _batches(file, stretch):
-            rows.note(batch.notes)
-            found = file.exchanges(batch)
-            if found is not None:
-                yield from rows.read(found, given)
-        yield from rows.flush()
-
-
 def file_values(stretch: Stretch) -> dict[str, str]:
     """Return the columns that have one value for all rows of a stretch."""
     return {
@@ -165,57 +166,12 @@ def file_values(stretch: Stretch) -> dict[str, str]:
 # ---------------------------------------------------------------- from items
 
 
-def _from_items(
-    stretch: Stretch, items: list[Any], columns: Sequence[Column], schema: pa.Schema
-) -> pa.RecordBatch:
-    constants = file_values(stretch)
-    arrays: list[pa.Array] = []
-    for column, field in zip(columns, schema, strict=True):
-        if column.get is None:
-            arrays.append(pa.repeat(pa.scalar(constants[column.name], pa.string()), len(items)))
-            continue
-        values = [column.get(item) for item in items]
-        try:
-            arrays.append(pa.array(values, field.type))
-        except UnicodeEncodeError:
-            arrays.append(pa.array(list(map(cleaned, values)), field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def cleaned(value: Any) -> Any:
-    """Return a value whose texts are valid Unicode."""
-    if isinstance(value, str):
-        return exchange_columns.clean(value)
-    if isinstance(value, list):
-        return list(map(cleaned, value))
-    if isinstance(value, dict):
-        return {key: cleaned(each) for key, each in value.items()}
-    return value
-
-
-def _grouped(items: Iterator[Any], weight: Callable[[Any], int]) -> Iterator[list[Any]]:
-    some: list[Any] = []
-    weighs = 0
-    for item in items:
-        some.append(item)
-        weighs += weight(item)
-        if len(some) >= _ITEM_ROWS or weighs >= _ITEM_BYTES:
-            yield some
-            some, weighs = [], 0
-    if some:
-        yield some
-
-
-def _weightless(item: Any) -> int:
-    return 0
-
-
-def exchanges(stretch: Stretch) -> Iterator[Exchange]:
-    """Yield the exchanges of a stretch.
+def exchanges(stretch: Stretch, wanted: Filter | None = None) -> Iterator[Exchange]:
+    """Yield the exchanges of a stretch; with a filter those that it means.
 
     Raises: RecordingError.
     """
-    reader = Reader(lambda note: None)
+    reader = Reader(lambda note: None, wanted)
     with _opened(stretch) as file:
         for each in (*_earlier(stretch), file):
             deque(reader.begin(each), 0)
@@ -228,113 +184,19 @@ def exchanges(stretch: Stretch) -> Iterator[Exchange]:
             yield from reader.finish()
 
 
-def _records(stretch: Stretch) -> Iterator[tuple[Exchange, Any]]:
-    for exchange in exchanges(stretch):
+def _records(stretch: Stretch, wanted: Filter | None) -> Iterator[tuple[Exchange, Any]]:
+    for exchange in exchanges(stretch, wanted):
         if exchange.api_key in topic_records.apis(kafka.REQUEST, kafka.RESPONSE):
             for record in exchange.records:
                 yield exchange, record
 
 
-def _frame_batches(stretch: Stretch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    some: list[FrameRows] = []
-    count = data_bytes = 0
-    for rows in _frames(stretch):
-        some.append(rows)
-        count += len(rows)
-        data_bytes += rows.data_bytes
-        if count >= _TABLE_ROWS or data_bytes >= _ITEM_BYTES:
-            yield _from_frames(stretch, some, schema)
-            some, count, data_bytes = [], 0, 0
-    if some:
-        yield _from_frames(stretch, some, schema)
-
-
-def _frames(stretch: Stretch) -> Iterator[FrameRows]:
-    """Yield the frames whose last piece lies in a stretch, put together. Of some, the pieces behind
-    it were lost. The rest of a torn file are those that do not end in it."""
-    known = _known(stretch)
-    pieces = Pieces.begun(stretch.begun or ())
-    with _opened(stretch) as file:
-        frames = functools.partial(frame_in, [*_earlier(stretch), file])
-        together = functools.partial(_put_together, frames=frames, known=known)
-        for batch, given in _noted(file, stretch, known):
-            if not given and not stretch.rest:
-                continue
-            found = file.frames(batch)
-            cut = together(list(pieces.follow(found, batch)))
-            if stretch.rest:
-                continue
-            yield from cut
-            if found is None:
-                continue
-            peers = {number: known.peer(number) for number in set(found.column("connection"))}
-            for some in frame_columns.of_table(found, peers):
-                if isinstance(some, range):
-                    for frame in _whole(file, batch, some, frames):
-                        yield frame_columns.of_frames([frame], peers)
-                else:
-                    yield some
-        if stretch.begun is None and not stretch.rest:
-            yield from together(_cut_behind(pieces, file, stretch))
-        if stretch.rest or stretch.last:
-            yield from together(pieces.unfinished)
-
-
-def _cut_behind(pieces: Pieces, file: RecordingFile, stretch: Stretch) -> Iterator[Piece]:
-    """Yield the frames of which the batches behind a stretch tell that no more pieces come."""
-    for batch in file.batches() if pieces.unfinished else ():
-        if batch.offset >= stretch.stop:
-            yield from pieces.follow(file.frames(batch), batch, begins=False)
-            if not pieces.unfinished:
-                return
-    for path in stretch.later if pieces.unfinished else ():
-        with contextlib.suppress(RecordingError), RecordingFile(path) as later:
-            for batch in later.batches():
-                yield from pieces.follow(later.frames(batch), batch, begins=False)
-                if not pieces.unfinished:
-                    return
-
-
-def _put_together(
-    some: Iterable[Piece], frames: Callable[[Position], Frame | None], known: Known
-) -> Iterator[FrameRows]:
-    for piece in some:
-        frame = frames(piece.position)
-        if frame is not None:
-            yield frame_columns.of_frames([frame], {frame.connection: known.peer(frame.connection)})
-
-
-def _whole(
-    file: RecordingFile,
-    batch: StoredBatch,
-    runs: range,
-    frames: Callable[[Position], Frame | None],
-) -> Iterator[Frame]:
-    for run in runs:
-        for frame in _run(file, batch, run):
-            if frame.flags & FRAGMENT and not frame.flags & (MORE | UNANSWERED):
-                frame = frames(Position(batch.number, run, 0))
-            if frame is not None and not frame.flags & (MORE | UNANSWERED):
-                yield frame
-
-
-def _noted(
-    file: RecordingFile, stretch: Stretch, known: Known
-) -> Iterator[tuple[StoredBatch, bool]]:
-    """Yield what `_batches` does, with what each batch tells known while it is read."""
-    for batch, given in _batches(file, stretch):
-        for note in batch.notes:
-            known.note(note)
-        yield batch, given
-        known.forget()
-
-
-def _run(file: RecordingFile, batch: StoredBatch, run: int) -> Any:
-    found = file.frames(batch)
-    try:
-        return found.run(run) if found is not None else ()
-    except ValueError as error:
-        raise file.wrong(batch.frames, error) from None
+def _frames(stretch: Stretch, wanted: Filter | None) -> Iterator[tuple[Exchange, str]]:
+    for exchange in exchanges(stretch, wanted):
+        if exchange.request_bytes:
+            yield exchange, kafka.REQUEST
+        if exchange.response_bytes:
+            yield exchange, kafka.RESPONSE
 
 
 def events(stretch: Stretch) -> Iterator[Note]:
@@ -352,14 +214,11 @@ def events(stretch: Stretch) -> Iterator[Note]:
             yield file.torn
 
 
-_ITEMS: dict[str, Callable[[Stretch], Iterator[Any]]] = {
+_ITEMS: dict[str, Callable[[Stretch, Filter | None], Iterator[Any]]] = {
     "exchanges": exchanges,
     "records": _records,
-    "events": events,
-}
-_WEIGHTS: dict[str, Callable[[Any], int]] = {
-    "exchanges": lambda item: (item.request_bytes or 0) + (item.response_bytes or 0),
-    "records": lambda item: len(item[1].key or b"") + len(item[1].value or b""),
+    "frames": _frames,
+    "events": lambda stretch, wanted: events(stretch),
 }
 
 # ---------------------------------------------------------------- files

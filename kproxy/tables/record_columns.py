@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from kproxy.exchange import topic_records
-from kproxy.exchange.entries import Frame, Note, Position
+from kproxy.exchange.entries import Note
 from kproxy.exchange.known import Known
 from kproxy.exchange.topic_records import Carried
 from kproxy.protocol import ProtocolError
@@ -37,7 +37,6 @@ from kproxy.protocol.record_batch import BATCH_HEADER, CONTROL, LOG_APPEND_TIME,
 from kproxy.protocol.record_fields import Fields, Headers, read_fields
 from kproxy.recording import RecordingFile
 from kproxy.recording.exchanges import StoredFrames, offer_names
-from kproxy.recording.file import frame_in
 from kproxy.recording.tables import ExchangeTable
 from kproxy.tables import exchange_columns, record_spans
 from kproxy.tables.carried import Bodies
@@ -168,7 +167,7 @@ class RecordRows:
     def _named(self, cells: Cells) -> tuple[int, Columns]:
         found: Columns = {}
         batch = pa.array(cells.batch)
-        rows = exchange_columns.Rows(self._tables, self._known, self._open)
+        rows = exchange_columns.Rows(self._tables, self._known, self._frames)
         carriers = pa.array([where.carrier - self._first for where in cells.wheres])
         for name in self._columns:
             if name in _OWN:
@@ -178,9 +177,6 @@ class RecordRows:
             elif name in _CARRIERS:
                 found[name] = rows.column(name).take(carriers).take(batch)
         return len(batch), found
-
-    def _open(self, position: Position) -> Frame | None:
-        return frame_in(self._frames.files, position)
 
     def _take(
         self, carrier: int, found: Carried, allowance: Allowance

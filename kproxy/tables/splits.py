@@ -30,7 +30,6 @@ from kproxy.recording.notices import notice
 from kproxy.recording.reader import in_order
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, absolute, located, spelled
-from kproxy.tables.frame_pieces import Piece
 
 PARTITION_BYTES = 128 << 20
 """A task has at least so much to read: starting one costs 50 to 90 ms."""
@@ -68,12 +67,7 @@ class Stretch:
     rest: bool = False
     """Whether it is about what has no row: the requests that are pending where the file is torn."""
     last: bool = False
-    """Whether no file follows in which frames may go on that this stretch has the beginning of."""
-    later: tuple[str, ...] = ()
-    """The next files of the same recording: frames that begin in it may be cut off there."""
-    begun: tuple[Piece, ...] | None = attrs.field(default=None, repr=False)
-    """The frames that have not ended where it begins, if what has not ended where it stops is left
-    to the stretch that follows; None: it looks behind itself."""
+    """Whether no file of the same recording follows."""
 
 
 @attrs.frozen
@@ -192,18 +186,10 @@ def stretches(
             before = file
     for line in recordings.left_out:
         told(line)
-    return _joined(cuts)
-
-
-def _joined(cuts: Sequence[list[Stretch]]) -> list[Stretch]:
-    """Let the stretches of each file know which files follow it."""
-    found: list[list[Stretch]] = []
-    later: tuple[str, ...] = ()
-    for some in reversed(cuts):
-        last = some[-1] if later else attrs.evolve(some[-1], last=True)
-        found.append([attrs.evolve(each, later=later) for each in (*some[:-1], last)])
-        later = (some[0].path, *later)[:EARLIER_MAX] if some[0].earlier else ()
-    return [each for some in reversed(found) for each in some]
+    for some, following in zip(cuts, [*cuts[1:], None], strict=True):
+        if following is None or not following[0].earlier:
+            some[-1] = attrs.evolve(some[-1], last=True)
+    return [each for some in cuts for each in some]
 
 
 def earlier_of(

@@ -1,11 +1,11 @@
 """The views of recordings, and their columns: names, types, what each says, and its value.
 
-    exchanges ─ Exchange      records ─ (Exchange, TopicRecord)      events ─ Note
+    exchanges ─ Exchange      records ─ (Exchange, TopicRecord)
+    events    ─ Note          frames  ─ (Exchange, "request" or "response")
 
-A column takes its value out of one such item; `exchange_columns` has faster ways for many exchanges
-at once, and `frame_columns` for frames.
-Names are those of `kproxy show --json` and of filters. Columns in nanoseconds are exact,
-timestamps have microseconds.
+A column takes its value out of one such item; `exchange_columns`, `record_columns` and
+`frame_columns` have faster ways for many at once. Names are those of `kproxy show --json` and of
+filters. Columns in nanoseconds are exact, timestamps have microseconds.
 
 Invariants: the default columns of `exchanges` come from the recording's tables and notes alone, so
 that no body is opened for them; those that need bodies come when somebody names them.
@@ -23,10 +23,11 @@ import attrs
 import pyarrow as pa
 
 from kproxy.exchange import endings
-from kproxy.exchange.body_json import body
-from kproxy.exchange.entries import Note
+from kproxy.exchange.body_json import body_text
+from kproxy.exchange.entries import OPAQUE, REDACTED, Note
 from kproxy.exchange.exchange import FIELDS, Exchange
 from kproxy.exchange.fields import Field, Type
+from kproxy.exchange.filter.values import suggestion
 from kproxy.tables.exchange_columns import WAITED_TYPE
 from kproxy.units import moment
 
@@ -65,6 +66,13 @@ _WHERE = (
 )
 
 
+def when(time_ns: int) -> datetime | None:
+    """Return a time of a recording; None for 0, and for what no clock says."""
+    if not 0 < time_ns < _NS_END:
+        return None
+    return moment(time_ns)
+
+
 # ---------------------------------------------------------------- exchanges
 
 TYPES: dict[Type, pa.DataType] = {
@@ -88,7 +96,7 @@ def _get(field: Field[Any]) -> Callable[[Exchange], Any]:
     """What gives the value of a field as Arrow takes it."""
     name = field.name
     if field.type is Type.BODY:
-        return lambda exchange: body(exchange, name)
+        return lambda exchange: body_text(exchange, name)
     get = operator.attrgetter(name)
     if field.type is Type.WAITED:
         return lambda exchange: None if get(exchange) is None else attrs.asdict(get(exchange))
@@ -168,40 +176,56 @@ RECORDS = (
 
 # ---------------------------------------------------------------- frames
 
+_SIDES = {"request": "client", "response": "broker"}
 
-def _frame(name: str, type_: pa.DataType, comment: str, default: bool = True) -> Column:
-    return Column(name, type_, comment, default=default)
+
+def _recorded(item: Any, name: str) -> Any:
+    exchange, direction = item
+    return getattr(exchange.row, f"{direction}_{name}")
+
+
+def _side(name: str, type_: pa.DataType, comment: str, recorded: str = "") -> Column:
+    recorded = recorded or name
+    return Column(name, type_, comment, lambda item: _recorded(item, recorded))
+
+
+def _flag(name: str, flag: int, comment: str) -> Column:
+    return Column(name, _BOOLEAN, comment, lambda item: bool(_recorded(item, "flags") & flag))
+
+
+def _arrived(item: Any) -> datetime | None:
+    return when(_recorded(item, "received_ns"))
+
+
+def _data(item: Any) -> bytes | None:
+    exchange, direction = item
+    return exchange.request_frame if direction == "request" else exchange.response_frame
 
 
 FRAMES = (
     *_WHERE,
-    _frame("number", _INT64, "the exchange that it belongs to"),
-    _frame("side", _TEXT, "who sent it: client, broker"),
-    _frame("time", _TIME, "when it arrived"),
-    _frame("connection", _INT32, "number of the connection"),
-    _frame("client_id", _TEXT, "client.id of the connection"),
-    _frame("node_id", _INT32, "broker of the connection"),
-    _frame("api", _TEXT, "name of the API"),
-    _frame("api_key", _INT16, "number of the API"),
-    _frame("api_version", _INT16, "version of the request"),
-    _frame("correlation_id", _INT32, "of the request"),
-    _frame("frame_bytes", _INT64, "size with the size prefix"),
-    _frame("opaque", _BOOLEAN, "kproxy knows no schema for it"),
-    _frame("redacted", _BOOLEAN, "secrets were blanked out of it"),
-    _frame("flags", _INT32, "all flags (kproxy.exchange.entries)"),
-    _frame("received_ns", _INT64, "when it arrived, ns since 1970"),
-    _frame("sent_ns", _INT64, "when it was sent on; 0: unknown"),
-    _frame("data", _BYTES, "the bytes as their sender sent them", False),
+    _carrier("number", _INT64, "the exchange that it belongs to"),
+    Column("side", _TEXT, "who sent it: client, broker", lambda item: _SIDES[item[1]]),
+    Column("time", _TIME, "when it arrived", _arrived),
+    _carrier("connection", _INT32, "number of the connection"),
+    _carrier("client_id", _TEXT, "client.id of the connection"),
+    _carrier("node_id", _INT32, "broker of the connection"),
+    _carrier("api", _TEXT, "name of the API"),
+    _carrier("api_key", _INT16, "number of the API"),
+    _carrier("api_version", _INT16, "version of the request"),
+    _carrier("correlation_id", _INT32, "of the request"),
+    _side("frame_bytes", _INT64, "size with the size prefix", "bytes"),
+    _flag("opaque", OPAQUE, "kproxy knows no schema for it"),
+    _flag("redacted", REDACTED, "secrets were blanked out of it"),
+    _side("flags", _INT32, "all flags (kproxy.exchange.entries)"),
+    _side("received_ns", _INT64, "when it arrived, ns since 1970; 0: unknown"),
+    _side("sent_ns", _INT64, "when it was sent on; 0: it was not, or unknown"),
+    Column("data", _BYTES, "the bytes as their sender sent them", _data, False),
 )
+"""Requests and responses, as their exchanges tell of them: the request of an exchange, then its
+response, when that was complete. Of what was recorded of no exchange there is no row."""
 
 # ---------------------------------------------------------------- events
-
-
-def when(time_ns: int) -> datetime | None:
-    """Return a time of a recording; None for 0, and for what no clock says."""
-    if not 0 < time_ns < _NS_END:
-        return None
-    return moment(time_ns)
 
 
 def _text(name: str, *names: str) -> Callable[[Note], str | None]:
@@ -256,14 +280,16 @@ def chosen(view: str, names: Iterable[str] | None = None) -> tuple[Column, ...]:
     Raises: ValueError, when there is no such view or column.
     """
     if view not in VIEWS:
-        raise ValueError(f"there is no view {view!r}; there are {', '.join(VIEWS)}")
+        what = f"there is no view {view!r}{suggestion(view, VIEWS)}"
+        raise ValueError(f"{what}; there are {', '.join(VIEWS)}")
     if names is None:
         return tuple(column for column in VIEWS[view] if column.default)
     by_name = {column.name: column for column in VIEWS[view]}
     found: list[Column] = []
     for name in names:
         if name not in by_name:
-            raise ValueError(f"{view} have no column {name!r}; they have {', '.join(by_name)}")
+            what = f"{view} have no column {name!r}{suggestion(name, by_name)}"
+            raise ValueError(f"{what}; they have {', '.join(by_name)}")
         found.append(by_name[name])
     return tuple(found)
 

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
-import hypothesis
 import pytest
-from hypothesis import strategies
 
-from kproxy.exchange.entries import CONNECTIONS, FRAGMENT, MORE, TRUNCATED, Note
-from kproxy.recording import RecordingFile
-from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.rotation import Recording
 from kproxy.tables import reading, splits
 from kproxy.tables.views import VIEWS, chosen, schema_of
@@ -109,86 +103,6 @@ def _text(row: dict[str, Any]) -> str:
     return json.dumps(row, default=repr)
 
 
-_CONNECTIONS = strategies.integers(1, 2)
-_STEPS = strategies.lists(
-    strategies.one_of(
-        strategies.tuples(strategies.just("piece"), _CONNECTIONS, strategies.booleans()),
-        strategies.tuples(strategies.just("lost"), _CONNECTIONS),
-        strategies.tuples(strategies.sampled_from(["batch", "file", "look"])),
-    ),
-    max_size=15,
-)
-
-
-@hypothesis.given(_STEPS, strategies.sampled_from([1, 1 << 27]))
-@hypothesis.example([("piece", 1, True), ("batch",), ("look",)], 1)
-@hypothesis.example([("piece", 1, True), ("look",), ("lost", 1), ("piece", 1, True), ("look",)], 1)
-@hypothesis.example([("piece", 1, True), ("file",), ("look",), ("piece", 1, False)], 1)
-@hypothesis.example([("piece", 2, True), ("file",), ("look",), ("file",), ("piece", 1, False)], 1)
-def test_frames_end_or_are_cut_off_in_later_micro_batches(steps: list[Any], size: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        query, expected = _written(Path(folder), steps)
-        query.check_retries()
-        at_once = batch_rows(Path(folder), "frames", query.names, size)
-    for rows in ([row for some in query.rows for row in some], at_once):
-        shown = {row["number"]: (row["data"], bool(row["flags"] & TRUNCATED)) for row in rows}
-        assert shown == expected and len(rows) == len(expected)
-
-
-def _written(folder: Path, steps: list[Any]) -> tuple[Query, dict[int, tuple[bytes, bool]]]:
-    """Write a recording step by step, and follow it; return which frames there are, and whether
-    they are cut off."""
-    query = Query(folder, "frames", ["number", "data", "flags"])
-    recording = Recording(folder / "some.mcap", rotate_ns=_HOUR_NS, **making.SETTINGS)
-    frames: dict[int, tuple[bytes, bool]] = {}
-    sent: dict[int, list[tuple[int, bytes]]] = {}
-    current: dict[int, int] = {}
-    number = hours = 0
-    builder = BatchBuilder()
-    builder.add([making.opened(each) for each in (1, 2)])
-    for step in [*steps, ("end",)]:
-        match step:
-            case ("piece", connection, more):
-                if connection not in current:
-                    number += 1
-                    current[connection] = number
-                nth = current[connection]
-                before = sent.setdefault(nth, [])
-                piece = bytes([nth, len(before)]) * 20
-                before.append((hours, piece))
-                # What lies in two files is known as far as the later one goes.
-                here = b"".join(data for hour, data in before if hour == hours)
-                frames[nth] = here, more or len(here) < 40 * len(before)
-                if not more:
-                    current.pop(connection)
-                flags = FRAGMENT * (len(before) > 1 or more) | MORE * more
-                size = 1 << 20 if more else 40 * len(before)
-                about = {"flags": flags, "frame_bytes": size, "connection": connection}
-                at_ns = making.START_NS + hours * _HOUR_NS + 1
-                builder.add([making.request(nth, piece, **about, received_ns=at_ns)])
-            case ("lost", connection) if connection in current:
-                about = {"flags": FRAGMENT, "connection": connection}
-                builder.lose([making.request(current.pop(connection), b"?", **about)])
-            case ("file",):
-                recording.append(builder.take())
-                hours += 2
-            case ("end",):
-                note = {"event": "closed"}
-                at_ns = making.START_NS + hours * _HOUR_NS + 2
-                closed = [Note(CONNECTIONS, at_ns, note | {"connection": c}) for c in (1, 2)]
-                builder.add(closed)
-                builder.finish()
-                recording.append(builder.take())
-                recording.close()
-                query.take()
-            case _:
-                recording.append(builder.take())
-                if step == ("look",):
-                    query.take()
-    assert all(RecordingFile(path).complete for path in recording.paths)
-    return query, frames
-
-
 def test_a_file_may_be_deleted_when_it_has_been_read(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "some.mcap", rotate_ns=_HOUR_NS, **making.SETTINGS)
     recording.write([making.opened()])
@@ -203,4 +117,5 @@ def test_a_file_may_be_deleted_when_it_has_been_read(tmp_path: Path) -> None:
     query.offsets = [{first: ends[first]}]
     Path(first).unlink()
     query.take()
-    assert query.rows == [[{"number": 20}]] and second in query.offsets[-1]
+    pending = [{"number": number} for number in range(1, 21)]  # all of them, in the later file
+    assert query.rows == [pending] and second in query.offsets[-1]

@@ -19,29 +19,23 @@ from typing import Any
 
 import hypothesis
 import pytest
-from hypothesis import strategies
 
 from kproxy import protocol, recording
 from kproxy.exchange.entries import (
-    FRAGMENT,
-    MORE,
     NO_API,
     OPAQUE,
     RAW_SASL,
     REDACTED,
     TRUNCATED,
-    UNANSWERED,
     Frame,
     Note,
-    Position,
     Side,
 )
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.known import Known
-from kproxy.recording import RecordingError, RecordingFile, Writer
-from kproxy.recording.builder import BatchBuilder
+from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.uri import located
-from kproxy.tables import reading, splits
+from kproxy.tables import item_columns, reading, splits
 from kproxy.tables.views import EXCHANGES, FILE, FRAMES, RECORDING, chosen
 from kproxy.units import moment
 from kproxy.view.jsonl import to_json
@@ -52,10 +46,12 @@ from tests.recording import making
 from tests.tables import storage
 
 RECORDINGS = needs.REPOSITORY / "recordings"
+DEMO = RECORDINGS / "demo.mcap"
+MOCK_CLUSTER = needs.REPOSITORY / "tests" / "exchange" / "mock_cluster.mcap"
 GOLDEN = needs.REPOSITORY / "tests" / "recording" / "golden"
 SMALL = [
-    RECORDINGS / "demo.mcap",
-    needs.REPOSITORY / "tests" / "exchange" / "mock_cluster.mcap",
+    DEMO,
+    MOCK_CLUSTER,
     *sorted(GOLDEN.glob("*.mcap")),
 ]
 ALL = [column.name for column in EXCHANGES]
@@ -84,7 +80,7 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
     """A row as `kproxy show --json` has it."""
     more = {"time": row["time"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
     for name in ("request", "response"):
-        more[name] = json.loads(row[name])
+        more[name] = row[name] and json.loads(row[name])
     return row | more
 
 
@@ -180,7 +176,7 @@ def _text(value: bytes | None) -> Any:
 
 @pytest.mark.parametrize("size", [10_000, 1 << 27])
 def test_frames_say_what_each_of_them_does(broken: Path, size: int) -> None:
-    for path in (*SMALL, *broken.glob("*.mcap")):
+    for path in (DEMO, MOCK_CLUSTER, broken):
         check_frames(path, size)
 
 
@@ -191,47 +187,94 @@ def test_frames_with_redactions_do_too(redacted: Path) -> None:
     assert any(row["redacted"] for row in rows([redacted], "frames"))
 
 
-@hypothesis.given(making.batches_of_entries)
-def test_arbitrary_frames_do_too(batches: list[list[Frame | Note]]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        frames = [[each for each in batch if isinstance(each, Frame)] for batch in batches]
-        check_frames(making.write(Path(folder) / "some.mcap", frames))
-
-
 def check_frames(path: Path, size: int = 1 << 27) -> None:
     """Check that columns of frames equal what the frames say, each by itself."""
-    expected: list[dict[str, Any]] = []
-    file = RecordingFile(path)
-    for batch in file.batches():
-        found = file.frames(batch)
-        for run in range(0 if found is None else len(found)):
-            for nth, frame in enumerate(found.run(run)):
-                if not frame.flags & (MORE | UNANSWERED):
-                    whole = file.frame(Position(batch.number, run, nth))
-                    expected.append(_frame_row(whole or frame))
-    names = [column.name for column in FRAMES if column.name not in WHERE]
-    found = [
-        row | {"client_id": None, "node_id": None} for row in rows([path], "frames", names, size)
+    expected = [
+        _frame_row(exchange, frame)
+        for exchange in recording.read(path)
+        for frame in exchange.frames
+        if frame is not None
     ]
-    assert found == expected
+    assert rows([path], "frames", expected[0], size) == expected
 
 
-def _frame_row(frame: Frame) -> dict[str, Any]:
+def _frame_row(exchange: Exchange, frame: Frame) -> dict[str, Any]:
     token, named = frame.flags & RAW_SASL, frame.api_key != NO_API and not frame.flags & RAW_SASL
     api = protocol.api_name(frame.api_key) if frame.api_key != NO_API else None
-    same = ("number", "connection", "frame_bytes", "flags", "received_ns", "sent_ns", "data")
+    same = ("number", "connection", "frame_bytes", "flags", "received_ns", "data")
+    row = exchange.row
     headers = ("api_key", "api_version", "correlation_id")
     return {
         **{name: getattr(frame, name) for name in same},
         **{name: getattr(frame, name) if named else None for name in headers},
         "side": frame.side.name.lower(),
+        # It may have been recorded before it left: its exchange knows when.
+        "sent_ns": row.response_sent_ns if frame.side else row.request_sent_ns,
         "api": "SaslToken" if token else api,
         "time": moment(frame.received_ns),
         "opaque": bool(frame.flags & OPAQUE),
         "redacted": bool(frame.flags & REDACTED),
-        "client_id": None,  # of the connection
-        "node_id": None,
+        "client_id": exchange.client_id,
+        "node_id": exchange.node_id,
     }
+
+
+@hypothesis.given(making.batches_of_entries)
+def test_columns_of_arbitrary_frames_are_those_of_their_exchanges(
+    batches: list[list[Frame | Note]],
+) -> None:
+    names = [column.name for column in FRAMES if column.get]
+    with tempfile.TemporaryDirectory() as folder:
+        frames = [[each for each in batch if isinstance(each, Frame)] for batch in batches]
+        path = making.write(Path(folder) / "some.mcap", frames)
+        found = [
+            {
+                each.name: item_columns.cleaned(each.get((exchange, direction)))
+                for each in FRAMES
+                if each.get
+            }
+            for exchange in recording.read(path)
+            for direction in ("request", "response")
+            if getattr(exchange, f"{direction}_bytes")
+        ]
+        assert rows([path], "frames", names) == found
+
+
+def test_frames_are_opened_for_their_bytes_alone(
+    broken: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(*_: object) -> None:
+        raise AssertionError("a frame was opened")
+
+    expected = 2 * len(rows([DEMO], "exchanges"))
+    monkeypatch.setattr(RecordingFile, "frames", opened)
+    monkeypatch.setattr(RecordingFile, "frame_bytes", opened)
+    assert len(rows([DEMO], "frames")) == expected
+    with pytest.raises(AssertionError, match="a frame was opened"):
+        rows([DEMO], "frames", ["data"])
+
+
+def test_record_batches_with_bytes_are_bounded(
+    broken: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = rows([broken], "frames", ["data"])
+    monkeypatch.setattr(item_columns, "BYTES_MAX", 20_000)
+    for view, names in (("frames", ["data"]), ("exchanges", ["request_frame", "response_frame"])):
+        largest = max(len(value or b"") for row in expected for value in row.values())
+        found: list[Any] = []
+        for stretch in splits.stretches(splits.find([str(broken)])):
+            for batch in reading.record_batches(stretch, view, chosen(view, names)):
+                assert batch.nbytes < 20_000 + 3 * largest
+                found += [value for row in batch.to_pylist() for value in row.values()]
+        assert [each for each in found if each] == [row["data"] for row in expected]
+
+
+def test_exchanges_have_their_frames_when_asked(broken: Path) -> None:
+    names = ["number", "request_frame", "response_frame"]
+    expected = [
+        (each.number, each.request_frame, each.response_frame) for each in recording.read(broken)
+    ]
+    assert [tuple(row.values()) for row in rows([broken], "exchanges", names, 10_000)] == expected
 
 
 def test_frames_are_there_whole_with_their_bytes(broken: Path) -> None:
@@ -252,6 +295,7 @@ def test_connections_that_were_closed_take_no_memory(
 ) -> None:
     made: list[Known] = []
     monkeypatch.setattr(reading, "Known", lambda: made.append(Known()) or made[-1])
+    monkeypatch.setattr(reading, "_TABLE_ROWS", 1)
     columns = chosen("frames", ["number", "client_id"])
     count = 0
     for stretch in splits.stretches(splits.find([str(broken)])):
@@ -293,54 +337,6 @@ def test_frames_that_never_ended_are_there_as_far_as_they_came(tmp_path: Path) -
     for number, row in by_number.items():
         assert row["flags"] & TRUNCATED and len(row["data"]) > 500_000  # the end is lost
         assert sent.startswith(row["data"]) and row["data"] == exchanges[number].request_frame
-
-
-_KEPT = strategies.lists(strategies.booleans(), min_size=1, max_size=4)
-
-
-@hypothesis.given(
-    frames=strategies.lists(strategies.tuples(strategies.integers(1, 2), _KEPT), max_size=12),
-    ends=strategies.sets(strategies.integers(0, 40)),
-    closed=strategies.booleans(),
-    torn=strategies.booleans(),
-    size=strategies.sampled_from([1, 1 << 27]),
-)
-@hypothesis.example(
-    frames=[(1, [True, False]), (2, [True, False, True]), (1, [True])],
-    ends=set(), closed=False, torn=False, size=1 << 27,
-)  # fmt: skip
-def test_frames_whose_pieces_were_lost_are_there_as_far_as_they_are_known(
-    frames: list[tuple[int, list[bool]]], ends: set[int], closed: bool, torn: bool, size: int
-) -> None:
-    """A piece that is lost cuts off what was recorded before it; batches end anywhere."""
-    builder = BatchBuilder()
-    builder.add([making.opened(each) for each in (1, 2)])
-    batches: list[Any] = []
-    expected: dict[int, tuple[bytes, bool]] = {}
-    given = 0
-    for number, (connection, kept) in enumerate(frames, 1):
-        whole = [bytes([number, nth]) * 20 for nth in range(len(kept))]
-        for nth, (data, is_kept) in enumerate(zip(whole, kept, strict=True)):
-            flags = FRAGMENT * (len(kept) > 1) | MORE * (nth < len(kept) - 1)
-            about = {"flags": flags, "frame_bytes": 40 * len(kept), "connection": connection}
-            (builder.add if is_kept else builder.lose)([making.request(number, data, **about)])
-            if is_kept:
-                before = expected.get(number, (b"", False))[0] if nth and kept[nth - 1] else b""
-                expected[number] = before + data, not all(kept)
-            given += 1
-            batches += builder.take() if given in ends else []
-    note = [Note("connections", making.START_NS, {"event": "closed", "connection": 1})]
-    builder.add(note if closed else [])
-    builder.finish()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "lost.mcap"
-        writer = Writer(path, **making.SETTINGS)
-        writer.append([*batches, *builder.take()])
-        writer.abandon() if torn else writer.close()
-        found = rows([path], "frames", ["number", "data", "flags"], size)
-    assert len(found) == len(expected)
-    shown = {row["number"]: (row["data"], bool(row["flags"] & TRUNCATED)) for row in found}
-    assert shown == expected
 
 
 def test_what_was_pending_over_files_is_there_after_a_kill(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from kproxy.protocol.record_batch import Record, read_header
 from kproxy.recording import RecordingFile
 from kproxy.tables import (
     carried,
+    item_columns,
     reading,
     record_bodies,
     record_columns,
@@ -76,7 +77,11 @@ def expected(path: Path, names: Sequence[str] = ALL) -> list[dict[str, Any]]:
         tuple(reading.file_values(s).items()) for s in splits.stretches(splits.find([str(path)]))
     }
     return [
-        {each.name: reading.cleaned(each.get((exchange, record))) for each in columns if each.get}
+        {
+            each.name: item_columns.cleaned(each.get((exchange, record)))
+            for each in columns
+            if each.get
+        }
         | {name: value for name, value in constants if name in names}
         for exchange in recording.read([path])
         for record in exchange.records
