@@ -49,10 +49,11 @@ class Head:
     """The file's channels that are ours, by the file's ids."""
     tables: dict[int, TableColumns] = attrs.field(factory=dict[int, TableColumns])
     """The columns of those that have tables."""
-    schema_records: bytes = b""
+    schema_records: bytearray = attrs.field(factory=bytearray)
     """Of a file that kproxy wrote, the records that its summary repeats."""
-    channel_records: bytes = b""
+    channel_records: bytearray = attrs.field(factory=bytearray)
     _schemas: dict[int, bytes] = attrs.field(factory=dict[int, bytes])
+    _schema_bytes: int = 0
     _parsed: dict[tuple[Channel, bytes], TableColumns] = attrs.field(
         factory=dict[tuple[Channel, bytes], TableColumns]
     )
@@ -129,11 +130,14 @@ class Head:
         """
         _, at = take_string(content, 2)
         _, at = take_string(content, at)
-        self._schemas[int.from_bytes(content[:2], "little")] = content[at + 4 :]
-        if sum(map(len, self._schemas.values())) > RECORD_BYTES_MAX:
-            raise ValueError("its schemas are larger than any")
+        number, data = int.from_bytes(content[:2], "little"), content[at + 4 :]
+        if self._schemas.get(number) != data:  # other tools repeat them in every chunk
+            self._schemas[number] = data
+            self._schema_bytes += len(data)
         if self.info.native:
             self.schema_records += record(SCHEMA, content)
+        if max(self._schema_bytes, len(self.schema_records)) > RECORD_BYTES_MAX:
+            raise ValueError("its schemas are larger than any")
 
     def channel(self, content: bytes, before: int = 0) -> None:
         """Take a Channel record; other tools put them into chunks.
@@ -146,6 +150,8 @@ class Head:
         channel = _CHANNELS.get(topic)
         if self.info.native:
             self.channel_records += record(CHANNEL, content)
+            if len(self.channel_records) > RECORD_BYTES_MAX:
+                raise ValueError("it has more channels than any")
         if channel is None:
             return
         self._version(metadata)

@@ -187,7 +187,7 @@ class Scan:
         self.head.take(opcode, length)
         if self._native and self.info.format_version:  # it was the last of its head
             start, own = self.offset, RECORD.size + length
-            repeated = self.head.schema_records, self.head.channel_records
+            repeated = bytes(self.head.schema_records), bytes(self.head.channel_records)
             self.index = Index(*repeated, start, own, start + own, self.source.crc)
 
     # ------------------------------------------------------------ chunks

@@ -178,8 +178,8 @@ class Writer:
         if self._closed:
             raise ValueError(f"{self.path} is closed")
         alone = len(batches) == 1
-        chunks = (_chunks(batch, self._schemas, alone=alone) for batch in batches)
-        self._append(records for each in chunks for records in each)
+        schemas = self._schemas
+        self._append(r for batch in batches for r in _chunks(batch, schemas, alone=alone))
 
     def append_exchanges(self, batch: Batch) -> None:
         """Append only the exchanges of a batch, and its notes: the file ends behind the frames.

@@ -17,6 +17,7 @@ from kproxy.recording import RecordingError, info
 from kproxy.recording.arrow import Schema
 from kproxy.recording.arrow_schema import Field, fields_of
 from kproxy.recording.layout import EXCHANGES, FRAMES
+from kproxy.recording.mcap import HEADER, MAGIC, channel_record, record, schema_record, string
 from tests.recording.making import rewrite
 from tests.recording.other_versions import ADDED, remade
 
@@ -221,3 +222,24 @@ def test_what_a_message_has_is_what_its_schema_says(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="a table that does not decode") as raised:
         list(recording.read(path))
     one_line(raised.value)
+
+
+@pytest.mark.parametrize("library", ["kproxy 0.9.0", "another 1"])
+@pytest.mark.parametrize("what", ["schemas", "channels"])
+def test_a_head_of_many_records_is_refused_before_it_fills_the_memory(
+    what: str, library: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.mcap"
+    one = schema_record(7, "", "", b"a" * 2000) + schema_record(7, "", "", b"b" * 2000)
+    if what == "channels":
+        one = channel_record(9, 0, "/other", "", {"a": "b" * 4000})
+    path.write_bytes(MAGIC + record(HEADER, string("kproxy") + string(library)) + one * 10_000)
+    tracemalloc.start()
+    if what == "schemas" or library.startswith("kproxy"):
+        with pytest.raises(RecordingError, match="than any"):
+            info(path)
+    else:
+        info(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 48 << 20
