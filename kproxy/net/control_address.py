@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from kproxy.net import listeners
-from kproxy.net.addresses import address_text, reachable
+from kproxy.net.addresses import listening_at, reachable
 from kproxy.net.operated import Operated
 from kproxy.net.running import Task, Unusable
 from kproxy.proxy.actions import Address
@@ -51,7 +51,7 @@ def control_server(at: ControlAddress, operated: Operated, log: Callable[[str], 
     from kproxy.net.control_api import Api
     from kproxy.net.metrics import exposition
 
-    here = address_text(reachable(at.host), at.listening[0].socket.getsockname()[1])
+    here = listening_at(reachable(at.host), at.listening)
     log(f"metrics: http://{here}/metrics{', for who sends the token' if at.token else ''}")
     api = Api(operated)
     routes = {"/metrics": {"GET": exposition(operated)}, **api.routes()}

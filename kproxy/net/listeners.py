@@ -11,7 +11,7 @@ import contextlib
 import errno
 import ipaddress
 import socket
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import attrs
 import trio
@@ -72,6 +72,17 @@ class Interface:
             text = f"cannot listen on {self.host}:{port}: {why}"
             raise ListenError(text, error.errno) from error
         return [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in sockets]
+
+
+@contextlib.contextmanager
+def closed_on_failure(opened: Iterable[trio.SocketListener]) -> Iterator[None]:
+    """Close listeners if the block fails; behind it, who serves them does."""
+    try:
+        yield
+    except BaseException:
+        for listener in opened:
+            listener.socket.close()
+        raise
 
 
 @attrs.define(eq=False)

@@ -28,12 +28,12 @@ class Operated:
     pump: Pump
     machine: OpenMachine
     recorder: Recorder
-    recording: Recording | None
-    traffic: Traffic
+    recording: Recording | None = None
+    traffic: Traffic = attrs.Factory(Traffic)
     rules: Rules
     address: str
     """Where clients connect."""
     clock: Callable[[], int]
-    started_ns: int
-    recordings: Path | None
+    started_ns: int = attrs.Factory(lambda self: self.clock(), takes_self=True)
+    recordings: Path | None = None
     """The folder below which rules that come there may name recordings."""

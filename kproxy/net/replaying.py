@@ -17,13 +17,12 @@ import attrs
 import trio
 
 from kproxy.net import listeners
-from kproxy.net.addresses import address_text, reachable
+from kproxy.net.addresses import listening_at, reachable
 from kproxy.net.control_address import control_server, open_control
 from kproxy.net.operated import Operated
-from kproxy.net.pump import CONNECTIONS_MAX, Pump
+from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
 from kproxy.net.running import Running, Task, ending_signals, monotonic_clock, run
-from kproxy.net.traffic import Traffic
 from kproxy.proxy.actions import Action, Address
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.machine import Machine, OpenMachine
@@ -69,28 +68,20 @@ async def replay(
     clock = monotonic_clock()
     with ending_signals() as signals:
         bootstrap = interface.open(listen_port)
-        try:
+        with listeners.closed_on_failure(bootstrap):
             place = await open_control(control.address, control.token) if control else None
-        except BaseException:
-            for listener in bootstrap:
-                listener.socket.close()
-            raise
-        port = bootstrap[0].socket.getsockname()[1]
-        address = address_text(advertised_host or reachable(listen_host), port)
+        address = listening_at(advertised_host or reachable(listen_host), bootstrap)
         recorder = Recorder(None, log)
-        pump = Pump(machine, interface, recorder, clock, log, CONNECTIONS_MAX)
+        pump = Pump(machine, interface, recorder, clock, log)
         tasks: list[Task] = []
         if control and place:
             operated = Operated(
                 pump=pump,
                 machine=control.machine,
                 recorder=recorder,
-                recording=None,
-                traffic=Traffic(),
                 rules=control.rules,
                 address=address,
                 clock=clock,
-                started_ns=clock(),
                 recordings=control.recordings,
             )
             tasks.append(control_server(place, operated, log))

@@ -21,7 +21,7 @@ from kproxy.exchange.filter import Filter
 from kproxy.exchange.selecting import Selection
 from kproxy.net import listeners, stalls
 from kproxy.net.accept import CONNECTIONS_MAX
-from kproxy.net.addresses import address_text, reachable
+from kproxy.net.addresses import address_text, listening_at, reachable
 from kproxy.net.control_address import control_server, open_control
 from kproxy.net.defects import defect
 from kproxy.net.descriptors import Descriptors, TooFew, raise_limit
@@ -140,25 +140,21 @@ async def serve(
     interface = await listeners.resolve(options.listen_host)
     bootstrap = interface.open(settings.listen_port)
     clock = monotonic_clock()
-    control = None
     # From before there is a recording on: a signal must not end it without completing that.
     with ending_signals() as signals:
-        try:
+        with listeners.closed_on_failure(bootstrap):
             await _check_loops(settings.bootstrap, bootstrap, log)
             await _warn(options, interface.loopback, log)
             control = await open_control(options.control, options.control_token)
-            started_ns = clock()
-            recording = _open_recording(options, started_ns, log)
-        except BaseException:
-            for listener in (*bootstrap, *(control.listening if control else ())):
-                listener.socket.close()
-            raise
+            with listeners.closed_on_failure(control.listening if control else ()):
+                started_ns = clock()
+                recording = _open_recording(options, started_ns, log)
         traffic = Traffic() if control else None
         recorder = _recorder(options, recording, traffic, started_ns, log, watch)
         cluster = Cluster(settings, options.rules)
         pump = Pump(cluster, interface, recorder, clock, log, options.connections_max, descriptors)
-        port = bootstrap[0].socket.getsockname()[1]
-        address = address_text(settings.advertised_host or reachable(options.listen_host), port)
+        host = settings.advertised_host or reachable(options.listen_host)
+        address = listening_at(host, bootstrap)
         tasks: list[Task] = [partial(_tell_stalls, options, clock, recorder)]
         if control and traffic:
             operated = Operated(

@@ -22,7 +22,7 @@ import attrs
 
 from kproxy.exchange.entries import Buffer, Splice, spliced
 from kproxy.exchange.topic_records import is_records
-from kproxy.protocol import ProtocolError, codec, schema
+from kproxy.protocol import ProtocolError, codec, schema, wire
 from kproxy.protocol.select import select
 from kproxy.proxy.actions import Address
 
@@ -205,7 +205,7 @@ def splices(
             growth = len(new_host) - (end - start)
             grown[address.inside] = grown.get(address.inside, 0) + growth
     for (start, content, end), growth in grown.items():
-        changes.append((start, content - start, _uvarint(end - content + growth)))
+        changes.append((start, content - start, wire.write_varint(end - content + growth)))
     return tuple(sorted(changes))
 
 
@@ -331,7 +331,7 @@ def replace_tail(
 def _without_list(tail: bytes, fields: AddressFields) -> bytes:
     if not fields.tagged:
         return b"\x01" + tail[_section_start(tail, fields) :]
-    return _tagged_section([(number, content) for number, content in _tags(tail, 0) if number])
+    return wire.write_tags([], tuple(each for each in _tags(tail, 0) if each[0]))
 
 
 def _section_start(tail: bytes, fields: AddressFields) -> int:
@@ -351,53 +351,19 @@ def _padded(tail: bytes, fields: AddressFields, length: int) -> bytes | None:
         if number in used:
             continue
         for size_bytes in range(1, 6):
-            content = gap - len(_uvarint(number)) - size_bytes
-            if content < 0 or len(_uvarint(content)) != size_bytes:
+            content = gap - len(wire.write_varint(number)) - size_bytes
+            if content < 0 or len(wire.write_varint(content)) != size_bytes:
                 continue
-            padded = tail[:section] + _tagged_section(sorted([*tags, (number, bytes(content))]))
+            padded = tail[:section] + wire.write_tags([(number, bytes(content))], tags)
             if len(padded) == length:
                 return padded
     return None
 
 
-def _tags(data: bytes, position: int) -> list[tuple[int, bytes]]:
-    count, position = _read_uvarint(data, position)
-    tags = []
-    for _ in range(count):
-        number, position = _read_uvarint(data, position)
-        size, position = _read_uvarint(data, position)
-        tags.append((number, data[position : position + size]))
-        position += size
-    return tags
-
-
-def _tagged_section(tags: list[tuple[int, bytes]]) -> bytes:
-    parts = [_uvarint(len(tags))]
-    for number, content in tags:
-        parts += (_uvarint(number), _uvarint(len(content)), content)
-    return b"".join(parts)
+def _tags(data: bytes, position: int) -> wire.Tags:
+    return wire.tags(data, position + 1, data[position])[0]
 
 
 def _string(text: str, compact: bool) -> bytes:
     data = text.encode("utf-8", "surrogateescape")
-    return (_uvarint(len(data) + 1) if compact else struct.pack(">h", len(data))) + data
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _read_uvarint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
+    return (wire.write_varint(len(data) + 1) if compact else struct.pack(">h", len(data))) + data
