@@ -13,7 +13,6 @@ driver is how many there were. Nothing groups by connection, so one huge connect
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import secrets
 from collections import Counter
@@ -23,7 +22,6 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kproxy.analyze.described import commented, comments
 from kproxy.exchange import delivered, entities, topic_records
@@ -31,6 +29,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecords
 from kproxy.protocol import error_name
 from kproxy.tables.item_columns import batch_of, getters_of
+from kproxy.tables.parquet import ParquetFile
 from kproxy.tables.reading import (
     FOUND_IN_TABLES,
     events,
@@ -97,14 +96,13 @@ class Sink:
 
     path: Path
     schema: pa.Schema
-    count: int = 0
-    _partial: Path = attrs.field(init=False)
     _rows: list[Sequence[Any]] = attrs.field(factory=list)
-    _writer: pq.ParquetWriter | None = None
+    _file: ParquetFile | None = None
 
-    def __attrs_post_init__(self) -> None:
-        # Spark, and who looks for *.parquet, passes over it.
-        self._partial = self.path.with_name(f".{self.path.stem}.{secrets.token_hex(4)}")
+    @property
+    def count(self) -> int:
+        """How many rows were written."""
+        return 0 if self._file is None else self._file.count
 
     def add(self, row: Sequence[Any]) -> None:
         """Add a row."""
@@ -114,11 +112,12 @@ class Sink:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows that are columns already."""
-        if self._writer is None:
+        if self._file is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(self._partial, self.schema, compression="zstd")
-        self._writer.write_batch(batch)
-        self.count += len(batch)
+            # Spark, and who looks for *.parquet, passes over it.
+            partial = self.path.with_name(f".{self.path.stem}.{secrets.token_hex(4)}")
+            self._file = ParquetFile(partial, self.schema)
+        self._file.write(batch)
 
     def _flush(self) -> None:
         rows, self._rows = self._rows, []
@@ -128,17 +127,14 @@ class Sink:
         """Write what is left, and give the file its name."""
         if self._rows:
             self._flush()
-        if self._writer is not None:
-            self._writer.close()
-            self._partial.replace(self.path)
+        if self._file is not None:
+            self._file.close()
+            self._file.path.replace(self.path)
 
     def abandon(self) -> None:
         """Leave nothing, after something went wrong."""
-        if self._writer is not None:
-            # Its disk may be full: that was told already.
-            with contextlib.suppress(OSError, pa.ArrowException):
-                self._writer.close()
-            self._partial.unlink(missing_ok=True)
+        if self._file is not None:
+            self._file.abandon()
 
 
 def write(

@@ -13,8 +13,8 @@ from kproxy.printable import printable
 
 EPILOG = """
 .jsonl has the lines of `kproxy show --json`. .parquet has a row per exchange with the same keys,
-the bodies as JSON text; it needs pyarrow. .mcap is a recording: what the filter means, and what a
-replay of that needs (how the same clients began, topics, sessions).
+the bodies as JSON text; it needs kproxy[tables]. .mcap is a recording: what the filter means, and
+what a replay of that needs (how the same clients began, topics, sessions).
 """
 
 

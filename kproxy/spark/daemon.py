@@ -12,7 +12,12 @@ from __future__ import annotations
 import importlib
 import sys
 
-_NEEDED = ("pyspark.worker", "pyspark.sql.datasource", "kproxy.recording.exchanges", "kproxy.view")
+_NEEDED = (
+    "pyspark.worker",
+    "pyspark.sql.datasource",
+    "kproxy.recording.exchanges",
+    "kproxy.exchange.body_json",
+)
 
 
 def main() -> None:

@@ -1,6 +1,30 @@
-"""Recordings as tables: Arrow record batches, which other tools read without knowing recordings.
+"""Recordings as tables: Arrow record batches, for polars, DuckDB, pandas, Spark, Parquet files.
 
-    paths ─ splits ─▶ Stretch … ─ reading ─▶ Arrow record batches
+    paths ─ splits ─▶ Stretch, … ─ reading ─▶ Arrow record batches ─▶ RecordBatchReader
+
+`read` is for everybody::
+
+    from kproxy import tables
+
+    reader = tables.read("captures/", columns=["api", "client_id", "service_ms", "errors"])
+    polars.from_arrow(reader.read_all())
+    duckdb.sql("SELECT api, max(service_ms) FROM reader GROUP BY api")
 
 `views` says which tables there are, and what their columns are.
+
+Invariants: memory is bounded by one record batch, however long a recording is. Nothing here knows
+Spark.
 """
+
+try:
+    import numpy
+    import pyarrow
+except ImportError as error:
+    what = f"{error.name} is not installed: pip install 'kproxy[tables]'"
+    raise ImportError(what, name=error.name) from None
+
+from kproxy.tables.reading import read
+
+__all__ = ["read"]
+
+del numpy, pyarrow

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,18 +22,26 @@ import pyarrow as pa
 from kproxy.exchange import topic_records
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import Filter
+from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.known import Known
 from kproxy.protocol import schema as kafka
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.exchanges import Reader, StoredFrames
 from kproxy.recording.layout import EXCHANGE_INTEGERS
+from kproxy.recording.reader import Paths, info
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import ExchangeTable
 from kproxy.recording.uri import located
-from kproxy.tables import damage, exchange_columns, frame_columns, item_columns, record_columns
+from kproxy.tables import (
+    damage,
+    exchange_columns,
+    frame_columns,
+    item_columns,
+    record_columns,
+    splits,
+)
 from kproxy.tables.splits import END, Stretch
-from kproxy.tables.views import FILE, RECORDING, Column, schema_of
+from kproxy.tables.views import FILE, RECORDING, Column, chosen, schema_of
 
 _TABLE_ROWS = 64 << 10
 """A record batch has about no more rows, if no bytes of frames or records are in them."""
@@ -40,6 +49,41 @@ FOUND_IN_TABLES = frozenset(exchange_columns.COLUMNS) | {name for name, _ in EXC
     "unanswered", RECORDING, FILE
 }  # fmt: skip
 """The columns of exchanges that come from tables, without a look at frames."""
+
+
+def read(
+    paths: Paths,
+    view: str = "exchanges",
+    columns: Iterable[str] | None = None,
+    wanted: Filter | str | None = None,
+) -> pa.RecordBatchReader:
+    """Return the rows of recordings: files, folders, globs and URIs, torn ones as far as they go.
+
+    They are read when somebody takes them, some thousands at a time. `view` is exchanges, records,
+    frames or events. Columns that cost decoding bodies come when they are named. With a filter, the
+    rows are those of the exchanges that it means.
+
+    Raises: RecordingError, also while they are read; ValueError, when there is no such view or
+    column, or the text is no filter.
+    """
+    some = chosen(view, columns)
+    if isinstance(wanted, str):
+        wanted = parse(wanted)
+    if wanted is not None and view == "events":
+        raise ValueError("a filter means exchanges: events have none")
+    found = splits.find(
+        [str(each) for each in ([paths] if isinstance(paths, (str, Path)) else paths)]
+    )
+    heads = [info(path) for path in found.files]
+    if wanted is not None and wanted.relative:
+        wanted = wanted.starting(heads[0].start_ns)
+    schema = schema_of(some)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for stretch in splits.stretches(found, END):
+            yield from record_batches(stretch, view, some, schema, wanted)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 @damage.named

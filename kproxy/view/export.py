@@ -3,7 +3,7 @@
 ::
 
     Stream ─┬─▶ .jsonl     the lines of `show --json`
-            ├─▶ .parquet   a row per exchange; lists and structs as such, bodies as JSON (pyarrow)
+            ├─▶ .parquet   a row per exchange; lists and structs as such, bodies as JSON (`tables`)
             └─▶ .mcap      `recording.cut`: a recording that replays
 
 The file is written beside its place under a name of its own, and gets its name when it is whole;
@@ -15,18 +15,13 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import kproxy
 from kproxy.exchange.exchange import Exchange
+from kproxy.view.jsonl import KEYS, pieces
 from kproxy.view.stream import Stream
-
-_ROWS_MAX = 4096
-_ROWS_BYTES_MAX = 16 << 20
-"""Of the text of the bodies in a row group."""
 
 
 class ExportError(Exception):
@@ -98,8 +93,6 @@ def _open(path: Path) -> int:
 
 
 def _jsonl(stream: Stream, path: Path) -> int:
-    from kproxy.view.jsonl import pieces
-
     count = 0
     with open(_open(path), "w", encoding="ascii") as file:
         for each in stream.shown():
@@ -124,62 +117,10 @@ def _mcap(stream: Stream, path: Path) -> int:
 
 def _parquet(stream: Stream, path: Path) -> int:
     try:
-        pyarrow: Any = import_module("pyarrow")
-        parquet: Any = import_module("pyarrow.parquet")
-    except ImportError:
-        raise ExportError("Parquet needs pyarrow: pip install pyarrow") from None
-    schema = _schema(pyarrow)
-    count = 0
-    with open(_open(path), "wb") as file:
-        with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-            for rows in _groups(stream.exchanges()):
-                writer.write_table(pyarrow.Table.from_pylist(rows, schema))
-                count += len(rows)
-    return count
-
-
-def _groups(exchanges: Iterator[Exchange]) -> Iterator[list[dict[str, Any]]]:
-    """Yield rows, a group of them at a time."""
-    from kproxy.exchange.body_json import body_text
-    from kproxy.view.jsonl import about
-
-    rows: list[dict[str, Any]] = []
-    size = 0
-    for exchange in exchanges:
-        row = about(exchange) | {"time": exchange.time}
-        for direction in ("request", "response"):
-            text = row[direction] = body_text(exchange, direction)
-            size += len(text or "")
-        rows.append(row)
-        if len(rows) >= _ROWS_MAX or size >= _ROWS_BYTES_MAX:
-            yield rows
-            rows, size = [], 0
-    if rows:
-        yield rows
-
-
-def _schema(pa: Any) -> Any:
-    texts = pa.list_(pa.string())
-    partition = pa.struct([("topic", pa.string()), ("partition", pa.int32())])
-    unanswered = [("waited_for", pa.string()), ("behind", pa.int64()), ("waited_ms", pa.float64())]
-    types: dict[Any, Sequence[str]] = {
-        pa.int64(): ("number",),
-        pa.timestamp("us", "UTC"): ("time",),
-        pa.string(): ("client_address", "client_id", "api", "request", "response"),
-        pa.int32(): (
-            *("connection", "node_id", "api_key", "api_version", "correlation_id"),
-            *("request_bytes", "response_bytes"),
-        ),
-        pa.float64(): ("broker_ms", "queued_ms", "waiting_ms", "service_ms", "proxy_ms"),
-        texts: ("topics", "groups", "transactional_ids", "errors", "error_messages", "faults"),
-        pa.list_(partition): ("partitions",),
-        pa.bool_(): ("opaque", "redacted", "injected", "truncated"),
-        pa.struct(unanswered): ("unanswered",),
-    }
-    by_name = {name: kind for kind, names in types.items() for name in names}
-    from kproxy.view.jsonl import KEYS
-
-    return pa.schema([(name, by_name[name]) for name in KEYS])
+        from kproxy.tables.parquet import write_exchanges
+    except ImportError as error:
+        raise ExportError(str(error)) from None
+    return write_exchanges(stream.exchanges(), KEYS, path)
 
 
 KINDS: dict[str, Callable[[Stream, Path], int]] = {

@@ -227,12 +227,16 @@ def test_where_there_are_no_links_a_kill_leaves_nothing_that_looks_whole(
     assert len(whole.read_bytes()) > 1000
 
 
-def test_parquet_without_pyarrow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert main(["export", str(DEMO), "--to", str(tmp_path / "out.parquet")]) == 1
-    assert capsys.readouterr().err == "kproxy export: Parquet needs pyarrow: pip install pyarrow\n"
+@pytest.mark.parametrize("name", ["pyarrow", "numpy"])
+def test_parquet_without_a_library(tmp_path: Path, name: str) -> None:
+    program = (
+        f"import sys; sys.modules[{name!r}] = None\nfrom kproxy.cli import main; sys.exit(main())"
+    )
+    command = [sys.executable, "-c", program, "export", str(DEMO)]
+    target = str(tmp_path / "out.parquet")
+    done = subprocess.run([*command, "--to", target], capture_output=True, text=True)
+    expected = f"kproxy export: {name} is not installed: pip install 'kproxy[tables]'\n"
+    assert (done.returncode, done.stderr) == (1, expected)
     assert list(tmp_path.iterdir()) == []
 
 
