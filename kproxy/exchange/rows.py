@@ -24,24 +24,26 @@ def row_of(
     known = request or response or ended
     assert known is not None
     halves = [half for half in (request, response) if half is not None]
+    received_ns, sent_ns, back_ns, left_ns = _times(request, response, ended)
     return ExchangeRow(
         known.number,
-        *_times(request, response, ended),
-        0,
-        0,
-        0,
-        known.request_bytes if request is None else request.frame_bytes,
-        0 if response is None else response.frame_bytes,
-        known.connection,
-        node_id,
-        known.correlation_id,
-        0,
-        known.api_key,
-        known.api_version,
-        0 if request is None else request.flags,
-        (0 if ended is None else ended.flags) if response is None else response.flags,
-        ERROR_NOT_LOOKED if response is None else response.error_code,
-        tuple(dict.fromkeys(rule for half in halves for rule in half.fault_ids)),
+        received_ns,
+        sent_ns,
+        back_ns,
+        left_ns,
+        request_bytes=known.request_bytes if request is None else request.frame_bytes,
+        response_bytes=0 if response is None else response.frame_bytes,
+        connection=known.connection,
+        node_id=node_id,
+        correlation_id=known.correlation_id,
+        api_key=known.api_key,
+        api_version=known.api_version,
+        request_flags=0 if request is None else request.flags,
+        response_flags=(
+            (0 if ended is None else ended.flags) if response is None else response.flags
+        ),
+        error_code=ERROR_NOT_LOOKED if response is None else response.error_code,
+        fault_ids=tuple(dict.fromkeys(rule for half in halves for rule in half.fault_ids)),
     )
 
 

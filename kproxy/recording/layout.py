@@ -102,15 +102,13 @@ from __future__ import annotations
 
 import enum
 import json
+from typing import get_type_hints
 
 import attrs
 
 from kproxy.exchange.entries import (
     CONNECTIONS,
-    ERROR_NOT_LOOKED,
     EVENTS,
-    NO_API,
-    NO_NODE,
     ExchangeRow,
     Note,
 )
@@ -158,9 +156,6 @@ NOTES = {CONNECTIONS: Channel.CONNECTIONS, EVENTS: Channel.EVENTS}
 
 # ---------------------------------------------------------------- the tables
 
-# Columns of one width stand together: then the metadata of a small batch, which are most of it, are
-# regular, and compress to half.
-
 RUN_INTEGERS = (
     ("received_ns", "int64"),
     ("sent_ns", "int64"),
@@ -171,8 +166,9 @@ RUN_INTEGERS = (
     ("side", "int8"),
 )
 EXCHANGE_INTEGERS = tuple(
-    (name, "int64" if place < 8 else "int32" if place < 14 else "int16")
-    for place, name in enumerate(ExchangeRow._fields[:-1])
+    (name, kind.__metadata__[0])
+    for name, kind in get_type_hints(ExchangeRow, include_extras=True).items()
+    if name != "fault_ids"
 )
 
 FRAMES = Schema(
@@ -186,12 +182,7 @@ EXCHANGES = Schema(
     *(Field(*integer) for integer in EXCHANGE_INTEGERS), Field("fault_ids", "int32", many=True)
 )
 
-DEFAULTS = {
-    "node_id": NO_NODE,
-    "api_key": NO_API,
-    "api_version": NO_API,
-    "error_code": ERROR_NOT_LOOKED,
-}
+DEFAULTS = {name: ExchangeRow._field_defaults.get(name, 0) for name, _ in EXCHANGE_INTEGERS}
 """What the rows of a file that lacks a column are taken to say in it; in any other column 0, or an
 empty list."""
 IN_EVERY_FILE = frozenset({"number", "connection", "side", "sizes", "heads", "data"})

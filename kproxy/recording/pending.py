@@ -19,10 +19,7 @@ import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import (
-    ERROR_NOT_LOOKED,
     EVENTS,
-    NO_API,
-    NO_NODE,
     TRUNCATED,
     UNANSWERED,
     ExchangeRow,
@@ -37,9 +34,7 @@ from kproxy.recording.tables import ExchangeTable, FrameTable
 
 _ROWS_MAX = 100
 """Of one note."""
-_NOTHING = ExchangeRow._make((*[0] * len(EXCHANGE_INTEGERS), ()))._replace(
-    node_id=NO_NODE, api_key=NO_API, error_code=ERROR_NOT_LOOKED
-)
+_NOTHING = ExchangeRow(0)
 _BITS = {name: int(kind.removeprefix("int")) for name, kind in EXCHANGE_INTEGERS}
 
 

@@ -16,7 +16,6 @@ import mcap.records
 import pyarrow
 import pyarrow.ipc
 import pytest
-from kproxy.spark.columns import VIEWS, chosen
 
 from kproxy import __version__, recording
 from kproxy.cli import main
@@ -28,7 +27,8 @@ from kproxy.recording.other_columns import table_columns
 from kproxy.replay.load import load
 from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode
-from kproxy.spark import plan, reading
+from kproxy.tables import reading, splits
+from kproxy.tables.views import VIEWS, chosen
 from tests.recording.making import (
     SETTINGS,
     START_NS,
@@ -95,7 +95,7 @@ def outputs(capsys: pytest.CaptureFixture[str], path: Path) -> list[str]:
 
 def in_spark(path: Path) -> dict[str, list[Row]]:
     """All that Spark has of a file, whatever its name."""
-    (stretch,) = plan.stretches(plan.find([str(path)]))
+    (stretch,) = splits.stretches(splits.find([str(path)]))
     return {
         view: [
             row
@@ -503,7 +503,7 @@ def test_a_newer_file_that_does_not_say_needs_a_newer_kproxy(said_min: str, tmp_
 def test_spark_says_it_too(tmp_path: Path) -> None:
     path = of_version(tmp_path / "x.mcap", "4", "1.12.3")
     with pytest.raises(RecordingError, match=r"version 4: it needs kproxy 1\.12\.3 or newer"):
-        plan.stretches(plan.find([str(path)]))
+        splits.stretches(splits.find([str(path)]))
 
 
 def test_an_older_file_is_to_be_recorded_again(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from kproxy.analyze import job, tables
 from kproxy.exchange.histogram import PERCENTILES, bucket, percentile_ms
-from kproxy.spark import plan
+from kproxy.tables import splits
 from kproxy.view.stats_lines import stats_of
 from kproxy.view.stream import Stream
 from tests.bed import needs
@@ -47,7 +47,7 @@ def test_spark_finds_the_same_buckets_and_percentiles(spark: Any, tmp_path: Path
 
 def test_stats_and_the_table_latency_have_the_same_percentiles(spark: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    job.analyze(spark, plan.find(list(map(str, RECORDINGS))), out, with_records=False)
+    job.analyze(spark, splits.find(list(map(str, RECORDINGS))), out, with_records=False)
     latency = [row for row in pq.read_table(out / "latency").to_pylist() if row["topic"] is None]
     by_api: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in latency:
