@@ -99,6 +99,8 @@ class Batch:
     """Of each exchange, which frames of their runs its request and response are."""
     exchange_fault_ids: array[int] = attrs.field(factory=lambda: array("i"))
     notes: list[Note] = attrs.field(factory=list)
+    pending: Iterator[ExchangeRow] | None = None
+    """What has no row yet where it ends, if its file is to say that."""
     frames: int = 0
     """How many frames end in it."""
     start_ns: int = 0
