@@ -103,6 +103,8 @@ class Batch:
     unknown_of_runs: dict[int, Mapping[str, Any]] = attrs.field(factory=dict)
     """What a run says, and an exchange, in columns that another version of kproxy has."""
     unknown_of_exchanges: dict[int, Mapping[str, Any]] = attrs.field(factory=dict)
+    pending: Iterator[ExchangeRow] | None = None
+    """What has no row yet where it ends, if its file is to say that."""
     frames: int = 0
     """How many frames end in it."""
     start_ns: int = 0

@@ -17,6 +17,7 @@ responses that wait for a client.
 
 from __future__ import annotations
 
+import itertools
 import operator
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -61,7 +62,6 @@ from kproxy.recording.batch import (
     packed_splices,
 )
 from kproxy.recording.layout import BATCH_BYTES
-from kproxy.recording.pending import said
 from kproxy.recording.requests import (
     FRAME_BYTES_MAX,
     NOBODY,
@@ -93,12 +93,10 @@ class _Connection:
     unfinished: dict[Side, Known] = attrs.field(factory=dict)
     """The last pieces of the frames that others will follow."""
 
-    def unanswered(self, number: int) -> Iterator[ExchangeRow]:
-        """Yield what is known of the exchanges that are pending on it; `number` is its own."""
-        for start, known in self.pending.items():
-            last, _, first, _, _, _, requests = known
-            for request in requests[start - first : last + 1 - first]:
-                yield row_of_request(number, self.node_id, request, known)
+
+_Copy = tuple[int, int, Iterable[tuple[int, Known]], Known | None]
+"""What is pending on a connection: its number and node_id, `pending`, and of a request of which
+more pieces follow what is known."""
 
 
 class BatchBuilder:
@@ -148,16 +146,17 @@ class BatchBuilder:
         return batches
 
     def tell_pending(self, batch: Batch) -> None:
-        """Add notes to the batch that was taken last, before it goes anywhere: what is pending
-        behind it."""
-        rows = [row for _, _, row in self._late]
-        for number, connection in self._connections.items():
-            rows += connection.unanswered(number)
-            begun = connection.unfinished.get(Side.CLIENT)
-            if begun is not None:
-                row = row_of_request(number, connection.node_id, begun[6][0], begun)
-                rows.append(row._replace(request_flags=row.request_flags | TRUNCATED))
-        batch.notes += said(batch.end_ns, rows)
+        """Have the batch that was taken last say what is pending behind it. Who writes it makes the
+        rows: for thousands that takes longer than a client should wait."""
+        late = [row for _, _, row in self._late]
+        connections: list[_Copy] = [
+            (number, each.node_id, [*each.pending.items()], each.unfinished.get(Side.CLIENT))
+            for number, each in self._connections.items()
+            if each.pending or each.unfinished
+        ]
+        batch.pending = itertools.chain(
+            late, itertools.chain.from_iterable(itertools.starmap(_rows, connections))
+        )
 
     def lose(self, entries: Iterable[Entry]) -> None:
         """Take note of entries that will not be recorded. What they complete has its row, if the
@@ -495,7 +494,7 @@ class BatchBuilder:
         if connection is None:
             return
         self._look_at_unsent()
-        for row in connection.unanswered(number):
+        for row in _rows(number, connection.node_id, connection.pending.items(), None):
             row = row._replace(response_flags=UNANSWERED, response_received_ns=ended_ns)
             self._complete(None, "", row)
 
@@ -527,3 +526,16 @@ def _known(frame: Frame, position: int) -> Known:
     )  # fmt: skip
     flags, fault_ids = frame.flags & _OF_EXCHANGES, tuple(frame.fault_ids)
     return number, position, number, waits, flags, fault_ids, (request,)
+
+
+def _rows(
+    connection: int, node_id: int, pending: Iterable[tuple[int, Known]], arriving: Known | None
+) -> Iterator[ExchangeRow]:
+    """Yield the rows, as far as they are known, of what is pending on a connection."""
+    for start, known in pending:
+        last, _, first, _, _, _, requests = known
+        for request in requests[start - first : last + 1 - first]:
+            yield row_of_request(connection, node_id, request, known)
+    if arriving is not None:
+        row = row_of_request(connection, node_id, arriving[6][0], arriving)
+        yield row._replace(request_flags=row.request_flags | TRUNCATED)

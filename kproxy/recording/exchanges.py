@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -183,14 +184,17 @@ class Reader:
 
     def _look_back(self) -> None:
         """Take what is pending of the earlier files, all of whose frames are read for that. What
-        cannot be read of them is left out: who reads them is told."""
+        cannot be read of them is left out: who reads them is told. Nothing is known to be pending
+        before a file that is missing: it may have the rows."""
         before = Pending()
-        for place, earlier in enumerate(self._files[:-1]):
+        for place, (earlier, later) in enumerate(itertools.pairwise(self._files)):
             with contextlib.suppress(RecordingError):
                 self._files[place] = file = RecordingFile(earlier.path)
                 for batch in file.batches():
                     self._follow(before, file, batch, frames=True)
                 file.close()
+            if later.info.part > earlier.info.part + 1:
+                before = Pending()
         for batch in self._torn_batches:
             self._follow(before, self.last, batch, frames=False)
         self._pending.add_earlier(before)

@@ -2,8 +2,8 @@
 
 ::
 
-    BatchBuilder ─ when a file has begun ─▶ said ─▶ notes ─┐
-    frames of a torn file ─────────────────────────────────┴─▶ Pending ◀── rows
+    BatchBuilder ─ when a file begins ─▶ said ─▶ notes ─┐
+    frames of a torn file ──────────────────────────────┴─▶ Pending ◀── rows
 
 A file that goes on with a recording says once, behind its first batches, what is pending there:
 an exchange that began in an earlier file gets its row in a later one, and if that is torn, nobody
@@ -46,7 +46,7 @@ def said(time_ns: int, rows: Sequence[ExchangeRow]) -> list[Note]:
     ]
 
 
-def says(note: Note) -> bool:
+def _says(note: Note) -> bool:
     """Tell whether a note says what is pending."""
     return note.channel == EVENTS and note.body.get("event") == "pending"
 
@@ -100,7 +100,7 @@ class Pending:
         self, batch: StoredBatch, frames: FrameTable | None, rows: ExchangeTable | None
     ) -> None:
         """Take a batch and its tables, those that are there."""
-        for note in filter(says, batch.notes):
+        for note in filter(_says, batch.notes):
             self.said = True
             self._rows |= {row.number: row for row in _rows(note.body)}
         for run, (side, numbers) in enumerate(() if frames is None else frames.numbers()):

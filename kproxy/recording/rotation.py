@@ -37,7 +37,7 @@ from kproxy.recording.batch import Batch
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.files import make_folder, reason
-from kproxy.recording.pending import says
+from kproxy.recording.pending import said
 from kproxy.recording.writer import Writer
 
 ROTATE_BYTES = 1 << 30
@@ -143,7 +143,9 @@ class Recording:
         """
         if not batches:
             return
-        time_ns = batches[0].start_ns
+        time_ns, last = batches[0].start_ns, batches[-1]
+        if last.pending is not None:
+            last.notes += said(last.end_ns, list(last.pending))
         notes = [note for batch in batches for note in batch.notes]
         try:
             if self._writer.deleted or self._due(time_ns):
@@ -152,7 +154,7 @@ class Recording:
             self._writer.append([*_batches(again), *batches] if again else batches)
             self._connections.told()
             self._refused = False
-            self._says_pending = self._says_pending or any(map(says, notes))
+            self._says_pending |= last.pending is not None
         except Exception as error:
             self._refused = True
             self._doubtful |= not isinstance(error, OSError)

@@ -30,8 +30,10 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.pairing import pair
 from kproxy.recording import Recording, RecordingFile, entries, read, recordings, recover
+from kproxy.recording.cut import cut
 from kproxy.recording.opened import Opened
 from kproxy.view.jsonl import to_json
+from kproxy.view.stream import exchange_count
 from tests.recording import killed_pending
 from tests.recording.making import SETTINGS, START_NS
 
@@ -291,6 +293,10 @@ def test_requests_of_every_kind_are_there_once_after_a_kill(tmp_path: Path) -> N
         assert all((each.request_frame is None) == (where != paths) for each in found.values())
     before = shown(paths)
     assert shown([last]) == before
+    for where, to in ((paths, tmp_path / "alone" / "all.cut"), ([last], tmp_path / "last.cut")):
+        cut(where, to, None, "0")
+        assert shown([to]) == before
+        assert exchange_count([to]) == exchange_count(where)
     for torn, where in ((paths[-1], paths), (last, [last])):
         assert not recover(torn).was_complete
         assert shown(where) == before
@@ -309,3 +315,16 @@ def test_files_of_an_older_kproxy_say_nothing_so_that_the_earlier_ones_are_read(
     assert sorted(before) == asked(paths)
     assert not recover(paths[-1]).was_complete
     assert said(paths) == before
+
+
+def test_what_an_older_kproxy_left_before_a_file_that_is_missing_may_have_been_answered(
+    tmp_path: Path,
+) -> None:
+    first, last = (
+        Path(shutil.copy(FORMATS / name, tmp_path))
+        for name in ("rotated.mcap", "rotated-0004.mcap")
+    )
+    with RecordingFile(last) as file:
+        *_, batch = file.batches()
+    os.truncate(last, batch.offset)
+    assert said([first, last]) == said([first]) | said([last])

@@ -368,6 +368,15 @@ def test_what_was_pending_over_files_is_there_after_a_kill(tmp_path: Path) -> No
     assert after == before
 
 
+@pytest.mark.parametrize("size", [1, 1 << 27])
+def test_it_is_there_of_every_kind_and_in_the_last_file_alone(tmp_path: Path, size: int) -> None:
+    program = [sys.executable, "-m", "tests.recording.killed_pending", str(tmp_path / "a.mcap")]
+    killed = subprocess.run(program, check=False, cwd=needs.REPOSITORY)
+    assert killed.returncode == -signal.SIGKILL
+    check_exchanges([tmp_path], size)
+    check_exchanges(recording.recordings(tmp_path)[-1:], size)
+
+
 def test_it_is_there_too_if_the_next_file_has_a_head_alone(tmp_path: Path) -> None:
     options = ("--quiet", "--rotate", "64KiB")
     with beats.broker() as broker, proxies.running(broker, tmp_path, *options) as proxy:
