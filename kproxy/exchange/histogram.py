@@ -30,7 +30,7 @@ _NEVER_US = 1 << 63
 """No duration is longer."""
 
 
-@functools.lru_cache(1 << 14)
+@functools.lru_cache(1 << 16)
 def bucket(duration_us: int) -> int:
     """Return the bucket of a duration, ⌊64 log₂ µs⌋: of µs⁶⁴, the bits but one."""
     return (max(1, duration_us) ** BUCKETS).bit_length() - 1
@@ -101,11 +101,12 @@ class Histogram:
         known = [each for each in microseconds if each >= 0]
         if not known:
             return cls()
-        found = cls(sum(map(microseconds.__getitem__, known)), min(known), max(known))
+        found = cls(0, min(known), max(known))
         counts = found.counts
         for each in known:
             at = bucket(each)
             counts[at] = counts.get(at, 0) + microseconds[each]
+        found.count = sum(counts.values())
         return found
 
     def merge(self, other: Histogram) -> None:
