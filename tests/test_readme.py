@@ -86,15 +86,16 @@ def test_its_experiments_show_what_it_says(line: str, tmp_path: Path) -> None:
 
 
 def test_its_python_runs(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
-    reads, _, tables, _ = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    reads, tables, _, _ = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(needs.REPOSITORY)
     exec(compile(reads, "README.md", "exec"), {})
     assert "billing" in capsys.readouterr().out, "the demo has slow fetches by that client"
     names: dict[str, Any] = {}
     exec(compile(tables, "README.md", "exec"), names)
-    numbers = names["table"]["number"].to_pylist()
+    assert "│ Fetch " in capsys.readouterr().out
+    numbers = names["table"]["number"].to_list()
     assert sorted(numbers) == list(range(1, len(numbers) + 1)), "each once, as they were completed"
-    assert set(names["table"]["connection"].to_pylist()) > {1, 2, 3}
+    assert set(names["table"]["connection"].to_list()) > {1, 2, 3}
 
 
 def test_the_options_that_it_explains_are_there(capsys: pytest.CaptureFixture[str]) -> None:
