@@ -18,7 +18,8 @@ from typing import Any, Protocol
 import attrs
 
 from kproxy import protocol
-from kproxy.exchange import endings, entities, facts, timing, topic_records
+from kproxy.exchange import body_facts, endings, facts, timing, topic_records
+from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.entries import (
     INJECTED,
@@ -322,6 +323,8 @@ class Exchange:
     def opaque(self) -> bool:
         """Whether it has a body that could not be decoded (unknown API or version, malformed)."""
         row = self.row
+        if isinstance(self.facts, BodyFacts):
+            return False
         if self.request is None and facts.has_body(self.request_frame, row.request_flags):
             return True
         return self.response is None and facts.has_body(self.response_frame, row.response_flags)
@@ -329,40 +332,54 @@ class Exchange:
     @Lazily
     def errors(self) -> list[str]:
         """Kafka's names of the errors in the response, each once, in order of appearance."""
-        return facts.errors(self.response, self.api_key, self.response_frame)
+        return self.facts.errors
 
     @Lazily
     def error_messages(self) -> list[str]:
         """What the broker says of its errors, each once, in order of appearance."""
-        return [] if self.response is None else facts.error_messages(self.response)
+        return self.facts.error_messages
 
     @Lazily
     def topics(self) -> list[str]:
         """The topics that it names, each once; an id whose name nothing tells comes as text."""
-        return entities.topics(self._bodies(), self.topic_names)
+        return self.facts.topics
 
     @Lazily
     def partitions(self) -> list[TopicPartition]:
         """The partitions that it names, each once."""
-        return entities.partitions(self._bodies(), self.topic_names)
+        return self.facts.partitions
 
     @Lazily
     def groups(self) -> list[str]:
         """The ids of the groups that it names, each once."""
-        return entities.names_of(self._bodies(), entities.GROUP)
+        return self.facts.groups
 
     @Lazily
     def transactional_ids(self) -> list[str]:
         """The transactional ids that it names, each once."""
-        return entities.names_of(self._bodies(), entities.TRANSACTIONAL_ID)
+        return self.facts.transactional_ids
 
     @Lazily
     def records(self) -> list[TopicRecord]:
         """The records that it produces or fetches, decompressed, in order."""
-        return topic_records.read(self.request, self.response, self.topic_names)
+        return topic_records.read(self.decoded_facts)
 
-    def _bodies(self) -> list[Any]:
-        return [body for body in (self.request, self.response) if body is not None]
+    @Lazily
+    def facts(self) -> BodyFacts | DecodedFacts:
+        """What its bodies tell; found without decoding them, where that was not done."""
+        row = self.row
+        if "_response" in vars(self):
+            return self.decoded_facts
+        kind = (row.api_key, row.api_version) if self._named else None
+        frames = self.request_frame, self.response_frame
+        flags = row.request_flags, row.response_flags
+        return body_facts.of_frames(kind, frames, flags, self.topic_names)
+
+    @Lazily
+    def decoded_facts(self) -> DecodedFacts:
+        """The same of its decoded bodies."""
+        about = self.topic_names, self.api_key, self.response_frame
+        return DecodedFacts(self.request, self.response, *about)
 
     @Lazily
     def request_message(self) -> protocol.Request | None:

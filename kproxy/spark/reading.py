@@ -2,10 +2,11 @@
 
 ::
 
-    Stretch ─▶ tables of exchanges ─▶ Rows ─────────────▶ record batches     columns of the table
-            └▶ Reader ─▶ Exchange, Frame, Note ─▶ items ─▶ record batches    columns of bodies
+    Stretch ─▶ tables of exchanges ─▶ Rows, body_columns ─▶ record batches    columns of the table
+            └▶ Reader ─▶ Exchange, Frame, Note ─▶ items ──▶ record batches    whole bodies
 
-Invariant: both ways give the same values. The first opens no frames, and costs nanoseconds a row.
+Invariant: both ways give the same values. Rows open no frames, and cost nanoseconds each;
+body_columns do, but decode nearly nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from kproxy.exchange import topic_records
 from kproxy.exchange.entries import (
     FRAGMENT,
     MORE,
@@ -29,15 +29,15 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.known import Known
-from kproxy.protocol import schema as kafka
+from kproxy.exchange.meanings import RECORDS, apis_with
 from kproxy.recording import RecordingError, RecordingFile
-from kproxy.recording.exchanges import Reader
+from kproxy.recording.exchanges import Reader, StoredFrames, offer_names
 from kproxy.recording.file import frame_in
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import ExchangeTable
 from kproxy.recording.uri import located
-from kproxy.spark import damage, frame_columns, record_columns, table
+from kproxy.spark import body_columns, damage, frame_columns, record_columns, table
 from kproxy.spark.columns import (
     FILE,
     HEADERS,
@@ -59,8 +59,9 @@ FOUND_IN_TABLES = frozenset(table.COLUMNS) | {name for name, _ in EXCHANGE_INTEG
     "unanswered", RECORDING, FILE
 }  # fmt: skip
 """The columns of exchanges that come from tables, without a look at frames."""
+_FOUND_BESIDE = FOUND_IN_TABLES | frozenset(body_columns.COLUMNS)
+"""Those, and the ones that come from bodies without an `Exchange`."""
 
-_TOPIC_PARTITION = pa.struct([("topic", pa.string()), ("partition", pa.int32())])
 TYPES: dict[str, pa.DataType] = {
     "BIGINT": pa.int64(),
     "INT": pa.int32(),
@@ -71,7 +72,7 @@ TYPES: dict[str, pa.DataType] = {
     "BINARY": pa.binary(),
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
     TEXTS: pa.list_(pa.string()),
-    PARTITIONS: pa.list_(_TOPIC_PARTITION),
+    PARTITIONS: body_columns.PARTITIONS_TYPE,
     HEADERS: pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
     WAITED: table.WAITED_TYPE,
 }
@@ -95,9 +96,9 @@ def record_batches(
         return  # the files that follow have their rows
     schema = schema_of(columns) if schema is None else schema
     names = [column.name for column in columns]
-    if view == "exchanges" and not stretch.rest and FOUND_IN_TABLES.issuperset(names):
-        for rows in _rows(stretch, "unanswered" in names):
-            yield _from_rows(stretch, rows, schema)
+    if view == "exchanges" and not stretch.rest and _FOUND_BESIDE.issuperset(names):
+        for count, column in _rows(stretch, names):
+            yield _from_columns(stretch, column, count, schema)
         return
     if view == "frames":
         yield from _frame_batches(stretch, schema)
@@ -114,40 +115,50 @@ def record_batches(
 # ---------------------------------------------------------------- from tables
 
 
-def _rows(stretch: Stretch, waits: bool) -> Iterator[table.Rows]:
-    """Yield the rows of a stretch; if `waits`, it matters who waited at its beginning."""
+_Columns = tuple[int, Callable[[str], Any]]
+"""How many rows there are, and what gives a column of them by its name."""
+
+
+def _rows(stretch: Stretch, names: Sequence[str]) -> Iterator[_Columns]:
+    """Yield the rows of a stretch, some at a time."""
+    waits = "unanswered" in names
+    of_bodies = body_columns.COLUMNS.keys() & set(names)
     with _opened(stretch) as file:
         known = _known(stretch)
-        frames = functools.partial(frame_in, [*_earlier(stretch), file])
+        files = [*_earlier(stretch), file]
+        frames, stored = functools.partial(frame_in, files), StoredFrames(files)
         waiting = table.Waiting()
-        tables: list[tuple[ExchangeTable, table.Waited]] = []
-        count = 0
+        tables: list[tuple[ExchangeTable, table.Waited, dict[str, Any]]] = []
+        count = size = 0
 
-        def rows() -> table.Rows:
-            some, waited = zip(*tables, strict=True)
-            return table.Rows(some, known, frames, waited)
+        def rows() -> _Columns:
+            some, waited, bodies = zip(*tables, strict=True)
+            found = table.Rows(some, known, frames, waited)
+            made = {name: pa.concat_arrays([each[name] for each in bodies]) for name in of_bodies}
+            return len(found), lambda name: made[name] if name in made else found.column(name)
 
         for batch, given in _batches(file, stretch):
             for note in batch.notes:
                 known.note(note)
-            found = file.exchanges(batch) if given or waits else None
+            found = file.exchanges(batch) if given or waits or of_bodies else None
             waited = waiting.take(found) if waits and found is not None else {}
             waiting.forget(known.closed)
+            if of_bodies and found is not None:
+                offer_names(known.names, found, stored)
             if not given:
                 known.forget()
             elif found is not None and len(found):
-                tables.append((found, waited))
+                # At once: names that are told later are not those of now.
+                bodies = body_columns.of_table(found, stored, known.names, of_bodies)
+                tables.append((found, waited, bodies))
                 count += len(found)
-            if count >= _TABLE_ROWS:
+                size += sum(array.nbytes for array in bodies.values())
+            if count >= _TABLE_ROWS or size >= _ITEM_BYTES:
                 yield rows()
-                tables, count = [], 0
+                tables, count, size = [], 0, 0
                 known.forget()
         if tables:
             yield rows()
-
-
-def _from_rows(stretch: Stretch, rows: table.Rows, schema: pa.Schema) -> pa.RecordBatch:
-    return _from_columns(stretch, rows.column, len(rows), schema)
 
 
 def _from_frames(stretch: Stretch, some: Sequence[FrameRows], schema: pa.Schema) -> pa.RecordBatch:
@@ -265,7 +276,7 @@ def exchanges(stretch: Stretch) -> Iterator[Exchange]:
 
 def _records(stretch: Stretch) -> Iterator[tuple[Exchange, Any]]:
     for exchange in exchanges(stretch):
-        if exchange.api_key in topic_records.apis(kafka.REQUEST, kafka.RESPONSE):
+        if exchange.api_key in apis_with(RECORDS):
             for record in exchange.records:
                 yield exchange, record
 

@@ -8,13 +8,12 @@ YES are certain; MAYBE says that the exchange must be opened.
 from __future__ import annotations
 
 import enum
-import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
 
-from kproxy.exchange import entities
+from kproxy.exchange import meanings
 from kproxy.exchange.entries import (
     FAULTED,
     INJECTED,
@@ -35,7 +34,7 @@ from kproxy.exchange.filter.values import (
     glob,
     time_range,
 )
-from kproxy.exchange.topic_records import TopicRecord, is_records
+from kproxy.exchange.topic_records import TopicRecord
 from kproxy.protocol import error_name, schema
 from kproxy.protocol.errors import CODES
 
@@ -240,7 +239,7 @@ KEYS = (
         Need.REQUEST,
         glob,
         _list("topics"),
-        rows.entity(entities.TOPIC),
+        rows.only_with(meanings.TOPIC),
         "a topic that request or response names, or its id",
         "topic:orders-*",
     ),
@@ -249,7 +248,7 @@ KEYS = (
         Need.REQUEST,
         INTEGER,
         _partition_numbers,
-        rows.entity(entities.TOPIC),
+        rows.only_with(meanings.TOPIC),
         "a partition that it names",
         "partition:0..3",
     ),
@@ -258,7 +257,7 @@ KEYS = (
         Need.REQUEST,
         glob,
         _list("groups"),
-        rows.entity(entities.GROUP),
+        rows.only_with(meanings.GROUP),
         "a group that it names",
         "group:billing",
     ),
@@ -267,7 +266,7 @@ KEYS = (
         Need.REQUEST,
         glob,
         _list("transactional_ids"),
-        rows.entity(entities.TRANSACTIONAL_ID),
+        rows.only_with(meanings.TRANSACTIONAL_ID),
         "a transactional id that it names",
         "transactional_id:tx-*",
     ),
@@ -276,7 +275,7 @@ KEYS = (
         Need.REQUEST,
         glob,
         _texts("key"),
-        rows.only_apis(functools.partial(rows.apis_with, is_records)),
+        rows.only_with(meanings.RECORDS),
         "the key of a record that it carries, as text",
         "key:order-17",
     ),
@@ -285,7 +284,7 @@ KEYS = (
         Need.REQUEST,
         glob,
         _texts("value"),
-        rows.only_apis(functools.partial(rows.apis_with, is_records)),
+        rows.only_with(meanings.RECORDS),
         "the value of a record that it carries, as text",
         "value:*refund*",
     ),
