@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ import pyarrow as pa
 from kproxy.analyze.described import commented, comments
 from kproxy.exchange import delivered, entities, topic_records
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.topic_records import TopicRecords
 from kproxy.protocol import error_name
 from kproxy.tables.item_columns import batch_of, getters_of
 from kproxy.tables.parquet import ParquetFile
@@ -171,13 +170,9 @@ def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> No
         bodies: list[list[Any]] = []
         for exchange in itertools.islice(items, len(batch)):
             bodies.append([get(exchange) for get in of_bodies])
-            if exchange.request is None and exchange.response is None:
-                continue
-            names = exchange.topic_names
-            carried = list(topic_records.heads(exchange.request, exchange.response, names))
             second = exchange.time_ns // 1_000_000_000
-            count_traffic(exchange, carried, second, traffic)
-            for topic, partition, offset in ends_of(exchange, carried):
+            count_traffic(exchange, second, traffic)
+            for topic, partition, offset in ends_of(exchange):
                 key = (topic, partition, second)
                 log_ends[key] = max(offset, log_ends.get(key, 0))
             if exchange.api in _TELL_CLUSTER:
@@ -207,44 +202,41 @@ def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> No
 # ---------------------------------------------------------------- what bodies tell
 
 
-def count_traffic(
-    exchange: Exchange,
-    carried: Iterable[TopicRecords],
-    second: int,
-    traffic: Counter[tuple[Any, ...]],
-) -> None:
+def count_traffic(exchange: Exchange, second: int, traffic: Counter[tuple[Any, ...]]) -> None:
     """Add what an exchange carries to the sums by topic, partition, second, and whether it was
     produced: records, bytes, exchanges. What a broker refused to write is left out."""
     produced = exchange.api == "Produce"
     refused = delivered.refused(exchange) if produced else ()
-    for each in carried:
+    for each in exchange.facts.records:
         if each.where in refused:
             continue
         key = (*each.where, second, produced)
-        traffic[(*key, 0)] += each.count or 0
-        traffic[(*key, 1)] += each.bytes
+        traffic[(*key, 0)] += topic_records.heads(each).records or 0
+        traffic[(*key, 1)] += each.stop - each.start
         traffic[(*key, 2)] += 1
 
 
-def ends_of(exchange: Exchange, carried: Iterable[TopicRecords]) -> Iterator[tuple[str, int, int]]:
-    """Yield what an exchange tells of the ends of logs: topic, partition, offset.
-
-    `carried` are the records of the exchange: what was produced ends a log, until more is.
-    """
-    response, names = exchange.response, exchange.topic_names
+def ends_of(exchange: Exchange) -> Iterator[tuple[str, int, int]]:
+    """Yield what an exchange tells of the ends of logs: topic, partition, offset. What was produced
+    ends a log, until more is."""
     if exchange.api == "Produce":
-        offsets = topic_records.base_offsets(response, names)
-        for each in carried:
-            if each.where in offsets and each.count is not None:
-                topic, partition = each.where
-                yield topic, partition, offsets[each.where] + each.count
-    elif exchange.api == "Fetch" and response is not None:
-        for topic in response.responses:
-            for partition in topic.partitions:
-                if partition.error_code == 0 and partition.high_watermark >= 0:
-                    where = entities.topic_of((topic,), names)
-                    yield where, partition.partition_index, partition.high_watermark
-    elif exchange.api == "ListOffsets" and response is not None and exchange.request is not None:
+        offsets = topic_records.base_offsets(exchange.facts)
+        for each in exchange.facts.records:
+            count = topic_records.heads(each).records
+            if each.where in offsets and count is not None:
+                yield each.where.topic, each.where.partition, offsets[each.where] + count
+    elif exchange.api == "Fetch":
+        for each in exchange.facts.results:
+            if each.error_code == 0 and each.offset >= 0:
+                yield each.where.topic, each.where.partition, each.offset
+    elif exchange.api == "ListOffsets":
+        yield from _latest(exchange)
+
+
+def _latest(exchange: Exchange) -> Iterator[tuple[str, int, int]]:
+    """Yield the ends of logs that were asked for."""
+    response = exchange.response
+    if response is not None and exchange.request is not None:
         latest = {
             (topic.name, partition.partition_index)
             for topic in exchange.request.topics
@@ -260,15 +252,18 @@ def ends_of(exchange: Exchange, carried: Iterable[TopicRecords]) -> Iterator[tup
 _TELL_CLUSTER = frozenset({"Metadata", "DescribeCluster"})
 _COMMITS = frozenset({"OffsetCommit", "TxnOffsetCommit"})
 _MEMBERS = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"})
+_OF_GROUPS = _COMMITS | _MEMBERS | {"ConsumerGroupHeartbeat"}
 
 
 def group_events(exchange: Exchange) -> Iterator[tuple[Any, ...]]:
     """Yield what an exchange tells of groups: group, event, client id, member, generation, topic,
     partition, committed offset, error. Heartbeats that change nothing are left out."""
+    api, client_id = exchange.api, exchange.client_id
+    if api not in _OF_GROUPS or (api == "Heartbeat" and not exchange.errors):
+        return
     request, response = exchange.request, exchange.response
     if request is None:
         return
-    api, client_id = exchange.api, exchange.client_id
     code = getattr(response, "error_code", 0)
     error = error_name(code) if code else None
     if api in _MEMBERS:

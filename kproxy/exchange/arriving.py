@@ -13,7 +13,8 @@ from typing import Any
 import attrs
 
 from kproxy import protocol
-from kproxy.exchange import entities, facts, topic_records
+from kproxy.exchange import facts, topic_records
+from kproxy.exchange.body_facts import DecodedFacts
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.protocol import ProtocolError, codec
@@ -83,29 +84,31 @@ class ArrivingRequest:
             return None
 
     @functools.cached_property
+    def facts(self) -> DecodedFacts:
+        """What it tells."""
+        return DecodedFacts(self.request, None, self.names)
+
+    @property
     def topics(self) -> list[str]:
         """The topics that it names, each once; an id whose name nothing tells comes as text."""
-        return entities.topics(self._bodies(), self.names)
+        return self.facts.topics
 
-    @functools.cached_property
+    @property
     def partitions(self) -> list[TopicPartition]:
         """The partitions that it names, each once."""
-        return entities.partitions(self._bodies(), self.names)
+        return self.facts.partitions
 
-    @functools.cached_property
+    @property
     def groups(self) -> list[str]:
         """The ids of the groups that it names, each once."""
-        return entities.names_of(self._bodies(), entities.GROUP)
+        return self.facts.groups
 
-    @functools.cached_property
+    @property
     def transactional_ids(self) -> list[str]:
         """The transactional ids that it names, each once."""
-        return entities.names_of(self._bodies(), entities.TRANSACTIONAL_ID)
+        return self.facts.transactional_ids
 
     @functools.cached_property
     def records(self) -> list[TopicRecord]:
         """The records that it produces, decompressed."""
-        return topic_records.read(self.request, None, self.names)
-
-    def _bodies(self) -> list[Any]:
-        return [] if self.request is None else [self.request]
+        return topic_records.read(self.facts)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
 
@@ -51,15 +52,9 @@ def produced_by(exchange: Exchange) -> Iterator[TopicRecord]:
             yield record
 
 
-def refused(exchange: Exchange) -> set[tuple[str, int]]:
+def refused(exchange: Exchange) -> set[TopicPartition]:
     """The partitions of a Produce to which the broker says that it wrote nothing."""
-    names = exchange.topic_names
-    return {
-        (each.name or names.text(each.topic_id), one.index)
-        for each in (exchange.response.responses if exchange.response is not None else ())
-        for one in each.partition_responses
-        if one.error_code
-    }
+    return {each.where for each in exchange.facts.results if each.error_code}
 
 
 def consumed_by(exchange: Exchange) -> Iterator[TopicRecord]:

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 import attrs
 
 from kproxy import protocol
-from kproxy.exchange import derived, endings, entities, facts, topic_records
+from kproxy.exchange import body_facts, derived, endings, facts, topic_records
+from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
     INJECTED,
@@ -169,35 +170,27 @@ class Exchange:
     )  # fmt: skip
     topics = field(
         Type.TEXTS, Need.REQUEST, "topics that it names; an id, where nothing tells the name",
-        lambda exchange: entities.topics(exchange._bodies(), exchange.topic_names), key="topic",
+        lambda exchange: exchange.facts.topics, key="topic",
     )  # fmt: skip
     partitions = field(
         Type.PARTITIONS, Need.REQUEST, "partitions that it names",
-        lambda exchange: entities.partitions(exchange._bodies(), exchange.topic_names),
-        key="partition",
+        lambda exchange: exchange.facts.partitions, key="partition",
     )  # fmt: skip
     groups = field(
         Type.TEXTS, Need.REQUEST, "groups that it names",
-        lambda exchange: entities.names_of(exchange._bodies(), entities.GROUP), key="group",
+        lambda exchange: exchange.facts.groups, key="group",
     )  # fmt: skip
     transactional_ids = field(
         Type.TEXTS, Need.REQUEST, "transactional ids that it names",
-        lambda exchange: entities.names_of(exchange._bodies(), entities.TRANSACTIONAL_ID),
-        key="transactional_id",
+        lambda exchange: exchange.facts.transactional_ids, key="transactional_id",
     )  # fmt: skip
     errors = field(
         Type.TEXTS, Need.RESPONSE, "names of the errors in the response",
-        lambda exchange: facts.errors(
-            exchange.response, exchange.api_key, exchange.response_frame
-        ),
-        key="error",
+        lambda exchange: exchange.facts.errors, key="error",
     )  # fmt: skip
     error_messages = field(
         Type.TEXTS, Need.RESPONSE, "what the broker says of them",
-        lambda exchange: (
-            [] if exchange.response is None else facts.error_messages(exchange.response)
-        ),
-        key="error_message",
+        lambda exchange: exchange.facts.error_messages, key="error_message",
     )  # fmt: skip
     opaque = field(
         Type.BOOL, Need.RESPONSE, "it has a body that could not be decoded",
@@ -402,6 +395,8 @@ class Exchange:
 
     def _opaque(self) -> bool:
         row = self.row
+        if isinstance(self.facts, BodyFacts):
+            return False
         if self.request is None and facts.has_body(self.request_frame, row.request_flags):
             return True
         return self.response is None and facts.has_body(self.response_frame, row.response_flags)
@@ -409,10 +404,24 @@ class Exchange:
     @Lazily
     def records(self) -> list[TopicRecord]:
         """The records that it produces or fetches, decompressed, in order."""
-        return topic_records.read(self.request, self.response, self.topic_names)
+        return topic_records.read(self.decoded_facts)
 
-    def _bodies(self) -> list[Any]:
-        return [body for body in (self.request, self.response) if body is not None]
+    @Lazily
+    def facts(self) -> BodyFacts | DecodedFacts:
+        """What its bodies tell; found without decoding them, where that was not done."""
+        row = self.row
+        if "_response" in vars(self):
+            return self.decoded_facts
+        kind = (row.api_key, row.api_version) if self._named else None
+        frames = self.request_frame, self.response_frame
+        flags = row.request_flags, row.response_flags
+        return body_facts.of_frames(kind, frames, flags, self.topic_names)
+
+    @Lazily
+    def decoded_facts(self) -> DecodedFacts:
+        """The same of its decoded bodies."""
+        about = self.topic_names, self.api_key, self.response_frame
+        return DecodedFacts(self.request, self.response, *about)
 
     @Lazily
     def request_message(self) -> protocol.Request | None:

@@ -1,8 +1,4 @@
-"""What can be read out of one frame: its client id, its errors, the bytes that were sent on.
-
-Errors are found by the schema: every int16 field of a response whose name ends in `error_code`,
-at whatever depth, and the broker's own words in fields that end in `error_message`.
-"""
+"""What can be read out of one frame: its client id, its body, the bytes that were sent on."""
 
 from __future__ import annotations
 
@@ -20,8 +16,6 @@ from kproxy.exchange.entries import (
     Frame,
 )
 from kproxy.protocol import ProtocolError, codec, error_name, schema, wire
-from kproxy.protocol.schema import Field
-from kproxy.protocol.select import select_of
 
 _UNSUPPORTED_VERSION = codec.UNSUPPORTED_VERSION.to_bytes(2, "big")
 _CLIENT_ID_END_MAX = 14 + 32767
@@ -181,38 +175,6 @@ def sent(frame: Frame | None) -> bytes | None:
     if frame is None or (frame.flags & REWRITTEN and not frame.splices):
         return None
     return frame.sent
-
-
-def is_error_code(field: Field, beside: tuple[Field, ...]) -> bool:
-    """Whether a field holds an error code."""
-    return field.type == "int16" and field.name.endswith("error_code")
-
-
-def is_error_message(field: Field, beside: tuple[Field, ...]) -> bool:
-    """Whether a field holds the broker's own words for an error."""
-    return field.type == "string" and field.name.endswith("error_message")
-
-
-def errors(body: Any, api_key: int | None, frame: bytes | None) -> list[str]:
-    """Return the names of the errors in a response, each once, in order of appearance.
-
-    `body` is None if the response, whose bytes are `frame`, could not be decoded.
-    """
-    if body is None:
-        return [] if api_key is None or frame is None else errors_of_opaque(api_key, frame)
-    codes = select_of(type(body), is_error_code).values(body)
-    if not any(codes):
-        return []
-    return [error_name(code) for code in dict.fromkeys(codes) if code]
-
-
-def error_messages(body: Any) -> list[str]:
-    """Return what a broker says of the errors in a response's body, each once, in order."""
-    said = select_of(type(body), is_error_message).values(body)
-    if not any(said):
-        return []
-    # Brokers that have nothing to say in FindCoordinator call it so.
-    return [each for each in dict.fromkeys(said) if each not in ("", "NONE")]
 
 
 def errors_of_opaque(api_key: int, frame: bytes) -> list[str]:

@@ -11,20 +11,23 @@ cannot be read are left out.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import attrs
 
-from kproxy.exchange import entities
-from kproxy.exchange.entities import TopicNames, TopicPartition
+from kproxy.exchange.body_facts import BodyFacts, DecodedFacts, Records
+from kproxy.exchange.entities import TopicPartition
 from kproxy.protocol import ProtocolError, records
-from kproxy.protocol import schema as kafka
 from kproxy.protocol.compression import DECOMPRESSED_BYTES_MAX, RECORDS_MAX, Allowance
-from kproxy.protocol.record_batch import Batch, Record, read_records
-from kproxy.protocol.schema import Field
-from kproxy.protocol.select import Found, select, select_of
+from kproxy.protocol.record_batch import (
+    BATCH_HEADER,
+    CONTROL,
+    ENTRY_OVERHEAD,
+    Batch,
+    Record,
+    read_records,
+)
 
 _RATIO = 64
 """What a whole exchange may decompress to is so many times its size, if that is more."""
@@ -52,28 +55,6 @@ class TopicRecord:
     (for others brokers do not say) drop it."""
 
 
-def is_records(field: Field, beside: tuple[Field, ...]) -> bool:
-    """Whether a field holds record batches."""
-    return field.type == "records"
-
-
-def is_base_offset(field: Field, beside: tuple[Field, ...]) -> bool:
-    """Whether a field has the offset that produced records got."""
-    return field.name == "base_offset"
-
-
-@functools.cache
-def apis(*directions: str) -> frozenset[int]:
-    """Return the APIs that have records in their requests, or in their responses."""
-    return frozenset(
-        key
-        for key in kafka.api_names()
-        for direction in directions
-        if (message := kafka.message(key, direction)) is not None
-        if select(message, is_records).places
-    )
-
-
 class Carried(NamedTuple):
     """The batches of one partition that an exchange carries, unread."""
 
@@ -86,25 +67,33 @@ class Carried(NamedTuple):
     """The aborted_transactions of a Fetch response's partition."""
 
 
-def read(request: Any, response: Any, names: TopicNames) -> list[TopicRecord]:
-    """The records in the bodies of a request and a response; either may be None."""
-    found = carried(request, response, names)
+def read(facts: DecodedFacts) -> list[TopicRecord]:
+    """The records in the bodies of an exchange."""
+    found = carried(facts)
     allowance = allowance_of(found)
     return [record for each in found for record in read_carried(each, allowance)]
 
 
-def carried(request: Any, response: Any, names: TopicNames) -> list[Carried]:
-    """Find the batches in the bodies of a request and a response; either may be None."""
-    found: list[Carried] = []
-    sent = _fields(request)
-    offsets = base_offsets(response, names) if sent else {}
-    for each in sent:
-        where = _where(each, names)
-        found.append(Carried(where, each.value, True, offsets.get(where), ()))
-    for each in _fields(response):
-        ended = getattr(each.within[-1], "aborted_transactions", None) or ()
-        found.append(Carried(_where(each, names), each.value, False, None, ended))
-    return found
+def carried(facts: BodyFacts | DecodedFacts) -> list[Carried]:
+    """The batches in the bodies of an exchange, each with the offset that it got."""
+    if not facts.records:
+        return []
+    offsets = base_offsets(facts)
+    return [
+        Carried(
+            each.where,
+            each.data,
+            each.produced,
+            offsets.get(each.where) if each.produced else None,
+            each.aborted,
+        )
+        for each in facts.records
+    ]
+
+
+def base_offsets(facts: BodyFacts | DecodedFacts) -> dict[TopicPartition, int]:
+    """The offsets that the response to a Produce says its batches got."""
+    return {each.where: each.offset for each in facts.results if each.offset >= 0}
 
 
 def allowance_of(found: Iterable[Carried]) -> Allowance:
@@ -120,44 +109,36 @@ def read_carried(found: Carried, allowance: Allowance) -> Iterator[TopicRecord]:
     return _fetched(found.data, found.where, found.aborted, allowance)
 
 
-@attrs.frozen
-class TopicRecords:
-    """What the heads of the batches tell of the records of one partition."""
+class Heads(NamedTuple):
+    """What the heads of batches tell, without decompressing any of them."""
 
-    where: TopicPartition
-    count: int | None
-    """Records; None where old formats keep their count inside of what is compressed."""
-    bytes: int
-    """Of the batches, as they travelled."""
-    data: bytes = attrs.field(repr=False)
+    records: int | None
+    """How many; None where old formats keep their count inside of what is compressed."""
+    sequences: Sequence[tuple[int, int, int]]
+    """Of produced batches of idempotent producers: producer's id, its epoch, base sequence."""
 
 
-def heads(request: Any, response: Any, names: TopicNames) -> Iterator[TopicRecords]:
-    """Yield what the bodies of a request and a response carry, without decompressing any of it."""
-    for body in (request, response):
-        for each in _fields(body):
-            count = records.summary(each.value).records
-            yield TopicRecords(_where(each, names), count, len(each.value), each.value)
+def heads(found: Records) -> Heads:
+    """Read the heads of the batches of one partition."""
+    _, frame, start, stop, produced, _ = found
+    if stop - start >= BATCH_HEADER.size:
+        head = BATCH_HEADER.unpack_from(frame, start)
+        if head[3] == 2 and head[1] + ENTRY_OVERHEAD == stop - start:  # one, as nearly always
+            count = 0 if head[5] & CONTROL else max(0, head[12])
+            sent = produced and head[9] >= 0 and head[11] >= 0
+            return Heads(count, (head[9:12],) if sent else ())
+    data = frame[start:stop]
+    return Heads(records.summary(data).records, list(_sequences(data)) if produced else ())
 
 
-def _fields(body: Any) -> list[Found]:
-    if body is None:
-        return []
-    found = select_of(type(body), is_records).found(body)
-    return [each for each in found if each.value]
-
-
-def _where(found: Found, names: TopicNames) -> TopicPartition:
-    partition = entities.partition_of(found.within[-1])
-    return TopicPartition(entities.topic_of(found.within, names), partition)
-
-
-def base_offsets(response: Any, names: TopicNames) -> dict[TopicPartition, int]:
-    """The offsets that a Produce response says its batches got."""
-    if response is None:
-        return {}
-    found = select_of(type(response), is_base_offset).found(response)
-    return {_where(each, names): each.value for each in found if each.value >= 0}
+def _sequences(data: bytes) -> Iterator[tuple[int, int, int]]:
+    try:
+        batches = records.batches(data)
+    except ProtocolError:
+        return
+    for batch in batches:
+        if batch.producer_id >= 0 and batch.base_sequence >= 0:
+            yield batch.producer_id, batch.producer_epoch, batch.base_sequence
 
 
 def _produced(

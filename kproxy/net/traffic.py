@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from kproxy.exchange import facts
+from kproxy.exchange import body_facts, facts
 from kproxy.exchange.entries import (
     FAULTED,
     INJECTED,
@@ -121,7 +121,7 @@ class Traffic:
             kind, data = (frame.api_key, frame.api_version), frame.sent
             response = facts.decoded_response(frame, data, *kind)
             body = None if response is None else response.body
-            api.errors.update(facts.errors(body, frame.api_key, data))
+            api.errors.update(body_facts.errors(body, frame.api_key, data))
 
     def _api(self, api_key: int) -> ApiTraffic:
         found = self._by_key.get(api_key)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 import attrs
 
 from kproxy.exchange.entries import Buffer, Splice, spliced
-from kproxy.exchange.topic_records import is_records
+from kproxy.exchange.meanings import PREDICATES, RECORDS
 from kproxy.protocol import ProtocolError, codec, schema, wire
 from kproxy.protocol.select import select
 from kproxy.proxy.actions import Address
@@ -135,7 +135,7 @@ def _has_records_before(
     order = {field.name: index for index, field in enumerate(message.fields)}
     return any(
         tagged or order[place.fields[0].name] < order[top.name]
-        for place in select(message, is_records).places
+        for place in select(message, PREDICATES[RECORDS]).places
         if place.in_version(version)
     )
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from zlib_ng.zlib_ng import crc32
 
-from kproxy.exchange import entities, notes
+from kproxy.exchange import meanings, notes
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import Note
 from kproxy.protocol import ProtocolError, codec, schema
@@ -81,10 +81,10 @@ def _pairs(frame: bytes, api_key: int, api_version: int) -> list[tuple[bytes, st
 def _locate(api_key: int, api_version: int) -> codec.Locate | None:
     """What finds names (index 0) and ids (1) in turn."""
     message = schema.message(api_key, schema.RESPONSE)
-    if message is None or not entities.tells_topic_ids(api_key, api_version):
+    if message is None or not meanings.tells_topic_ids(api_key, api_version):
         return None
-    place = select(message, entities.is_named_topic_id).places[0]
+    place = select(message, meanings.is_named_topic_id).places[0]
     above = place.path.rpartition(".")[0]
-    name = next(each.name for each in place.beside if each.entity == entities.TOPIC)
+    name = next(each.name for each in place.beside if meanings.is_own_topic_name(each))
     prefix = f"{above}." if above else ""
     return codec.locate(message, api_version, (prefix + name, place.path))

@@ -1,7 +1,7 @@
-"""What the exchanges of a table carry: small bodies side by side, others by decoding them.
+"""What the exchanges of a table carry: small bodies side by side, others one by one.
 
     table of exchanges ─▶ rows of APIs with records ─┬▶ small ─▶ record_bodies ─┬▶ Carried …
-                                                     └▶ decoded: others ◀── not simple ┘
+                                                     └▶ body_facts: others ◀─ not simple ┘
 
 Invariant: what is found is what `topic_records.carried` finds in the decoded bodies. Bodies that do
 not matter are not opened: the response of a Produce tells nothing but offsets, the request of a
@@ -16,12 +16,12 @@ from uuid import UUID
 
 import attrs
 
-from kproxy.exchange import facts, topic_records
+from kproxy.exchange import body_facts, facts, topic_records
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.entries import RAW_SASL
+from kproxy.exchange.meanings import ABORTED, OFFSET, RECORDS, Meaning, apis_with
 from kproxy.exchange.topic_records import Carried
 from kproxy.protocol import schema as kafka
-from kproxy.protocol.select import Predicate
 from kproxy.recording.exchanges import StoredFrames
 from kproxy.recording.tables import ExchangeTable
 from kproxy.tables import record_bodies
@@ -48,6 +48,7 @@ class _Body(NamedTuple):
 
 
 _NEEDED = _Body._fields
+_WANTED = frozenset({RECORDS, OFFSET, ABORTED})
 _Found = tuple[int, list[Carried]]
 """An exchange, as a carrier, and what it carries."""
 _Simple = tuple[bytes, record_bodies.Found]
@@ -65,7 +66,7 @@ class Bodies:
 
     def found(self, exchanges: ExchangeTable, first: int) -> Iterator[_Found]:
         """Yield the exchanges of a table that carry records, with these."""
-        apis = topic_records.apis(kafka.REQUEST, kafka.RESPONSE)
+        apis = apis_with(RECORDS)
         columns = [exchanges.column(name).tolist() for name in _NEEDED]
         some: list[tuple[int, _Body]] = []
         for carrier, row in enumerate(map(_Body._make, zip(*columns, strict=True)), first):
@@ -78,26 +79,23 @@ class Bodies:
 
     def _of_bodies(self, some: Sequence[tuple[int, _Body]]) -> Iterator[_Found]:
         rows = [row for _, row in some]
-        sent = self._simple(rows, kafka.REQUEST, topic_records.is_records)
-        fetched = self._simple(rows, kafka.RESPONSE, topic_records.is_records)
+        sent = self._simple(rows, kafka.REQUEST, RECORDS)
+        fetched = self._simple(rows, kafka.RESPONSE, RECORDS)
         offsets: dict[int, _Simple] = {}
         if self._offsets:
-            offsets = self._simple(rows, kafka.RESPONSE, topic_records.is_base_offset)
+            offsets = self._simple(rows, kafka.RESPONSE, OFFSET)
         for index, (carrier, row) in enumerate(some):
             carried = self._quickly(row, sent.get(index), fetched.get(index), offsets.get(index))
             if carried is None:
-                carried = self._decoded(row)
+                carried = self._one_by_one(row)
             if carried:
                 yield carrier, carried
 
-    def _simple(
-        self, rows: Sequence[_Body], direction: str, wanted: Predicate
-    ) -> dict[int, _Simple]:
+    def _simple(self, rows: Sequence[_Body], direction: str, wanted: Meaning) -> dict[int, _Simple]:
         """Return the bodies, by their place in `rows`, that can be read without being decoded."""
         groups: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
         asks = direction == kafka.REQUEST
-        has_offsets = wanted is topic_records.is_base_offset
-        apis = topic_records.apis(kafka.REQUEST if has_offsets else direction)
+        apis = apis_with(RECORDS, kafka.REQUEST if wanted is OFFSET else direction)
         for index, row in enumerate(rows):
             size = row.request_bytes if asks else row.response_bytes
             flags = row.request_flags if asks else row.response_flags
@@ -143,18 +141,15 @@ class Bodies:
             topic = self._names.text(topic) if topic.int else ""
         return TopicPartition(topic, found.partition)
 
-    def _decoded(self, row: _Body) -> list[Carried]:
+    def _one_by_one(self, row: _Body) -> list[Carried]:
         """Return what bodies of any kind carry."""
         asks, answers = _carries(row)
-        request = response = None
-        if asks:
-            data = self._frames.bytes_at(row.request_position)
-            request = facts.request_body(data, row.request_flags)
-        if answers or (self._offsets and request is not None):
-            data = self._frames.bytes_at(row.response_position)
-            about = row.response_flags, row.api_key, row.api_version
-            response = facts.response_body(data, *about)[0]
-        return topic_records.carried(request, response, self._names)
+        at = self._frames.bytes_at
+        request = at(row.request_position) if asks else None
+        response = at(row.response_position) if answers or self._offsets else None
+        kind, flags = (row.api_key, row.api_version), (row.request_flags, row.response_flags)
+        found = body_facts.of_frames(kind, (request, response), flags, self._names, _WANTED)
+        return topic_records.carried(found)
 
 
 def _field(found: _Simple) -> bytes:
@@ -164,5 +159,5 @@ def _field(found: _Simple) -> bytes:
 
 def _carries(row: _Body) -> tuple[bool, bool]:
     """Whether its request may carry records, and whether its response may."""
-    asks, answers = topic_records.apis(kafka.REQUEST), topic_records.apis(kafka.RESPONSE)
+    asks, answers = apis_with(RECORDS, kafka.REQUEST), apis_with(RECORDS, kafka.RESPONSE)
     return row.api_key in asks, row.api_key in answers

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -70,10 +70,13 @@ class Rows:
         known: Known,
         frames: StoredFrames,
         waited: Sequence[Waited] = (),
+        bodies: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """`waited` is what `Waiting` says of each table, if that is asked for."""
+        """`waited` is what `Waiting` says of each table, and `bodies` has the columns that
+        `body_columns` has of it, if these are asked for."""
         self._tables = tables
         self._waited = waited
+        self._bodies = bodies
         self._known = known
         self._frames = frames
         self._columns: dict[str, Any] = {}
@@ -87,9 +90,16 @@ class Rows:
         """Return a column of `exchanges` by its name."""
         found = self._columns.get(name)
         if found is None:
-            make = COLUMNS.get(name)
-            found = self._columns[name] = self._recorded(name) if make is None else make(self)
+            found = self._columns[name] = self._column(name)
         return found
+
+    def _column(self, name: str) -> Any:
+        make = COLUMNS.get(name)
+        if make is not None:
+            return make(self)
+        if self._bodies and name in self._bodies[0]:
+            return pa.concat_arrays([each[name] for each in self._bodies])
+        return self._recorded(name)
 
     def values(self, name: str) -> Any:
         """Return integers or truth values as a numpy array: a column as it was recorded, one that

@@ -2,12 +2,12 @@
 
 ::
 
-    Stretch ─▶ tables of exchanges ─▶ Rows ─▶ columns ─────────▶ record batches    without bodies
+    Stretch ─▶ tables of exchanges ─▶ Rows, body_columns ─▶ record batches
             └▶ Reader ─▶ Exchange, Note ─▶ items, value by value ─▶ record batches
 
-Invariant: both ways give the same values. The first opens no body but those that have records, and
-costs nanoseconds a row. The second is for the columns of bodies, for filters, and for the rest of a
-torn file.
+Invariant: both ways give the same values. Rows open no frames, and cost nanoseconds each;
+body_columns do, but decode nearly nothing. The second way is for whole bodies, for filters, and for
+the rest of a torn file.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from kproxy.exchange import topic_records
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.known import Known
+from kproxy.exchange.meanings import RECORDS, apis_with
 from kproxy.protocol import schema as kafka
 from kproxy.recording import RecordingError, RecordingFile
-from kproxy.recording.exchanges import Reader, StoredFrames
+from kproxy.recording.exchanges import Reader, StoredFrames, offer_names
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.reader import Paths, info
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import ExchangeTable
 from kproxy.recording.uri import located
 from kproxy.tables import (
+    body_columns,
     damage,
     exchange_columns,
     frame_columns,
@@ -49,6 +50,8 @@ FOUND_IN_TABLES = frozenset(exchange_columns.COLUMNS) | {name for name, _ in EXC
     "unanswered", RECORDING, FILE
 }  # fmt: skip
 """The columns of exchanges that come from tables, without a look at frames."""
+_IN_COLUMNS = FOUND_IN_TABLES | frozenset(body_columns.COLUMNS)
+"""Those, and the ones that come from bodies without an `Exchange`."""
 
 
 def read(
@@ -113,20 +116,20 @@ def record_batches(
 
 
 def _in_columns(view: str, names: Iterable[str]) -> bool:
-    return view != "exchanges" or FOUND_IN_TABLES.issuperset(names)
+    return view != "exchanges" or _IN_COLUMNS.issuperset(names)
 
 
 # ---------------------------------------------------------------- from tables
 
 
 def _exchange_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Found]:
-    for rows in _rows(stretch, "unanswered" in names):
+    for rows in _rows(stretch, names):
         yield len(rows), rows.column
 
 
 def _frame_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Found]:
     data_bytes_max = item_columns.BYTES_MAX if "data" in names else None
-    for rows in _rows(stretch, False):
+    for rows in _rows(stretch):
         for frames in frame_columns.of_rows(rows, data_bytes_max):
             yield len(frames), frames.column
 
@@ -153,31 +156,37 @@ _COLUMNS: dict[str, Callable[[Stretch, Sequence[str]], Iterator[_Found]]] = {
 }
 
 
-def _rows(stretch: Stretch, waits: bool) -> Iterator[exchange_columns.Rows]:
-    """Yield the rows of a stretch; if `waits`, it matters who waited at its beginning."""
+def _rows(stretch: Stretch, names: Sequence[str] = ()) -> Iterator[exchange_columns.Rows]:
+    """Yield the rows of a stretch, some at a time, of which these columns will be asked for."""
+    waits, of_bodies = "unanswered" in names, body_columns.COLUMNS.keys() & set(names)
     with _opened(stretch) as file:
         known = _known(stretch)
         frames = StoredFrames([*_earlier(stretch), file])
         waiting = exchange_columns.Waiting()
-        tables: list[tuple[ExchangeTable, exchange_columns.Waited]] = []
-        count = 0
+        tables: list[tuple[ExchangeTable, exchange_columns.Waited, dict[str, Any]]] = []
+        count = size = 0
 
         def rows() -> exchange_columns.Rows:
-            some, waited = zip(*tables, strict=True)
-            return exchange_columns.Rows(some, known, frames, waited)
+            some, waited, bodies = zip(*tables, strict=True)
+            return exchange_columns.Rows(some, known, frames, waited, bodies)
 
         for batch, given in _batches(file, stretch):
             for note in batch.notes:
                 known.note(note)
-            found = file.exchanges(batch) if given or waits else None
+            found = file.exchanges(batch) if given or waits or of_bodies else None
             waited = waiting.take(found) if waits and found is not None else {}
             waiting.forget(known.closed)
+            if of_bodies and found is not None:
+                offer_names(known.names, found, frames)
             if given and found is not None and len(found):
-                tables.append((found, waited))
+                # At once: names that are told later are not those of now.
+                bodies = body_columns.of_table(found, frames, known.names, of_bodies)
+                tables.append((found, waited, bodies))
                 count += len(found)
-            if count >= _TABLE_ROWS:
+                size += sum(array.nbytes for array in bodies.values())
+            if count >= _TABLE_ROWS or size >= item_columns.BYTES_MAX:
                 yield rows()
-                tables, count = [], 0
+                tables, count, size = [], 0, 0
             if not tables:
                 known.forget()
         if tables:
@@ -230,7 +239,7 @@ def exchanges(stretch: Stretch, wanted: Filter | None = None) -> Iterator[Exchan
 
 def _records(stretch: Stretch, wanted: Filter | None) -> Iterator[tuple[Exchange, Any]]:
     for exchange in exchanges(stretch, wanted):
-        if exchange.api_key in topic_records.apis(kafka.REQUEST, kafka.RESPONSE):
+        if exchange.api_key in apis_with(RECORDS):
             for record in exchange.records:
                 yield exchange, record
 

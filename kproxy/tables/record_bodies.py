@@ -22,10 +22,10 @@ from uuid import UUID
 import attrs
 import numpy as np
 
-from kproxy.exchange import entities
+from kproxy.exchange.meanings import PARTITION, PREDICATES, TOPIC, Meaning
 from kproxy.protocol import ProtocolError, codec, schema
 from kproxy.protocol.schema import Layout, Slot
-from kproxy.protocol.select import Predicate, select
+from kproxy.protocol.select import select
 from kproxy.tables.record_spans import UnusualError, varints
 
 _PADDING = bytes(64)
@@ -55,13 +55,15 @@ class Shape(NamedTuple):
 
 
 @functools.cache
-def shape(api_key: int, version: int, direction: str, wanted: Predicate) -> Shape | None:
+def shape(api_key: int, version: int, direction: str, wanted: Meaning) -> Shape | None:
     """Return where a version has such a field, if that is in partitions in topics, and nowhere
     else."""
     message = schema.message(api_key, direction)
     if message is None or version not in message.versions:
         return None
-    places = [each for each in select(message, wanted).places if each.in_version(version)]
+    places = [
+        each for each in select(message, PREDICATES[wanted]).places if each.in_version(version)
+    ]
     if len(places) != 1 or len(places[0].fields) != 3:
         return None
     topics, partitions, field = (each.name for each in places[0].fields)
@@ -70,8 +72,9 @@ def shape(api_key: int, version: int, direction: str, wanted: Predicate) -> Shap
     of_partition = None if of_topic is None else _inner(of_topic, partitions)
     if of_topic is None or of_partition is None:
         return None
-    names = [each for each in of_topic.slots if entities.is_topic(each.field, ())]
-    numbers = [s for s in of_partition.slots if entities.is_partition(s.field, places[0].beside)]
+    names = [each for each in of_topic.slots if PREDICATES[TOPIC](each.field, ())]
+    beside = places[0].beside
+    numbers = [each for each in of_partition.slots if PREDICATES[PARTITION](each.field, beside)]
     found = of_partition.slot(field)
     if len(names) != 1 or len(numbers) != 1 or found is None or found.tag is not None:
         return None

@@ -17,7 +17,7 @@ from kproxy.exchange.derived import UNKNOWN
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import Histogram
-from kproxy.view.stats_bodies import NOTHING, Sequence, Told, told_by
+from kproxy.view.stats_bodies import NOTHING, Sequence, Told, told
 
 
 @attrs.define(eq=False)
@@ -143,19 +143,19 @@ class Part:
         counts.span(exchange.time, exchange.time)
         about = exchange.connection, exchange.client_id, exchange.node_id, row.completed_ns
         part.connections.append(about)
-        told = NOTHING
+        said = NOTHING
         if reads_bodies:
-            told = told_by(exchange)
-            part.tell(told, exchange.number, exchange.api)
+            said = told(exchange.facts)
+            part.tell(said, exchange.number, exchange.api)
             part.see(exchange)
         tallies = counts.tallies(exchange.api, exchange.client_id)
-        by_topic = {name: counts.topic(name) for name in told.topics}
+        by_topic = {name: counts.topic(name) for name in said.topics}
         for tally in tallies:
             tally.bytes += (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
-            tally.records += sum(count for _, count, _ in told.records)
+            tally.records += sum(count for _, count, _ in said.records)
         for tally in (*tallies, *by_topic.values()):
-            _count(tally, exchange, bool(told.errors))
-        for topic, count, size in told.records:
+            _count(tally, exchange, bool(said.errors))
+        for topic, count, size in said.records:
             if topic in by_topic:
                 by_topic[topic].records += count
                 by_topic[topic].bytes += size

@@ -17,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange import facts
+from kproxy.exchange import body_facts, facts
 from kproxy.exchange.derived import POLLS
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import (
@@ -38,7 +38,7 @@ from kproxy.exchange.histogram import Histogram
 from kproxy.protocol import api_key, api_name
 from kproxy.recording.columns import Rows
 from kproxy.units import moment
-from kproxy.view.stats_bodies import OFTEN, Looker, Told, told_by
+from kproxy.view.stats_bodies import COUNTED, Told, told
 from kproxy.view.stats_counts import Part, Tally
 
 _TOKEN = -2
@@ -50,7 +50,8 @@ def _keys(names: Iterable[str]) -> frozenset[int]:
 
 
 _POLLS = _keys(POLLS)
-_OFTEN = _keys(OFTEN)
+_DECODED = _keys(("Metadata", "JoinGroup", "ConsumerGroupHeartbeat", "ShareFetch"))
+"""Of these more counts than facts: leaders, generations, how long they may wait."""
 _AS_SENT = REWRITTEN | INJECTED | FAULTED | REDACTED | NO_RESPONSE | UNANSWERED
 """Flags of frames whose bodies are whole and known."""
 
@@ -83,7 +84,6 @@ class RowCounter:
     reads_bodies: bool = True
     _recording: int = attrs.field(default=1, init=False)
     """Which one the last rows were in."""
-    _looker: Looker | None = attrs.field(default=None, init=False)
 
     def rows(self, rows: Rows) -> tuple[bytes, Part | None]:
         """Count the rows that are certainly meant; return the verdicts that are left to those who
@@ -110,47 +110,42 @@ class RowCounter:
     def _by_bodies(self, rows: Rows, chosen: _Chosen, part: Part) -> _Groups:
         """Group rows; count what stands in no tally."""
         groups = _Groups()
-        looker = self._looker
-        if looker is None or looker.names is not rows.names:
-            looker = self._looker = Looker(rows.names)
         clients, numbers = chosen.clients, chosen.column("number")
-        for index, (key, told, exchange) in enumerate(_told(rows, chosen, looker)):
+        for index, (key, said, exchange) in enumerate(_told(rows, chosen)):
             if exchange is not None:
                 part.see(exchange)
                 if key in _POLLS:
                     chosen.served_us[index] = exchange.served_us
-            name = key, clients[index], told.topics, bool(told.errors)
+            name = key, clients[index], said.topics, bool(said.errors)
             group = groups.get(name)
             if group is None:
                 group = groups[name] = _Group()
             group.rows.append(index)
-            if told.records:
-                group.carry(told.records)
-            if told.errors or told.throttled or told.sequences:
-                part.tell(told, numbers[index], _api(key))
+            if said.records:
+                group.carry(said.records)
+            if said.errors or said.throttled or said.sequences:
+                part.tell(said, numbers[index], _api(key))
         return groups
 
 
-def _told(
-    rows: Rows, chosen: _Chosen, looker: Looker
-) -> Iterator[tuple[int, Told, Exchange | None]]:
+def _told(rows: Rows, chosen: _Chosen) -> Iterator[tuple[int, Told, Exchange | None]]:
     """Yield the APIs of rows and what their bodies tell; and the exchange, where that is one with
     bodies to be decoded."""
     columns: list[list[int]] = [chosen.keys, *map(chosen.column, _FOR_BODIES)]
-    frame, told = rows.frame, looker.told
+    frame, names, walked = rows.frame, rows.names, body_facts.walked
     every: Iterator[tuple[int, ...]] = zip(*columns, strict=True)
     for index, (key, version, flags, asked_at, answered_at, wait) in enumerate(every):
         found = exchange = None
-        if key in _OFTEN and not flags & ~_AS_SENT:
+        if key not in _DECODED and not flags & ~_AS_SENT:
             request = frame(asked_at) if asked_at else None
             response = frame(answered_at) if answered_at else None
             if (request or not asked_at) and (response or not answered_at):
                 if wait or key not in _POLLS or not _max_wait_ms(request, version):
-                    found = told(key, version, request, response)
+                    found = walked(key, version, request, response, names, COUNTED)
         if found is None:
             exchange = rows.exchange(chosen.places[index])
-            found = told_by(exchange)
-        yield key, found, exchange
+            found = exchange.decoded_facts
+        yield key, told(found), exchange
 
 
 _FOR_BODIES = ("api_version", "flags", "request_position", "response_position", "max_wait_ms")

@@ -6,8 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.exchange import entities, notes
+from kproxy.exchange import notes
+from kproxy.exchange.body_facts import DecodedFacts
 from kproxy.exchange.entities import TopicNames, TopicPartition
+from kproxy.exchange.meanings import PARTITION, PREDICATES, TOPIC, apis_with
 from kproxy.exchange.pairing import Pairing, pair
 from kproxy.protocol import codec, messages, schema
 from kproxy.protocol.plain import parse_uuid, uuid_text
@@ -16,6 +18,11 @@ from tests.exchange.making import START_NS, answer, request, response
 
 ORDERS = UUID("9f0c3a52-77aa-4b6e-8a51-1b1d1c6f0001")
 ORDERS_TEXT = uuid_text(ORDERS)
+
+
+def told(body) -> DecodedFacts:
+    """What a request tells."""
+    return DecodedFacts(body, None, TopicNames())
 
 
 def fetch(number: int = 1):
@@ -124,9 +131,9 @@ def test_a_response_that_cannot_be_read_tells_nothing():
     ],
 )
 def test_names_that_the_field_beside_them_explains(body, groups, transactional_ids, topics):
-    assert entities.names_of([body], entities.GROUP) == groups
-    assert entities.names_of([body], entities.TRANSACTIONAL_ID) == transactional_ids
-    assert entities.topics([body], TopicNames()) == topics
+    assert told(body).groups == groups
+    assert told(body).transactional_ids == transactional_ids
+    assert told(body).topics == topics
 
 
 def test_what_consumers_embed_counts():
@@ -139,9 +146,9 @@ def test_what_consumers_embed_counts():
         protocol_type="consumer",
         protocols=[protocol(name="range", metadata=b"".join(written))],
     )
-    assert entities.topics([join], TopicNames()) == ["orders"]
+    assert told(join).topics == ["orders"]
     join.protocol_type = "connect"
-    assert entities.topics([join], TopicNames()) == []
+    assert told(join).topics == []
 
 
 NO_PARTITION = {
@@ -157,7 +164,7 @@ def test_no_api_has_partitions_that_are_not_seen():
     for key in schema.api_names():
         for direction in (schema.REQUEST, schema.RESPONSE):
             message = schema.message(key, direction)
-            seen = {place.path for place in select(message, entities.is_partition).places}
+            seen = {place.path for place in select(message, PREDICATES[PARTITION]).places}
             for place in select(message, _may_be_partition).places:
                 name = place.fields[-1].name
                 counts = place.path.endswith("_topics.partitions")  # of a Streams topology
@@ -174,14 +181,14 @@ def _may_be_partition(field, beside):
 def test_every_topic_of_every_message_is_found(name):
     """Whatever the API: a name put into any field that Kafka types topicName comes out."""
     message = schema.named(name)
-    for place in select(message, entities.is_topic).places:
+    for place in select(message, PREDICATES[TOPIC]).places:
         if place.fields[-1].type == "uuid":
             body, expected = _with(name, place, ORDERS), ORDERS_TEXT
         else:
             array = place.fields[-1].is_array
             body, expected = _with(name, place, ["orders"] if array else "orders"), "orders"
-        assert entities.topics([body], TopicNames()) == [expected]
-        assert message.api_key is None or message.api_key in entities.apis_with(entities.TOPIC)
+        assert told(body).topics == [expected]
+        assert message.api_key is None or message.api_key in apis_with(TOPIC)
 
 
 def _with(name, place, value):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.exchange import facts
+from kproxy.exchange import body_facts
 from kproxy.exchange.entries import REWRITTEN
 from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages, schema
@@ -126,7 +126,7 @@ def test_every_error_code_of_every_response_is_found():
         message = schema.message(key, schema.RESPONSE)
         for path in _error_paths(message.fields) if message else ():
             body = _with_error(getattr(messages, message.name), message.fields, path)
-            assert facts.errors(body, None, None) == ["UNKNOWN_SERVER_ERROR"], path
+            assert body_facts.errors(body, None, None) == ["UNKNOWN_SERVER_ERROR"], path
             looked_at += 1
     assert looked_at > 100
 

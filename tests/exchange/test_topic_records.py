@@ -140,8 +140,8 @@ def test_markers_of_transactions_are_no_records():
     data = b"".join([transaction(0, 1), transaction(1, 1, commit=True), transaction(2, 2)])
     for each, count in ((data, 2), (transaction(1, 1, commit=False), 0)):
         found = fetch(each)
-        (head,) = topic_records.heads(found.request, found.response, found.topic_names)
-        assert head.count == len(found.records) == count
+        (carried,) = found.facts.records
+        assert topic_records.heads(carried).records == len(found.records) == count
 
 
 @pytest.mark.parametrize("damage", [b"\xff" * 40, b"\0" * 40])

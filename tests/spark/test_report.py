@@ -13,7 +13,7 @@ import pytest
 from kproxy import recording
 from kproxy.analyze import export, findings, report
 from kproxy.analyze.gather import Gathered
-from kproxy.exchange import histogram, notes, topic_records
+from kproxy.exchange import histogram, notes
 from kproxy.exchange.endings import SideEnd
 from kproxy.protocol import records
 from kproxy.protocol.record_batch import Record
@@ -192,8 +192,7 @@ def test_what_was_produced_ends_a_log() -> None:
         for record in exchange.records:
             assert record.offset is not None
             ends[record.topic, record.partition] = record.offset + 1
-        heads = topic_records.heads(exchange.request, exchange.response, exchange.topic_names)
-        found = {(topic, at): end for topic, at, end in export.ends_of(exchange, list(heads))}
+        found = {(topic, at): end for topic, at, end in export.ends_of(exchange)}
         assert found == ends
 
 
@@ -202,20 +201,19 @@ def test_records_of_an_unknown_number_end_no_log(compression: str, ends: list[ob
     """A compressed message of an old format does not say how many records are in it."""
     two = [Record(0, 1000, None, b"a"), Record(1, 1000, None, b"b")]
     exchange = produce(records.encode_message_set(two, magic=1, compression=compression))
-    heads = topic_records.heads(exchange.request, exchange.response, exchange.topic_names)
-    assert list(export.ends_of(exchange, list(heads))) == ends
+    assert list(export.ends_of(exchange)) == ends
 
 
 def test_what_a_broker_refused_is_not_produced() -> None:
     (exchange, *_) = (e for e in recording.read(DEMO) if e.api == "Produce" and e.records)
-    carried = list(topic_records.heads(exchange.request, exchange.response, exchange.topic_names))
     traffic: Counter[tuple[Any, ...]] = Counter()
-    export.count_traffic(exchange, carried, 1, traffic)
+    export.count_traffic(exchange, 1, traffic)
     assert sum(n for key, n in traffic.items() if key[-1] == 0) == len(exchange.records)
+    (exchange,) = (e for e in recording.read(DEMO) if e.number == exchange.number)
     (partition,) = exchange.response.responses[0].partition_responses
     partition.error_code = 7
     refused: Counter[tuple[Any, ...]] = Counter()
-    export.count_traffic(exchange, carried, 1, refused)
+    export.count_traffic(exchange, 1, refused)
     assert not refused
     assert "refused" in column_comment("records", "offset")
 

@@ -11,14 +11,13 @@ says that the exchange must be opened.
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
 
-from kproxy.exchange import entities
+from kproxy.exchange import meanings
 from kproxy.exchange.entries import INJECTED, NO_RESPONSE, REDACTED, SASL_TOKEN, TRUNCATED
 from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.fields import Need, Type
@@ -34,7 +33,7 @@ from kproxy.exchange.filter.values import (
     glob,
     time_range,
 )
-from kproxy.exchange.topic_records import TopicRecord, is_records
+from kproxy.exchange.topic_records import TopicRecord
 from kproxy.protocol import error_name, schema
 from kproxy.protocol.errors import CODES
 
@@ -208,7 +207,7 @@ def _key(
 
 def _record(name: str, example: str) -> Key:
     """The key of a part of records."""
-    look = rows.only_apis(functools.partial(rows.apis_with, is_records))
+    look = rows.only_with(meanings.RECORDS)
     about = f"the {name} of a record that it carries, as text"
     return Key(name, Need.REQUEST, glob, _texts(name), look, about, example)
 
@@ -217,10 +216,10 @@ _SAID = (
     _key("api", "api:Fetch api:*Group*", rows.apis, choice("API", _api_names)),
     _key("api_key", "api_key:68..", rows.numbers("api_key", -1)),
     _key("api_version", "api_version:13..", rows.numbers("api_version", -1)),
-    _key("topics", "topic:orders-*", rows.entity(entities.TOPIC)),
-    _key("partitions", "partition:0..3", rows.entity(entities.TOPIC)),
-    _key("groups", "group:billing", rows.entity(entities.GROUP)),
-    _key("transactional_ids", "transactional_id:tx-*", rows.entity(entities.TRANSACTIONAL_ID)),
+    _key("topics", "topic:orders-*", rows.only_with(meanings.TOPIC)),
+    _key("partitions", "partition:0..3", rows.only_with(meanings.TOPIC)),
+    _key("groups", "group:billing", rows.only_with(meanings.GROUP)),
+    _key("transactional_ids", "transactional_id:tx-*", rows.only_with(meanings.TRANSACTIONAL_ID)),
     _record("key", "key:order-17"),
     _record("value", "value:*refund*"),
     _key("errors", "error:NOT_LEADER_OR_FOLLOWER error:*AUTHORIZATION*", rows.errors, _error),

@@ -12,12 +12,10 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kproxy.exchange import entities
 from kproxy.exchange.entries import SASL_TOKEN
-from kproxy.exchange.facts import is_error_code
 from kproxy.exchange.filter.values import ABSOLUTE, Glob, Range, TimeRange, Value
+from kproxy.exchange.meanings import ERROR, Meaning, apis_with
 from kproxy.protocol import schema
-from kproxy.protocol.select import Predicate, select
 
 NO, MAYBE, YES = 0, 1, 3
 """Verdicts of a row: `&` is and, `|` is or."""
@@ -182,41 +180,26 @@ def apis(columns: Columns, values: Sequence[Value]) -> bytes | None:
     return None if column is None else _by_value(column, verdict)
 
 
-def only_apis(keys: Callable[[], frozenset[int]]) -> Look:
-    """Rule out what is of an API that cannot have such a thing."""
+def only_with(meaning: Meaning) -> Look:
+    """Rule out what is of an API that cannot say such a thing."""
 
     def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
         column = columns.get("api_key")
         if column is None:
             return None
-        return _by_value(column, lambda key: MAYBE if key in keys() else NO)
+        keys = apis_with(meaning)
+        return _by_value(column, lambda key: MAYBE if key in keys else NO)
 
     return look
 
 
-def entity(name: str) -> Look:
-    """Rule out what is of an API that cannot name such a thing."""
-    return only_apis(functools.partial(entities.apis_with, name))
-
-
 def errors(columns: Columns, values: Sequence[Value]) -> bytes | None:
     """Rule out what has no response, or none with error codes."""
-    found = only_apis(functools.partial(apis_with, is_error_code))(columns, values)
+    found = only_with(ERROR)(columns, values)
     sizes = columns.get("response_bytes")
     if found is None or sizes is None:
         return found
     return both([found, bytes([MAYBE if size else NO for size in sizes])])
-
-
-@functools.cache
-def apis_with(predicate: Predicate) -> frozenset[int]:
-    """The ApiKeys whose requests or responses have such a field."""
-    return frozenset(
-        key
-        for key in schema.api_names()
-        for direction in (schema.REQUEST, schema.RESPONSE)
-        if (message := schema.message(key, direction)) and select(message, predicate).places
-    )
 
 
 def flag(flag: int, otherwise: int = NO) -> Callable[[Columns], bytes | None]:

@@ -1,0 +1,229 @@
+"""How to get over the bodies of one message in one version, and what to read there.
+
+    Layout, meanings ─▶ spots, in the order of their bytes ─▶ Walk ─▶ spans and their kinds
+
+Invariant: there is a walk only where each spot can be understood when it is met: the topic of a
+partition stands before it in a struct around it, its number and its error code before what is said
+of it. Else there is None, and bodies are decoded.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Iterator
+
+import attrs
+
+from kproxy.exchange import embedded, meanings
+from kproxy.exchange.meanings import (
+    ABORTED,
+    ERROR,
+    ERROR_MESSAGE,
+    GROUP,
+    NAMES,
+    OFFSET,
+    PARTITION,
+    PREDICATES,
+    RECORDS,
+    THROTTLE,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    Meaning,
+)
+from kproxy.protocol import codec, schema
+from kproxy.protocol.codec import Locate
+from kproxy.protocol.schema import REQUEST, RESPONSE, Field, Layout, Slot
+from kproxy.protocol.select import select
+
+
+class Kind(enum.Enum):
+    """What is to be done with a spot."""
+
+    ERROR = enum.auto()
+    ERROR_MESSAGE = enum.auto()
+    THROTTLE = enum.auto()
+    TOPIC_NAME = enum.auto()
+    TOPIC_ID = enum.auto()
+    NAME_TOO = enum.auto()
+    """A topic's name, behind its id."""
+    ID_TOO = enum.auto()
+    """A topic's id, behind its name."""
+    TOPICS = enum.auto()
+    GROUP = enum.auto()
+    GROUPS = enum.auto()
+    TRANSACTIONAL_ID = enum.auto()
+    TRANSACTIONAL_IDS = enum.auto()
+    PARTITION = enum.auto()
+    PARTITIONS = enum.auto()
+    PARTITION_OF = enum.auto()
+    """The number of the partition that what follows is of."""
+    RECORDS = enum.auto()
+    OFFSET = enum.auto()
+    ABORTED = enum.auto()
+
+
+_SINGLE = {
+    ERROR: Kind.ERROR,
+    ERROR_MESSAGE: Kind.ERROR_MESSAGE,
+    THROTTLE: Kind.THROTTLE,
+    TOPIC: Kind.TOPIC_NAME,
+    GROUP: Kind.GROUP,
+    TRANSACTIONAL_ID: Kind.TRANSACTIONAL_ID,
+    PARTITION: Kind.PARTITION,
+    RECORDS: Kind.RECORDS,
+    OFFSET: Kind.OFFSET,
+}
+_SEVERAL = {
+    TOPIC: Kind.TOPICS,
+    GROUP: Kind.GROUPS,
+    TRANSACTIONAL_ID: Kind.TRANSACTIONAL_IDS,
+    PARTITION: Kind.PARTITIONS,
+    ABORTED: Kind.ABORTED,
+}
+_TOO = {Kind.TOPIC_NAME: Kind.NAME_TOO, Kind.TOPIC_ID: Kind.ID_TOO}
+_NAMING = frozenset({*_TOO, *_TOO.values()})
+_OF_PARTITION = frozenset({Kind.PARTITION, Kind.PARTITION_OF})
+_OF_TOPIC = frozenset({*_OF_PARTITION, Kind.PARTITIONS, Kind.RECORDS, Kind.OFFSET})
+_ANSWERS = frozenset({ERROR, ERROR_MESSAGE, THROTTLE})
+"""What only responses say."""
+
+
+@attrs.define(eq=False)
+class _Spot:
+    """A field that is looked at."""
+
+    holder: tuple[str, ...]
+    """The path of the struct that has it."""
+    name: str
+    kind: Kind
+    tagged: bool
+
+    @property
+    def path(self) -> str:
+        """As `codec.locate` takes it."""
+        return ".".join((*self.holder, self.name))
+
+
+@attrs.frozen(eq=False)
+class Walk:
+    """How to get over the bodies of one message in one version."""
+
+    tagged_header: bool
+    """Whether tagged fields stand before the body."""
+    compact: bool
+    """Whether lengths are varints."""
+    locate: Locate
+    kinds: tuple[Kind | None, ...]
+    """Of what is located; at last that of what only surrounds it."""
+    told_names: tuple[tuple[int, int], ...]
+    """Which of what is located are the name and the id of one topic."""
+
+
+@functools.cache
+def walk_of(api_key: int, version: int, direction: str, wanted: frozenset[Meaning]) -> Walk | None:
+    """Make the walk that finds what is wanted; None where bodies must be decoded for that."""
+    message = schema.message(api_key, direction)
+    if message is None or version not in message.versions:
+        return None
+    by_kind = select(message, meanings.is_told_by_kind).paths(version)
+    if (by_kind and wanted.intersection(NAMES)) or (
+        TOPIC in wanted and message.name in embedded.MESSAGES
+    ):
+        return None
+    layout = codec.layout(message, version)
+    spots = _understood(list(_spots(layout, message.fields, _needed(wanted, direction), wanted)))
+    if direction == REQUEST:
+        header = codec.request_header_version(api_key, version)
+    else:
+        header = 1 + codec.response_header_version(api_key, version)
+    if spots is None or header == 0:
+        return None
+    locate = codec.locate(message, version, tuple(spot.path for spot in spots))
+    kinds = (*(spot.kind for spot in spots), None)
+    return Walk(header == 2, layout.flexible, locate, kinds, tuple(_told_names(spots)))
+
+
+def _needed(wanted: frozenset[Meaning], direction: str) -> frozenset[Meaning]:
+    """Add what tells of what is wanted."""
+    needed = set(wanted)
+    if wanted & {PARTITION, RECORDS, OFFSET}:
+        needed |= {TOPIC, PARTITION}
+    if OFFSET in wanted:
+        needed.add(ERROR)
+    return frozenset(needed if direction == RESPONSE else needed - _ANSWERS)
+
+
+def _spots(
+    layout: Layout,
+    fields: tuple[Field, ...],
+    needed: frozenset[Meaning],
+    wanted: frozenset[Meaning],
+) -> Iterator[_Spot]:
+    """Yield what is looked at, in the order of the bytes."""
+    named = False
+    for slot in (*layout.slots, *layout.tagged):
+        kind = _kind(slot, fields, needed)
+        if kind is Kind.PARTITION and PARTITION not in wanted:
+            beside = (_kind(each, fields, needed) for each in layout.slots)
+            kind = Kind.PARTITION_OF if {Kind.RECORDS, Kind.OFFSET}.intersection(beside) else None
+        elif kind is Kind.PARTITIONS and PARTITION not in wanted:
+            kind = None
+        elif kind in _TOO:
+            kind, named = _TOO[kind] if named else kind, True
+        if kind is not None:
+            yield _Spot(layout.path, slot.name, kind, slot.tag is not None)
+        if slot.struct is not None:
+            yield from _spots(slot.struct, slot.field.fields, needed, wanted)
+
+
+def _kind(slot: Slot, beside: tuple[Field, ...], needed: frozenset[Meaning]) -> Kind | None:
+    for meaning, kind in (_SEVERAL if slot.is_array else _SINGLE).items():
+        if meaning in needed and PREDICATES[meaning](slot.field, beside):
+            is_id = kind is Kind.TOPIC_NAME and meanings.is_topic_id(slot.field)
+            return Kind.TOPIC_ID if is_id else kind
+    return None
+
+
+def _understood(spots: list[_Spot]) -> list[_Spot] | None:
+    """Leave out the partitions that are of no topic; None if one cannot be understood where it
+    stands."""
+    kept: list[_Spot] = []
+    for index, spot in enumerate(spots):
+        if spot.kind in _OF_TOPIC:
+            within = [
+                each for each in spots
+                if each.kind in _NAMING and each.holder == spot.holder[: len(each.holder)]
+            ]  # fmt: skip
+            if not within and spot.kind in (Kind.PARTITION, Kind.PARTITIONS):
+                continue
+            if not _is_told(spots, index, within):
+                return None
+        kept.append(spot)
+    return kept
+
+
+def _is_told(spots: list[_Spot], index: int, within: list[_Spot]) -> bool:
+    """Whether the names of a spot's topic stand before it, in one struct, and no others in that."""
+    spot = spots[index]
+    before = {id(each) for each in spots[:index]}
+    holders = {each.holder for each in within}
+    if len(holders) != 1 or any(each.tagged or id(each) not in before for each in within):
+        return False
+    (holder,) = holders
+    around = (each for each in spots if each.holder[: len(holder)] == holder)
+    if any(each.kind in _NAMING and each.holder != holder for each in around):
+        return False
+    beside = {each.kind for each in spots[:index] if each.holder == spot.holder}
+    if spot.kind is Kind.OFFSET and Kind.ERROR not in beside:
+        return False
+    return spot.kind not in (Kind.RECORDS, Kind.OFFSET) or bool(beside & _OF_PARTITION)
+
+
+def _told_names(spots: list[_Spot]) -> Iterator[tuple[int, int]]:
+    places = {(spot.holder, spot.kind): index for index, spot in enumerate(spots)}
+    for (holder, kind), index in places.items():
+        if kind is Kind.NAME_TOO:
+            yield index, places[holder, Kind.TOPIC_ID]
+        elif kind is Kind.ID_TOO:
+            yield places[holder, Kind.TOPIC_NAME], index
