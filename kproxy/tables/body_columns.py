@@ -8,7 +8,7 @@ these columns are about.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -65,9 +65,11 @@ COLUMNS = {
 
 
 def of_table(
-    exchanges: ExchangeTable, frames: StoredFrames, topic_names: TopicNames, names: Iterable[str]
+    exchanges: ExchangeTable, frames: StoredFrames, topic_names: TopicNames, names: Collection[str]
 ) -> dict[str, Any]:
     """Return the columns of these names of a table of exchanges."""
+    if not names:
+        return {}
     columns = {name: COLUMNS[name] for name in names}
     wanted = frozenset(column.meaning for column in columns.values())
     found: dict[str, list[Sequence[Any]]] = {name: [] for name in columns}
