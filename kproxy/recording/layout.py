@@ -45,10 +45,10 @@ that frame lies; one of which neither could has none.
 **/kafka/connections, /kafka/events** (message encoding "json"): one JSON object each, a note
 (`exchange.notes`). What later files of a recording repeat stands in front, in a batch 0.
 
-What is pending when a file goes on with a recording is said by the notes on /kafka/events with the
-event "pending", of which such a file has one or more in its first batch, or the last of those that
-were written with it: `columns` names fields of `ExchangeRow`, and `exchanges` has a list of their
-values for each exchange that has no row up to there. Files of an older kproxy have none.
+A file that goes on with a recording says what is pending, by one or more notes on /kafka/events
+with the event "pending", in the last of the batches that are written into it at first: `columns`
+names fields of `ExchangeRow`, and `exchanges` has a list of their values for each exchange that has
+no row up to there. Files of an older kproxy have none.
 
 The sequence of a message is the number of its batch. Batches count from 1 over all files of a
 recording; one that could not be written is missing. `log_time` of a table is the time of the last

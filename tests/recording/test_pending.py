@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from kproxy.exchange.entries import (
     CONNECTIONS,
+    EVENTS,
     MORE,
     NO_RESPONSE,
     ChunkTimes,
@@ -29,7 +30,7 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.exchange.pairing import pair
-from kproxy.recording import Recording, RecordingFile, entries, read, recordings, recover
+from kproxy.recording import Recording, RecordingFile, Writer, entries, read, recordings, recover
 from kproxy.recording.cut import cut
 from kproxy.recording.opened import Opened
 from kproxy.view.jsonl import to_json
@@ -328,3 +329,20 @@ def test_what_an_older_kproxy_left_before_a_file_that_is_missing_may_have_been_a
         *_, batch = file.batches()
     os.truncate(last, batch.offset)
     assert said([first, last]) == said([first]) | said([last])
+
+
+def test_a_foreign_note_about_what_is_pending_says_what_it_can(tmp_path: Path) -> None:
+    asked = [START_NS, 40, 12]
+    columns = ["request_received_ns", "request_bytes", "api_key", "number", "fault_ids", "new", []]
+    bodies = [
+        {"columns": 5, "exchanges": {}},
+        {"columns": columns, "exchanges": [None, 7, "x", [], [*asked, 1, [7, "x", 1 << 40], {}]]},
+        {"columns": columns, "exchanges": [[*asked, 2, None, None, None, 8], [1 << 70, True]]},
+    ]
+    writer = Writer(tmp_path / "a.mcap", **SETTINGS)
+    writer.write([Note(EVENTS, START_NS, {"event": "pending"} | body) for body in bodies])
+    writer.abandon()
+    found = [(each.number, each.api, each.faults) for each in read(tmp_path / "a.mcap")]
+    assert found == [(1, "Heartbeat", ["7"]), (2, "Heartbeat", [])]
+    assert not recover(tmp_path / "a.mcap").was_complete
+    assert [(each.number, each.api) for each in read(tmp_path)] == [each[:2] for each in found]

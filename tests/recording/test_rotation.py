@@ -408,14 +408,23 @@ def test_a_file_whose_first_batches_were_refused_says_it_when_there_is_room(
     run.close()
 
 
-def test_what_a_disk_that_refuses_is_not_told_costs_nothing(tmp_path: Path) -> None:
+def test_what_is_pending_is_not_asked_for_where_no_file_can_be_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = recording(tmp_path, rotate_ns=10 * SECOND)
     run.write([at(0, 1)])
     assert not run.asks(START_NS + 9 * SECOND) and run.asks(START_NS + 10 * SECOND)
-    run.path.with_name("run-0002.mcap").mkdir()
-    run._next_path = lambda: run.path.with_name("run-0002.mcap")  # type: ignore[method-assign]
-    run.write([at(11, 2)])
-    assert run.problem is not None and not run.asks(START_NS + 12 * SECOND)
+    with monkeypatch.context() as patched:
+
+        def refuse(*_: object) -> int:
+            raise OSError(24, "Too many open files")
+
+        patched.setattr(os, "open", refuse)
+        run.write([at(11, 2)])
+        assert run.problem is not None and not run.asks(START_NS + 12 * SECOND)
+    run.write([at(12, 3)])
+    run.write([at(13, 4)])
+    assert pending(run.paths[1]) == [(1, False), (2, False), (3, True), (4, True)]
     run.close()
 
 
