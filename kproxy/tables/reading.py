@@ -74,12 +74,11 @@ def read(
         wanted = parse(wanted)
     if wanted is not None and view == "events":
         raise ValueError("a filter means exchanges: events have none")
-    found = splits.find(
-        [str(each) for each in ([paths] if isinstance(paths, (str, Path)) else paths)]
-    )
-    heads = [info(path) for path in found.files]
+    given = [paths] if isinstance(paths, str | Path) else paths
+    found = splits.find(list(map(str, given)))
+    first = info(found.files[0])  # of several, the heads were read
     if wanted is not None and wanted.relative:
-        wanted = wanted.starting(heads[0].start_ns)
+        wanted = wanted.starting(first.start_ns)
     schema = schema_of(some)
 
     def batches() -> Iterator[pa.RecordBatch]:
