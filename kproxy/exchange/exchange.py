@@ -99,11 +99,11 @@ class Exchange:
     # ---- the fields, in the order of the JSON
 
     number = field(
-        Type.INT64, Need.HEADER, "counts requests over the whole recording, from 1",
+        Type.INT64, Need.HEADER, "number of the exchange: counts requests of the recording from 1",
         lambda exchange: exchange.row.number,
     )  # fmt: skip
     time = field(
-        Type.TIME, Need.HEADER, "when the request arrived",
+        Type.TIME, Need.HEADER, "when the request arrived, UTC",
         lambda exchange: moment(exchange.time_ns),
     )  # fmt: skip
     connection = field(
@@ -136,7 +136,7 @@ class Exchange:
         nullable=True,
     )  # fmt: skip
     correlation_id = field(
-        Type.INT32, Need.HEADER, "of the request",
+        Type.INT32, Need.HEADER, "correlation id of the request",
         lambda exchange: exchange.row.correlation_id if exchange._named else None,
         nullable=True,
     )  # fmt: skip
@@ -153,15 +153,15 @@ class Exchange:
         lambda exchange: _ms(exchange.broker_us), unit="ms", nullable=True,
     )  # fmt: skip
     queued_ms = field(
-        Type.FLOAT, Need.ROW, "waited behind earlier requests of its connection",
+        Type.FLOAT, Need.ROW, "of broker_ms, the wait behind earlier requests of its connection",
         lambda exchange: _ms(exchange.queued_us), unit="ms", nullable=True,
     )  # fmt: skip
     waiting_ms = field(
-        Type.FLOAT, Need.ROW, "may be a wait that the request asked for: a long poll, a join",
+        Type.FLOAT, Need.ROW, "of broker_ms, what may be a long poll or the joining of a group",
         lambda exchange: _ms(exchange.waiting_us), unit="ms", nullable=True,
     )  # fmt: skip
     service_ms = field(
-        Type.FLOAT, Need.ROW, "what the broker took for certain",
+        Type.FLOAT, Need.ROW, "of broker_ms, what the broker took for certain",
         lambda exchange: _ms(exchange.service_us), unit="ms", nullable=True,
     )  # fmt: skip
     proxy_ms = field(
@@ -189,7 +189,7 @@ class Exchange:
         lambda exchange: exchange.facts.errors, key="error",
     )  # fmt: skip
     error_messages = field(
-        Type.TEXTS, Need.RESPONSE, "what the broker says of them",
+        Type.TEXTS, Need.RESPONSE, "what the broker says of the errors",
         lambda exchange: exchange.facts.error_messages, key="error_message",
     )  # fmt: skip
     opaque = field(
