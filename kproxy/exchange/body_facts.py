@@ -41,7 +41,8 @@ from kproxy.protocol.select import Found, select_of
 class Records(NamedTuple):
     """The batches of one partition that a body carries, unread."""
 
-    where: TopicPartition
+    topic: str
+    partition: int
     frame: bytes
     """Its bytes from `start` to `stop` are the batches."""
     start: int
@@ -50,6 +51,11 @@ class Records(NamedTuple):
     """Whether a request has them."""
     aborted: Sequence[Any] = ()
     """The aborted_transactions of a Fetch response's partition, if it was decoded."""
+
+    @property
+    def where(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
 
     @property
     def data(self) -> bytes:
@@ -166,7 +172,7 @@ class DecodedFacts:
                 if data:
                     aborted = getattr(within[-1], "aborted_transactions", None) or ()
                     where, sent = self._where(within), body is self.request
-                    found.append(Records(where, data, 0, len(data), sent, aborted))
+                    found.append(Records(*where, data, 0, len(data), sent, aborted))
         return found
 
     @Lazily
@@ -257,7 +263,6 @@ _RESPONSE_HEAD = struct.Struct(">ii")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
-_NO_TIME = bytes(4)
 _UNSUPPORTED_VERSION = codec.UNSUPPORTED_VERSION.to_bytes(2, "big")
 # A look into the enum, for each span, would cost more than all else.
 _ERROR, _THROTTLE = Kind.ERROR, Kind.THROTTLE
@@ -351,10 +356,10 @@ class _Found:
         return BodyFacts(
             list(map(error_name, self.errors)) if self.errors else [],
             _without_nothing(self.messages) if self.messages else [],
-            _named_ones(self.topics),
-            list(self.partitions),
-            _named_ones(self.groups),
-            _named_ones(self.transactional_ids),
+            _named_ones(self.topics) if self.topics else [],
+            list(self.partitions) if self.partitions else [],
+            _named_ones(self.groups) if self.groups else [],
+            _named_ones(self.transactional_ids) if self.transactional_ids else [],
             self.throttled,
             self.records,
             self.results,
@@ -373,31 +378,26 @@ class _Found:
         topic, partition, code, kinds = "", -1, 0, walk.kinds
         for index, start, content, end in spans:
             kind = kinds[index]
-            if kind is _ERROR:
-                code = 0
-                if data[start] or data[start + 1]:
-                    code = _INT16.unpack_from(data, start)[0]
-                    self.errors[code] = None
-            elif kind is _TOPIC_NAME or kind is _TOPIC_ID:
+            if kind is _TOPIC_NAME or kind is _TOPIC_ID:
                 named = data[content:end]
                 topic = self.names.text_of_bytes(named) if kind is _TOPIC_ID else _text(named)
                 self.topics[topic] = None
             elif kind is _PARTITION_OF or kind is _PARTITION:
-                partition = _INT32.unpack_from(data, start)[0]
+                partition, code = _INT32.unpack_from(data, start)[0], 0
                 if kind is _PARTITION and topic:
                     self.partitions[TopicPartition(topic, partition)] = None
             elif kind is _RECORDS:
-                if content < end:
-                    where = TopicPartition(topic, partition)
-                    self.records.append(Records(where, data, content, end, asked))
+                self.records.append(Records(topic, partition, data, content, end, asked))
             elif kind is _OFFSET:
                 where = TopicPartition(topic, partition)
                 self.results.append(Result(where, code, _INT64.unpack_from(data, start)[0]))
+            elif kind is _ERROR:
+                code = _INT16.unpack_from(data, start)[0]
+                self.errors[code] = None
             elif kind is _THROTTLE:
-                self.throttled = data[start:end] != _NO_TIME
+                self.throttled = True
             elif kind is _ABORTED:
-                if content < end:
-                    return False
+                return False
             elif kind is not None:
                 topic = self._look_at(walk, data, kind, content, end, topic)
         return True

@@ -120,7 +120,7 @@ class Heads(NamedTuple):
 
 def heads(found: Records) -> Heads:
     """Read the heads of the batches of one partition."""
-    _, frame, start, stop, produced, _ = found
+    frame, start, stop, produced = found.frame, found.start, found.stop, found.produced
     if stop - start >= BATCH_HEADER.size:
         head = BATCH_HEADER.unpack_from(frame, start)
         if head[3] == 2 and head[1] + ENTRY_OVERHEAD == stop - start:  # one, as nearly always

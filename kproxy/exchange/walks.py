@@ -85,6 +85,8 @@ _TOO = {Kind.TOPIC_NAME: Kind.NAME_TOO, Kind.TOPIC_ID: Kind.ID_TOO}
 _NAMING = frozenset({*_TOO, *_TOO.values()})
 _OF_PARTITION = frozenset({Kind.PARTITION, Kind.PARTITION_OF})
 _OF_TOPIC = frozenset({*_OF_PARTITION, Kind.PARTITIONS, Kind.RECORDS, Kind.OFFSET})
+_FILLED = frozenset(Kind) - _NAMING - _OF_PARTITION - {Kind.OFFSET}
+"""What says nothing where it is zero, null or empty."""
 _ANSWERS = frozenset({ERROR, ERROR_MESSAGE, THROTTLE})
 """What only responses say."""
 
@@ -139,7 +141,9 @@ def walk_of(api_key: int, version: int, direction: str, wanted: frozenset[Meanin
         header = 1 + codec.response_header_version(api_key, version)
     if spots is None or header == 0:
         return None
-    locate = codec.locate(message, version, tuple(spot.path for spot in spots))
+    filled = frozenset(spot.path for spot in spots if spot.kind in _FILLED)
+    paths = tuple(spot.path for spot in spots)
+    locate = codec.locate(message, version, paths, filled=filled)
     kinds = (*(spot.kind for spot in spots), None)
     return Walk(header == 2, layout.flexible, locate, kinds, tuple(_told_names(spots)))
 
@@ -214,10 +218,11 @@ def _is_told(spots: list[_Spot], index: int, within: list[_Spot]) -> bool:
     around = (each for each in spots if each.holder[: len(holder)] == holder)
     if any(each.kind in _NAMING and each.holder != holder for each in around):
         return False
-    beside = {each.kind for each in spots[:index] if each.holder == spot.holder}
-    if spot.kind is Kind.OFFSET and Kind.ERROR not in beside:
-        return False
-    return spot.kind not in (Kind.RECORDS, Kind.OFFSET) or bool(beside & _OF_PARTITION)
+    beside = [each.kind for each in spots[:index] if each.holder == spot.holder]
+    if spot.kind is Kind.OFFSET:
+        beside = beside[: beside.index(Kind.ERROR)] if Kind.ERROR in beside else []
+    told = spot.kind not in (Kind.RECORDS, Kind.OFFSET)
+    return told or not _OF_PARTITION.isdisjoint(beside)
 
 
 def _told_names(spots: list[_Spot]) -> Iterator[tuple[int, int]]:

@@ -33,6 +33,8 @@ class Walker:
     """Whether `data` is one chunk of many: then reads ask for more by `yield`."""
     unknown_tags: bool = False
     """Whether to report tagged fields that the version does not have."""
+    filled: frozenset[str] = frozenset()
+    """The wanted paths that are reported only where there is something but zeros."""
     steps: int = 0
     """Bytes to step over before the next read."""
 
@@ -126,15 +128,18 @@ def walk_slot(walker: Walker, slot: Slot, path: str) -> None:
         return
     source = walker.source
     walker.step()
+    filled = path in walker.filled
     if slot.width is not None:
-        source(f"add(({index}, p, p, p + {slot.width}))")
+        test = f"if data[p : p + {slot.width}] != {bytes(slot.width)!r}: " if filled else ""
+        source(f"{test}add(({index}, p, p, p + {slot.width}))")
         walker.steps = slot.width
         return
     start, content, place = source.name("s"), source.name("c"), source.name("k")
     source(f"{start} = p", f"{place} = len(spans)")
     _walk_value(walker, slot, path, content)
     walker.step()
-    source(f"spans.insert({place}, ({index}, {start}, {content}, p))")
+    test = f"if {content} < p: " if filled else ""
+    source(f"{test}spans.insert({place}, ({index}, {start}, {content}, p))")
 
 
 def _walk_value(walker: Walker, slot: Slot, path: str, content: str | None) -> None:
@@ -322,13 +327,14 @@ def compile_locate(
     first: str | None,
     whole: bool,
     unknown_tags: bool,
+    filled: frozenset[str],
     refuse: Any,
 ) -> Any:
     """`f(data, p) -> (spans, end)`; see `codec.locate`."""
     source = new_source()
     source.constant("refuse", refuse)
     wanted = {path: index for index, path in enumerate(paths)}
-    walker = Walker(source, wanted, unknown_tags=unknown_tags)
+    walker = Walker(source, wanted, unknown_tags=unknown_tags, filled=filled)
     slots, tags = _part(layout, first)
     if not whole:
         last = max((i for i, s in enumerate(slots) if walker.wants(s.name)), default=-1)
@@ -346,7 +352,8 @@ def compile_locate(
         with source.block("except READ_ERRORS:"):
             source("raise refuse(data, start) from None")
         source("return spans, p")
-    return source.build(f"locate {layout.name} v{layout.version} {paths} {first}", "locate")
+    what = f"{paths} {first} {sorted(filled)}"
+    return source.build(f"locate {layout.name} v{layout.version} {what}", "locate")
 
 
 def _part(layout: Layout, first: str | None) -> tuple[list[Slot], bool]:

@@ -36,13 +36,15 @@ NOTHING = Told()
 
 def told(facts: BodyFacts | DecodedFacts) -> Told:
     """What is counted of what bodies tell."""
+    errors, topics = tuple(facts.errors), tuple(facts.topics)
+    if not facts.records:
+        return Told(errors, topics, facts.throttled)
     counted: list[tuple[str, int, int]] = []
     sequences: list[Sequence] = []
     for each in facts.records:
         count, sent = topic_records.heads(each)
-        counted.append((each.where.topic, count or 0, each.stop - each.start))
+        counted.append((each.topic, count or 0, each.stop - each.start))
         for producer_id, producer_epoch, sequence in sent:
             producer = producer_id << 16 | producer_epoch & 0xFFFF
             sequences.append((producer, each.where, sequence))
-    errors, topics = tuple(facts.errors), tuple(facts.topics)
     return Told(errors, topics, facts.throttled, tuple(counted), tuple(sequences))

@@ -98,14 +98,9 @@ def versions(api: str, direction: str) -> list[int]:
 
 
 @pytest.mark.parametrize("api", sorted(schema.api_names().values()))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_a_walk_tells_what_is_decoded(api, data):
-    for direction in (schema.REQUEST, schema.RESPONSE):
-        for version in versions(api, direction):
-            assert (walk_of(api_key(api), version, direction, EVERY) is None) <= (
-                api in DECODED or (api, version) == ("ControlledShutdown", 0)
-            )
     version = data.draw(st.sampled_from(versions(api, schema.REQUEST)))
     bodies = [
         data.draw(strategies.bodies(schema.message(api_key(api), direction), version))
@@ -120,6 +115,16 @@ def test_a_walk_tells_what_is_decoded(api, data):
         assert api in DECODED or api == "ControlledShutdown"
         return
     assert plain(told) == plain(made.decoded_facts)
+
+
+def test_nearly_all_apis_can_be_walked_over():
+    assert {
+        (api, version)
+        for api in sorted(schema.api_names().values())
+        for direction in (schema.REQUEST, schema.RESPONSE)
+        for version in versions(api, direction)
+        if api not in DECODED and walk_of(api_key(api), version, direction, EVERY) is None
+    } == {("ControlledShutdown", 0)}
 
 
 def _fill(value: Any, data: st.DataObject) -> None:

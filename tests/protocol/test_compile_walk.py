@@ -62,6 +62,11 @@ def is_array(layout: Layout, path: str) -> bool:
     return layout.slot(name).is_array
 
 
+def has_something(raw: bytes, start: int, content: int, stop: int) -> bool:
+    """Whether a field has more than zeros, or, behind a length, anything."""
+    return any(raw[content:stop]) if content == start else content < stop
+
+
 @pytest.mark.parametrize("message", MESSAGES, ids=title)
 def test_every_field_is_located_where_it_is(message):
     @few(12)
@@ -81,6 +86,14 @@ def test_every_field_is_located_where_it_is(message):
             assert end == len(raw) + 4
             wanted = [(start, stop) for one, start, stop in found if one == path]
             assert [(s - 4, e - 4) for i, s, _, e in alone if i == 0] == wanted
+        # Those that are to be filled are the same, but for zeros and what has no content.
+        asked = frozenset(data.draw(st.lists(st.sampled_from(paths), unique=True)) if paths else ())
+        some, _ = codec.locate(message, version, paths, filled=asked)(raw, 0)
+        assert some == [
+            (i, start, content, stop)
+            for i, start, content, stop in spans
+            if i < 0 or paths[i] not in asked or has_something(raw, start, content, stop)
+        ]
 
     check()
 
