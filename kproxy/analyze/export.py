@@ -39,7 +39,9 @@ from kproxy.tables.reading import (
 from kproxy.tables.splits import Stretch
 from kproxy.tables.views import EVENTS, EXCHANGES, RECORDS, Column, chosen, schema_of
 
-_LEFT_OUT = frozenset({"request", "response", "partitions", "file"})
+_LEFT_OUT = frozenset(
+    {"request", "response", "request_frame", "response_frame", "partitions", "file"}
+)
 EXCHANGE_COLUMNS = chosen("exchanges", [c.name for c in EXCHANGES if c.name not in _LEFT_OUT])
 _OF_TABLES = tuple(c for c in EXCHANGE_COLUMNS if c.name in FOUND_IN_TABLES)
 _OF_BODIES = tuple(c for c in EXCHANGE_COLUMNS if c.name not in FOUND_IN_TABLES)

@@ -15,7 +15,9 @@ import attrs
 from kproxy import protocol
 from kproxy.exchange import facts, topic_records
 from kproxy.exchange.body_facts import DecodedFacts
-from kproxy.exchange.entities import TopicNames, TopicPartition
+from kproxy.exchange.entities import TopicNames
+from kproxy.exchange.exchange import FIELDS
+from kproxy.exchange.fields import Need
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.protocol import ProtocolError, codec
 
@@ -88,25 +90,15 @@ class ArrivingRequest:
         """What it tells."""
         return DecodedFacts(self.request, None, self.names)
 
-    @property
-    def topics(self) -> list[str]:
-        """The topics that it names, each once; an id whose name nothing tells comes as text."""
-        return self.facts.topics
+    def __getattr__(self, name: str) -> Any:
+        """Return what its body tells, as an exchange would.
 
-    @property
-    def partitions(self) -> list[TopicPartition]:
-        """The partitions that it names, each once."""
-        return self.facts.partitions
-
-    @property
-    def groups(self) -> list[str]:
-        """The ids of the groups that it names, each once."""
-        return self.facts.groups
-
-    @property
-    def transactional_ids(self) -> list[str]:
-        """The transactional ids that it names, each once."""
-        return self.facts.transactional_ids
+        Raises: AttributeError, when no field of this name is told by requests.
+        """
+        field = FIELDS.get(name)
+        if field is None or field.need is not Need.REQUEST:
+            raise AttributeError(name)
+        return field.make(self)
 
     @functools.cached_property
     def records(self) -> list[TopicRecord]:

@@ -57,8 +57,16 @@ def where(condition: Any, value: Any, otherwise: Any) -> Any:
     return numpy.where(condition, value, otherwise)
 
 
+def wait_max_ms(recorded: int, request: Any) -> int:
+    """How long a poll lets its broker wait: as its row says, or else the body of its request, which
+    may be None. UNKNOWN where neither does."""
+    if recorded > 0 or request is None:
+        return recorded or UNKNOWN
+    return max(0, getattr(request, "max_wait_ms", 0))
+
+
 def flags(request_flags: Integers, response_flags: Integers) -> Integers:
-    """Those of both frames."""
+    """The flags of the request and the response together."""
     return request_flags | response_flags
 
 
@@ -67,7 +75,7 @@ def named(api_key: Integers, flags: Integers) -> Any:
     return (api_key != NO_API) & (flags & RAW_SASL == 0)
 
 
-def unanswered(response_bytes: Integers, flags: Integers) -> Any:
+def got_no_response(response_bytes: Integers, flags: Integers) -> Any:
     """Whether it never got the response that it should have."""
     return (response_bytes == 0) & (flags & NO_RESPONSE == 0)
 
@@ -87,7 +95,7 @@ def broker_ns(
 
 
 def broker_us(broker_ns: Integers) -> Integers:
-    """It in microseconds."""
+    """`broker_ns` in whole microseconds."""
     return microseconds(broker_ns)
 
 
@@ -116,8 +124,8 @@ def service_us(broker_us: Integers, queued_us: Integers, waiting_us: Integers) -
 
 
 def served_us(service_us: Integers, waiting_us: Integers) -> Integers:
-    """The same, but UNKNOWN where all of the broker's own time may be a wait: what is counted, in
-    histograms and percentiles."""
+    """The part of `service_us` that histograms and percentiles count: UNKNOWN where all of the
+    broker's own time may be a wait."""
     return where((service_us > 0) | (waiting_us <= 0), service_us, UNKNOWN)
 
 
@@ -137,7 +145,7 @@ def proxy_ns(
 
 
 def proxy_us(proxy_ns: Integers) -> Integers:
-    """It in microseconds."""
+    """`proxy_ns` in whole microseconds."""
     return microseconds(proxy_ns)
 
 
@@ -153,7 +161,7 @@ def _at_least_0(value: Integers) -> Integers:
 DERIVED: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        *(flags, named, unanswered, time_ns, broker_ns, broker_us, queued_us, waiting_us),
+        *(flags, named, got_no_response, time_ns, broker_ns, broker_us, queued_us, waiting_us),
         *(service_us, served_us, proxy_ns, proxy_us),
     )
 }

@@ -126,9 +126,9 @@ class TopicNames:
         if name and topic_id != _NO_ID:
             self._names[topic_id] = name
 
-    def name(self, topic_id: UUID) -> str | None:
-        """The name of a topic, None if nothing told it."""
-        return self._name(topic_id.bytes)
+    def name(self, topic_id: UUID | None) -> str | None:
+        """The name of a topic; None if nothing told it, or if there is no id."""
+        return None if topic_id is None else self._name(topic_id.bytes)
 
     def text(self, topic_id: UUID) -> str:
         """The name of a topic; if nothing told it, its id as Kafka prints it."""

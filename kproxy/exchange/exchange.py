@@ -284,7 +284,7 @@ class Exchange:
     @property
     def got_no_response(self) -> bool:
         """Whether it never got the response that it should have."""
-        return derived.unanswered(self.row.response_bytes, self._flags)
+        return derived.got_no_response(self.row.response_bytes, self._flags)
 
     @Lazily
     def broker_us(self) -> int:
@@ -355,10 +355,10 @@ class Exchange:
         return self._connection_client_id
 
     def _wait_max_ms(self) -> int:
-        """How long the request of a poll lets its broker wait; the row tells of Fetch only."""
         if self.api not in derived.POLLS or self.broker_us == derived.UNKNOWN:
             return 0
-        return max(0, self.row.max_wait_ms or getattr(self.request, "max_wait_ms", 0))
+        recorded = self.row.max_wait_ms
+        return derived.wait_max_ms(recorded, None if recorded > 0 else self.request)
 
     # ---- the frames
 

@@ -16,7 +16,7 @@ note, with the words in which a reader tells it, and each reader knows it:
 * `view.stream`: the sentence that all views say (`_NOTICES`), where no line or story tells it;
 * `recording.cut`: whether a cut-out of the recording keeps it (`_KEPT_EVENTS`);
 * `recording.connections`: whether later files repeat it (`_STANDING`);
-* `spark.columns`: its name in the description of the column `event`.
+* `tables.views`: its name in the description of the column `event`.
 """
 
 from __future__ import annotations

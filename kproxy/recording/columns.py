@@ -25,7 +25,7 @@ from kproxy.recording.tables import ExchangeTable
 
 
 class RowColumns(Mapping[str, Sequence[Any]]):
-    """Columns by their names: those of `filter.COLUMNS`, of the table, and derived ones.
+    """Columns by their names: those of `filter.COLUMNS`, and any recorded or derived one.
 
     `about(connection)` says who a connection is: its client_address and client_id.
     """
@@ -84,9 +84,9 @@ class RowColumns(Mapping[str, Sequence[Any]]):
         return [value if has else NO_API for value, has in zip(column, named, strict=True)]
 
     def _wait_max_ms(self) -> Sequence[int]:
-        """That of a Fetch; the limit of other polls stands in their bodies."""
+        """As far as rows tell it: the limit of other polls stands in their bodies."""
         waits = zip(self._table.column("api_key"), self._table.column("max_wait_ms"), strict=True)
-        return [max(0, wait) if key == FETCH else derived.UNKNOWN for key, wait in waits]
+        return [derived.wait_max_ms(wait if key == FETCH else 0, None) for key, wait in waits]
 
     def _by_connection(self, place: int) -> Sequence[Any]:
         connections = self._table.column("connection").tolist()

@@ -122,14 +122,12 @@ class Rows:
         """What a row does not tell of a poll, its body does."""
         waits = self.values("max_wait_ms").astype(np.int64)
         keys, left_us = self.values("api_key"), self.values("broker_us") - self.values("queued_us")
-        untold = (keys == _SHARE_FETCH) | ((keys == FETCH) & (waits == 0))
+        untold = (keys == _SHARE_FETCH) | ((keys == FETCH) & (waits <= 0))
         places = np.flatnonzero(untold & (left_us > 0))
         if len(places):
-            waits[places] = [
-                getattr(None if each is None else each.body, "max_wait_ms", 0)
-                for each in map(_request, self._at(self.values("request_position")[places]))
-            ]
-        return np.maximum(waits, 0)
+            frames = self._at(self.values("request_position")[places])
+            waits[places] = [derived.wait_max_ms(0, _request(each)) for each in frames]
+        return waits
 
     def _recorded(self, name: str) -> Any:
         return pa.array(self.values(name))
@@ -258,8 +256,10 @@ def timestamps(time_ns: Any, mask: Any = None) -> Any:
     return pa.array(time_ns // 1000, mask=mask).cast(pa.timestamp("us", tz="UTC"))
 
 
-def _request(frame: Frame | None) -> protocol.Request | None:
-    return facts.decoded_request(frame, None if frame is None else frame.data)
+def _request(frame: Frame | None) -> Any:
+    """The body of a request; None where it is not known."""
+    found = facts.decoded_request(frame, None if frame is None else frame.data)
+    return None if found is None else found.body
 
 
 def text(value: str | None) -> str | None:

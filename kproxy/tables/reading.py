@@ -47,7 +47,7 @@ from kproxy.tables.views import FILE, RECORDING, Column, chosen, schema_of
 _TABLE_ROWS = 64 << 10
 """A record batch has about no more rows, if no bytes of frames or records are in them."""
 FOUND_IN_TABLES = frozenset(exchange_columns.COLUMNS) | {name for name, _ in EXCHANGE_INTEGERS} | {
-    "unanswered", RECORDING, FILE
+    RECORDING, FILE
 }  # fmt: skip
 """The columns of exchanges that come from tables, without a look at frames."""
 _IN_COLUMNS = FOUND_IN_TABLES | frozenset(body_columns.COLUMNS)
@@ -64,7 +64,7 @@ def read(
 
     They are read when somebody takes them, some thousands at a time. `view` is exchanges, records,
     frames or events. Columns that cost decoding bodies come when they are named. With a filter, the
-    rows are those of the exchanges that it means.
+    rows are those of the exchanges that match it.
 
     Raises: RecordingError, also while they are read; ValueError, when there is no such view or
     column, or the text is no filter.
@@ -73,7 +73,7 @@ def read(
     if isinstance(wanted, str):
         wanted = parse(wanted)
     if wanted is not None and view == "events":
-        raise ValueError("a filter means exchanges: events have none")
+        raise ValueError("a filter selects exchanges; events cannot be filtered")
     given = [paths] if isinstance(paths, str | Path) else paths
     found = splits.find(list(map(str, given)))
     first = info(found.files[0])  # of several, the heads were read

@@ -17,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange import body_facts, facts
+from kproxy.exchange import body_facts
 from kproxy.exchange.derived import POLLS
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import (
@@ -51,7 +51,8 @@ def _keys(names: Iterable[str]) -> frozenset[int]:
 
 _POLLS = _keys(POLLS)
 _DECODED = _keys(("Metadata", "JoinGroup", "ConsumerGroupHeartbeat", "ShareFetch"))
-"""Of these more counts than facts: leaders, generations, how long they may wait."""
+"""Of these more counts than facts: leaders, generations, how long they may wait, as of a Fetch of
+which its row does not tell it."""
 _AS_SENT = REWRITTEN | INJECTED | FAULTED | REDACTED | NO_RESPONSE | UNANSWERED
 """Flags of frames whose bodies are whole and known."""
 
@@ -140,7 +141,7 @@ def _told(rows: Rows, chosen: _Chosen) -> Iterator[tuple[int, Told, Exchange | N
             request = frame(asked_at) if asked_at else None
             response = frame(answered_at) if answered_at else None
             if (request or not asked_at) and (response or not answered_at):
-                if wait or key not in _POLLS or not _max_wait_ms(request, version):
+                if wait or key not in _POLLS:
                     found = walked(key, version, request, response, names, COUNTED)
         if found is None:
             exchange = rows.exchange(chosen.places[index])
@@ -191,7 +192,7 @@ class _Chosen:
             ]
         self._requests = self.column("request_bytes")
         self._responses = self.column("response_bytes")
-        self._unanswered = self.column("unanswered")
+        self._unanswered = self.column("got_no_response")
         self._kept_us = self.column("proxy_us")
         self.served_us = self.column("served_us")
 
@@ -240,11 +241,6 @@ class _Chosen:
             if topic in by_topic:
                 by_topic[topic].records += count
                 by_topic[topic].bytes += topic_bytes
-
-
-def _max_wait_ms(fetch: bytes | None, version: int) -> int:
-    """What a row of 0 may have missed."""
-    return 0 if fetch is None else facts.max_wait_ms(fetch, 0, version)
 
 
 def _api(key: int) -> str | None:

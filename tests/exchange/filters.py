@@ -66,7 +66,7 @@ def table(exchanges: Sequence[Exchange]) -> dict[str, list]:
         "queued_us": [microseconds(e.queued_ms) for e in exchanges],
         "proxy_us": [microseconds(e.proxy_ms) for e in exchanges],
         "flags": [_flags(e) for e in exchanges],
-        "unanswered": [e.response_bytes is None and not e.one_way for e in exchanges],
+        "got_no_response": [e.response_bytes is None and not e.one_way for e in exchanges],
         "faulted": [bool(e.faults) for e in exchanges],
     }
 

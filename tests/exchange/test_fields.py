@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 
 from kproxy import recording
+from kproxy.exchange.arriving import ArrivingRequest
 from kproxy.exchange.endings import Unanswered
 from kproxy.exchange.exchange import FIELDS
-from kproxy.exchange.fields import Type
-from kproxy.exchange.filter import help_text
-from kproxy.exchange.filter.keys import BY_NAME, QUALITIES
+from kproxy.exchange.fields import Need, Type
+from kproxy.exchange.filter import help_text, parse
+from kproxy.exchange.filter.keys import BY_NAME, KEYS, QUALITIES, Key
 from kproxy.tables.views import EXCHANGES
 from kproxy.view.jsonl import to_json
 from tests.bed import needs
+from tests.exchange.bodies import produce_request
+from tests.exchange.making import START_NS, request
 
 RECORDINGS = [
     needs.REPOSITORY / "tests" / "exchange" / "mock_cluster.mcap",
@@ -62,3 +65,14 @@ def test_every_reader_has_every_field() -> None:
     assert keys <= {*BY_NAME, *QUALITIES}
     text = help_text()
     assert [key for key in keys if f"  {key} " not in text and f"is:{key} " not in text] == []
+
+
+@pytest.mark.parametrize(
+    "key", [key for key in KEYS if key.need in (Need.CONNECTION, Need.HEADER, Need.REQUEST)]
+)
+def test_an_arriving_request_has_what_filters_of_requests_ask(key: Key) -> None:
+    """Fault rules and `run --only` ask it in the middle of the traffic."""
+    asked = request("Produce", 9, produce_request({0: b""}, "orders"))
+    arriving = ArrivingRequest.of(asked.data, 1, 1, 2, "127.0.0.1:5001", START_NS)
+    wanted = parse(key.example.split()[0])
+    assert wanted.matches(arriving) in (True, False)

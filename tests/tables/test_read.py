@@ -92,7 +92,10 @@ def test_what_is_read_by_columns_is_what_is_read_one_by_one(view: str, columns: 
             r"no column 'clientid' \(did you mean client_id\?\); they have",
         ),
         ({"columns": ["nothing"], "view": "events"}, "events have no column 'nothing'; they have"),
-        ({"view": "events", "wanted": "api:Fetch"}, "a filter means exchanges: events have none"),
+        (
+            {"view": "events", "wanted": "api:Fetch"},
+            "a filter selects exchanges; events cannot be filtered",
+        ),
     ],
 )
 def test_what_is_not_there_is_said_at_once(arguments: dict[str, Any], said: str) -> None:

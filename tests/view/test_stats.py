@@ -403,7 +403,7 @@ def in_pieces(tmp_path):
     """Fetches of more than 1 MiB, of one of which the beginning is missing."""
     entries = []
     for number in (1, 2, 3):
-        asked = request("Fetch", 11, fetch_request({0: 1}), number)
+        asked = request("Fetch", 11, fetch_request({0: 1}, max_wait_ms=1), number)
         got = response(asked, fetch_response({0: batch(number, value=bytes(2 << 20))}))
         if number == 2:
             got = attrs.evolve(got, pieces=[got.data[1 << 20 :]], flags=FRAGMENT)

@@ -123,7 +123,7 @@ QUALITIES = {
     "unanswered": Quality(
         Need.ROW,
         lambda exchange: exchange.got_no_response,
-        rows.truth("unanswered"),
+        rows.truth("got_no_response"),
         "it never got the response that it should have",
     ),
     "one_way": _truth("one_way", rows.flag(NO_RESPONSE)),
@@ -135,7 +135,7 @@ QUALITIES = {
         "a fault rule touched it",
     ),
     "redacted": _truth("redacted", rows.flag(REDACTED)),
-    "truncated": _truth("truncated", rows.flag(TRUNCATED, rows.MAYBE)),
+    "truncated": _truth("truncated", rows.flag(TRUNCATED)),
 }
 """The values of `is:`."""
 
@@ -217,7 +217,7 @@ _SAID = (
     _key("api_key", "api_key:68..", rows.numbers("api_key", -1)),
     _key("api_version", "api_version:13..", rows.numbers("api_version", -1)),
     _key("topics", "topic:orders-*", rows.only_with(meanings.TOPIC)),
-    _key("partitions", "partition:0..3", rows.only_with(meanings.TOPIC)),
+    _key("partitions", "partition:0..3", rows.only_with(meanings.PARTITION)),
     _key("groups", "group:billing", rows.only_with(meanings.GROUP)),
     _key("transactional_ids", "transactional_id:tx-*", rows.only_with(meanings.TRANSACTIONAL_ID)),
     _record("key", "key:order-17"),

@@ -39,7 +39,7 @@ COLUMNS = {
     "queued_us": "the same of queued_ms",
     "proxy_us": "the same of proxy_ms",
     "flags": "those of both frames together",
-    "unanswered": "whether it never got the response that it should have",
+    "got_no_response": "whether it never got the response that it should have",
     "faulted": "whether a fault rule touched it",
 }
 """What `rows` looks at, and how a column says "none". Of a column that is missing, it asks nothing:
