@@ -1,22 +1,19 @@
-"""What every column of every table of an analysis says: `tables.md`, and Arrow's field metadata.
+"""What every column of every table of an analysis says: `tables.md`.
 
     comments of views, and those here ─▶ described ─▶ tables.md
-                                     └─▶ commented ─▶ schemas of the Parquet files that tasks write
 
 Invariant: a column that comes straight from a recording has the comment of the view it is from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kproxy.analyze.tables import FAULT_SECONDS
 from kproxy.exchange.histogram import BUCKETS, PERCENTILES
-from kproxy.tables.views import VIEWS, Column
+from kproxy.tables.views import VIEWS
 
 ABOUT = {
     "exchanges": (
@@ -183,12 +180,6 @@ _OWN = {
 def comments(table: str) -> dict[str, str]:
     """Return what the columns of a table say."""
     return _OWN.get(table) or {column.name: column.comment for column in VIEWS[table]}
-
-
-def commented(schema: pa.Schema, columns: Sequence[Column]) -> pa.Schema:
-    """Return a schema whose fields have the comments of columns as metadata."""
-    fields = zip(schema, columns, strict=True)
-    return pa.schema([field.with_metadata({"comment": each.comment}) for field, each in fields])
 
 
 def described(folder: Path) -> str:

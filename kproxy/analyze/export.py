@@ -23,7 +23,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from kproxy.analyze.described import commented, comments
+from kproxy.analyze.described import comments
 from kproxy.exchange import delivered, entities, topic_records
 from kproxy.exchange.exchange import Exchange
 from kproxy.protocol import error_name
@@ -80,11 +80,6 @@ TABLES: dict[str, tuple[Column, ...]] = {
 
 _ROWS = 8192
 """So many rows are made columns together."""
-
-
-def parquet_schema(columns: Sequence[Column]) -> pa.Schema:
-    """Return the schema of a Parquet file, whose fields say what they are."""
-    return commented(schema_of(columns), columns)
 
 
 @attrs.define(eq=False)
@@ -146,7 +141,7 @@ def write(
     Raises: RecordingError; OSError, when the disk is full.
     """
     sinks = {
-        name: Sink(Path(folder) / name / f"part-{task:05}.parquet", parquet_schema(columns))
+        name: Sink(Path(folder) / name / f"part-{task:05}.parquet", schema_of(columns))
         for name, columns in TABLES.items()
     }
     try:

@@ -40,7 +40,7 @@ from kproxy.spark import SparkError
 from kproxy.spark.ddl import ddl
 from kproxy.spark.session import failures
 from kproxy.tables.splits import PARTITION_BYTES, Found, Stretch, packed, stretches, task_bytes
-from kproxy.tables.views import Column
+from kproxy.tables.views import Column, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -269,4 +269,4 @@ def _read(spark: SparkSession, name: str, folder: Path, schema: Any) -> None:
 
 def _empty(folder: Path, columns: Sequence[Column]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(export.parquet_schema(columns).empty_table(), folder / "part-00000.parquet")
+    pq.write_table(schema_of(columns).empty_table(), folder / "part-00000.parquet")

@@ -28,6 +28,7 @@ from kproxy.exchange.entries import (
     Position,
     Side,
 )
+from kproxy.recording.files import RecordingError
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import ExchangeTable, FrameTable
@@ -129,10 +130,8 @@ class Pending:
             row = self._rows.get(number, _NOTHING)
             request_position = self._requests.get(number, row.request_position)
             response_position = self._responses.get(number, row.response_position)
-            request, response = (
-                None if (position := Position.of(integer)) is None else open_frame(position)
-                for integer in (request_position, response_position)
-            )
+            request = _opened(open_frame, request_position, number in self._requests)
+            response = _opened(open_frame, response_position, number in self._responses)
             if row.request_bytes:
                 request = _request(row, request)
             if row.response_bytes and response is None:
@@ -149,6 +148,19 @@ class Pending:
                     "max_wait_ms": row.max_wait_ms,
                 }
                 yield Left(request, response, ended, more)
+
+
+def _opened(
+    open_frame: Callable[[Position], Frame | None], integer: int, seen: bool
+) -> Frame | None:
+    """Open the frame at a position, if it is recorded; one that only a note has may be wrong."""
+    position = Position.of(integer)
+    try:
+        return None if position is None else open_frame(position)
+    except RecordingError:
+        if seen:
+            raise
+        return None
 
 
 def _request(row: ExchangeRow, frame: Frame | None) -> Frame:

@@ -275,7 +275,8 @@ VIEWS = {"exchanges": EXCHANGES, "records": RECORDS, "frames": FRAMES, "events":
 
 
 def chosen(view: str, names: Iterable[str] | None = None) -> tuple[Column, ...]:
-    """Return the columns of a view that are named; the default ones, if none are.
+    """Return the columns of a view that are named, in a list or with commas between them; the
+    default ones, if none are.
 
     Raises: ValueError, when there is no such view or column.
     """
@@ -286,7 +287,7 @@ def chosen(view: str, names: Iterable[str] | None = None) -> tuple[Column, ...]:
         return tuple(column for column in VIEWS[view] if column.default)
     by_name = {column.name: column for column in VIEWS[view]}
     found: list[Column] = []
-    for name in names:
+    for name in map(str.strip, names.split(",")) if isinstance(names, str) else names:
         if name not in by_name:
             what = f"{view} have no column {name!r}{suggestion(name, by_name)}"
             raise ValueError(f"{what}; they have {', '.join(by_name)}")
@@ -295,5 +296,5 @@ def chosen(view: str, names: Iterable[str] | None = None) -> tuple[Column, ...]:
 
 
 def schema_of(columns: Iterable[Column]) -> pa.Schema:
-    """Return the schema of the record batches of these columns."""
-    return pa.schema([(column.name, column.type) for column in columns])
+    """Return the schema of the record batches of these columns; its fields have comments."""
+    return pa.schema([pa.field(c.name, c.type, metadata={"comment": c.comment}) for c in columns])

@@ -20,6 +20,7 @@ import attrs
 from kproxy.exchange import body_facts
 from kproxy.exchange.derived import POLLS
 from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
     FAULTED,
     INJECTED,
@@ -83,13 +84,15 @@ class RowCounter:
     """Counts what is read of recordings, most of it by columns."""
 
     reads_bodies: bool = True
+    _names: TopicNames | None = attrs.field(default=None, init=False)
+    """Those of the recording that the last rows were in …"""
     _recording: int = attrs.field(default=1, init=False)
     """Which one the last rows were in."""
 
     def rows(self, rows: Rows) -> tuple[bytes, Part | None]:
         """Count the rows that are certainly meant; return the verdicts that are left to those who
         look into exchanges: all, where one of them must be asked in between."""
-        verdicts, self._recording = rows.verdicts, rows.recording
+        verdicts, self._recording, self._names = rows.verdicts, rows.recording, rows.names
         if YES not in verdicts or (self.reads_bodies and MAYBE in verdicts):
             return verdicts, None
         chosen, part = _Chosen(rows), Part(rows.recording)
@@ -106,6 +109,9 @@ class RowCounter:
         """Return what an exchange tells that was left; the end of a connection tells itself."""
         if isinstance(shown, ConnectionEnd):
             return (shown,)
+        if self._names is not None and self._names is not shown.topic_names:
+            self._recording += 1  # of another one, of which there were no rows
+        self._names = shown.topic_names
         return (Part.of(shown, self.reads_bodies, self._recording),)
 
     def _by_bodies(self, rows: Rows, chosen: _Chosen, part: Part) -> _Groups:

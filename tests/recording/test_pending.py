@@ -30,11 +30,13 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.exchange.pairing import pair
+from kproxy.protocol import messages
 from kproxy.recording import Recording, RecordingFile, Writer, entries, read, recordings, recover
 from kproxy.recording.cut import cut
 from kproxy.recording.opened import Opened
 from kproxy.view.jsonl import to_json
 from kproxy.view.stream import exchange_count
+from tests.exchange.making import request
 from tests.recording import killed_pending
 from tests.recording.making import SETTINGS, START_NS
 
@@ -346,3 +348,19 @@ def test_a_foreign_note_about_what_is_pending_says_what_it_can(tmp_path: Path) -
     assert found == [(1, "Heartbeat", ["7"]), (2, "Heartbeat", [])]
     assert not recover(tmp_path / "a.mcap").was_complete
     assert [(each.number, each.api) for each in read(tmp_path)] == [each[:2] for each in found]
+
+
+def test_a_note_that_names_a_wrong_place_says_the_rest(tmp_path: Path) -> None:
+    columns = ["number", "request_received_ns", "request_bytes", "api_key", "request_position"]
+    beat = request("Heartbeat", 4, messages.HeartbeatRequest(group_id="g"), 1)
+    wrong = {"event": "pending", "columns": columns}
+    wrong["exchanges"] = [[7, START_NS, 40, 12, (1 << 32) + (9 << 16)]]
+    writer = Writer(tmp_path / "a.mcap", **SETTINGS)
+    writer.write([beat, Note(EVENTS, START_NS, wrong)])
+    writer.abandon()
+    assert [(each.number, each.api) for each in read(tmp_path)] == [
+        (1, "Heartbeat"),
+        (7, "Heartbeat"),
+    ]
+    assert not recover(tmp_path / "a.mcap").was_complete
+    assert [each.number for each in read(tmp_path)] == [1, 7]

@@ -157,3 +157,9 @@ assert tables.read({str(DEMO)!r}).read_all().num_rows == 34
 sys.exit("trio" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_columns_may_be_typed_as_in_spark_and_say_what_they_are() -> None:
+    reader = tables.read(DEMO, columns="api, number")
+    assert reader.schema.names == ["api", "number"]
+    assert b"name of the API" in reader.schema.field("api").metadata[b"comment"]

@@ -334,6 +334,14 @@ def test_names_are_whole_where_there_is_room(tmp_path):
         assert any(line.startswith(name) for line in found) == whole
 
 
+def test_a_recording_without_rows_is_named_too(capsys):
+    """What was cut off before its first table: its exchanges come when it ends."""
+    demo = needs.REPOSITORY / "recordings" / "demo.mcap"
+    cut = needs.REPOSITORY / "tests" / "recording" / "formats" / "2" / "cut.mcap"
+    assert main(["stats", str(demo), str(cut)]) == 0
+    assert f"group cut of {cut}: generation 1" in capsys.readouterr().out
+
+
 def test_a_filter_and_nothing(recorded, capsys):
     assert main(["stats", str(recorded), "number:3"]) == 0
     assert capsys.readouterr().out.startswith("1 exchange in 0.00 ms")
