@@ -21,6 +21,7 @@ import hypothesis
 import pytest
 
 from kproxy import protocol, recording
+from kproxy.exchange import facts
 from kproxy.exchange.entries import (
     NO_API,
     OPAQUE,
@@ -33,15 +34,17 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.known import Known
+from kproxy.protocol import messages
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.uri import located
-from kproxy.tables import item_columns, reading, splits
+from kproxy.tables import body_columns, item_columns, reading, splits
 from kproxy.tables.views import EXCHANGES, FILE, FRAMES, RECORDING, chosen
 from kproxy.units import moment
 from kproxy.view.jsonl import to_json
 from kproxy.view.record_lines import Choice, json_lines
 from tests.bed import beats, needs, proxies
 from tests.bed.waiting import until
+from tests.exchange.making import request, response
 from tests.recording import making
 from tests.tables import storage
 
@@ -95,8 +98,10 @@ def check_exchanges(paths: Sequence[Path], size: int = 1 << 27) -> None:
     assert [
         {name: row[name] for name in wanted} for row, wanted in zip(whole, expected, strict=True)
     ] == expected
-    for row, same in zip(plain, whole, strict=True):
+    told = rows(paths, "exchanges", ["number", *body_columns.COLUMNS], size)
+    for row, other, same in zip(plain, told, whole, strict=True):
         assert row == {name: same[name] for name in row} | {"time": row["time"]}
+        assert other == {name: same[name] for name in other}
 
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name)
@@ -146,6 +151,26 @@ def test_default_columns_open_no_frames(broken: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(RecordingFile, "frames", opened)
     assert rows([broken], "exchanges", None, 10_000)
+
+
+def test_columns_of_bodies_decode_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetch = messages.FetchRequest
+    partition = fetch.FetchPartition(partition=3)
+    topics = [fetch.FetchTopic(topic="d\udcffb", partitions=[partition])]
+    asked = request("Fetch", 12, fetch(topics=topics))
+    answered = response(asked, messages.FetchResponse(error_code=70))
+    path = making.write(tmp_path / "fetch.mcap", [[asked, answered]])
+    for name in ("request_body", "response_body"):
+        monkeypatch.setattr(facts, name, lambda *about: pytest.fail("a body was decoded"))
+    (row,) = rows([path], "exchanges", body_columns.COLUMNS)
+    assert row == {
+        "topics": ["d\ufffdb"],
+        "partitions": [{"topic": "d\ufffdb", "partition": 3}],
+        "groups": [],
+        "transactional_ids": [],
+        "errors": ["FETCH_SESSION_ID_NOT_FOUND"],
+        "error_messages": [],
+    }
 
 
 def test_records_equal_what_show_says(broken: Path) -> None:
