@@ -287,14 +287,17 @@ class Exchange:
         return derived.got_no_response(self.row.response_bytes, self._flags)
 
     @Lazily
-    def broker_us(self) -> int:
-        """What the broker took, in microseconds; `derived.UNKNOWN` as of all that follow."""
+    def broker_ns(self) -> int | None:
+        """What the broker took, exact."""
         row = self.row
-        return derived.broker_us(
-            derived.broker_ns(
-                row.request_sent_ns, row.response_received_ns, row.response_bytes, self._flags
-            )
-        )
+        times = row.request_sent_ns, row.response_received_ns
+        return _unless(derived.broker_ns(*times, row.response_bytes, self._flags), derived.UNKNOWN)
+
+    @Lazily
+    def broker_us(self) -> int:
+        """It in microseconds; `derived.UNKNOWN` as of all that follow."""
+        broker_ns = self.broker_ns
+        return derived.broker_us(derived.UNKNOWN if broker_ns is None else broker_ns)
 
     @Lazily
     def queued_us(self) -> int:
