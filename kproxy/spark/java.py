@@ -5,6 +5,8 @@ Spark's own answer to a missing or old Java is a stack trace of the JVM, so Java
 A JVM spends most of its start on loading Spark's classes. The first session has it write an
 archive of them when it ends (AppCDS), in the user's cache, which makes that one a third slower;
 later ones map it, and start sooner.
+In three alternated starts of a session on two busy cores it took 17.7, 14.8 and 17.4 s of CPU
+without an archive, and 8.4, 10.1 and 10.5 s with one.
 An archive is of one Java and one set of jars. A JVM ignores one that does not fit or is cut off.
 """
 
