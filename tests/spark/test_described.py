@@ -16,7 +16,7 @@ from kproxy import recording
 from kproxy.analyze import described
 
 TABLES = described.ABOUT.keys()
-LEFT_OUT = ("file", "request", "response", "partitions")
+LEFT_OUT = ("file", "request", "response", "request_frame", "response_frame", "partitions")
 """Columns of views that have none in the tables."""
 
 pytestmark = pytest.mark.java
