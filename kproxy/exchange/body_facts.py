@@ -115,7 +115,7 @@ class DecodedFacts:
         if self.response is None:
             return []
         said = of_body(type(self.response), meanings.ERROR_MESSAGE).values(self.response)
-        return _without_nothing(dict.fromkeys(said))
+        return _without_nothing(dict.fromkeys(said)) if any(said) else []
 
     @Lazily
     def topics(self) -> list[str]:

@@ -412,9 +412,9 @@ class Exchange:
     @Lazily
     def facts(self) -> BodyFacts | DecodedFacts:
         """What its bodies tell; found without decoding them, where that was not done."""
-        row = self.row
         if "_response" in vars(self):
             return self.decoded_facts
+        row = self.row
         kind = (row.api_key, row.api_version) if self._named else None
         frames = self.request_frame, self.response_frame
         flags = row.request_flags, row.response_flags

@@ -33,6 +33,8 @@ class Meaning(enum.Enum):
     OFFSET = "of a partition: the first offset of what was written, or its high watermark"
     ABORTED = "of a partition: the aborted transactions in what was fetched"
 
+    __hash__ = object.__hash__  # an enum's own is slow, and this is looked up for every body
+
 
 ERROR, ERROR_MESSAGE, THROTTLE = Meaning.ERROR, Meaning.ERROR_MESSAGE, Meaning.THROTTLE
 TOPIC, PARTITION = Meaning.TOPIC, Meaning.PARTITION

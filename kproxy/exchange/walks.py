@@ -62,6 +62,8 @@ class Kind(enum.Enum):
     OFFSET = enum.auto()
     ABORTED = enum.auto()
 
+    __hash__ = object.__hash__  # as of Meaning
+
 
 _SINGLE = {
     ERROR: Kind.ERROR,
