@@ -180,7 +180,7 @@ async def test_an_observer_with_a_defect_costs_what_it_was_to_see(tmp_path: Path
     broken: list[bool] = []
 
     class Observer:
-        def began(self, note: Callable[[Note], None]) -> None:
+        def began(self, start_ns: int, note: Callable[[Note], None]) -> None:
             pass
 
         def take(self, entries: list[Entry]) -> None:
