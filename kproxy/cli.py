@@ -31,6 +31,7 @@ COMMANDS = {
     "analyze": "make tables and a report of recordings, with Spark",
     "scan": "look for secrets in recordings before they are shared",
     "recover": "complete a recording that was cut off",
+    "certs": "write what clients need to speak TLS to kproxy",
     "git-setup": "let git diff show what changed in a recording",
     "textconv": "write what a recording means, for git diff",
     "demo": "see it work: no broker, Docker or Java needed",

@@ -7,8 +7,9 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
@@ -22,11 +23,19 @@ from kproxy.commands.faults import (
     missed_faults,
     report_faults,
 )
-from kproxy.commands.options import CAPTURES
+from kproxy.commands.options import CAPTURES, UsageError
 from kproxy.commands.place import add_place_options, node_ports
+from kproxy.commands.tls import (
+    add_broker_tls_options,
+    add_listen_tls_options,
+    broker_tls,
+    listen_tls,
+)
 
 if TYPE_CHECKING:
     from kproxy.net.serve import Options, Summary
+    from kproxy.proxy.actions import Address
+    from kproxy.tls.settings import BrokerTls
 
 Kind = Callable[[str], object]
 
@@ -87,6 +96,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         " due have 5 s; a second Ctrl-C ends it at once."
     )
     _add_place(parser)
+    add_broker_tls_options(parser)
+    add_listen_tls_options(parser)
     _add_recording(parser)
     add_fault_options(parser)
     limits = parser.add_argument_group("its limits")
@@ -103,8 +114,13 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
         "--bootstrap",
         metavar="HOST:PORT[,…]",
         type=kinds.broker_addresses,
-        required=True,
         help="brokers of the cluster to begin with, tried in turn (port 9092 if none is given)",
+    )
+    group.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help="properties of a client, Java's or librdkafka's: where the cluster is, and TLS to it",
     )
     add_place_options(group.add_argument)
 
@@ -148,8 +164,9 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.proxy.settings import Settings
 
     listen_host, listen_port = options.listen
+    bootstrap, to_brokers = _cluster(options)
     settings = Settings(
-        bootstrap=options.bootstrap,
+        bootstrap=bootstrap,
         listen_port=listen_port,
         advertised_host=options.advertise,
         node_ports=node_ports(options),
@@ -175,9 +192,45 @@ def run(options: argparse.Namespace) -> int:
             control_recordings=control_recordings(options),
             only=options.only,
             rules=rules,
+            broker_tls=to_brokers,
+            listen_tls=listen_tls(options),
         ),
         live=not options.quiet and sys.stdout.isatty(),
     ) or missed_faults(rules, options)
+
+
+def _cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls | None]:
+    """Return where the cluster is, and how to speak TLS to it; what is typed precedes what the
+    properties say.
+
+    Raises:
+        UsageError: it is said nowhere, or wrong.
+    """
+    typed = broker_tls(options)
+    if options.config is None:
+        if not options.bootstrap:
+            raise UsageError("give --bootstrap HOST:PORT, or --config client.properties")
+        return options.bootstrap, typed
+    from kproxy.tls.properties import read_properties
+    from kproxy.tls.settings import TlsError
+
+    try:
+        found = read_properties(options.config)
+    except TlsError as error:
+        raise UsageError(str(error)) from error
+    print(f"kproxy: {options.config}: uses {', '.join(found.used) or 'nothing'}", file=sys.stderr)
+    if found.left:
+        text = f"kproxy: leaves to your client: {', '.join(found.left)}"
+        print(text, file=sys.stderr)
+    bootstrap = options.bootstrap
+    if not bootstrap:
+        if not found.bootstrap:
+            raise UsageError(f"{options.config} has no bootstrap.servers; give --bootstrap")
+        try:
+            bootstrap = kinds.broker_addresses(found.bootstrap)
+        except argparse.ArgumentTypeError as error:
+            raise UsageError(f"{options.config}: bootstrap.servers: {error}") from error
+    return bootstrap, typed or found.tls
 
 
 def _serve(serve_options: Options, live: bool) -> int:
@@ -187,6 +240,7 @@ def _serve(serve_options: Options, live: bool) -> int:
     from kproxy.net.allocator import keep_freed_memory, look_for_garbage_rarely
     from kproxy.net.listeners import ListenError
     from kproxy.recording import RecordingError
+    from kproxy.tls.settings import TlsError
     from kproxy.view.console import Console
 
     keep_freed_memory()
@@ -203,7 +257,7 @@ def _serve(serve_options: Options, live: bool) -> int:
                 for number in running.ENDING:
                     before = signal.signal(number, signal.SIG_IGN)
                     after.callback(signal.signal, number, before or signal.SIG_DFL)
-        except serve.Unusable as error:
+        except (serve.Unusable, TlsError) as error:
             return console.fail(f"kproxy run: {error}", 2)
         except serve.RecordingUnfinished as error:
             after.callback(_leave, console.fail(f"kproxy run: {error}"))

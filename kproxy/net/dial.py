@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import attrs
 import trio
 
+from kproxy.net.handshake import HandshakeFailed, Secure, Secured, plaintext
 from kproxy.net.listeners import Listening
 from kproxy.proxy.actions import Address
 
@@ -33,8 +34,16 @@ _NO_SUCH_FAMILY = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENET
 the broker it says nothing."""
 
 
-Dialled = tuple[trio.SocketStream, Address]
-"""A connection, and which of the addresses answered."""
+@attrs.frozen
+class Dialled:
+    """A connection, and which of the addresses answered."""
+
+    secured: Secured
+    address: Address
+
+    def close(self) -> None:
+        """Let go of it."""
+        self.secured.transport.close(False)
 
 
 @attrs.frozen
@@ -50,7 +59,9 @@ class Ourselves(Exception):
     """All addresses are where kproxy itself listens; the text names them."""
 
 
-async def dial(addresses: Sequence[Address], ours: Listening) -> Dialled | Unreachable:
+async def dial(
+    addresses: Sequence[Address], ours: Listening, secure: Secure = plaintext
+) -> Dialled | Unreachable:
     """Connect to the first address that answers; or return why none does.
 
     Raises:
@@ -62,10 +73,13 @@ async def dial(addresses: Sequence[Address], ours: Listening) -> Dialled | Unrea
         where = f"{address[0]}:{address[1]}"
         try:
             with trio.fail_after(DIAL_SECONDS):
-                return await _connect(address, ours), address
+                stream = await _connect(address, ours)
+            return Dialled(await secure(stream, address[0]), address)
         except Ourselves:
             loops += 1
             reasons.append(f"{where} is kproxy itself")
+        except HandshakeFailed as error:
+            reasons.append(f"{where}: TLS failed: {error}")
         except (OSError, ValueError, OverflowError, trio.TooSlowError) as error:
             # ValueError and OverflowError: a host or a port that nothing can have.
             reasons.append(f"{where} {why(error)}")
@@ -78,7 +92,7 @@ async def dial(addresses: Sequence[Address], ours: Listening) -> Dialled | Unrea
 
 
 async def dial_again(
-    addresses: Sequence[Address], ours: Listening, hint: str, can_refuse: bool
+    addresses: Sequence[Address], ours: Listening, secure: Secure, hint: str, can_refuse: bool
 ) -> Dialled | Unreachable:
     """Connect, trying again for a while: a client whose connection ends at once comes back at once,
     for it takes us for the broker.
@@ -93,7 +107,7 @@ async def dial_again(
     until = trio.current_time() + REDIAL_SECONDS
     while True:
         try:
-            found = await dial(addresses, ours)
+            found = await dial(addresses, ours, secure)
         except Ourselves as error:
             return Unreachable(f"{error}; {hint}")
         if not isinstance(found, Unreachable) or (found.refused and can_refuse):
@@ -112,7 +126,7 @@ async def answers(address: Address, ours: Listening) -> bool:
         except Ourselves:
             return False
         if not isinstance(found, Unreachable):
-            found[0].socket.close()
+            found.close()
             return True
     return False
 

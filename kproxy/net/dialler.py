@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 import trio
 
 from kproxy.net.dial import Dialled, Unreachable, answers, dial_again
+from kproxy.net.handshake import Secure
 from kproxy.net.listeners import Listening
 from kproxy.proxy.actions import Address
 
@@ -28,8 +29,9 @@ Failed = Callable[[Exception], None]
 class Dialler:
     """Connects to brokers, and never to ourselves."""
 
-    def __init__(self, ours: Listening) -> None:
+    def __init__(self, ours: Listening, secure: Secure) -> None:
         self._ours = ours
+        self._secure = secure
         self._nursery: trio.Nursery
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -70,14 +72,14 @@ class Dialler:
         found = None
         try:
             with scope:
-                found = await dial_again(addresses, self._ours, hint, can_refuse)
+                found = await dial_again(addresses, self._ours, self._secure, hint, can_refuse)
         except Exception as error:
             if not scope.cancel_called:
                 failed(error)
             return
         if found is None or scope.cancel_called:  # nobody waits for it any more
-            if isinstance(found, tuple):
-                found[0].socket.close()
+            if isinstance(found, Dialled):
+                found.close()
             return
         done(found)
 

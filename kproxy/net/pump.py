@@ -37,12 +37,15 @@ from kproxy.net.defects import defect
 from kproxy.net.descriptors import Descriptors
 from kproxy.net.dial import Dialled, Unreachable, why
 from kproxy.net.dialler import Dialler
+from kproxy.net.handshake import HandshakeFailed
 from kproxy.net.link import End, Link
 from kproxy.net.listeners import Interface
 from kproxy.net.recorder import Recorder
-from kproxy.net.transport import SocketTransport, Transport
+from kproxy.net.security import PLAINTEXT, Security
+from kproxy.net.transport import Transport
 from kproxy.proxy.actions import (
     Action,
+    Address,
     Close,
     Dial,
     Eof,
@@ -81,7 +84,7 @@ class Pump:
         log: Callable[[str], None],
         connections_max: int = CONNECTIONS_MAX,
         descriptors: Descriptors | None = None,
-        transport: Callable[[trio.SocketStream], Transport] = SocketTransport,
+        security: Security = PLAINTEXT,
     ) -> None:
         self._machine = machine
         self._recorder = recorder
@@ -89,16 +92,18 @@ class Pump:
         self._log = log
         self.acceptor = Acceptor(
             interface,
-            self._connect,
-            lambda: len(self._links),
+            self._arrived,
+            lambda: len(self._links) + self._handshakes,
             log,
             connections_max,
             descriptors or Descriptors(),
         )
-        self._dialler = Dialler(self.acceptor.listening)
+        self._dialler = Dialler(self.acceptor.listening, security.broker)
+        self._secure_client = security.client
+        self._handshakes = 0
+        """How many clients are in it."""
         self.connections_accepted = 0
         """So far; also the number of the last one."""
-        self._transport = transport
         self._selector = selectors.DefaultSelector()
         self._links: dict[int, Link] = {}
         self._lost: list[tuple[End, OSError]] = []
@@ -165,8 +170,8 @@ class Pump:
 
     # Connections
 
-    def _connect(self, stream: trio.SocketStream, node_id: int | None) -> None:
-        """Take on a client that was accepted."""
+    def _arrived(self, stream: trio.SocketStream, node_id: int | None) -> None:
+        """Give a client that was accepted its number, and begin the handshake."""
         try:
             client = "{}:{}".format(*stream.socket.getpeername()[:2])
             local_address = stream.socket.getsockname()[:2]
@@ -174,23 +179,42 @@ class Pump:
             stream.socket.close()
             return
         self.connections_accepted += 1
-        number = self.connections_accepted
+        who = self.connections_accepted, node_id, client, local_address
+        self._handshakes += 1
+        self._nursery.start_soon(self._admit, stream, *who)
+
+    async def _admit(
+        self,
+        stream: trio.SocketStream,
+        number: int,
+        node_id: int | None,
+        client: str,
+        local_address: Address,
+    ) -> None:
+        """Take on a client, or reject it."""
+        machine, clock = self._machine, self._clock
+        about = number, node_id, client, local_address
+        try:
+            secured = await self._secure_client(stream, client)
+        except HandshakeFailed as error:
+            reason = str(error)
+            self._attempt("a rejection", lambda: machine.rejected(*about, reason, clock()))
+            return
+        except Exception as error:
+            self._defect(number, Side.CLIENT, error)
+            return
+        finally:
+            self._handshakes -= 1
         link = Link(number, node_id)
         try:
-            self._join(link, Side.CLIENT, stream)
-            now = self._clock()
-            self.perform(self._machine.accepted(number, node_id, client, local_address, now))
+            self._join(link, Side.CLIENT, secured.transport)
+            self.perform(machine.accepted(*about, clock(), secured.tls))
             self._watch_both(link)
         except Exception as error:
             self._defect(number, Side.CLIENT, error)
 
-    def _join(self, link: Link, side: Side, stream: trio.SocketStream) -> None:
-        """Make a connected stream one end of a link."""
-        try:
-            transport = self._transport(stream)
-        except BaseException:
-            stream.socket.close()
-            raise
+    def _join(self, link: Link, side: Side, transport: Transport) -> None:
+        """Make a transport one end of a link."""
         link.ends[side] = End(link.number, side, transport, self._clock, link)
         self._links[link.number] = link
 
@@ -217,9 +241,10 @@ class Pump:
                 reason, now = f"no broker: {found.reason}", self._clock()
                 self.perform(self._machine.not_dialled(number, reason, found.refused, now))
             else:
-                stream, address = found
-                self._join(link, Side.BROKER, stream)
-                self.perform(self._machine.dialled(number, address, self._clock()))
+                secured = found.secured
+                self._join(link, Side.BROKER, secured.transport)
+                now = self._clock()
+                self.perform(self._machine.dialled(number, found.address, now, secured.tls))
             self._watch_both(link)
         except Exception as error:
             self._defect(number, Side.BROKER, error)

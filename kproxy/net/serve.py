@@ -40,6 +40,7 @@ from kproxy.net.running import (
     monotonic_clock,
     run,
 )
+from kproxy.net.security import Security, security
 from kproxy.net.start_checks import start_warnings
 from kproxy.net.traffic import Traffic
 from kproxy.protocol import schema
@@ -50,6 +51,7 @@ from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
 from kproxy.recording.files import make_folder
 from kproxy.recording.rotation import Recording
+from kproxy.tls.settings import BrokerTls, ListenTls
 
 _FEW_CONNECTIONS = 1000
 
@@ -105,6 +107,10 @@ class Options:
     """Of the recording: "none" for one that is kept in git."""
     drain_seconds: float = DRAIN_SECONDS
     """How long a stop waits for responses that are due."""
+    broker_tls: BrokerTls | None = None
+    """How to speak TLS to brokers; None: plaintext."""
+    listen_tls: ListenTls | None = None
+    """How to speak TLS to clients; None: plaintext."""
 
 
 @attrs.frozen
@@ -133,8 +139,10 @@ async def serve(
         RecordingError, OSError: the recording cannot be created.
         RecordingFailed: `lossless`, and the disk refuses, or kproxy has a defect.
         RecordingUnfinished: the disk does not take the end of the recording in time.
+        TlsError: a certificate, a key or a store cannot be used.
     """
     settings = options.settings
+    secure = security(options.broker_tls, options.listen_tls, _names(options), log)
     descriptors = _descriptors(options.connections_max, log)
     await _check_bootstrap(settings.bootstrap, log)
     interface = await listeners.resolve(options.listen_host)
@@ -152,7 +160,16 @@ async def serve(
         traffic = Traffic() if control else None
         recorder = _recorder(options, recording, traffic, started_ns, log, watch)
         cluster = Cluster(settings, options.rules)
-        pump = Pump(cluster, interface, recorder, clock, log, options.connections_max, descriptors)
+        pump = Pump(
+            cluster,
+            interface,
+            recorder,
+            clock,
+            log,
+            options.connections_max,
+            descriptors,
+            secure,
+        )
         host = settings.advertised_host or reachable(options.listen_host)
         address = listening_at(host, bootstrap)
         tasks: list[Task] = [partial(_tell_stalls, options, clock, recorder)]
@@ -171,7 +188,7 @@ async def serve(
             )
             tasks.append(control_server(control, operated, log))
         if options.discover:
-            tasks.append(partial(_discover, settings.bootstrap, cluster, pump, clock, log))
+            tasks.append(partial(_discover, settings.bootstrap, cluster, pump, secure, clock, log))
         seconds = options.drain_seconds
         running = Running(pump, recorder, bootstrap, log, signals, stop, seconds, tasks)
         complete = await run(running, partial(ready, address))
@@ -201,6 +218,7 @@ async def _discover(
     bootstrap: Sequence[Address],
     cluster: Cluster,
     pump: Pump,
+    secure: Security,
     clock: Callable[[], int],
     log: Callable[[str], None],
 ) -> None:
@@ -210,7 +228,7 @@ async def _discover(
         pump.perform(cluster.discovered(brokers, clock()))
 
     try:
-        await discover(bootstrap, discovered, log, pump.acceptor.listening)
+        await discover(bootstrap, discovered, log, pump.acceptor.listening, secure.broker)
     except Exception as error:
         log(f"the first look at the cluster failed {defect(error)}")
 
@@ -278,6 +296,12 @@ def _open_recording(
         rotate_ns=None if options.rotate_seconds is None else int(options.rotate_seconds * 1e9),
         log=log,
     )
+
+
+def _names(options: Options) -> list[str]:
+    """The names and addresses at which clients may reach the listeners."""
+    advertised = options.settings.advertised_host
+    return [*([advertised] if advertised else ()), options.listen_host]
 
 
 def _descriptors(connections_max: int, log: Callable[[str], None]) -> Descriptors:

@@ -6,8 +6,8 @@ The pump waits for all of its peers at once and then calls plain functions::
     try_send ─▶ how many bytes were taken; fewer than given: try again when writable
     writable ─▶ flush, where wants_write says that something is kept back
 
-A socket is one. TLS over a socket is another: an `ssl.SSLObject` between two memory BIOs, which may
-have taken all plaintext and still hold ciphertext that the socket has not taken.
+A socket is one. TLS over a socket is another (`tls_transport`), which may have taken all plaintext
+and still hold ciphertext that the socket has not taken.
 
 What every transport promises, beside its functions:
 
@@ -40,6 +40,12 @@ class Transport(Protocol):
         """Whether something that it has taken, or has to say itself, waits to be flushed."""
         ...
 
+    @property
+    def receiving_waits(self) -> bool:
+        """Whether `try_receive` has nothing before `flush` was called, though the descriptor is
+        readable."""
+        ...
+
     def fileno(self) -> int:
         """The descriptor to wait for; -1 when it is closed."""
         ...
@@ -70,6 +76,8 @@ class SocketTransport:
 
     wants_write = False
     """See Transport: what the socket does not take is not taken from the pump either."""
+    receiving_waits = False
+    """See Transport."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         family = stream.socket.family
@@ -111,9 +119,14 @@ class SocketTransport:
 
     def close(self, abrupt: bool) -> None:
         """See Transport."""
-        if abrupt:
-            with contextlib.suppress(OSError):
-                # Linger of zero seconds: closing sends a reset.
-                linger = struct.pack("ii", 1, 0)
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        self._socket.close()
+        close_socket(self._socket, abrupt)
+
+
+def close_socket(sock: socket.socket, abrupt: bool) -> None:
+    """Close a socket; `abrupt` tells the peer by a reset. Safe to call twice."""
+    if abrupt:
+        with contextlib.suppress(OSError):
+            # Linger of zero seconds: closing sends a reset.
+            linger = struct.pack("ii", 1, 0)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    sock.close()

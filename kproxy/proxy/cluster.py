@@ -22,9 +22,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+import attrs
+
+from kproxy.exchange import notes
 from kproxy.exchange.entries import Side
-from kproxy.proxy.actions import Action, Address, Dial, Listen, Log, Unlisten
+from kproxy.proxy.actions import Action, Address, Dial, Listen, Log, Record, Unlisten
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.connection import Connection, OpenConnection, Shared
 from kproxy.proxy.down import Down
@@ -33,6 +37,7 @@ from kproxy.proxy.framer import Violation
 from kproxy.proxy.gate import AddressGate
 from kproxy.proxy.idle import Idle
 from kproxy.proxy.interests import Interests
+from kproxy.proxy.machine import TlsSession
 from kproxy.proxy.nodes import Nodes, listener_port
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
@@ -99,18 +104,16 @@ class Cluster:
         client_address: str,
         local_address: Address,
         now: int,
+        tls: TlsSession | None = None,
     ) -> list[Action]:
         """A client connected to the listener of a node (None: bootstrap), at our `local_address`.
 
         `number` names the connection from here on and is never used again.
         """
         host = self._settings.advertised_host or local_address[0]
-        about = {
-            "node_id": node_id,
-            "client_address": client_address,
-            "listener": f"{local_address[0]}:{local_address[1]}",
-            "broker_address": None,
-        }
+        about = _about(node_id, client_address, local_address)
+        if tls:
+            about["client_tls"] = attrs.asdict(tls)
         gate = AddressGate(self._nodes, self._nodes.advertised(host), Share(self._budget))
         self._connections[number] = Connection(number, about, self._shared, gate, now)
         if self._next_idle_check is None:
@@ -118,13 +121,42 @@ class Cluster:
             self._set_next_wake()
         return [Dial(number, self._addresses(node_id))]
 
-    def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
+    def rejected(
+        self,
+        number: int,
+        node_id: int | None,
+        client_address: str,
+        local_address: Address,
+        reason: str,
+        now: int,
+    ) -> list[Action]:
+        """A client came, and its handshake failed."""
+        about = _about(node_id, client_address, local_address)
+        actions: list[Action] = [
+            Record(
+                [
+                    notes.opened(number, now, about),
+                    notes.closed(number, now, about, "tls", reason, "client"),
+                ]
+            )
+        ]
+        host = client_address.rpartition(":")[0]
+        if self._is_new(f"{host} {reason}"):
+            text = f"connection {number} from {client_address}: TLS failed: {reason}"
+            actions.append(Log(text))
+        return actions
+
+    def dialled(
+        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
+    ) -> list[Action]:
         """The broker of a connection answered at this address."""
         if broker in self._settings.bootstrap:
             self._last_bootstrap = self._settings.bootstrap.index(broker)
         connection = self._connections.get(number)
         if connection is None:
             return []
+        if tls:
+            connection.about["broker_tls"] = attrs.asdict(tls)
         actions = connection.dialled(f"{broker[0]}:{broker[1]}", now)
         actions += self._down.answers(connection.about["node_id"])
         self._set_next_wake()
@@ -306,3 +338,13 @@ class Cluster:
             return () if node is None else (node.broker,)  # its listener has just been closed
         bootstrap = self._settings.bootstrap
         return [*bootstrap[self._last_bootstrap :], *bootstrap[: self._last_bootstrap]]
+
+
+def _about(node_id: int | None, client_address: str, local_address: Address) -> dict[str, Any]:
+    """What the recording says of a connection before its broker is known."""
+    return {
+        "node_id": node_id,
+        "client_address": client_address,
+        "listener": f"{local_address[0]}:{local_address[1]}",
+        "broker_address": None,
+    }

@@ -24,11 +24,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
+import attrs
+
 from kproxy.exchange.entries import Side
 from kproxy.proxy.actions import Action, Address
 
 if TYPE_CHECKING:
     from kproxy.proxy.connection import OpenConnection
+
+
+@attrs.frozen
+class TlsSession:
+    """What the handshake of one side agreed on; recorded, so it holds no key and no secret."""
+
+    version: str
+    """As OpenSSL names it: TLSv1.3."""
+    cipher: str
+    peer: str | None
+    """The common name in the peer's certificate; None: it showed none, or nobody checked it."""
+    verified: bool
+    """Whether the peer had to show a certificate that is trusted."""
 
 
 class Machine(Protocol):
@@ -51,6 +66,7 @@ class Machine(Protocol):
         client_address: str,
         local_address: Address,
         now: int,
+        tls: TlsSession | None = None,
     ) -> list[Action]:
         """A client connected to the listener of a node (None: bootstrap), at our `local_address`.
 
@@ -59,7 +75,21 @@ class Machine(Protocol):
         """
         ...
 
-    def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
+    def rejected(
+        self,
+        number: int,
+        node_id: int | None,
+        client_address: str,
+        local_address: Address,
+        reason: str,
+        now: int,
+    ) -> list[Action]:
+        """A client came, as in `accepted`, and its handshake failed: it is gone again."""
+        ...
+
+    def dialled(
+        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
+    ) -> list[Action]:
         """The Dial of a connection succeeded, at this address."""
         ...
 

@@ -34,6 +34,7 @@ from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.connection import OpenConnection
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.idle import Idle
+from kproxy.proxy.machine import TlsSession
 from kproxy.proxy.nodes import listener_port
 from kproxy.proxy.output import Departure
 from kproxy.proxy.verdicts import Decider, Ending, RequestContext, Verdict
@@ -123,6 +124,7 @@ class Broker:
         client_address: str,
         local_address: Address,
         now: int,
+        tls: TlsSession | None = None,
     ) -> list[Action]:
         """A client connected."""
         host = client_address.rpartition(":")[0]
@@ -134,7 +136,21 @@ class Broker:
             self._idle_timer = self.state.timers.at(now + self._idle.ns, self._end_idle)
         return self.start(now)
 
-    def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
+    def rejected(
+        self,
+        number: int,
+        node_id: int | None,
+        client_address: str,
+        local_address: Address,
+        reason: str,
+        now: int,
+    ) -> list[Action]:
+        """A client came, and its handshake failed."""
+        return [Log(f"connection {number} from {client_address}: TLS failed: {reason}")]
+
+    def dialled(
+        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
+    ) -> list[Action]:
         """Never: this machine does not dial."""
         return []
 

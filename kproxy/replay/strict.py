@@ -25,6 +25,7 @@ from kproxy.proxy import redact, rewrite
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Send
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.framer import Violation
+from kproxy.proxy.machine import TlsSession
 from kproxy.proxy.nodes import listener_port
 from kproxy.replay.connection import Connection
 from kproxy.replay.differences import parts, sentence
@@ -104,6 +105,7 @@ class StrictBroker:
         client_address: str,
         local_address: Address,
         now: int,
+        tls: TlsSession | None = None,
     ) -> list[Action]:
         """A client connected."""
         host = client_address
@@ -117,7 +119,21 @@ class StrictBroker:
         self._live[number] = _Live(connection, candidates)
         return self.start(now)
 
-    def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
+    def rejected(
+        self,
+        number: int,
+        node_id: int | None,
+        client_address: str,
+        local_address: Address,
+        reason: str,
+        now: int,
+    ) -> list[Action]:
+        """A client came, and its handshake failed."""
+        return [Log(f"connection {number} from {client_address}: TLS failed: {reason}")]
+
+    def dialled(
+        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
+    ) -> list[Action]:
         """Never: this machine does not dial."""
         return []
 
