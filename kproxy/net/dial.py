@@ -14,12 +14,13 @@ first, and what is our own listener is left out.
 from __future__ import annotations
 
 import errno
+import ssl
 from collections.abc import Sequence
 
 import attrs
 import trio
 
-from kproxy.net.handshake import HandshakeFailed, Secure, Secured, plaintext
+from kproxy.net.handshake import HandshakeFailed, Secure, Secured, plaintext, why_tls
 from kproxy.net.listeners import Listening
 from kproxy.proxy.actions import Address
 
@@ -166,6 +167,8 @@ def why(error: BaseException) -> str:
     cause = error.__cause__ or error
     if isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
+    if isinstance(cause, ssl.SSLError):
+        return f"TLS failed: {why_tls(cause)}"
     if isinstance(cause, ConnectionRefusedError):
         return "refuses connections"
     if isinstance(cause, (ConnectionResetError, BrokenPipeError)):

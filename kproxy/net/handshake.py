@@ -63,7 +63,8 @@ async def plaintext(stream: trio.SocketStream, host: str = "") -> Secured:
 class Handshakes:
     """Makes the handshakes of all connections take turns."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = HANDSHAKE_SECONDS) -> None:
+        self._seconds = seconds
         self._turn = trio.Lock()
 
     def with_brokers(
@@ -90,9 +91,11 @@ class Handshakes:
         sock = socket.socket(stream.socket.family, fileno=stream.socket.detach())
         sock.setblocking(False)
         try:
-            with trio.fail_after(HANDSHAKE_SECONDS):
+            with trio.fail_after(self._seconds):
                 tls = await self._shaken(sock, context, server_name)
-        except (OSError, trio.TooSlowError) as error:
+        except trio.TooSlowError:
+            raise HandshakeFailed(f"no TLS handshake within {self._seconds:g} s") from None
+        except OSError as error:
             raise HandshakeFailed(_why(error)) from None
         except BaseException:
             sock.close()
@@ -159,19 +162,25 @@ _REASONS = {
 """OpenSSL's name of an error → why the peer and kproxy do not agree."""
 
 
+_HINTS = {
+    **dict.fromkeys((18, 19, 20, 21), " (--broker-tls-ca names who signed it)"),
+    **dict.fromkeys((62, 64), " (--broker-tls-name names another host)"),
+}
+"""OpenSSL's code of what is wrong with a broker's certificate (X509_V_ERR_…) → what to do."""
+
+
 def why_tls(error: ssl.SSLError) -> str:
     """Say in a few words what OpenSSL says about a peer."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is refused: {error.verify_message.rstrip('.').lower()}"
+        hint = _HINTS.get(error.verify_code, "")
+        return f"its certificate is refused: {error.verify_message.rstrip('.').lower()}{hint}"
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return "it closed the connection during the handshake"
     reason = error.reason or ""
     return _REASONS.get(reason, reason.replace("_", " ").lower() or "TLS failed")
 
 
-def _why(error: OSError | trio.TooSlowError) -> str:
+def _why(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return why_tls(error)
-    if isinstance(error, trio.TooSlowError):
-        return f"no TLS handshake within {HANDSHAKE_SECONDS:g} s"
     return "it closed the connection during the handshake"

@@ -25,6 +25,7 @@ to no connection is logged.
 from __future__ import annotations
 
 import selectors
+import ssl
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -347,8 +348,9 @@ class Pump:
         if end.link and end.link.closing:  # the machine has done with it
             self._forget(end.link, abrupt=True)
             return
+        how = "tls" if isinstance(error, ssl.SSLError) else "reset"
         now = self._clock()
-        self.perform(self._machine.closed(end.number, end.side, "reset", why(error), now))
+        self.perform(self._machine.closed(end.number, end.side, how, why(error), now))
 
     def _defect(self, number: int, side: Side, error: Exception) -> None:
         """End a connection on which something went wrong that nobody foresaw."""

@@ -516,7 +516,8 @@ class Connection:
         if first is None:
             return None
         has_responded = self._broker_bytes > self._responses.versions_bytes
-        return diagnosis.hung_up(self._address_source, has_responded, first.api_key)
+        silent_tls = "broker_tls" in self.about and not self._broker_bytes
+        return diagnosis.hung_up(self._address_source, has_responded, first.api_key, silent_tls)
 
     def _line(self, reason: str) -> str:
         """What the log says of its end."""
