@@ -16,7 +16,7 @@ from importlib import resources
 from typing import TextIO
 
 from kproxy.exchange.exchange import FIELDS
-from kproxy.exchange.fields import Type
+from kproxy.exchange.fields import Need, Type
 from kproxy.exchange.filter.keys import KEYS, QUALITIES
 from kproxy.view.lines import terminal_width, wants_colour
 
@@ -126,18 +126,30 @@ _TYPES = {
 }
 
 
+_ORIGINS = {
+    Need.CONNECTION: "connection",
+    Need.HEADER: "header",
+    Need.REQUEST: "request",
+    Need.ROW: "end",
+    Need.RESPONSE: "response",
+}
+"""The first moment of an exchange at which a key can be told."""
+
+
 def _filter_keys() -> str:
-    keys = [(f"`{key.name}`", f"{key.help}; `{key.example}`") for key in KEYS]
-    qualities = [(f"`is:{name}`", each.help) for name, each in QUALITIES.items()]
+    keys = [(f"`{key.name}`", _ORIGINS[key.need], f"{key.help}; `{key.example}`") for key in KEYS]
+    qualities = [
+        (f"`is:{name}`", _ORIGINS[each.need], each.help) for name, each in QUALITIES.items()
+    ]
     return "\n".join(
         [
             "## All keys",
             "",
-            *_table(("key", "meaning; example"), keys),
+            *_table(("key", "from", "meaning; example"), keys),
             "",
             "## All values of `is:`",
             "",
-            *_table(("term", "meaning"), qualities),
+            *_table(("term", "from", "meaning"), qualities),
             "",
         ]
     )
@@ -184,8 +196,8 @@ def _inline(text: str, bold: bool) -> str:
 
 def _aligned(table: Sequence[str], width: int, bold: bool) -> Iterator[str]:
     """Yield a table in columns, the last of them wrapped to the width."""
-    head, _, *body = (_cells(line, bold) for line in table)
-    rows = [head, *body]
+    head, _, *body = (_cells(line) for line in table)
+    rows = [[_inline(cell, bold) for cell in row] for row in ([f"**{c}**" for c in head], *body)]
     widths = [max(map(_columns, column)) for column in list(zip(*rows, strict=True))[:-1]]
     left = sum(each + len(_GAP) for each in widths)
     for row in rows:
@@ -198,9 +210,8 @@ def _aligned(table: Sequence[str], width: int, bold: bool) -> Iterator[str]:
             begin = " " * left
 
 
-def _cells(line: str, bold: bool) -> list[str]:
-    cells = (cell.strip().replace("\\|", "|") for cell in _CELL.split(line.strip())[1:-1])
-    return [_inline(cell, bold) for cell in cells]
+def _cells(line: str) -> list[str]:
+    return [cell.strip().replace("\\|", "|") for cell in _CELL.split(line.strip())[1:-1]]
 
 
 def _columns(text: str) -> int:

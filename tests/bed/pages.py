@@ -44,8 +44,9 @@ class Page:
 
     def shell_lines(self) -> list[str]:
         """Return the commands in its shell blocks, without comments."""
-        lines = (line for block in self.blocks("sh") for line in block.splitlines())
-        return [shell_command(line) for line in lines]
+        blocks = (block.replace("\\\n", " ") for block in self.blocks("sh"))
+        lines = (shell_command(line) for block in blocks for line in block.splitlines())
+        return [line for line in lines if line]
 
     def options(self) -> set[str]:
         """Return the options that it names, in commands and in prose."""
@@ -57,7 +58,7 @@ class Page:
 
 def shell_command(line: str) -> str:
     """Return a line of a shell block without its comment."""
-    return re.sub(r"\s+#\s.*$", "", line).strip()
+    return re.sub(r"(^|\s+)#\s.*$", "", re.sub(r"\s+", " ", line)).strip()
 
 
 def kproxy_arguments(line: str) -> list[str] | None:

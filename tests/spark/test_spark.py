@@ -182,7 +182,8 @@ def test_the_queries_in_the_manual_say_something(
     assert comments["service_ms"] and all(comments.values())
     several = [("Produce", ["A", "B"]), ("Produce", ["A"]), ("Fetch", [])]
     schema = names["named"].select("api", "errors").schema
-    exec(code.splitlines()[-1], {"named": spark.createDataFrame(several, schema)})
+    last = "\n".join(code.splitlines()[-2:])
+    exec(last, {"named": spark.createDataFrame(several, schema)})
     found = re.findall(r"\|\s*(\w+)\|\s*(\w+)\|\s*(\d+)\|", capsys.readouterr().out)
     assert sorted(found) == [("Produce", "A", "2"), ("Produce", "B", "1")], "each error by itself"
     (columns,) = re.findall(r'`frames` has the bytes with `columns="(.*?)"`', page)
