@@ -19,7 +19,7 @@ from kproxy.commands.parser import COMMANDS, command_parser
 from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.filter.keys import KEYS, QUALITIES
 from kproxy.net.control_api import Api
-from kproxy.proxy.faults import rules_from_toml
+from kproxy.proxy.faults import Rules, rule_from_flag, rules_from_toml
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.faults.rule import KEYS as RULE_KEYS
 from kproxy.view import manual
@@ -249,6 +249,15 @@ def test_the_page_about_faults_has_all_keys_and_actions() -> None:
     text = BY_NAME["faults"].text
     assert [name for name in RULE_KEYS if f"| `{name}` |" not in text] == []
     assert [name for name in ACTIONS if f"| `{name}=" not in text] == []
+
+
+def test_the_actions_on_the_page_can_be_typed() -> None:
+    typed = re.findall(r"^\| `(\w+=.*?)` \|", BY_NAME["faults"].text, re.MULTILINE)
+    rules = Rules()
+    for words in typed:
+        action = words.replace("NAME", "NOT_LEADER_OR_FOLLOWER")
+        rules.add(rule_from_flag(f"name={len(rules.rules)} {action}"), 0)
+    assert len(rules.rules) == len(ACTIONS)
 
 
 def test_the_page_about_running_has_all_routes() -> None:
