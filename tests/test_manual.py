@@ -16,13 +16,16 @@ import pytest
 
 from kproxy.cli import main
 from kproxy.commands.parser import COMMANDS, command_parser
+from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.filter.keys import KEYS, QUALITIES
 from kproxy.net.control_api import Api
 from kproxy.proxy.faults import Rules, rule_from_flag, rules_from_toml
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.faults.rule import KEYS as RULE_KEYS
+from kproxy.recording.layout import EXCHANGES, FRAMES
 from kproxy.view import manual
+from kproxy.view.jsonl import end_json
 from tests.bed import needs
 from tests.bed.pages import MANUAL, MANUAL_PAGES, PAGES, README, Page, kproxy_arguments
 from tests.bed.promises import options
@@ -60,7 +63,7 @@ def python_blocks() -> list[Any]:
 
 
 def test_the_readme_is_a_tour_of_three_minutes() -> None:
-    assert len(README.text.splitlines()) <= 195
+    assert len(README.text.splitlines()) <= 190
 
 
 def test_two_commands_do_all_the_set_up() -> None:
@@ -249,6 +252,17 @@ def test_the_page_about_faults_has_all_keys_and_actions() -> None:
     text = BY_NAME["faults"].text
     assert [name for name in RULE_KEYS if f"| `{name}` |" not in text] == []
     assert [name for name in ACTIONS if f"| `{name}=" not in text] == []
+
+
+def test_the_page_about_the_format_has_all_columns() -> None:
+    columns = [field.name for schema in (EXCHANGES, FRAMES) for field in schema.fields]
+    assert columns
+    assert [name for name in columns if f"`{name}`" not in BY_NAME["format"].text] == []
+
+
+def test_the_page_about_recordings_has_the_keys_of_the_end_of_a_connection() -> None:
+    keys = {*end_json(ConnectionEnd(1, 0, None, None, (), ""))} - {"event"}
+    assert [key for key in keys if f"`{key}`" not in BY_NAME["recordings"].text] == []
 
 
 def test_the_actions_on_the_page_can_be_typed() -> None:
