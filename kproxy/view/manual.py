@@ -27,7 +27,7 @@ TOPICS = {
     "replay": "a recording as the broker",
     "testing": "tests with recordings: the pytest fixture, git",
     "recordings": "read recordings: show, why, stats, tail, export; JSON and Python",
-    "fields": "each field of an exchange: type, filter key, meaning",
+    "fields": "each field of an exchange: type and meaning",
     "spark": "recordings as tables: Spark, reports, polars, DuckDB",
     "security": "what is recorded, what is blanked out, who may ask",
     "format": "the file, for those who read it with other tools",

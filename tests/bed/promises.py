@@ -39,6 +39,8 @@ from tests.bed import needs
 
 FILE = needs.REPOSITORY / "tests" / "data" / "promises.json"
 
+_END = ConnectionEnd(1, 0, None, None, (), "")
+
 EXIT_CODES = {
     "kproxy --version": 0,
     "kproxy": 2,
@@ -66,7 +68,7 @@ def promised() -> dict[str, list[str]]:
         "keys of exchanges in JSON": [name for name, each in FIELDS.items() if each.in_json],
         "attributes of exchanges": [*FIELDS, *_public_of(Exchange, "records", "text", "broker_ns")],
         "attributes of records": [each.name for each in attrs.fields(TopicRecord)],
-        "keys of the ends of connections in JSON": end_json(ConnectionEnd(1, 0, None, None, (), "")),
+        "keys of the ends of connections in JSON": end_json(_END),
         **{f"columns of {view}": [each.name for each in VIEWS[view]] for view in VIEWS},
         "tables of kproxy analyze": ABOUT,
         "keys of fault rules": [*RULE_KEYS, *ACTIONS],
