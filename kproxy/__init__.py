@@ -17,6 +17,7 @@ Data flows one way, and the rooms show it::
     spark/      recordings as tables of Spark, read in place and followed
     analyze/    a job of Spark: Parquet tables, a report, comparisons
     commands/   what people type
+    manual/     what they read: the pages of `kproxy help`
     testing/    a recording as the broker of a test; `pytest_plugin` is its fixture
 
 A room imports only the rooms above it. `protocol`, `exchange`, `proxy` and `replay` know no socket,

@@ -6,37 +6,15 @@ says what is wrong, where, and what to do; for what was typed it names the comma
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any, NoReturn
 
 from kproxy import __version__
 from kproxy.commands.options import UsageError
 from kproxy.commands.output import discard_output, fail
-from kproxy.printable import printable
-
-COMMANDS = {
-    "run": "stand between clients and a cluster, and record",
-    "replay": "be the broker of a recording, for any client",
-    "fault": "change what a running proxy breaks",
-    "show": "read a recording: one line per exchange, or JSON",
-    "stats": "count what is in a recording: times, errors, rebalances",
-    "tail": "follow a recording that is still written",
-    "why": "tell why a group rebalanced, a connection ended, a request was slow",
-    "export": "write Parquet or JSON lines for other tools, or cut out a smaller recording",
-    "analyze": "make tables and a report of recordings, with Spark",
-    "scan": "look for secrets in recordings before they are shared",
-    "recover": "complete a recording that was cut off",
-    "certs": "write what clients need to speak TLS to kproxy",
-    "git-setup": "let git diff show what changed in a recording",
-    "textconv": "write what a recording means, for git diff",
-    "demo": "see it work: no broker, Docker or Java needed",
-}
-"""The modules of `kproxy.commands`, and what `kproxy --help` says of each."""
+from kproxy.commands.parser import COMMANDS, Parser, command_module, command_parser
 
 
 WITHOUT_OUTPUT = frozenset({"run", "replay"})
@@ -50,12 +28,14 @@ _OF_OUTPUT = frozenset(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with these arguments (default: sys.argv); return its exit code."""
+    if sys.platform == "win32":
+        return fail("kproxy: Windows is not supported; use Linux, macOS or WSL", 2)
     typed = sys.argv[1:] if arguments is None else list(arguments)
     known = bool(typed) and typed[0] in COMMANDS
     _open_streams(writes=not known or typed[0] not in WITHOUT_OUTPUT)
     name = f"kproxy {typed[0]}" if known else "kproxy"
     try:
-        code = _command(name, typed) if known else _no_command(typed)
+        code = _command(typed) if known else _no_command(typed)
         sys.stdout.flush()
         return code
     except UsageError as error:
@@ -70,13 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(f"{name}: {_what_failed(error)}")
 
 
-def _command(name: str, typed: list[str]) -> int:
-    module = import_module(f"kproxy.commands.{typed[0].replace('-', '_')}")
-    # In full: what abbreviates one option today may abbreviate two tomorrow.
-    parser = _Parser(prog=name, allow_abbrev=False)
-    module.add_options(parser)
-    options = parser.parse_intermixed_args(typed[1:])
-    return module.run(options)
+def _command(typed: list[str]) -> int:
+    name = typed[0]
+    options = command_parser(name).parse_intermixed_args(typed[1:])
+    return command_module(name).run(options)
 
 
 def _no_command(typed: list[str]) -> int:
@@ -106,28 +83,14 @@ def _what_failed(error: OSError) -> str:
     return what
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def _print_message(self, message: str, file: Any = None) -> None:
-        # Not as argparse does, which passes over errors: help that nobody gets is an error.
-        stream = file or sys.stderr
-        stream.write(message)
-        stream.flush()
-
-    def error(self, message: str) -> NoReturn:
-        wrong = message.removeprefix("argument ")
-        self.exit(2, printable(f"{self.prog}: {wrong} (see {self.prog} --help)") + "\n")
-
-
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     """The parser for when no command was typed."""
-    parser = _Parser(
+    parser = Parser(
         prog="kproxy",
         description="Record what Kafka clients and brokers say to each other, and look at it.",
     )
     parser.add_argument("--version", action="version", version=f"kproxy {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND")
-    for name, text in COMMANDS.items():
-        commands.add_parser(name, help=text)
+    for name, command in COMMANDS.items():
+        commands.add_parser(name, help=command.about)
     return parser

@@ -34,10 +34,27 @@ def test_the_wheel_has_types_and_tables_and_not_the_generator(wheel: Path) -> No
         for path in (ROOT / "kproxy").rglob("*")
         if path.suffix in (".txt", ".pyi")
     }
-    data = {"kproxy/py.typed", "kproxy/demo.mcap", "kproxy/spark/log4j2.properties", *tables}
+    pages = {str(path.relative_to(ROOT)) for path in (ROOT / "kproxy" / "manual").glob("*.md")}
+    assert pages
+    data = {
+        "kproxy/LICENSE",
+        *pages,
+        "kproxy/py.typed",
+        "kproxy/demo.mcap",
+        "kproxy/spark/log4j2.properties",
+        *tables,
+    }
     moved = {"kproxy/spark/pyspark_kproxy.py"}  # to where Spark looks for it
     assert tool <= sources
     assert names == (sources | data | {"pyspark_kproxy.py"}) - tool - moved
+
+
+def test_the_wheel_has_the_licence(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if "/licenses/" in each)
+        text = archive.read(name).decode()
+    assert name.endswith(".dist-info/licenses/kproxy/LICENSE")
+    assert "Apache License" in text and "END OF TERMS AND CONDITIONS" in text
 
 
 def test_what_is_in_the_wheel_works_alone(wheel: Path, tmp_path: Path) -> None:
@@ -46,6 +63,7 @@ def test_what_is_in_the_wheel_works_alone(wheel: Path, tmp_path: Path) -> None:
     code = (
         "import kproxy.cli, kproxy.protocol, sys\n"
         "assert kproxy.__file__.startswith(sys.argv[1]), kproxy.__file__\n"
+        "assert kproxy.cli.main(['help', 'filters']) == 0\n"
         "sys.exit(kproxy.cli.main(['show', sys.argv[2]]))"
     )
     demo = str(ROOT / "recordings" / "demo.mcap")
@@ -58,3 +76,4 @@ def test_what_is_in_the_wheel_works_alone(wheel: Path, tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 0 and "Produce" in done.stdout, done.stderr
+    assert "# Filters" in done.stdout and "broker_ms:50.." in done.stdout

@@ -1,6 +1,6 @@
 """The commands of `kproxy`, a module each.
 
-A command is a module here and a line in `cli.COMMANDS`. The module has two functions::
+A command is a module here and an entry of `parser.COMMANDS`. The module has two functions::
 
     add_options(parser)     what may be typed behind the command, and what its help says
     run(options) ─▶ int     do it, return the exit code

@@ -34,7 +34,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Make kproxy's own CA once, and write what clients need to trust it. Whoever has its"
         " key can read what these clients send: it is for development and tests."
     )
-    parser.epilog = "Example: kproxy certs --out certs; kproxy run --listen-tls auto …"
     parser.add_argument(
         "--out",
         metavar="DIR",

@@ -95,7 +95,7 @@ _RULES = """A RULE is made of words KEY=VALUE; a value is TOML, or a bare word:
   name=slow-orders    what reports call it; by default its own words
   api=Produce         or a number, or a list: api=[Produce,Fetch]; also api_version=9..
   topic=orders-*      also partition=0..3 group=billing client_id=shop transactional_id=t node_id=2
-  where='request_bytes:1MiB.. not client_id:shop'    a filter (kproxy show --help)
+  where='request_bytes:1MiB.. not client_id:shop'    a filter (kproxy help filters)
   probability=0.1     also skip=5 times=2 every=10 start_after=30s duration=1min
   phase=before        the broker does not see the request; after: it has done what was asked
   level=partition     of an error: request, topic or partition

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from argparse import ArgumentParser, ArgumentTypeError, HelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -160,9 +160,10 @@ def add_files_and_filter(
     metavar: str = "FILE… [FILTER]",
     text: str = "recordings, or folders of them; the filter begins with the first that is no file",
 ) -> None:
-    """Let FILE… [FILTER] be typed, for `files_and_filter`, and explained at the end of the help."""
-    parser.formatter_class = FilterHelp
-    parser.add_argument("files_and_filter", metavar=metavar, nargs="+", help=text)
+    """Let FILE… [FILTER] be typed, for `files_and_filter`."""
+    parser.add_argument(
+        "files_and_filter", metavar=metavar, nargs="+", help=f"{text} (kproxy help filters)"
+    )
 
 
 def files_and_filter(arguments: Sequence[str]) -> tuple[list[Path], Filter | None]:
@@ -198,16 +199,6 @@ def header_filter(text: str) -> Filter:
     except FilterError as error:
         raise ArgumentTypeError(f"filter {text!r}, {error}") from error
     return found
-
-
-class FilterHelp(HelpFormatter):
-    """Lets the help of a command end with what a filter is."""
-
-    def format_help(self) -> str:
-        """The help, asked for only where it is shown: it needs the table of messages."""
-        from kproxy.exchange.filter import help_text
-
-        return f"{super().format_help()}\n{help_text()}\n"
 
 
 def _is_file(text: str) -> bool:

@@ -24,6 +24,7 @@ from kproxy.commands.faults import (
 )
 from kproxy.commands.options import UsageError
 from kproxy.commands.place import add_place_options, node_ports
+from kproxy.commands.tls import add_listen_tls_options, listen_tls
 
 if TYPE_CHECKING:
     from kproxy.net.replaying import Control, StartingMachine
@@ -53,6 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "files", metavar="FILE", nargs="+", type=Path, help="recordings, or folders of them"
     )
     _add_place(parser)
+    add_listen_tls_options(parser)
     _add_way(parser)
     add_fault_options(parser)
     add_control_options(parser)
@@ -186,6 +188,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.net.running import Unusable
     from kproxy.recording import RecordingError
     from kproxy.replay.report import Finding, Report
+    from kproxy.tls.settings import TlsError
     from kproxy.view.console import Console
 
     settings = _settings(options)
@@ -201,10 +204,10 @@ def run(options: argparse.Namespace) -> int:
             machine = _machine(options, settings, report, rules, console.log)
             announce_faults(rules, console.log)
             place = (*options.listen, options.advertise)
+            begin = partial(replay, machine, *place, console.ready, console.log)
             control = _control(options, machine, rules, recordings)
-            serve = partial(replay, machine, *place, console.ready, console.log, control=control)
-            trio.run(serve)
-        except Unusable as error:
+            trio.run(partial(begin, control=control, listen_tls=listen_tls(options)))
+        except (Unusable, TlsError) as error:
             return console.fail(f"kproxy replay: {error}", 2)
         except (ListenError, RecordingError) as error:
             return console.fail(f"kproxy replay: {error}")

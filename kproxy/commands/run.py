@@ -139,9 +139,8 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
         "--only",
         metavar="FILTER",
         type=kinds.header_filter,
-        help="record only exchanges that a filter means (kproxy show --help explains it), by what"
-        " their connection and the header of the request say; all ApiVersions, Metadata and"
-        " connections are recorded",
+        help="record only exchanges that match a filter on connection and request header (kproxy"
+        " help filters); all ApiVersions, Metadata and connections are recorded",
     )
     group.add_argument(
         "--rotate",

@@ -22,10 +22,12 @@ from kproxy.net.control_address import control_server, open_control
 from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
+from kproxy.net.security import security
 from kproxy.net.running import Running, Task, ending_signals, monotonic_clock, run
 from kproxy.proxy.actions import Action, Address
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.machine import Machine, OpenMachine
+from kproxy.tls.settings import ListenTls
 
 
 class StartingMachine(Machine, Protocol):
@@ -57,13 +59,17 @@ async def replay(
     log: Callable[[str], None],
     stop: trio.Event | None = None,
     control: Control | None = None,
+    listen_tls: ListenTls | None = None,
 ) -> None:
     """Run until a signal, or until `stop` is set; say the bootstrap address through `ready`.
 
     Raises:
         Unusable: other machines reach the control address, and there is no token.
         ListenError: the listen address, or the control address, cannot be used.
+        TlsError: a certificate, a key or a store cannot be used.
     """
+    names = [*([advertised_host] if advertised_host else ()), listen_host]
+    secure = security(None, listen_tls, names, log)
     interface = await listeners.resolve(listen_host)
     clock = monotonic_clock()
     with ending_signals() as signals:
@@ -72,7 +78,7 @@ async def replay(
             place = await open_control(control.address, control.token) if control else None
         address = listening_at(advertised_host or reachable(listen_host), bootstrap)
         recorder = Recorder(None, log)
-        pump = Pump(machine, interface, recorder, clock, log)
+        pump = Pump(machine, interface, recorder, clock, log, security=secure)
         tasks: list[Task] = []
         if control and place:
             operated = Operated(

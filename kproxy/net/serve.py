@@ -160,16 +160,8 @@ async def serve(
         traffic = Traffic() if control else None
         recorder = _recorder(options, recording, traffic, started_ns, log, watch)
         cluster = Cluster(settings, options.rules)
-        pump = Pump(
-            cluster,
-            interface,
-            recorder,
-            clock,
-            log,
-            options.connections_max,
-            descriptors,
-            secure,
-        )
+        limits = options.connections_max, descriptors
+        pump = Pump(cluster, interface, recorder, clock, log, *limits, secure)
         host = settings.advertised_host or reachable(options.listen_host)
         address = listening_at(host, bootstrap)
         tasks: list[Task] = [partial(_tell_stalls, options, clock, recorder)]

@@ -20,7 +20,11 @@ import attrs
 from kproxy.tls.settings import Identity, TlsError, Trust
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
+    from cryptography.hazmat.primitives.serialization.pkcs12 import (
+        PKCS12KeyAndCertificates,
+        PKCS12PrivateKeyTypes,
+    )
+    from cryptography.x509 import Certificate
 
 _PEM = b"-----BEGIN "
 _JKS = b"\xfe\xed\xfe\xed"
@@ -103,12 +107,12 @@ def _pem(identity: Identity) -> Pem:
     return encrypted(certificates, store.key)
 
 
-def encrypted(certificates: bytes, key: object) -> Pem:
+def encrypted(certificates: bytes, key: PKCS12PrivateKeyTypes) -> Pem:
     """Return an identity with its key encrypted by a password of this moment."""
     from cryptography.hazmat.primitives import serialization
 
     password = secrets.token_urlsafe(32)
-    data = key.private_bytes(  # pyright: ignore[reportAttributeAccessIssue]: one of ten classes
+    data = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.BestAvailableEncryption(password.encode()),
@@ -134,10 +138,10 @@ def _pkcs12(path: Path, data: bytes, password: str | None) -> PKCS12KeyAndCertif
         raise TlsError(f"{path} is not PEM, and as PKCS12 {told}") from error
 
 
-def _certificate_pem(certificate: object) -> bytes:
+def _certificate_pem(certificate: Certificate) -> bytes:
     from cryptography.hazmat.primitives import serialization
 
-    return certificate.public_bytes(serialization.Encoding.PEM)  # pyright: ignore[reportAttributeAccessIssue]
+    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _read(path: Path) -> bytes:

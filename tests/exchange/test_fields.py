@@ -12,10 +12,11 @@ from kproxy.exchange.arriving import ArrivingRequest
 from kproxy.exchange.endings import Unanswered
 from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.fields import Need, Type
-from kproxy.exchange.filter import help_text, parse
+from kproxy.exchange.filter import parse
 from kproxy.exchange.filter.keys import BY_NAME, KEYS, QUALITIES, Key
 from kproxy.tables.views import EXCHANGES
 from kproxy.view.jsonl import to_json
+from kproxy.view.manual import page
 from tests.bed import needs
 from tests.exchange.bodies import produce_request
 from tests.exchange.making import START_NS, request
@@ -63,8 +64,8 @@ def test_every_reader_has_every_field() -> None:
     bodies = {Type.BODY, Type.WAITED}
     keys = {FIELDS[name].key for name in in_json if FIELDS[name].type not in bodies}
     assert keys <= {*BY_NAME, *QUALITIES}
-    text = help_text()
-    assert [key for key in keys if f"  {key} " not in text and f"is:{key} " not in text] == []
+    text = page("filters")
+    assert [key for key in keys if f"| `{key}` |" not in text and f"`is:{key}`" not in text] == []
 
 
 @pytest.mark.parametrize(

@@ -166,16 +166,14 @@ def sorted_exchanges(folder: Path) -> list[Exchange]:
     return sorted(recording.read(folder), key=lambda each: each.number)
 
 
-def test_the_queries_in_the_readme_say_something(
+def test_the_queries_in_the_manual_say_something(
     spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    readme = (needs.REPOSITORY / "README.md").read_text()
-    (code,) = re.findall(
-        r"^```python\n(from kproxy.spark .*?)^```", readme, re.DOTALL | re.MULTILINE
-    )
+    page = (needs.REPOSITORY / "kproxy" / "manual" / "spark.md").read_text()
+    (code,) = re.findall(r"^```python\n(from kproxy.spark .*?)^```", page, re.DOTALL | re.MULTILINE)
     monkeypatch.chdir(needs.REPOSITORY)
     names: dict[str, Any] = {}
-    exec(compile(code, "README.md", "exec"), names)
+    exec(compile(code, "spark.md", "exec"), names)
     tables = capsys.readouterr().out.strip().split("\n\n")
     assert len(tables) == code.count(".show()") == 5
     assert all(table.count("\n") >= 4 for table in tables), "each has a row"
@@ -184,10 +182,11 @@ def test_the_queries_in_the_readme_say_something(
     assert comments["service_ms"] and all(comments.values())
     several = [("Produce", ["A", "B"]), ("Produce", ["A"]), ("Fetch", [])]
     schema = names["named"].select("api", "errors").schema
-    exec(code.splitlines()[-1], {"named": spark.createDataFrame(several, schema)})
+    last = "\n".join(code.splitlines()[-2:])
+    exec(last, {"named": spark.createDataFrame(several, schema)})
     found = re.findall(r"\|\s*(\w+)\|\s*(\w+)\|\s*(\d+)\|", capsys.readouterr().out)
     assert sorted(found) == [("Produce", "A", "2"), ("Produce", "B", "1")], "each error by itself"
-    (columns,) = re.findall(r'`frames` has the bytes with `columns="(.*?)"`', readme)
+    (columns,) = re.findall(r'`frames` has the bytes with `columns="(.*?)"`', page)
     read = spark.read.load("recordings", format="kproxy", view="frames", columns=columns)
     assert all(row.data for row in read.collect())
 

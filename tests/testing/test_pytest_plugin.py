@@ -444,11 +444,11 @@ def test_trio_tests_use_the_fixture(pytester: pytest.Pytester) -> None:
     run(pytester, "-o", "trio_mode=true").assert_outcomes(passed=1)
 
 
-def test_the_three_pastes_of_the_readme(
+def test_the_three_pastes_of_the_manual(
     pytester: pytest.Pytester, mock_brokers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    readme = (needs.REPOSITORY / "README.md").read_text()
-    section = readme.partition("## Test without Kafka\n")[2].partition("\n## ")[0]
+    page = (needs.REPOSITORY / "kproxy" / "manual" / "testing.md").read_text()
+    section = page.partition("\n## ")[0]
     program, record_it, replay_it = re.findall(
         r"^```(?:python|sh)\n(.*?)^```", section, re.MULTILINE | re.DOTALL
     )

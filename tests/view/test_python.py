@@ -142,7 +142,7 @@ def _records(plain: Any) -> Iterator[dict[str, Any]]:
 
 
 def _bytes(plain: Any) -> bytes | None:
-    """A key or value as the README says how to read it."""
+    """A key or value as the manual says how to read it."""
     if isinstance(plain, dict):
         return base64.b64decode(plain["base64"])
     return None if plain is None else plain.encode()

@@ -21,7 +21,7 @@ one that does not.
 """
 
 from kproxy.exchange.filter.keys import Need
-from kproxy.exchange.filter.parse import Filter, FilterError, help_text, parse
+from kproxy.exchange.filter.parse import Filter, FilterError, parse
 from kproxy.exchange.filter.rows import COLUMNS, MAYBE, NO, UNKNOWN, YES, Columns
 
 __all__ = [
@@ -34,6 +34,5 @@ __all__ = [
     "Filter",
     "FilterError",
     "Need",
-    "help_text",
     "parse",
 ]

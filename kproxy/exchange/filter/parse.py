@@ -18,7 +18,6 @@ from kproxy.exchange.filter.values import RELATIVE, TimeRange, Typed, Value, sug
 from kproxy.protocol import schema
 
 _NESTED_MAX = 50
-_HELP_WIDTH = 96
 _IS = "is"
 _WORDS = {"and", "or", "not"}
 _COMPARED = re.compile(r"([a-z_]+)(==?|>=?|<=?|!=)(.+)", re.DOTALL)
@@ -307,30 +306,3 @@ def _no_term(word: str) -> str:
 
 
 # ── the help ─────────────────────────────────────────────────────────────────────────────────
-
-
-def help_text() -> str:
-    """Explain the language, with a line for each key."""
-    width = max(map(len, BY_NAME))
-    behind = "\n" + " " * (width + 4)
-    lines = [
-        "A FILTER is made of terms KEY:VALUE, all of which must hold; `or`, `not` and parentheses",
-        "are there too. Quote it in a shell where it has a * or parentheses:",
-        "",
-        "  'api:Fetch topic:orders-* broker_ms:50..'",
-        "  'is:error not api:Metadata'",
-        "  '(group:billing or topic:orders) time:12:03..12:05'",
-        "",
-        "* stands for any text; a,b is a or b; 50.. is 50 and more, ..50 is up to 50, 1..50 is",
-        "between them; sizes and times have units (1KiB, 300ms). A value with spaces, commas or",
-        'parentheses is quoted: client_id:"my app". KEY:* is whatever has one.',
-        "",
-        "Keys:",
-    ]
-    for key in KEYS:
-        text = f"  {key.name:{width}}  {key.help}:"
-        fits = len(text + key.example) < _HELP_WIDTH
-        lines.append(f"{text}{' ' if fits else behind}{key.example}")
-    lines += ["", "What an exchange can be:"]
-    lines += [f"  {f'{_IS}:{name}':{width}}  {each.help}" for name, each in QUALITIES.items()]
-    return "\n".join(lines)

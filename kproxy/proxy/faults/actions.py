@@ -19,8 +19,9 @@ are further arguments, all of them explained at `Action`::
 
     "nothing": Action(nothing, parse_yes, "api=Produce nothing=true"),
 
-Test it in `tests/faults/test_actions.py`, and add it to the table of actions in README.md. That is
-all: keys, help, checks, counts, notes and the control API follow from the table.
+Test it in `tests/faults/test_actions.py`, and add it to the table of actions in
+`kproxy/manual/faults.md`. That is all: keys, help, checks, counts, notes and the control API follow
+from the table.
 """
 
 from __future__ import annotations

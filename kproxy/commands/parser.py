@@ -1,0 +1,176 @@
+"""The table of commands, and the parser of each.
+
+::
+
+    COMMANDS ─▶ kproxy --help, kproxy help
+    module of a command ─add_options─▶ command_parser ─▶ options, help with examples
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn
+
+from kproxy.printable import printable
+
+
+class Command(NamedTuple):
+    """A command of `kproxy`."""
+
+    about: str
+    """One line for the list of commands."""
+    topic: str
+    """The page of the manual that explains it."""
+    examples: tuple[str, ...]
+
+
+COMMANDS = {
+    "run": Command(
+        "stand between clients and a cluster, and record",
+        "run",
+        (
+            "kproxy run --bootstrap kafka-1:9092,kafka-2:9092",
+            "kproxy run --bootstrap kafka:9092 --only 'client_id:shop' --rotate 100MiB,1h",
+            "kproxy run --bootstrap kafka:9092 --fault 'api=Fetch latency=300ms'",
+            "kproxy run --config client.properties --listen-tls auto",
+        ),
+    ),
+    "replay": Command(
+        "be the broker of a recording, for any client",
+        "replay",
+        (
+            "kproxy replay capture.mcap",
+            "kproxy replay capture.mcap --visible causal --timing recorded",
+        ),
+    ),
+    "fault": Command(
+        "change what a running proxy breaks",
+        "faults",
+        (
+            "kproxy fault --control 127.0.0.1:9190 list",
+            "kproxy fault --control 127.0.0.1:9190 add name=slow api=Fetch latency=300ms",
+            "kproxy fault --control 127.0.0.1:9190 remove slow",
+        ),
+    ),
+    "show": Command(
+        "read a recording: one line per exchange, or JSON",
+        "recordings",
+        (
+            "kproxy show capture.mcap",
+            "kproxy show capture.mcap is:error",
+            "kproxy show --records orders:1 capture.mcap 'key:customer-*'",
+            "kproxy show --json capture.mcap api:Produce",
+        ),
+    ),
+    "stats": Command(
+        "count what is in a recording: times, errors, rebalances",
+        "recordings",
+        ("kproxy stats capture.mcap", "kproxy stats --headers captures client_id:shop"),
+    ),
+    "tail": Command(
+        "follow a recording that is still written",
+        "recordings",
+        ("kproxy tail capture.mcap", "kproxy tail --all capture.mcap topic:orders"),
+    ),
+    "why": Command(
+        "tell why a group rebalanced, a connection ended, a request was slow",
+        "recordings",
+        (
+            "kproxy why capture.mcap group:billing",
+            "kproxy why capture.mcap connection:3",
+            "kproxy why capture.mcap number:812",
+        ),
+    ),
+    "export": Command(
+        "write Parquet or JSON lines for other tools, or cut out a smaller recording",
+        "recordings",
+        (
+            "kproxy export capture.mcap topic:orders --to orders.mcap",
+            "kproxy export captures --to all.parquet",
+        ),
+    ),
+    "analyze": Command(
+        "make tables and a report of recordings, with Spark",
+        "spark",
+        (
+            "kproxy analyze captures --out analysis",
+            "kproxy analyze new.mcap --out diff --baseline old.mcap --fail-above 1.5",
+        ),
+    ),
+    "scan": Command(
+        "look for secrets in recordings before they are shared",
+        "security",
+        ("kproxy scan capture.mcap", "kproxy scan --json captures"),
+    ),
+    "recover": Command(
+        "complete a recording that was cut off",
+        "recordings",
+        ("kproxy recover capture.mcap",),
+    ),
+    "certs": Command(
+        "write what clients need to speak TLS to kproxy", "tls", ("kproxy certs --out certs",)
+    ),
+    "git-setup": Command(
+        "let git diff show what changed in a recording", "testing", ("kproxy git-setup",)
+    ),
+    "textconv": Command(
+        "write what a recording means, for git diff", "testing", ("kproxy textconv capture.mcap",)
+    ),
+    "demo": Command(
+        "see it work: no broker, Docker or Java needed",
+        "faults",
+        (
+            "kproxy demo",
+            "kproxy demo --fault 'api=Produce error=NOT_LEADER_OR_FOLLOWER times=1'",
+        ),
+    ),
+    "help": Command(
+        "read the manual: a topic, or the help of a command",
+        "",
+        ("kproxy help", "kproxy help filters", "kproxy help show"),
+    ),
+}
+"""The modules of `kproxy.commands` by name."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says in one line what is wrong, and whose help ends with examples."""
+
+    closing: str = ""
+    """The last lines of the help."""
+
+    def format_help(self) -> str:
+        """Return the help, with the examples behind all else."""
+        return super().format_help() + self.closing
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # Not as argparse does, which passes over errors: help that nobody gets is an error.
+        stream = file or sys.stderr
+        stream.write(message)
+        stream.flush()
+
+    def error(self, message: str) -> NoReturn:
+        """End with the one line."""
+        wrong = message.removeprefix("argument ")
+        self.exit(2, printable(f"{self.prog}: {wrong} (see {self.prog} --help)") + "\n")
+
+
+def command_module(name: str) -> ModuleType:
+    """Import the module of a command."""
+    return import_module(f"kproxy.commands.{name.replace('-', '_')}")
+
+
+def command_parser(name: str) -> Parser:
+    """Return the parser of a command."""
+    # In full: what abbreviates one option today may abbreviate two tomorrow.
+    parser = Parser(prog=f"kproxy {name}", allow_abbrev=False)
+    command_module(name).add_options(parser)
+    command = COMMANDS[name]
+    lines = ["", "Examples:", *(f"  {example}" for example in command.examples)]
+    if command.topic:
+        lines += ["", f"Manual: kproxy help {command.topic}"]
+    parser.closing = "\n".join(lines) + "\n"
+    return parser
