@@ -173,7 +173,7 @@ class Reader:
             peer = self._known.peer(known.connection) if known is not None else Peer(self._names)
             if response is None and not (request and request.flags & NO_RESPONSE):
                 at_ns = ended_ns if ended is None else ended.received_ns
-                exchange = peer.give_up(request, ended, at_ns)
+                exchange = peer.give_up(request, ended, at_ns, open_at_end=ended is None)
             else:
                 exchange = peer.exchange(request, response, ended)
             row = exchange.row._replace(**left.more)

@@ -276,7 +276,7 @@ def _unanswered(found: Exchange, end: ConnectionEnd | None) -> Iterator[str]:
     if waited is None:
         return
     how_long = f" for {age(waited.waited_ms)}" if waited.waited_ms else ""
-    never = "not" if end is None else "never"
+    never = "not" if found.open_at_end else "never"
     reasons = {
         "proxy": f"It was {never} sent on: it waited in kproxy{how_long}.",
         "earlier": f"It was {never} answered: it waited{how_long} behind #{waited.behind}, which"
@@ -336,10 +336,12 @@ def _connection_story(stream: Stream, number: int, opened: dict[int, Note]) -> I
     if errors:
         yield "Errors: " + listed(f"{name} ×{times}" for name, times in errors.most_common()) + "."
     for each in unanswered[:3]:
-        never = "not" if end is None else "never"
-        yield f"{named(each)} of {at(each)} was {never} answered."
+        if each.open_at_end:
+            yield f"The recording ends before an answer to {named(each)} of {at(each)}."
+        else:
+            yield f"{named(each)} of {at(each)} was never answered."
     if len(unanswered) > 3:
-        yield f"Neither were {len(unanswered) - 3} more."
+        yield f"There is no answer to {len(unanswered) - 3} more either."
     yield from _end_of_connection(end, last)
 
 

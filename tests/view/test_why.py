@@ -245,8 +245,12 @@ def test_what_the_recording_ends_before_is_not_said_to_have_never_been(tmp_path)
     traffic = Traffic()
     traffic.add(0, *beat("m", 1))
     traffic.add(4000, *beat("m", 1)[:3], None)
-    assert not [line for line in traffic.story(tmp_path, "number", "2")[1:] if "never" in line]
-    assert not [line for line in traffic.story(tmp_path, "connection", "1") if "never" in line]
+    told = traffic.story(tmp_path, "number", "2")
+    assert told[0].endswith("→ the recording ends before an answer: waited for the broker")
+    assert not [line for line in told if "never" in line]
+    told = traffic.story(tmp_path, "connection", "1")
+    assert "The recording ends before an answer to Heartbeat #2 of 22:13:24.000." in told
+    assert not [line for line in told if "never" in line]
 
 
 def test_a_group_of_which_only_the_name_is_recorded(tmp_path):
