@@ -125,6 +125,10 @@ class Reader:
         if self._files and not file.info.continues(self._files[-1].info):
             yield from self.finish()
             self._told_of_files(notes.recording(file.info.start_ns, str(file.path)))
+        first = self._files[-1].info.part + 1 if self._files else 1
+        if file.info.part > first:
+            info = file.info
+            self._told_of_files(notes.missing(info.start_ns, str(file.path), info.part, first))
         self._files.append(file)
         self._batches_read = 0
         self._torn, self._torn_batches = not file.complete, []

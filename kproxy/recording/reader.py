@@ -20,6 +20,7 @@ rotated follow each other without; each repeats the connections that are open, a
 from __future__ import annotations
 
 import stat
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,8 +28,9 @@ from typing import TYPE_CHECKING
 from kproxy.exchange import notes
 from kproxy.exchange.entries import UNANSWERED, ExchangeRow, Frame, Note, Position, Side
 from kproxy.recording.file import RecordingFile
-from kproxy.recording.files import RecordingError
+from kproxy.recording.files import RecordingError, RecordingWarning
 from kproxy.recording.info import Info
+from kproxy.recording.notices import notice
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import FrameTable
 from kproxy.recording.uri import Uri
@@ -81,7 +83,8 @@ def read(
     when somebody asks for them.
 
     `told` is given the notes of the recordings, and those that say where a file is torn; the note
-    that a connection was closed comes after its exchanges.
+    that a connection was closed comes after its exchanges. Without it, a RecordingWarning says what
+    of the recordings is missing.
 
     Raises: RecordingError; FilterError, when `wanted` is a text that is no filter.
     """
@@ -91,7 +94,17 @@ def read(
         wanted = parse(wanted)
     if wanted is not None:
         wanted = starting(wanted, paths)
-    return _exchanges(paths, told or (lambda note: None), wanted)
+    return _exchanges(paths, told or warn, wanted)
+
+
+def warn(note: Note) -> None:
+    """Warn of what a note reports of the state of a recording.
+
+    Warns: RecordingWarning.
+    """
+    found = notice(note)
+    if found is not None:
+        warnings.warn(found, RecordingWarning, stacklevel=2)
 
 
 def starting(wanted: Filter, paths: Paths) -> Filter:
