@@ -296,10 +296,13 @@ def _machine(
 
 
 def _what_there_is(loaded: Loaded) -> Iterator[str]:
+    from kproxy.exchange.words.wording import count
+
     topics = loaded.cluster.topics.values()
     batches = sum(len(each.log) for topic in topics for each in topic.partitions.values())
     groups = len(loaded.groups.keys() | loaded.committed.keys())
-    yield f"{len(topics)} topics, {batches} batches, {groups} groups are served"
+    there = (count(len(topics), "topic"), count(batches, "batch"), count(groups, "group"))
+    yield f"serves {', '.join(there)}"
     for text in loaded.lacking[:_LACKING_SHOWN]:
         yield f"the recording lacks {text}"
     if len(loaded.lacking) > _LACKING_SHOWN:

@@ -461,7 +461,17 @@ def test_who_ended_a_connection_after_what(tmp_path):
 @pytest.mark.parametrize(
     ("typed", "code", "said"),
     [
-        ("group:nobody", 1, "kproxy why: there is no group nobody in the recording"),
+        (
+            "group:nobody",
+            1,
+            "kproxy why: there is no group nobody in the recording; there is billing",
+        ),
+        ("group:*", 1, "kproxy why: there is no group * in the recording; there is billing"),
+        (
+            "group:biling",
+            1,
+            "kproxy why: there is no group biling in the recording (did you mean billing?)",
+        ),
         ("number:99", 1, "kproxy why: there is no number 99 in the recording"),
         ("connection:9", 1, "kproxy why: there is no connection 9 in the recording"),
         ("number:x", 2, "kproxy why: 'x' is not the number of a request (see kproxy why --help)"),
