@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -366,3 +367,23 @@ def test_a_taken_port_is_one_line_and_exit_code_1() -> None:
         )
     assert done.returncode == 1 and done.stdout == ""
     assert "port is taken" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_an_interrupt_while_it_is_imported_ends_it_without_words() -> None:
+    """As if Ctrl-C came while a module of the command is imported."""
+    program = (
+        "import runpy, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *more):\n"
+        "        if name == 'kproxy.cli':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "runpy.run_module('kproxy', run_name='__main__')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_what_is_installed_begins_where_python_m_does() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert project["project"]["scripts"]["kproxy"] == "kproxy.__main__:main"
