@@ -106,11 +106,15 @@ class Reader:
         yield from self.finish()
 
     def file(self, path: Path, count: Count[Made] | None = None) -> Iterator[Exchange | Made]:
-        """Yield the exchanges that a file has rows for.
+        """Yield the exchanges that a file has rows for; of copies only the first is read.
 
         Raises: RecordingError.
         """
         file = RecordingFile(path)
+        if self._files and file.info.repeats(self.last.info):
+            original = str(self.last.path)
+            self._told_of_files(notes.copied(file.info.start_ns, str(path), original))
+            return
         yield from self.begin(file)
         yield from self.more(count)
         self._passed_bytes += file.scan.offset

@@ -13,6 +13,7 @@ _NOTICES = {
     "torn": "{path}: read up to byte {offset}: {what}",
     "damaged": "{path}: left out what is damaged at byte {offset}: {what}",
     "missing": "{path} is part {part} of its recording: {what}",
+    "copied": "{path} is a copy of {original}, which is read alone",
     "lost": "{frames} frames ({bytes} bytes) are not in the recording: {reason}",
     "stood_still": (
         "kproxy itself stood still for {seconds} s until {time}: what was on its way then looks"

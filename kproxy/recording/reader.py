@@ -214,12 +214,12 @@ def is_empty(path: Path | Uri) -> bool:
 
 
 def _together(files: Iterable[Path | Uri]) -> list[Path | Uri]:
-    """Sort files by when they start and which part they are; those of a recording follow its first
-    one."""
-    heads = [(path, info(path)) for path in files]
-    heads.sort(key=lambda each: (each[1].start_ns or 1 << 64, each[1].part))
+    """Sort files by when they start and which part they are, of copies the largest first; those of
+    a recording follow its first one."""
+    heads = [(path, info(path), path.stat().st_size) for path in files]
+    heads.sort(key=lambda each: (each[1].start_ns or 1 << 64, each[1].part, -each[2]))
     parts: dict[str, list[Path | Uri]] = {}
-    for path, head in heads:
+    for path, head, _ in heads:
         parts.setdefault(head.metadata.get("recording") or str(path), []).append(path)
     return [path for some in parts.values() for path in some]
 

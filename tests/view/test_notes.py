@@ -172,6 +172,7 @@ ROWS = {
     "damaged": Row(
         notes.damaged(AT, "x.mcap", 7, "odd"), noticed, "x.mcap: left out what is damaged"
     ),
+    "copied": Row(notes.copied(AT, "b.mcap", "a.mcap"), noticed, "b.mcap is a copy of a.mcap"),
     "missing": Row(
         notes.missing(AT, "x.mcap", 3, 1),
         noticed,

@@ -469,3 +469,15 @@ def test_recordings_together_are_counted_as_each_by_itself(many_batches, recorde
         alone = sum(map(found, paths), Counter[str]())
         assert found(*paths) == alone
         assert alone["reconnects"] > 0 < alone["retries"]
+
+
+def test_a_copy_of_a_recording_is_counted_once(tmp_path, capsys):
+    copy = shutil.copy(MOCK, tmp_path / "copy.mcap")
+    torn = tmp_path / "torn.mcap"
+    torn.write_bytes(Path(MOCK).read_bytes()[:-2000])
+    assert main(["stats", str(torn), str(MOCK), str(copy)]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("43 exchanges in ")
+    assert err.splitlines() == [
+        f"kproxy stats: {each} is a copy of {MOCK}, which is read alone" for each in (copy, torn)
+    ]
