@@ -42,6 +42,7 @@ from kproxy.recording.other_columns import Values
 from kproxy.recording.pending import Pending
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import ExchangeTable
+from kproxy.recording.uri import Uri
 
 _OPEN_FILES_MAX = 3
 # A look into the enum, for each frame, would cost more than finding its position.
@@ -144,6 +145,11 @@ class Reader:
     def frames(self) -> StoredFrames:
         """The frames of the recording that is being read."""
         return self._frames
+
+    @property
+    def path(self) -> Path | Uri | None:
+        """The file that is being read, if one is."""
+        return self._files[-1].path if self._files else None
 
     @property
     def last(self) -> RecordingFile:

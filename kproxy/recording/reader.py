@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import stat
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -193,6 +194,19 @@ def by_recording(paths: Paths) -> list[list[Path]]:
         found[-1].append(path)
         before = head
     return found
+
+
+def names(recordings: Iterable[Sequence[Path | Uri]]) -> dict[Path | Uri, str]:
+    """Return what the recordings that these files are of are called, by file: their ids; of those
+    without one the name of the file, or its path where another one has that name.
+
+    Raises: RecordingError.
+    """
+    files = [(path, info(path).metadata.get("recording")) for some in recordings for path in some]
+    stems = Counter(path.stem for path, name in files if not name)
+    return {
+        path: name or (path.stem if stems[path.stem] < 2 else str(path)) for path, name in files
+    }
 
 
 def _resolved(path: Path | Uri) -> Path | Uri:
