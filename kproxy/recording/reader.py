@@ -196,8 +196,8 @@ def by_recording(paths: Paths) -> list[list[Path]]:
     return found
 
 
-def names(recordings: Iterable[Sequence[Path | Uri]]) -> dict[Path | Uri, str]:
-    """Return what the recordings that these files are of are called, by file: their ids; of those
+def names(recordings: Iterable[Sequence[Path]]) -> dict[str, str]:
+    """Return what the recordings that these files are of are called, by path: their ids; of those
     without one the name of the file, or its path where another one has that name.
 
     Raises: RecordingError.
@@ -205,7 +205,8 @@ def names(recordings: Iterable[Sequence[Path | Uri]]) -> dict[Path | Uri, str]:
     files = [(path, info(path).metadata.get("recording")) for some in recordings for path in some]
     stems = Counter(path.stem for path, name in files if not name)
     return {
-        path: name or (path.stem if stems[path.stem] < 2 else str(path)) for path, name in files
+        str(path): name or (path.stem if stems[path.stem] < 2 else str(path))
+        for path, name in files
     }
 
 

@@ -121,9 +121,12 @@ def _parquet(stream: Stream, path: Path) -> int:
         from kproxy.tables.parquet import write_exchanges
     except ImportError as error:
         raise ExportError(str(error)) from None
+
+    def recording(exchange: Exchange) -> str | None:
+        return stream.recording
+
     several = len(by_recording(stream.paths)) > 1
-    recording = (lambda exchange: stream.recording) if several else None
-    return write_exchanges(stream.exchanges(), KEYS, path, recording)
+    return write_exchanges(stream.exchanges(), KEYS, path, recording if several else None)
 
 
 KINDS: dict[str, Callable[[Stream, Path], int]] = {

@@ -23,7 +23,6 @@ from kproxy.recording.columns import Count, Made
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.notices import notice
 from kproxy.recording.reader import by_recording, names, starting
-from kproxy.recording.uri import Uri
 
 _CLOSED = (CONNECTIONS, "closed")
 
@@ -70,10 +69,10 @@ class Stream:
             RecordingError: a path is not there, not a recording, or damaged.
         """
         ends: list[tuple[str | None, ConnectionEnd]] = []
-        called: dict[Path | Uri, str] = {}
+        called: dict[str, str] = {}
 
         def told(note: Note) -> None:
-            self.recording = called.get(reader.path or "", self.recording)
+            self.recording = called.get(str(reader.path), self.recording)
             if self.shows_ends:
                 ends.extend((self.recording, end) for end in connection_ends(note))
             self.note(note)
@@ -86,7 +85,7 @@ class Stream:
             reader = Reader(told, wanted, self.passed, self.share)
             for found in reader.files(itertools.chain(*found_files), count):
                 yield from self._ended(ends)
-                self.recording = called.get(reader.path or "", self.recording)
+                self.recording = called.get(str(reader.path), self.recording)
                 yield found
             self.have_read(reader.exchange_count)
         except OSError as error:
