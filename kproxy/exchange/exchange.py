@@ -24,10 +24,12 @@ from kproxy.exchange.entries import (
     INJECTED,
     NO_NODE,
     NO_RESPONSE,
+    OPEN_AT_END,
     RAW_SASL,
     REDACTED,
     SASL_TOKEN,
     TRUNCATED,
+    UNANSWERED,
     ExchangeRow,
     Frame,
     Side,
@@ -285,6 +287,14 @@ class Exchange:
     def got_no_response(self) -> bool:
         """Whether it never got the response that it should have."""
         return derived.got_no_response(self.row.response_bytes, self._flags)
+
+    @property
+    def open_at_end(self) -> bool:
+        """Whether the recording ends before it was answered, and before its connection ended."""
+        row = self.row
+        if not row.response_flags & UNANSWERED:
+            return False
+        return bool(row.response_flags & OPEN_AT_END) or not row.response_received_ns
 
     @Lazily
     def broker_ns(self) -> int | None:

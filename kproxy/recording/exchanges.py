@@ -42,6 +42,7 @@ from kproxy.recording.other_columns import Values
 from kproxy.recording.pending import Pending
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import ExchangeTable
+from kproxy.recording.uri import Uri
 
 _OPEN_FILES_MAX = 3
 # A look into the enum, for each frame, would cost more than finding its position.
@@ -106,11 +107,15 @@ class Reader:
         yield from self.finish()
 
     def file(self, path: Path, count: Count[Made] | None = None) -> Iterator[Exchange | Made]:
-        """Yield the exchanges that a file has rows for.
+        """Yield the exchanges that a file has rows for; of copies only the first is read.
 
         Raises: RecordingError.
         """
         file = RecordingFile(path)
+        if self._files and file.info.repeats(self.last.info):
+            original = str(self.last.path)
+            self._told_of_files(notes.copied(file.info.start_ns, str(path), original))
+            return
         yield from self.begin(file)
         yield from self.more(count)
         self._passed_bytes += file.scan.offset
@@ -125,6 +130,10 @@ class Reader:
         if self._files and not file.info.continues(self._files[-1].info):
             yield from self.finish()
             self._told_of_files(notes.recording(file.info.start_ns, str(file.path)))
+        first = self._files[-1].info.part + 1 if self._files else 1
+        if file.info.part > first:
+            info = file.info
+            self._told_of_files(notes.missing(info.start_ns, str(file.path), info.part, first))
         self._files.append(file)
         self._batches_read = 0
         self._torn, self._torn_batches = not file.complete, []
@@ -136,6 +145,11 @@ class Reader:
     def frames(self) -> StoredFrames:
         """The frames of the recording that is being read."""
         return self._frames
+
+    @property
+    def path(self) -> Path | Uri | None:
+        """The file that is being read, if one is."""
+        return self._files[-1].path if self._files else None
 
     @property
     def last(self) -> RecordingFile:
@@ -173,7 +187,7 @@ class Reader:
             peer = self._known.peer(known.connection) if known is not None else Peer(self._names)
             if response is None and not (request and request.flags & NO_RESPONSE):
                 at_ns = ended_ns if ended is None else ended.received_ns
-                exchange = peer.give_up(request, ended, at_ns)
+                exchange = peer.give_up(request, ended, at_ns, open_at_end=ended is None)
             else:
                 exchange = peer.exchange(request, response, ended)
             row = exchange.row._replace(**left.more)

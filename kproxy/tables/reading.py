@@ -28,7 +28,7 @@ from kproxy.protocol import schema as kafka
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.exchanges import Reader, StoredFrames, offer_names
 from kproxy.recording.layout import EXCHANGE_INTEGERS
-from kproxy.recording.reader import Paths, info
+from kproxy.recording.reader import Paths, info, warn
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.tables import ExchangeTable
 from kproxy.recording.uri import located
@@ -64,7 +64,7 @@ def read(
 
     They are read when somebody takes them, some thousands at a time. `view` is exchanges, records,
     frames or events. Columns that cost decoding bodies come when they are named. With a filter, the
-    rows are those of the exchanges that match it.
+    rows are those of the exchanges that match it. Of a torn file, a RecordingWarning says so.
 
     Raises: RecordingError, also while they are read; ValueError, when there is no such view or
     column, or the text is no filter.
@@ -83,6 +83,8 @@ def read(
 
     def batches() -> Iterator[pa.RecordBatch]:
         for stretch in splits.stretches(found, END):
+            if stretch.rest:
+                deque(map(warn, events(stretch)), 0)
             yield from record_batches(stretch, view, some, schema, wanted)
 
     return pa.RecordBatchReader.from_batches(schema, batches())

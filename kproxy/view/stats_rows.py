@@ -27,6 +27,7 @@ from kproxy.exchange.entries import (
     NO_API,
     NO_NODE,
     NO_RESPONSE,
+    OPEN_AT_END,
     RAW_SASL,
     REDACTED,
     REWRITTEN,
@@ -54,7 +55,7 @@ _POLLS = _keys(POLLS)
 _DECODED = _keys(("Metadata", "JoinGroup", "ConsumerGroupHeartbeat", "ShareFetch"))
 """Of these more counts than facts: leaders, generations, how long they may wait, as of a Fetch of
 which its row does not tell it."""
-_AS_SENT = REWRITTEN | INJECTED | FAULTED | REDACTED | NO_RESPONSE | UNANSWERED
+_AS_SENT = REWRITTEN | INJECTED | FAULTED | REDACTED | NO_RESPONSE | UNANSWERED | OPEN_AT_END
 """Flags of frames whose bodies are whole and known."""
 
 

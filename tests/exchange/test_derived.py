@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from kproxy.exchange.derived import DERIVED, INPUTS, UNKNOWN
 from kproxy.exchange.entries import INJECTED, NO_API, NO_RESPONSE, RAW_SASL
+from kproxy.recording.layout import EXCHANGE_INTEGERS
 
+ANY = st.integers(-1 << 63, (1 << 63) - 1) | st.sampled_from([-1 << 63, (1 << 63) - 1, 0, -1])
 TIMES = st.integers(0, 1 << 62) | st.integers(0, 3000) | st.just(0)
 DURATIONS = st.integers(-1, 1 << 40) | st.integers(-1, 3000)
 FLAGS = st.lists(st.sampled_from([INJECTED, NO_RESPONSE, RAW_SASL, 2])).map(
@@ -32,6 +34,30 @@ def test_arrays_have_the_values_of_single_exchanges(name: str, data: st.DataObje
     compute = DERIVED[name]
     arrays = [np.array(column, np.int64) for column in zip(*rows, strict=True)]
     assert compute(*arrays).tolist() == [compute(*row) for row in rows]
+
+
+@given(st.data())
+def test_whatever_was_recorded_gives_the_same_one_by_one_and_in_arrays(
+    data: st.DataObject,
+) -> None:
+    """Each column is computed of what was recorded, and of those that were computed before it."""
+    bits = {name: int(kind.removeprefix("int")) for name, kind in EXCHANGE_INTEGERS}
+    bits |= {"wait_max_ms": bits["max_wait_ms"]}
+    columns = {
+        name: [data.draw(ANY) & (1 << size) - 1 for _ in range(4)] for name, size in bits.items()
+    }
+    columns = {
+        name: [each - (each >> bits[name] - 1 << bits[name]) for each in column]
+        for name, column in columns.items()
+    }
+    arrays = {name: np.array(column, f"i{bits[name] // 8}") for name, column in columns.items()}
+    for name, compute in DERIVED.items():
+        columns[name] = [
+            compute(*row) for row in zip(*(columns[each] for each in INPUTS[name]), strict=True)
+        ]
+        arrays[name] = compute(*(arrays[each] for each in INPUTS[name]))
+        assert arrays[name].tolist() == columns[name], name
+        assert all(-1 <= each < 1 << 62 for each in columns[name] if name.endswith("_us"))
 
 
 @given(
