@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from kproxy.exchange.entries import OPAQUE, REDACTED, Side
+from kproxy.tables.arrow_types import BYTES
 from kproxy.tables.exchange_columns import Rows, timestamps
 
 _SIDES = pa.array([side.name.lower() for side in Side])
@@ -54,7 +55,7 @@ class FrameRows:
 
     def data(self) -> Any:
         """Return their bytes."""
-        return pa.array(map(self._rows.bytes_at, self.of_sides("position").tolist()), pa.binary())
+        return pa.array(map(self._rows.bytes_at, self.of_sides("position").tolist()), BYTES)
 
 
 def of_rows(rows: Rows, data_bytes_max: int | None) -> Iterator[FrameRows]:

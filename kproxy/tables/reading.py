@@ -41,6 +41,7 @@ from kproxy.tables import (
     record_columns,
     splits,
 )
+from kproxy.tables.arrow_types import TEXT
 from kproxy.tables.splits import END, Stretch
 from kproxy.tables.views import FILE, RECORDING, Column, chosen, schema_of
 
@@ -200,7 +201,7 @@ def _from_columns(
     for field in schema:
         constant = constants.get(field.name)
         if constant is not None:
-            array = pa.repeat(pa.scalar(constant, pa.string()), rows)
+            array = pa.repeat(pa.scalar(constant, TEXT), rows)
         else:
             array = column(field.name)
         arrays.append(array if array.type.equals(field.type) else array.cast(field.type))

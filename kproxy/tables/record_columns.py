@@ -39,6 +39,7 @@ from kproxy.recording import RecordingFile
 from kproxy.recording.exchanges import StoredFrames, offer_names
 from kproxy.recording.tables import ExchangeTable
 from kproxy.tables import exchange_columns, record_spans
+from kproxy.tables.arrow_types import BOOLEAN, BYTES, INT32, INT64, TEXT, TIME
 from kproxy.tables.carried import Bodies
 from kproxy.tables.record_spans import Run, Spans
 from kproxy.tables.views import TIMESTAMP_MS_MAX, wrapped
@@ -52,9 +53,7 @@ Columns = dict[str, Any]
 _SIZE = struct.Struct(">i")
 _CARRIERS = frozenset(("number", "time", "connection", "client_id", "node_id"))
 """The columns that records have from their exchange."""
-_COMMON = {
-    "topic": pa.string(), "partition": pa.int32(), "produced": pa.bool_(), "aborted": pa.bool_()
-}  # fmt: skip
+_COMMON = {"topic": TEXT, "partition": INT32, "produced": BOOLEAN, "aborted": BOOLEAN}
 """Those that are the same for all records of a batch."""
 
 
@@ -91,7 +90,7 @@ class Cells:
         """Return the timestamps as Spark has them; null where there is none."""
         known = (self.timestamp_ms >= 0) & (self.timestamp_ms <= TIMESTAMP_MS_MAX)
         microseconds = np.where(known, self.timestamp_ms, 0) * 1000
-        return pa.array(microseconds, pa.timestamp("us", tz="UTC"), mask=~known)
+        return pa.array(microseconds, TIME, mask=~known)
 
     def common(self, name: str) -> Any:
         """Return one of the columns that are the same for all records of a batch."""
@@ -286,9 +285,7 @@ def _cut(joined: bytes, spans: Any, nth: int, nulls: Any) -> Any:
     """Cut the first or the second span of each row out of memory. The memory as it is is an array
     that has what lies between the spans as values, too: of these, those are taken that count."""
     offsets = pa.py_buffer(np.ascontiguousarray(spans, np.int32))
-    every = pa.Array.from_buffers(
-        pa.binary(), 4 * len(spans) - 1, [None, offsets, pa.py_buffer(joined)]
-    )
+    every = pa.Array.from_buffers(BYTES, 4 * len(spans) - 1, [None, offsets, pa.py_buffer(joined)])
     places = np.arange(2 * nth, 4 * len(spans), 4, dtype=np.int32)
     return every.take(pa.array(places, mask=nulls) if nulls is not None else pa.array(places))
 
@@ -300,7 +297,7 @@ def _spans_headers(spans: Spans, part: slice) -> Any:
     offsets = np.concatenate([[0], ends - before])
     found = spans.headers[rows]
     if not len(found):
-        return _headers(offsets, pa.array([], pa.binary()), pa.array([], pa.binary()))
+        return _headers(offsets, pa.array([], BYTES), pa.array([], BYTES))
     keys = _cut(spans.joined, found, 0, None)
     return _headers(offsets, keys, _cut(spans.joined, found, 1, spans.header_nulls[rows]))
 
@@ -308,11 +305,11 @@ def _spans_headers(spans: Spans, part: slice) -> Any:
 def _headers(offsets: Any, keys: Any, values: Any) -> Any:
     """Make the column of headers; its keys are bytes so far."""
     try:
-        texts = keys.cast(pa.string())
+        texts = keys.cast(TEXT)
     except pa.ArrowInvalid:
         texts = pa.array([each.decode("utf-8", "replace") for each in keys.to_pylist()])
     structs = pa.StructArray.from_arrays([texts, values], ["key", "value"])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)
+    return pa.ListArray.from_arrays(pa.array(offsets, INT32), structs)
 
 
 # ---------------------------------------------------------------- one by one
@@ -367,9 +364,9 @@ def _of_rows(rows: list[_Row]) -> Cells:
     return Cells(
         wheres,
         np.arange(len(rows), dtype=np.int32),
-        pa.array([None if each is None else wrapped(each) for each in offsets], pa.int64()),
+        pa.array([None if each is None else wrapped(each) for each in offsets], INT64),
         np.array(list(map(wrapped, times)), np.int64),
-        lambda nth: pa.array((keys, values)[nth], pa.binary()),
+        lambda nth: pa.array((keys, values)[nth], BYTES),
         functools.partial(_list_headers, headers),
     )
 
@@ -378,4 +375,4 @@ def _list_headers(headers: Sequence[Headers]) -> Any:
     ends = itertools.accumulate(map(len, headers), initial=0)
     keys = [key.encode("utf-8", "surrogateescape") for each in headers for key, _ in each]
     values = [value for each in headers for _, value in each]
-    return _headers(list(ends), pa.array(keys, pa.binary()), pa.array(values, pa.binary()))
+    return _headers(list(ends), pa.array(keys, BYTES), pa.array(values, BYTES))

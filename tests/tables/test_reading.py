@@ -153,6 +153,11 @@ def test_default_columns_open_no_frames(broken: Path, monkeypatch: pytest.Monkey
     assert rows([broken], "exchanges", None, 10_000)
 
 
+def test_default_columns_are_found_in_tables() -> None:
+    defaults = {column.name for column in chosen("exchanges")}
+    assert defaults - reading.FOUND_IN_TABLES == set()
+
+
 def test_columns_of_bodies_decode_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fetch = messages.FetchRequest
     partition = fetch.FetchPartition(partition=3)

@@ -14,7 +14,7 @@ from typing import Any
 
 from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.filter.values import ABSOLUTE, Glob, Range, TimeRange, Value
-from kproxy.exchange.meanings import ERROR, Meaning, apis_with
+from kproxy.exchange.meanings import Meaning, apis_with
 from kproxy.protocol import schema
 
 NO, MAYBE, YES = 0, 1, 3
@@ -91,12 +91,16 @@ def numbers(name: str, none: int | None = None) -> Look:
     return look
 
 
-def correlation_ids(columns: Columns, values: Sequence[Value]) -> bytes | None:
-    """Decide where there is a header."""
-    found = numbers("correlation_id")(columns, values)
-    if found is None or "api_key" not in columns:
-        return None
-    return both([found, bytes([NO if key < 0 else YES for key in columns["api_key"]])])
+def header_numbers(name: str) -> Look:
+    """Decide by a column of numbers that only requests with a header have."""
+
+    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+        found = numbers(name)(columns, values)
+        if found is None or "api_key" not in columns:
+            return None
+        return both([found, bytes([NO if key < 0 else YES for key in columns["api_key"]])])
+
+    return look
 
 
 def durations(name: str) -> Look:
@@ -193,21 +197,25 @@ def only_with(meaning: Meaning) -> Look:
     return look
 
 
-def errors(columns: Columns, values: Sequence[Value]) -> bytes | None:
-    """Rule out what has no response, or none with error codes."""
-    found = only_with(ERROR)(columns, values)
-    sizes = columns.get("response_bytes")
-    if found is None or sizes is None:
-        return found
-    return both([found, bytes([MAYBE if size else NO for size in sizes])])
+def only_answered_with(meaning: Meaning) -> Look:
+    """Rule out what has no response, or is of an API that cannot say such a thing."""
+
+    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+        found = only_with(meaning)(columns, values)
+        sizes = columns.get("response_bytes")
+        if found is None or sizes is None:
+            return found
+        return both([found, bytes([MAYBE if size else NO for size in sizes])])
+
+    return look
 
 
-def flag(flag: int, otherwise: int = NO) -> Callable[[Columns], bytes | None]:
+def flag(flag: int) -> Look:
     """Decide by a flag."""
 
-    def look(columns: Columns) -> bytes | None:
+    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
         flags = columns.get("flags")
-        return None if flags is None else bytes([YES if f & flag else otherwise for f in flags])
+        return None if flags is None else bytes([YES if f & flag else NO for f in flags])
 
     return look
 
