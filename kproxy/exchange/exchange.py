@@ -281,6 +281,13 @@ class Exchange:
         row = self.row
         return derived.time_ns(row.request_received_ns, row.response_received_ns)
 
+    @property
+    def completed_ns(self) -> int:
+        """When the last happened to it that is known."""
+        row = self.row
+        times = row.request_sent_ns, row.response_received_ns, row.response_sent_ns
+        return derived.completed_ns(*times)
+
     @Lazily
     def _flags(self) -> int:
         return derived.flags(self.row.request_flags, self.row.response_flags)

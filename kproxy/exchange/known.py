@@ -48,6 +48,11 @@ class Known:
             peer = self.peers[number] = Peer(self.names)
         return peer
 
+    @property
+    def any_stuck(self) -> bool:
+        """Whether requests of some connection were not answered since its last response."""
+        return any(peer.stuck is not None for peer in self.peers.values())
+
     def forget(self) -> None:
         """Forget the connections that have been closed: their rows have been read."""
         for number in self.closed:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import attrs
 
-from kproxy.exchange import endings, facts, notes
+from kproxy.exchange import derived, endings, facts, notes
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
     CONNECTIONS,
@@ -90,8 +90,6 @@ class Reader:
         """… and those of its batches that were read."""
         self._known = Known()
         self._names = self._known.names
-        self._stuck: set[int] = set()
-        """Connections on which a request was not answered."""
         self._pending = Pending()
 
     def files(
@@ -257,9 +255,6 @@ class Reader:
             closing = ends.left
         for note in closing:
             told(note)
-        for note in batch.notes:
-            if _closes(note):
-                self._stuck.discard(endings.connection(note.body))
         self._known.forget()
 
     def _matches(self, exchange: Exchange) -> bool:
@@ -283,7 +278,7 @@ class Reader:
     ) -> Iterable[tuple[int, ExchangeRow, int]]:
         """Return rows with their places and verdicts; those that are not wanted only if they tell
         something about others."""
-        if NO not in verdicts or self._stuck or _has_unanswered(table):
+        if NO not in verdicts or self._known.any_stuck or has_unanswered(table):
             return zip(range(len(verdicts)), table.rows(), verdicts, strict=True)
         chosen = (index for index, verdict in enumerate(verdicts) if verdict)
         return ((index, table.row(index), verdicts[index]) for index in chosen)
@@ -301,10 +296,9 @@ class Reader:
         peer = self._known.peer(row.connection)
         exchange = self._made(row)
         if row.response_bytes:
-            peer.stuck = None
+            peer.answered()
         elif row.response_flags & UNANSWERED:
             waited = peer.waited(exchange, row.response_received_ns or None)
-            self._stuck.add(row.connection)
             return attrs.evolve(exchange, unanswered=waited)
         return exchange
 
@@ -313,7 +307,7 @@ def _ignore(note: Note) -> None:
     """Of another share."""
 
 
-def _has_unanswered(table: ExchangeTable) -> bool:
+def has_unanswered(table: ExchangeTable) -> bool:
     """Whether it has requests that wait: what they waited for is told by those before them."""
     return any(map(UNANSWERED.__and__, set(table.column("response_flags"))))
 
@@ -338,7 +332,8 @@ class _Endings:
         """Yield those that come before a row."""
         if not self.left:
             return
-        completed_ns = row.completed_ns
+        times = row.request_sent_ns, row.response_received_ns, row.response_sent_ns
+        completed_ns = derived.completed_ns(*times)
         while self.left and self.left[0].time_ns < completed_ns:
             if self._last.get(endings.connection(self.left[0].body), -1) >= index:
                 return

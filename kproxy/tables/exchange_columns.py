@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from kproxy import protocol
-from kproxy.exchange import derived, endings, facts
+from kproxy.exchange import derived, facts
 from kproxy.exchange.entries import (
     RAW_SASL,
     SASL_TOKEN,
@@ -33,7 +33,7 @@ from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.fields import Duration, Field, Flag, HeaderColumn, RowColumn
 from kproxy.exchange.known import Known
 from kproxy.protocol.codec import FETCH
-from kproxy.recording.exchanges import StoredFrames
+from kproxy.recording.exchanges import StoredFrames, has_unanswered
 from kproxy.recording.file import frame_in
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.tables import ExchangeTable
@@ -65,7 +65,7 @@ class Rows:
         waited: Sequence[Waited] = (),
         bodies: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """`waited` is what `Waiting` says of each table, and `bodies` has the columns that
+        """`waited` is what `waited_of` says of each table, and `bodies` has the columns that
         `body_columns` has of it, if these are asked for."""
         self._tables = tables
         self._waited = waited
@@ -209,35 +209,23 @@ class Rows:
         return pa.array(values, WAITED)
 
 
-@attrs.define(eq=False)
-class Waiting:
-    """The requests that wait for a response, as far as the tables tell that were taken so far."""
-
-    _first: dict[int, int] = attrs.field(factory=dict[int, int])
-    """By connection: the first of them that was not answered since its last response."""
-
-    def take(self, exchanges: ExchangeTable) -> Waited:
-        """Return what requests of the next table waited for that were never answered, by row."""
-        lost = any(map(UNANSWERED.__and__, set(exchanges.column("response_flags"))))
-        if not lost and not self._first:
-            return {}
-        found: Waited = {}
-        columns = map(exchanges.column, _OF_WAITING)
-        for index, row in enumerate(zip(*columns, strict=True)):
-            number, connection, received, sent, ended, size, flags = row
-            if size:
-                self._first.pop(connection, None)
-            elif flags & UNANSWERED:
-                first = self._first.setdefault(connection, number)
-                behind = None if first == number else first
-                waited = endings.unanswered(received, sent, ended or None, behind)
-                found[index] = attrs.asdict(waited)
-        return found
-
-    def forget(self, connections: Iterable[int]) -> None:
-        """Forget connections that were closed."""
-        for connection in connections:
-            self._first.pop(connection, None)
+def waited_of(exchanges: ExchangeTable, known: Known) -> Waited:
+    """Return what requests of the next table waited for that were never answered, by row."""
+    if not known.any_stuck and not has_unanswered(exchanges):
+        return {}
+    found: Waited = {}
+    columns = map(exchanges.column, _OF_WAITING)
+    for index, row in enumerate(zip(*columns, strict=True)):
+        number, connection, received_ns, sent_ns, ended_ns, size, flags = row
+        if size:
+            known.peer(connection).answered()
+        elif flags & UNANSWERED:
+            peer = known.peer(connection)
+            waited = peer.unanswered(number, received_ns, sent_ns, ended_ns or None)
+            found[index] = attrs.asdict(waited)
+    for connection in known.closed:  # they are forgotten later
+        known.peer(connection).answered()
+    return found
 
 
 def timestamps(time_ns: Any, mask: Any = None) -> Any:

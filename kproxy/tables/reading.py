@@ -162,7 +162,6 @@ def _rows(stretch: Stretch, names: Sequence[str] = ()) -> Iterator[exchange_colu
     with _opened(stretch) as file:
         known = _known(stretch)
         frames = StoredFrames([*_earlier(stretch), file])
-        waiting = exchange_columns.Waiting()
         tables: list[tuple[ExchangeTable, exchange_columns.Waited, dict[str, Any]]] = []
         count = size = 0
 
@@ -174,8 +173,9 @@ def _rows(stretch: Stretch, names: Sequence[str] = ()) -> Iterator[exchange_colu
             for note in batch.notes:
                 known.note(note)
             found = file.exchanges(batch) if given or waits or of_bodies else None
-            waited = waiting.take(found) if waits and found is not None else {}
-            waiting.forget(known.closed)
+            waited: exchange_columns.Waited = {}
+            if waits and found is not None:
+                waited = exchange_columns.waited_of(found, known)
             if of_bodies and found is not None:
                 offer_names(known.names, found, frames)
             if given and found is not None and len(found):

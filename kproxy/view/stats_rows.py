@@ -168,10 +168,6 @@ def _by_headers(chosen: _Chosen) -> _Groups:
     return groups
 
 
-_COMPLETED = ("response_sent_ns", "response_received_ns", "request_sent_ns")
-"""The latest of these is `ExchangeRow.completed_ns`."""
-
-
 class _Chosen:
     """The rows that are counted, by columns."""
 
@@ -212,7 +208,7 @@ class _Chosen:
     def first_of_connections(self) -> Iterator[tuple[int, str | None, int | None, int]]:
         """Yield connections, each with its client and broker, and when the first of its exchanges
         was over, in order."""
-        completed_ns = map(max, *(self.column(name) for name in _COMPLETED))
+        completed_ns = self.column("completed_ns")
         node_ids = self.column("node_id")
         seen: set[int] = set()
         for index, (connection, time_ns) in enumerate(
