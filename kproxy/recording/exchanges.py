@@ -161,6 +161,14 @@ class Reader:
 
         Raises: RecordingError.
         """
+        for exchange, _ in self.left():
+            yield exchange
+
+    def left(self) -> Iterator[tuple[Exchange, Values]]:
+        """The same, each with what is known of columns that are not ours, as JSON has it.
+
+        Raises: RecordingError.
+        """
         if self._torn and len(self._files) > 1 and not self._pending.said:
             self._look_back()
         files, ended_ns = self._files, max((file.end_ns for file in self._files), default=0)
@@ -177,7 +185,7 @@ class Reader:
             row = exchange.row._replace(**left.more)
             exchange = attrs.evolve(exchange, row=row, frames=self._frames)
             if self._matches(exchange):
-                yield exchange
+                yield exchange, left.unknown
         self._begin()
 
     def _look_back(self) -> None:
