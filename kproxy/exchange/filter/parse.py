@@ -48,10 +48,6 @@ class FilterError(ValueError):
         """Where, from 1."""
         self.what = what
 
-    def pointed(self) -> str:
-        """The text, and below it where the mistake is."""
-        return f"{self.text}\n{' ' * (self.column - 1)}^ {self.what}"
-
 
 @attrs.frozen
 class Filter:
