@@ -34,7 +34,7 @@ from kproxy.exchange.entries import (
     UNANSWERED,
 )
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import MAYBE, NO, UNKNOWN, YES
+from kproxy.exchange.filter import MAYBE, NO, UNKNOWN_TEXT, YES
 from kproxy.exchange.histogram import Histogram
 from kproxy.protocol import api_key, api_name
 from kproxy.recording.columns import Rows
@@ -181,9 +181,9 @@ class _Chosen:
         self.times_ns = self.column("time_ns")
         self.connections = self.column("connection")
         self.clients = self.column("client_id")
-        if UNKNOWN in self.clients:
+        if UNKNOWN_TEXT in self.clients:
             self.clients = [
-                rows.exchange(place).client_id if client is UNKNOWN else client
+                rows.exchange(place).client_id if client is UNKNOWN_TEXT else client
                 for place, client in zip(self.places, self.clients, strict=True)
             ]
         self.keys: list[int] = self.column("api_key")
@@ -200,7 +200,7 @@ class _Chosen:
 
     def column(self, name: str) -> list[Any]:
         """A column of the table, of these rows."""
-        column = self._columns[name]
+        column = self._columns.get(name)
         if not self._all:
             return [column[place] for place in self.places]
         return column.tolist() if isinstance(column, memoryview) else list(column)

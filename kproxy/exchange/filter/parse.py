@@ -99,7 +99,7 @@ class Filter:
         Raises:
             ValueError: a time counts from the beginning; see `starting`.
         """
-        count = len(next(iter(columns.values()), ()))
+        count = len(columns.get("number") or ())
         return self.node.rows(columns, count)
 
 
