@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from kproxy.analyze.tables import FAULT_SECONDS
+from kproxy.analyze.queries import FAULT_SECONDS
 from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.histogram import BUCKETS, PERCENTILES
 from kproxy.tables.views import VIEWS

@@ -316,7 +316,7 @@ def walked(
 ) -> BodyFacts | None:
     """What is wanted of the frames of a request and its response; None where they must be decoded
     to know. With ABORTED, that is also where transactions were aborted."""
-    found = _Found(names)
+    found = _Walked(names)
     try:
         if request is not None:
             walk = walk_of(api_key, api_version, schema.REQUEST, wanted)
@@ -340,7 +340,7 @@ def walked(
     return found.facts()
 
 
-class _Found:
+class _Walked:
     """What was found in the bodies of one exchange."""
 
     def __init__(self, names: TopicNames) -> None:

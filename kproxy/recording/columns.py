@@ -21,7 +21,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import UNKNOWN_TEXT
 from kproxy.protocol.codec import FETCH
 from kproxy.recording.other_columns import Values
-from kproxy.recording.tables import ExchangeTable
+from kproxy.recording.table_messages import ExchangeTable
 
 
 class RowColumns:

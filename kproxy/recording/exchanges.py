@@ -33,15 +33,15 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import NO, YES, Filter
-from kproxy.exchange.known import Known
 from kproxy.exchange.pairing import Peer
+from kproxy.exchange.recording_context import RecordingContext
 from kproxy.recording.columns import Count, Made, RowColumns, Rows
 from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
 from kproxy.recording.files import RecordingError
 from kproxy.recording.other_columns import Values
 from kproxy.recording.pending import Pending
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.tables import ExchangeTable
+from kproxy.recording.table_messages import ExchangeTable
 
 _OPEN_FILES_MAX = 3
 # A look into the enum, for each frame, would cost more than finding its position.
@@ -88,7 +88,7 @@ class Reader:
         """Whether that is torn …"""
         self._torn_batches: list[StoredBatch] = []
         """… and those of its batches that were read."""
-        self._known = Known()
+        self._known = RecordingContext()
         self._names = self._known.names
         self._pending = Pending()
 

@@ -32,7 +32,7 @@ from kproxy.recording.files import RecordingError
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.other_columns import Values
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.tables import ExchangeTable, FrameTable
+from kproxy.recording.table_messages import ExchangeTable, FrameTable
 
 _ROWS_MAX = 100
 """Of one note."""

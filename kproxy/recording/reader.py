@@ -30,7 +30,7 @@ from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError
 from kproxy.recording.info import Info
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.tables import FrameTable
+from kproxy.recording.table_messages import FrameTable
 from kproxy.recording.uri import Uri
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.fields import BodyFact, Type
 from kproxy.exchange.meanings import Meaning
 from kproxy.recording.exchanges import StoredFrames
-from kproxy.recording.tables import ExchangeTable
+from kproxy.recording.table_messages import ExchangeTable
 from kproxy.tables.arrow_types import INT32, OF_FIELDS
 from kproxy.tables.exchange_columns import clean
 from kproxy.tables.item_columns import array_of
@@ -32,7 +32,7 @@ _FRAMES = (
     "request_position", "response_position",
 )  # fmt: skip
 
-COLUMNS = {
+MEANINGS = {
     name: field.source.meaning
     for name, field in FIELDS.items()
     if isinstance(field.source, BodyFact)
@@ -46,7 +46,7 @@ def of_table(
     """Return the columns of these names of a table of exchanges."""
     if not names:
         return {}
-    wanted = frozenset(COLUMNS[name] for name in names)
+    wanted = frozenset(MEANINGS[name] for name in names)
     found: dict[str, list[Any]] = {name: [] for name in names}
     adders = [(values.append, operator.attrgetter(name)) for name, values in found.items()]
     for facts in _facts(exchanges, frames, topic_names, wanted):

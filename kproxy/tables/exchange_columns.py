@@ -1,6 +1,6 @@
 """Columns of many exchanges at once, out of the recording's own table.
 
-    ExchangeTable, … ─▶ Rows ─▶ a recorded column: its values untouched
+    ExchangeTable, … ─▶ ExchangeRows ─▶ a recorded column: its values untouched
                              └▶ api, client_id, broker_ms, …: computed for all rows together
 
 Invariant: a column has the values that `Exchange` gives, each to the last bit. Frames are opened in
@@ -31,12 +31,12 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.fields import Duration, Field, Flag, HeaderColumn, RowColumn
-from kproxy.exchange.known import Known
+from kproxy.exchange.recording_context import RecordingContext
 from kproxy.protocol.codec import FETCH
 from kproxy.recording.exchanges import StoredFrames, has_unanswered
 from kproxy.recording.file import frame_in
 from kproxy.recording.layout import EXCHANGE_INTEGERS
-from kproxy.recording.tables import ExchangeTable
+from kproxy.recording.table_messages import ExchangeTable
 from kproxy.tables.arrow_types import INT32, TEXT, TEXTS, TIME, WAITED
 
 pc: Any = importlib.import_module("pyarrow.compute")
@@ -54,13 +54,13 @@ _OF_WAITING = (
 )  # fmt: skip
 
 
-class Rows:
+class ExchangeRows:
     """The rows of some batches, column by column."""
 
     def __init__(
         self,
         tables: Sequence[ExchangeTable],
-        known: Known,
+        known: RecordingContext,
         frames: StoredFrames,
         waited: Sequence[Waited] = (),
         bodies: Sequence[Mapping[str, Any]] = (),
@@ -209,7 +209,7 @@ class Rows:
         return pa.array(values, WAITED)
 
 
-def waited_of(exchanges: ExchangeTable, known: Known) -> Waited:
+def waited_of(exchanges: ExchangeTable, known: RecordingContext) -> Waited:
     """Return what requests of the next table waited for that were never answered, by row."""
     if not known.any_stuck and not has_unanswered(exchanges):
         return {}
@@ -252,7 +252,7 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _maker(field: Field) -> Callable[[Rows], Any] | None:
+def _maker(field: Field) -> Callable[[ExchangeRows], Any] | None:
     """Return what makes the column of a field out of others, by its source."""
     name = field.name
     match field.source:
@@ -268,13 +268,13 @@ def _maker(field: Field) -> Callable[[Rows], Any] | None:
             return None
 
 
-COLUMNS: dict[str, Callable[[Rows], Any]] = {
+COLUMNS: dict[str, Callable[[ExchangeRows], Any]] = {
     **{name: make for name, field in FIELDS.items() if (make := _maker(field)) is not None},
-    "time": Rows.time,
+    "time": ExchangeRows.time,
     "client_address": lambda rows: rows.of_connection("client_address"),
-    "client_id": Rows.client_id,
-    "api": Rows.api,
-    "faults": Rows.faults,
-    "unanswered": Rows.unanswered,
+    "client_id": ExchangeRows.client_id,
+    "api": ExchangeRows.api,
+    "faults": ExchangeRows.faults,
+    "unanswered": ExchangeRows.unanswered,
 }
 """The columns that are not recorded as they are."""

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from kproxy.exchange import topic_records
 from kproxy.exchange.entries import Note
-from kproxy.exchange.known import Known
+from kproxy.exchange.recording_context import RecordingContext
 from kproxy.exchange.topic_records import Carried
 from kproxy.protocol import ProtocolError
 from kproxy.protocol.compression import Allowance
@@ -37,11 +37,11 @@ from kproxy.protocol.record_batch import BATCH_HEADER, CONTROL, LOG_APPEND_TIME,
 from kproxy.protocol.record_fields import Fields, Headers, read_fields
 from kproxy.recording import RecordingFile
 from kproxy.recording.exchanges import StoredFrames, offer_names
-from kproxy.recording.tables import ExchangeTable
+from kproxy.recording.table_messages import ExchangeTable
 from kproxy.tables import exchange_columns, record_spans
 from kproxy.tables.arrow_types import BOOLEAN, BYTES, INT32, INT64, TEXT, TIME
 from kproxy.tables.carried import Bodies
-from kproxy.tables.record_spans import Run, Spans
+from kproxy.tables.record_spans import BatchSpan, Spans
 from kproxy.tables.views import TIMESTAMP_MS_MAX, wrapped
 
 ROWS_MAX = 64 << 10
@@ -113,12 +113,14 @@ _OWN: dict[str, Callable[[Cells], Any]] = {
 class RecordRows:
     """Reads the records of exchanges; yields columns of them."""
 
-    def __init__(self, known: Known, files: list[RecordingFile], columns: Sequence[str]) -> None:
+    def __init__(
+        self, known: RecordingContext, files: list[RecordingFile], columns: Sequence[str]
+    ) -> None:
         self._known = known
         self._frames = StoredFrames(files)
         self._bodies = Bodies(known.names, self._frames, "offset" in columns)
         self._columns = columns
-        self._queue: list[tuple[Where, Run]] = []
+        self._queue: list[tuple[Where, BatchSpan]] = []
         self._rows = 0
         self._bytes = 0
         self._tables: list[ExchangeTable] = []
@@ -166,7 +168,7 @@ class RecordRows:
     def _named(self, cells: Cells) -> tuple[int, Columns]:
         found: Columns = {}
         batch = pa.array(cells.batch)
-        rows = exchange_columns.Rows(self._tables, self._known, self._frames)
+        rows = exchange_columns.ExchangeRows(self._tables, self._known, self._frames)
         carriers = pa.array([where.carrier - self._first for where in cells.wheres])
         for name in self._columns:
             if name in _OWN:
@@ -221,7 +223,7 @@ def _plain_batches(found: Carried) -> list[tuple[int, int]] | None:
 
 def _opened(
     carrier: int, found: Carried, start: int, end: int, allowance: Allowance
-) -> tuple[Where, Run] | None:
+) -> tuple[Where, BatchSpan] | None:
     """Decompress a batch; None if that is not possible, or no record of it is an application's."""
     offset, *_, attributes, _, base_time, max_time, _, _, _, count = BATCH_HEADER.unpack_from(
         found.data, start
@@ -236,13 +238,13 @@ def _opened(
     base_offset = found.base_offset if found.produced else offset
     appended = max_time if attributes & LOG_APPEND_TIME else None
     where = Where(carrier, *found.where, found.produced, False, base_offset, base_time, appended)
-    return where, Run(data, start, stop, count)
+    return where, BatchSpan(data, start, stop, count)
 
 
 # ---------------------------------------------------------------- all at once
 
 
-def _at_once(queue: Sequence[tuple[Where, Run]], spans: Spans) -> Iterator[Cells]:
+def _at_once(queue: Sequence[tuple[Where, BatchSpan]], spans: Spans) -> Iterator[Cells]:
     wheres = [where for where, _ in queue]
     counts = np.array([run.records for _, run in queue])
     batch = np.repeat(np.arange(len(queue), dtype=np.int32), counts)
@@ -318,7 +320,7 @@ _Row = tuple[Where, int | None, int, bytes | None, bytes | None, Headers]
 """Offset, timestamp, key, value and headers of a record."""
 
 
-def _in_turn(queue: Sequence[tuple[Where, Run]]) -> Iterator[_Row]:
+def _in_turn(queue: Sequence[tuple[Where, BatchSpan]]) -> Iterator[_Row]:
     """Read the batches that can be read."""
     for where, run in queue:
         base = where.base_offset or 0

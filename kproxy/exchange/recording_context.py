@@ -1,6 +1,6 @@
 """What the notes of a recording tell so far: who the connections are, topic ids, fault rules.
 
-    Note, Note, … ─▶ Known ─▶ peer(connection) · names
+    Note, Note, … ─▶ RecordingContext ─▶ peer(connection) · names
 
 Invariant: memory is bounded by the open connections and by the topics that have an id, as long as
 those who read forget the connections that have been closed.
@@ -17,7 +17,7 @@ from kproxy.exchange.pairing import Peer
 
 
 @attrs.define(eq=False)
-class Known:
+class RecordingContext:
     """What the notes so far tell."""
 
     names: TopicNames = attrs.field(factory=TopicNames)
