@@ -10,6 +10,8 @@ The table of them is the class `exchange.Exchange`. The value of a field is made
 kept. Its source is a function of the exchange, or one of a few kinds of sources by which tables and
 filters find the values of many exchanges at once.
 
+A field that bodies tell is one entry there, whether its source is a `BodyFact` or a function.
+
 Invariant: a field that is not `nullable` is never None.
 """
 

@@ -2,7 +2,7 @@
 
 ::
 
-    Frame, Run, Note ─▶ BatchBuilder ─▶ Batch: rows, bytes, notes ─▶ `tables` (in another thread)
+    Frame, Run, Note ─▶ BatchBuilder ─▶ Batch: rows, bytes, notes ─▶ `table_messages`, in a thread
                            │ what is pending on each connection
                            └─▶ a row per exchange that is complete
 
