@@ -86,6 +86,17 @@ def time_ns(request_received_ns: Integers, response_received_ns: Integers) -> In
     return where(request_received_ns == 0, response_received_ns, request_received_ns)
 
 
+def completed_ns(
+    request_sent_ns: Integers, response_received_ns: Integers, response_sent_ns: Integers
+) -> Integers:
+    """When the last happened to it that is known."""
+    if type(request_sent_ns) is int:
+        return max(request_sent_ns, response_received_ns, response_sent_ns)
+    import numpy
+
+    return numpy.maximum(numpy.maximum(request_sent_ns, response_received_ns), response_sent_ns)
+
+
 def broker_ns(
     request_sent_ns: Integers, response_received_ns: Integers, response_bytes: Integers,
     flags: Integers,
@@ -178,8 +189,8 @@ def _at_least_0(value: Integers) -> Integers:
 DERIVED: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        *(flags, named, got_no_response, time_ns, broker_ns, broker_us, queued_us, waiting_us),
-        *(service_us, served_us, proxy_ns, proxy_us),
+        *(flags, named, got_no_response, time_ns, completed_ns, broker_ns, broker_us, queued_us),
+        *(waiting_us, service_us, served_us, proxy_ns, proxy_us),
     )
 }
 """The columns that are computed."""

@@ -322,11 +322,6 @@ class ExchangeRow(NamedTuple):
     fault_ids: Sequence[int] = ()
     """The fault rules that touched the request or the response."""
 
-    @property
-    def completed_ns(self) -> int:
-        """When the last happened to it that is known."""
-        return max(self.response_sent_ns, self.response_received_ns, self.request_sent_ns)
-
 
 CONNECTIONS = "connections"
 EVENTS = "events"

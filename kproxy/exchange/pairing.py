@@ -95,10 +95,19 @@ class Peer:
     def waited(self, exchange: Exchange, ended_ns: int | None) -> endings.Unanswered:
         """Say what an exchange without a response waited for."""
         row = exchange.row
-        started_ns, sent_ns = row.request_received_ns, row.request_sent_ns
-        waited = endings.unanswered(started_ns, sent_ns, ended_ns, self.stuck)
-        self.stuck = self.stuck or exchange.number
+        return self.unanswered(row.number, row.request_received_ns, row.request_sent_ns, ended_ns)
+
+    def unanswered(
+        self, number: int, received_ns: int, sent_ns: int, ended_ns: int | None
+    ) -> endings.Unanswered:
+        """Follow a request that was never answered: say what it waited for."""
+        waited = endings.unanswered(received_ns, sent_ns, ended_ns, self.stuck)
+        self.stuck = self.stuck or number
         return waited
+
+    def answered(self) -> None:
+        """Follow a response: the connection is not stuck any more."""
+        self.stuck = None
 
 
 def pair(entries: Iterable[Frame | Note]) -> Iterator[Exchange]:
@@ -237,7 +246,7 @@ class Pairing:
         while (first := next(iter(pending))) != frame.number:
             # Brokers answer in order: what was asked before it will not be answered any more.
             exchanges.append(connection.give_up(pending.pop(first), None, frame.received_ns))
-        connection.stuck = None
+        connection.answered()
         exchanges.append(connection.exchange(pending.pop(first), frame))
         return exchanges
 

@@ -38,7 +38,7 @@ from kproxy.recording.stored import (
     read_messages,
     wrong,
 )
-from kproxy.recording.tables import ExchangeTable, FrameTable
+from kproxy.recording.table_messages import ExchangeTable, FrameTable
 from kproxy.recording.uri import Uri, located
 
 _CHUNKS_KEPT = 4

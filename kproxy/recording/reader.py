@@ -33,7 +33,7 @@ from kproxy.recording.files import RecordingError, RecordingWarning
 from kproxy.recording.info import Info
 from kproxy.recording.notices import notice
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.tables import FrameTable
+from kproxy.recording.table_messages import FrameTable
 from kproxy.recording.uri import Uri
 
 if TYPE_CHECKING:

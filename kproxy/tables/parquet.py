@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from kproxy.exchange.exchange import Exchange
 from kproxy.tables import item_columns
+from kproxy.tables.arrow_types import INT32
 from kproxy.tables.views import RECORDING, chosen, schema_of
 
 
@@ -80,7 +81,7 @@ def write_exchanges(
     Raises: OSError, and what `exchanges` raises: then there is no file.
     """
     columns = [
-        attrs.evolve(each, type=pa.int32()) if each.name in _WIDE else each
+        attrs.evolve(each, type=INT32) if each.name in _WIDE else each
         for each in chosen("exchanges", names)
     ]
     if recording is not None:

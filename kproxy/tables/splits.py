@@ -73,7 +73,7 @@ class Stretch:
 
 
 @attrs.frozen
-class Found:
+class FoundFiles:
     """What paths, globs and URIs stand for, looked for once: files come and go meanwhile, and far
     away each look takes its time."""
 
@@ -86,7 +86,7 @@ class Found:
     """Of all files."""
 
 
-def find(paths: Sequence[str]) -> Found:
+def find(paths: Sequence[str]) -> FoundFiles:
     """Look for recordings; their paths are absolute, for workers have another working directory.
 
     Raises: RecordingError.
@@ -100,7 +100,7 @@ def find(paths: Sequence[str]) -> Found:
         for path in sorted(sizes)
         if not sizes[path]
     )
-    return Found(tuple(paths), tuple(found), left_out, sum(sizes.values()))
+    return FoundFiles(tuple(paths), tuple(found), left_out, sum(sizes.values()))
 
 
 def _size(path: Path | Uri) -> int:
@@ -161,13 +161,13 @@ def _matches(path: Path | Uri) -> Sequence[Path | Uri]:
     raise RecordingError(path, None, "does not exist")
 
 
-def task_bytes(found: Found, tasks: int, partition_bytes: int = PARTITION_BYTES) -> int:
+def task_bytes(found: FoundFiles, tasks: int, partition_bytes: int = PARTITION_BYTES) -> int:
     """Return how much a task should read, so that of small recordings there are enough tasks."""
     return min(partition_bytes, max(_TASK_BYTES_MIN, math.ceil(found.bytes / max(1, tasks))))
 
 
 def stretches(
-    recordings: Found,
+    recordings: FoundFiles,
     partition_bytes: int = PARTITION_BYTES,
     told: Callable[[str], None] = lambda text: None,
 ) -> list[Stretch]:

@@ -147,7 +147,7 @@ KEYS = tuple(each.name for each in FIELDS.values() if each.in_json)
 """The keys of an exchange, in order: the bodies come last."""
 
 
-def _field(place: int, field: Field[Any]) -> tuple[str, Callable[[Exchange], Any], Any]:
+def _field(place: int, field: Field) -> tuple[str, Callable[[Exchange], Any], Any]:
     """How a field is written: what stands before it, its value, its text."""
     # What is read out of bodies is kept by the exchange; the rest is made sooner than found again.
     read = operator.attrgetter(field.name) if field.need.opens_bodies else field.make

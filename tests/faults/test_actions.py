@@ -25,6 +25,7 @@ from tests.faults.making import (
     response_frame,
     sample,
 )
+from tests.protocol.message_sets import encode_message_set
 
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, HEARTBEAT, API_VERSIONS = 0, 1, 3, 10, 12, 18
 BEAT = request_frame(HEARTBEAT, 4, messages.HeartbeatRequest(group_id="g"))
@@ -256,7 +257,7 @@ def test_a_checksum_can_be_made_to_match() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_old_message_sets_are_damaged_too(magic: int) -> None:
-    content = records.encode_message_set([Record(0, 1000, b"k", b"value")], magic=magic)
+    content = encode_message_set([Record(0, 1000, b"k", b"value")], magic=magic)
     for fix_crc in (False, True):
         rules = Rules([Rule(api="Fetch", corrupt={"bits": 1, "fix_crc": fix_crc})])
         body = response_body(frame_of(respond(ask(rules, fetch()), fetched(content))), FETCH, 13)

@@ -22,11 +22,11 @@ from kproxy.protocol.records import (
     Record,
     batches,
     encode_batch,
-    encode_message_set,
     rebase,
     summary,
     to_json,
 )
+from tests.protocol.message_sets import encode_message_set
 
 MIB = 1 << 20
 NOW = 1_700_000_000_000

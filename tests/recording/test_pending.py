@@ -32,7 +32,9 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
 from kproxy.recording import Recording, RecordingFile, Writer, entries, read, recordings, recover
+from kproxy.recording.arrow import Field, Schema
 from kproxy.recording.cut import cut
+from kproxy.recording.layout import EXCHANGES, FRAMES, Schemas
 from kproxy.recording.opened import Opened
 from kproxy.view.jsonl import to_json
 from kproxy.view.stream import exchange_count
@@ -364,3 +366,38 @@ def test_a_note_that_names_a_wrong_place_says_the_rest(tmp_path: Path) -> None:
     ]
     assert not recover(tmp_path / "a.mcap").was_complete
     assert [each.number for each in read(tmp_path)] == [1, 7]
+
+
+NEW = Field("rtt_ns", "int64")
+
+
+def test_columns_of_a_newer_kproxy_stay_with_what_was_pending(tmp_path: Path) -> None:
+    columns = ["number", "request_received_ns", "request_bytes", "api_key", NEW.name]
+    body = {"event": "pending", "columns": columns}
+    body["exchanges"] = [[1, START_NS, 40, 12, 5_000], [2, START_NS, 40, 12, "no integer"]]
+    schemas = Schemas(FRAMES, Schema(*EXCHANGES.fields, NEW))
+    path = tmp_path / "a.mcap"
+    writer = Writer(path, **SETTINGS, schemas=schemas)
+    writer.write([Note(EVENTS, START_NS, body)])
+    writer.abandon()
+    cut([path], tmp_path / "cut.mcap", None, "0")
+    assert not recover(path).was_complete
+    for each in (path, tmp_path / "cut.mcap"):
+        with RecordingFile(each) as file:
+            tables = [file.exchanges(batch) for batch in file.batches()]
+            unknown = [values for table in tables if table for values in table.unknown]
+        assert unknown == [{"rtt_ns": 5_000}, {"rtt_ns": 0}], each.name
+
+
+def test_what_a_note_alone_says_stays_with_what_was_pending(tmp_path: Path) -> None:
+    columns = [
+        "number", "request_received_ns", "request_sent_ns", "response_received_ns", "queued_ns",
+        "request_bytes", "response_bytes", "api_key", "max_wait_ms",
+    ]  # fmt: skip
+    held = [1, START_NS, START_NS + 1, START_NS + 2_000_000, 700_000, 40, 10, 1, 500]
+    body = {"event": "pending", "columns": columns, "exchanges": [held]}
+    writer = Writer(tmp_path / "a.mcap", **SETTINGS)
+    writer.write([Note(EVENTS, START_NS, body)])
+    writer.abandon()
+    (found,) = read(tmp_path / "a.mcap")
+    assert (found.row.max_wait_ms, found.queued_ms) == (500, 0.7)

@@ -12,7 +12,7 @@ from kproxy.recording import RecordingError, entries, read
 from kproxy.recording.batch import RUN, Batch
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.mcap import CHANNEL, MESSAGE, record
-from kproxy.recording.tables import FrameTable, exchanges_message, frames_message
+from kproxy.recording.table_messages import FrameTable, exchanges_message, frames_message
 from tests.recording.making import START_NS, forged, message, request, response
 
 

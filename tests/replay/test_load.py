@@ -6,6 +6,7 @@ import uuid
 
 from kproxy.protocol import messages, records
 from kproxy.replay.loaded import Committed
+from tests.protocol.message_sets import encode_message_set
 from tests.replay.making import ORDERS_ID, Recorded, batch, fetch, produce
 
 
@@ -43,7 +44,7 @@ def test_the_same_batch_twice_is_one() -> None:
 
 def test_old_message_sets_are_stored_as_batches() -> None:
     record = records.Record(0, 5, b"k", b"v")
-    data = records.encode_message_set([record], magic=1)
+    data = encode_message_set([record], magic=1)
     recorded = Recorded().metadata().produced(data, 4)
     (found,) = log(recorded).batches()
     assert (found.magic, found.offset, found.records[0].value) == (2, 4, b"v")
