@@ -1,7 +1,7 @@
 """What all tests share: hypothesis profiles, and the brokers of the test bed.
 
-Profiles: `dev` (the default) is quick and always tries the same examples; `exhaustive` takes its
-time: `pytest --hypothesis-profile=exhaustive`.
+Profiles: `ci` (the default) is quick and always tries the same examples; `all`, which
+KPROXY_TEST_ALL=1 takes, takes its time; see `tests.versions`.
 
 Brokers live for the whole session and start when the first test asks for them. Names are never
 shared between tests (`prefix`), so one broker serves them all.
@@ -17,11 +17,12 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests import versions
 from tests.bed import brokers, kafka, mock_cluster, needs
 
-hypothesis.settings.register_profile("dev", max_examples=50, derandomize=True, deadline=None)
-hypothesis.settings.register_profile("exhaustive", max_examples=5000, deadline=None)
-hypothesis.settings.load_profile("dev")
+hypothesis.settings.register_profile("ci", max_examples=50, derandomize=True, deadline=None)
+hypothesis.settings.register_profile("all", max_examples=500, deadline=None)
+hypothesis.settings.load_profile("all" if versions.ALL else "ci")
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from tests.faults.making import (
     response_frame,
     sample,
 )
+from tests.versions import kinds
 
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, HEARTBEAT, API_VERSIONS = 0, 1, 3, 10, 12, 18
 BEAT = request_frame(HEARTBEAT, 4, messages.HeartbeatRequest(group_id="g"))
@@ -172,7 +173,7 @@ def test_the_same_seed_draws_the_same() -> None:
 # ── throttle ─────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=kind_name)
+@pytest.mark.parametrize("kind", kinds(KINDS), ids=kind_name)
 def test_a_throttle_time_is_said_wherever_there_is_room_for_it(kind: tuple[int, int]) -> None:
     rules = Rules([Rule(throttle="90s")])
     request = sample(*kind)
