@@ -2,7 +2,7 @@
 
 By default each API is tested in three versions: its oldest, its first flexible one (KIP-482: other
 lengths, tagged fields) and its newest. KPROXY_TEST_ALL=1 tests every version, every example of a
-product (clients × clients, recordings × views) and ten times as many examples of hypothesis.
+product (clients × mechanisms, faults × clients) and ten times as many examples of hypothesis.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TypeVar
 from kproxy.protocol import schema
 from kproxy.protocol.schema import Message
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 ALL = os.environ.get("KPROXY_TEST_ALL") == "1"
@@ -38,6 +39,13 @@ def kinds(found: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 def some(every: Sequence[T], few: Iterable[T]) -> list[T]:
     """Every example where all are asked for, else a few of them."""
     return list(every if ALL else few)
+
+
+def pairs(ones: Sequence[S], others: Sequence[T]) -> list[tuple[S, T]]:
+    """Every pair where all are asked for, else pairs in which each one and each other occurs."""
+    every = list(itertools.product(ones, others))
+    longer = range(max(len(ones), len(others)))
+    return some(every, [(ones[n % len(ones)], others[n % len(others)]) for n in longer])
 
 
 def _taken(message: Message, known: Sequence[int]) -> list[int]:

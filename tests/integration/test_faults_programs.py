@@ -14,10 +14,11 @@ from tests.bed import programs
 from tests.bed.actors import judge
 from tests.bed.clients.job import COMPRESSIONS, KEPT, records
 from tests.bed.experiment import fired, read, running
+from tests.versions import pairs
 
 pytestmark = pytest.mark.broker
 
-JAVA = pytest.param("java-4.4.0", marks=pytest.mark.java)
+JAVA = "java-4.4.0"
 
 GAPS = [
     "api=EndTxn phase=before times=2 disconnect=true",
@@ -31,8 +32,18 @@ GAPS = [
 """Where a transaction can be torn: a request is lost, or the response of a broker that did it."""
 
 
-@pytest.mark.parametrize("client", ["confluent-kafka", JAVA])
-@pytest.mark.parametrize("gap", GAPS, ids=lambda rule: " ".join(rule.split()[:2]))
+@pytest.mark.parametrize(
+    ("gap", "client"),
+    [
+        pytest.param(
+            gap,
+            client,
+            id=f"{' '.join(gap.split()[:2])}-{client}",
+            marks=[pytest.mark.java] if client == JAVA else [],
+        )
+        for gap, client in pairs(GAPS, ["confluent-kafka", JAVA])
+    ],
+)
 def test_a_transaction_happens_once_on_whichever_side_of_the_broker_it_is_torn(
     gap: str, client: str, real_broker: str, prefix: str, tmp_path: Path
 ) -> None:
@@ -48,7 +59,7 @@ def test_a_transaction_happens_once_on_whichever_side_of_the_broker_it_is_torn(
     assert len(fired(proxy.recording)) == (1 if "times=1" in gap else 2)
 
 
-@pytest.mark.parametrize("client", ["confluent-kafka", JAVA])
+@pytest.mark.parametrize("client", ["confluent-kafka", pytest.param(JAVA, marks=pytest.mark.java)])
 def test_a_topic_id_that_is_unknown_is_asked_for_again(
     client: str, real_broker: str, prefix: str, tmp_path: Path
 ) -> None:
