@@ -18,7 +18,8 @@ from tests.versions import pairs
 
 pytestmark = pytest.mark.broker
 
-JAVA = "java-4.4.0"
+CLIENTS = {"confluent-kafka": (), "java-4.4.0": pytest.mark.java}
+"""And what they need of the machine."""
 
 GAPS = [
     "api=EndTxn phase=before times=2 disconnect=true",
@@ -34,15 +35,8 @@ GAPS = [
 
 @pytest.mark.parametrize(
     ("gap", "client"),
-    [
-        pytest.param(
-            gap,
-            client,
-            id=f"{' '.join(gap.split()[:2])}-{client}",
-            marks=[pytest.mark.java] if client == JAVA else [],
-        )
-        for gap, client in pairs(GAPS, ["confluent-kafka", JAVA])
-    ],
+    [pytest.param(gap, name, marks=CLIENTS[name]) for gap, name in pairs(GAPS, list(CLIENTS))],
+    ids=lambda words: " ".join(words.split()[:2]),
 )
 def test_a_transaction_happens_once_on_whichever_side_of_the_broker_it_is_torn(
     gap: str, client: str, real_broker: str, prefix: str, tmp_path: Path
@@ -59,7 +53,9 @@ def test_a_transaction_happens_once_on_whichever_side_of_the_broker_it_is_torn(
     assert len(fired(proxy.recording)) == (1 if "times=1" in gap else 2)
 
 
-@pytest.mark.parametrize("client", ["confluent-kafka", pytest.param(JAVA, marks=pytest.mark.java)])
+@pytest.mark.parametrize(
+    "client", [pytest.param(name, marks=marks) for name, marks in CLIENTS.items()]
+)
 def test_a_topic_id_that_is_unknown_is_asked_for_again(
     client: str, real_broker: str, prefix: str, tmp_path: Path
 ) -> None:
