@@ -31,7 +31,7 @@ from tests.recording.making import (
 from tests.versions import ALL
 
 ROOT = Path(__file__).parents[2]
-KILLS = 200 if ALL else 20
+KILLS = 200 if ALL else 8
 """How often a writer is killed."""
 
 
