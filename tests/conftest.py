@@ -7,8 +7,9 @@ Brokers live for the whole session and start when the first test asks for them. 
 shared between tests (`prefix`), so one broker serves them all.
 
 The whole suite is shared out to three processes (pytest-xdist), by file, so that fixtures of a
-module start once, and the tests of Spark to one of them, so that Spark does. Where files or tests
-are named, all happens in one process, as without pytest-xdist; `-n0` has it so for all.
+module start once; what uses Spark's session goes to one of them, but for `analyze`, which is half
+of it. Where files or tests are named, all happens in one process, as without pytest-xdist; `-n0`
+has it so for all.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return "tests/spark" if file.startswith("tests/spark/") else file
+            alone = not file.startswith("tests/spark/") or file.endswith("/test_analyze.py")
+            return file if alone else "tests/spark"
 
     return ByFile(config, log)
 
