@@ -240,7 +240,7 @@ def test_the_demo_works_by_itself_and_its_hints_are_true(tmp_path: Path) -> None
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
     )
     assert done.returncode == 0 and done.stderr == ""
     record, replay, fault = re.split(r"^[23]\. ", done.stdout, flags=re.MULTILINE)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from kproxy.exchange.entries import (
     CONNECTIONS,
     EVENTS,
+    FRAGMENT,
     MORE,
     NO_RESPONSE,
     ChunkTimes,
@@ -39,7 +41,7 @@ from kproxy.recording.opened import Opened
 from kproxy.view.jsonl import to_json
 from kproxy.view.stream import exchange_count
 from tests.exchange.making import request
-from tests.recording import killed_pending
+from tests.recording import killed_pending, making
 from tests.recording.making import SETTINGS, START_NS
 
 ROOT = Path(__file__).parents[2]
@@ -272,6 +274,38 @@ def test_it_makes_no_difference_in_how_many_files_it_lies(
     for number in left:
         row, same = alone[number].row, rotated[number].row
         assert row == same and alone[number].unanswered == rotated[number].unanswered
+
+
+def test_of_a_response_that_lies_in_two_files_the_last_piece_counts(
+    tmp_path: Path,
+) -> None:
+    later_ns = 10_000_000_000
+    run = Recording(tmp_path / "run.mcap", **SETTINGS, rotate_bytes=None, rotate_ns=later_ns // 2)
+    asked = making.request(1, b"q" * 40)
+    first = making.response(1, b"a" * 60, flags=FRAGMENT | MORE, frame_bytes=100)
+    at_ns = first.received_ns + later_ns
+    last = making.response(
+        1, b"b" * 40, flags=FRAGMENT, frame_bytes=100, received_ns=at_ns, sent_ns=at_ns
+    )
+    run.write([asked, first])
+    begun = attrs.evolve(making.request(2, b"q" * 40), received_ns=at_ns, sent_ns=at_ns)
+    run.write([begun])
+    size = run.paths[-1].stat().st_size
+    run.write([last])
+    whole = [path.read_bytes() for path in run.paths]
+    run.close()
+    assert len(whole) == 2
+    run.paths[0].write_bytes(whole[0])
+    answered: list[bool] = []
+    for end in (*range(size, len(whole[1]), 16), len(whole[1])):
+        run.paths[1].write_bytes(whole[1][:end])
+        seen = {each.number: each.response_frame for each in pair(entries(run.paths))}
+        told = {number: about[4] for number, about in said(run.paths).items()}
+        assert told.keys() == seen.keys() == {1, 2}
+        assert (told[1] is None) == (seen[1] is None)
+        assert told[1] is None or told[1].endswith(b"b" * 40)
+        answered.append(told[1] is not None)
+    assert not answered[0] and answered[-1]
 
 
 def test_requests_of_every_kind_are_there_once_after_a_kill(tmp_path: Path) -> None:

@@ -60,7 +60,10 @@ def test_json_lines_are_those_of_show(tmp_path: Path, wanted: list[str]) -> None
 
 def test_parquet_has_the_same_keys_and_values(tmp_path: Path) -> None:
     path = exported(tmp_path / "out.parquet")
-    rows = pyarrow.parquet.read_table(path).to_pylist()
+    table = pyarrow.parquet.read_table(path)
+    types = {name: str(table.schema.field(name).type) for name in ("api_key", "api_version")}
+    assert types == {"api_key": "int32", "api_version": "int32"}, "as exports have had them"
+    rows = table.to_pylist()
     expected = [jsonl.to_json(each) for each in read(DEMO)]
     for row in rows:
         row["time"] = row["time"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")
