@@ -1,10 +1,15 @@
 """What all tests share: hypothesis profiles, and the brokers of the test bed.
 
-Profiles: `dev` (the default) is quick and always tries the same examples; `exhaustive` takes its
-time: `pytest --hypothesis-profile=exhaustive`.
+Profiles: `ci` (the default) is quick and always tries the same examples; `all`, which
+KPROXY_TEST_ALL=1 takes, takes its time; see `tests.versions`.
 
 Brokers live for the whole session and start when the first test asks for them. Names are never
 shared between tests (`prefix`), so one broker serves them all.
+
+The whole suite is shared out to three processes (pytest-xdist), by file, so that fixtures of a
+module start once; what uses Spark's session goes to one of them, but for `analyze`, which is half
+of it. Where files or tests are named, all happens in one process, as without pytest-xdist; `-n0`
+has it so for all.
 """
 
 from __future__ import annotations
@@ -13,15 +18,42 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 
+from tests import versions
 from tests.bed import brokers, kafka, mock_cluster, needs
 
-hypothesis.settings.register_profile("dev", max_examples=50, derandomize=True, deadline=None)
-hypothesis.settings.register_profile("exhaustive", max_examples=5000, deadline=None)
-hypothesis.settings.load_profile("dev")
+hypothesis.settings.register_profile("ci", max_examples=50, derandomize=True, deadline=None)
+hypothesis.settings.register_profile("all", max_examples=500, deadline=None)
+hypothesis.settings.load_profile("all" if versions.ALL else "ci")
+
+
+WORKERS = 3
+"""Two cores are busy while a third process waits for its clients and brokers."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """How many processes `-n auto` is."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return WORKERS if whole else 0
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Share out the files, those with most tests first."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            alone = not file.startswith("tests/spark/") or file.endswith("/test_analyze.py")
+            return file if alone else "tests/spark"
+
+    return ByFile(config, log)
 
 
 @pytest.fixture

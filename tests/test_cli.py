@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -69,6 +70,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
         (["run", "--bootstrap", "a:1", "--idle-timeout", "1 week"], "is not a duration"),
         (["run", "--bootstrap", "a:1", "--connections-max", "0"], "at least 1"),
         (["run", "--bootstrap", "a:1", "--backlog-bytes-max", "much"], "is not a size"),
+        (["run", "--bootstrap", "a:1", "--record", "x.parquet"], "does not end in .mcap"),
         (["run", "--bootstrap", "a:1", "--record", "x", "--no-record"], "not allowed with"),
         (["run", "--bootstrap", "no.such.host.invalid:9092"], "cannot resolve"),
         (["run", "--bootstrap", "a:1", "--control", "localhost"], "port is missing"),
@@ -238,7 +240,7 @@ def test_the_demo_works_by_itself_and_its_hints_are_true(tmp_path: Path) -> None
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
     )
     assert done.returncode == 0 and done.stderr == ""
     record, replay, fault = re.split(r"^[23]\. ", done.stdout, flags=re.MULTILINE)
@@ -360,3 +362,23 @@ def test_a_taken_port_is_one_line_and_exit_code_1() -> None:
         )
     assert done.returncode == 1 and done.stdout == ""
     assert "port is taken" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_an_interrupt_while_it_is_imported_ends_it_without_words() -> None:
+    """As if Ctrl-C came while a module of the command is imported."""
+    program = (
+        "import runpy, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *more):\n"
+        "        if name == 'kproxy.cli':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "runpy.run_module('kproxy', run_name='__main__')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_what_is_installed_begins_where_python_m_does() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert project["project"]["scripts"]["kproxy"] == "kproxy.__main__:main"

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from kproxy.analyze.tables import FAULT_SECONDS
+from kproxy.analyze.queries import FAULT_SECONDS
+from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.histogram import BUCKETS, PERCENTILES
 from kproxy.tables.views import VIEWS
 
@@ -51,15 +52,20 @@ ABOUT = {
 }
 """What a row of a table is."""
 
-_CLIENT_ID = "client.id of the connection"
 _CLUSTER = "id of the cluster; of a recording that does not show exactly one, the recording's id"
+
+
+def _of_fields(*names: str) -> dict[str, str]:
+    """Comments of columns that are fields of exchanges."""
+    return {name: FIELDS[name].about for name in names}
+
+
 _OWN = {
     "group_events": {
+        **_of_fields("client_id", "time"),
         "recording": "id of the recording",
-        "time": "when the request arrived",
         "group": "id of the group",
         "event": "the API: JoinGroup, SyncGroup, Heartbeat, OffsetCommit, …",
-        "client_id": _CLIENT_ID,
         "member_id": "of the member; empty before it has one",
         "generation": "of the group; the member's epoch in the newer protocol; null if unknown",
         "topic": "whose offset is committed; null of what commits none",
@@ -69,9 +75,8 @@ _OWN = {
         "number": "the exchange",
     },
     "latency": {
-        "api": "name of the API",
+        **_of_fields("client_id", "api"),
         "api_version": "version of the requests",
-        "client_id": _CLIENT_ID,
         "topic": "a topic that they name; null: all, whatever they name",
         "minute": "when they arrived, to the minute",
         "count": "exchanges",
@@ -105,9 +110,8 @@ _OWN = {
         "exchanges": "exchanges that carried some of it",
     },
     "errors": {
+        **_of_fields("client_id", "api"),
         "error": "name of the error",
-        "api": "name of the API",
-        "client_id": _CLIENT_ID,
         "count": "exchanges with it",
         "injected": "of these, those of which kproxy made a frame",
         "first_time": "when the first of the requests arrived",
@@ -117,11 +121,9 @@ _OWN = {
         "messages": "up to 3 messages of brokers with it",
     },
     "connections": {
+        **_of_fields("client_id", "client_address", "node_id"),
         "recording": "id of the recording",
         "connection": "number of the connection in it",
-        "client_id": _CLIENT_ID,
-        "client_address": "host and port of the client",
-        "node_id": "broker of the connection; null on a bootstrap address",
         "opened": "when it was opened; null: before the recording began",
         "closed": "when it was closed; null: after the recording ended",
         "ended_by": "who ended it first: client, broker, or proxy; null: it was not closed",
@@ -157,13 +159,11 @@ _OWN = {
         "partitions": "the same of each partition: topic, partition, committed, log_end, lag",
     },
     "faults": {
+        **_of_fields("client_id", "api", "connection"),
         "recording": "id of the recording",
         "fault": "name of the rule",
         "time": "when it fired",
         "number": "the exchange that it hit",
-        "connection": "number of the connection",
-        "client_id": _CLIENT_ID,
-        "api": "name of the API",
         "topics": "topics that it names",
         "retries": "requests of the same API up to the one that succeeded, it included",
         "reconnects": "connections that the client opened",

@@ -27,6 +27,7 @@ from kproxy.analyze.described import comments
 from kproxy.exchange import delivered, entities, topic_records
 from kproxy.exchange.exchange import Exchange
 from kproxy.protocol import error_name
+from kproxy.tables.arrow_types import BOOLEAN, INT32, INT64, TEXT, TIME
 from kproxy.tables.item_columns import batch_of, getters_of
 from kproxy.tables.parquet import ParquetFile
 from kproxy.tables.reading import (
@@ -54,26 +55,24 @@ def _step(*columns: tuple[str, pa.DataType], table: str = "") -> tuple[Column, .
     return tuple(Column(name, kind, said.get(name, "")) for name, kind in columns)
 
 
-_TEXT, _INT32, _INT64 = pa.string(), pa.int32(), pa.int64()
-_TIME = pa.timestamp("us", tz="UTC")
 TABLES: dict[str, tuple[Column, ...]] = {
     "exchanges": EXCHANGE_COLUMNS,
     "records": RECORD_COLUMNS,
     "events": EVENT_COLUMNS,
     "traffic": _step(
-        ("topic", _TEXT), ("partition", _INT32), ("second", _INT64), ("produced", pa.bool_()),
-        ("records", _INT64), ("bytes", _INT64), ("exchanges", _INT64),
+        ("topic", TEXT), ("partition", INT32), ("second", INT64), ("produced", BOOLEAN),
+        ("records", INT64), ("bytes", INT64), ("exchanges", INT64),
     ),
-    "cluster_ids": _step(("recording", _TEXT), ("cluster_id", _TEXT)),
+    "cluster_ids": _step(("recording", TEXT), ("cluster_id", TEXT)),
     "log_ends": _step(
-        ("recording", _TEXT), ("topic", _TEXT), ("partition", _INT32), ("second", _INT64),
-        ("log_end", _INT64),
+        ("recording", TEXT), ("topic", TEXT), ("partition", INT32), ("second", INT64),
+        ("log_end", INT64),
     ),
     "group_events": _step(
-        ("recording", _TEXT), ("time", _TIME), ("group", _TEXT), ("event", _TEXT),
-        ("client_id", _TEXT), ("member_id", _TEXT), ("generation", _INT32),
-        ("topic", _TEXT), ("partition", _INT32), ("committed", _INT64), ("error", _TEXT),
-        ("number", _INT64), table="group_events",
+        ("recording", TEXT), ("time", TIME), ("group", TEXT), ("event", TEXT),
+        ("client_id", TEXT), ("member_id", TEXT), ("generation", INT32),
+        ("topic", TEXT), ("partition", INT32), ("committed", INT64), ("error", TEXT),
+        ("number", INT64), table="group_events",
     ),
 }  # fmt: skip
 """What tasks write: tables, and steps from which others are made."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from kproxy.analyze.compare import ENOUGH
-from kproxy.analyze.tables import SERVED, bucket, percentile, rank, ranked
+from kproxy.analyze.queries import SERVED, bucket, percentile, rank, ranked
 from kproxy.exchange.entries import EVENTS, Note
 from kproxy.recording.notices import notice
 

@@ -33,13 +33,13 @@ import pyarrow.parquet as pq
 
 import kproxy
 from kproxy.analyze import compare, described, export, gather, report
-from kproxy.analyze.tables import FIRST, THEN
+from kproxy.analyze.queries import FIRST, THEN
 from kproxy.recording.files import is_free, lock, make_folder
 from kproxy.recording.uri import located
 from kproxy.spark import SparkError
 from kproxy.spark.ddl import ddl
 from kproxy.spark.session import failures
-from kproxy.tables.splits import PARTITION_BYTES, Found, Stretch, packed, stretches, task_bytes
+from kproxy.tables.splits import PARTITION_BYTES, FoundFiles, Stretch, packed, stretches, task_bytes
 from kproxy.tables.views import Column, schema_of
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ class Analysis:
 
 def analyze(
     spark: SparkSession,
-    recordings: Found,
+    recordings: FoundFiles,
     folder: Path,
-    baseline: Found | None = None,
+    baseline: FoundFiles | None = None,
     with_records: bool = True,
     partition_bytes: int = PARTITION_BYTES,
     said: Callable[[str], None] = lambda text: None,
@@ -182,7 +182,7 @@ def _no_room(error: Exception, folder: Path) -> SparkError | None:
 
 def tables(
     spark: SparkSession,
-    recordings: Found,
+    recordings: FoundFiles,
     folder: Path,
     with_records: bool,
     partition_bytes: int,

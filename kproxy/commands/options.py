@@ -24,6 +24,8 @@ Address = tuple[str, int]
 CAPTURES = Path("recordings/captures")
 """Where recordings go that nobody has named; git ignores it."""
 
+RECORDING_SUFFIX = ".mcap"
+
 _PORT_DEFAULT = 9092
 _PORT_MAX = 65_535
 _ROTATE_BYTES_MIN = 64 << 10
@@ -147,6 +149,15 @@ def new_file(text: str) -> Path:
     return Path(text)
 
 
+def new_recording(text: str) -> Path:
+    """Parse the path of a recording to be written."""
+    path = new_file(text)
+    if path.suffix not in ("", RECORDING_SUFFIX):
+        what = f"{text!r} does not end in {RECORDING_SUFFIX}, as recordings do"
+        raise ArgumentTypeError(f"{what}; kproxy export makes other files of them")
+    return path
+
+
 def folder(text: str) -> Path:
     """Parse the path of a folder that is there."""
     path = Path(text)
@@ -202,7 +213,7 @@ def header_filter(text: str) -> Filter:
 
 
 def _is_file(text: str) -> bool:
-    return text.endswith(".mcap") or Path(text).exists()
+    return text.endswith(RECORDING_SUFFIX) or Path(text).exists()
 
 
 def capture() -> Path:

@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from argparse import ArgumentTypeError
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -266,6 +267,7 @@ def _machine(
     rules: Rules,
     log: Callable[[str], None],
 ) -> StartingMachine:
+    from kproxy.recording.notices import Notices
     from kproxy.replay.broker import Broker
     from kproxy.replay.opening import Wanted, open_recorded
     from kproxy.replay.settings import Mode
@@ -273,14 +275,22 @@ def _machine(
     from kproxy.view.progress import reading
     from kproxy.view.stream import Stream
 
+    notices = Notices()
     with reading("replay", options.files) as progress:
         if settings.mode is Mode.STRICT:
-            stream = Stream(options.files, passed=progress.passed)
-            return StrictBroker(stream.exchanges(), settings, report)
+            stream = Stream(options.files, heard=notices.note, passed=progress.passed)
+            machine = StrictBroker(stream.exchanges(), settings, report)
+            deque(map(log, notices.texts), 0)
+            return machine
         wanted = Wanted(settings.mode, options.timing, options.recorded_faults)
         recorded = open_recorded(
-            options.files, wanted, lambda done, total: progress.passed(done), log
+            options.files,
+            wanted,
+            lambda done, total: progress.passed(done),
+            log,
+            told=notices.note,
         )
+    deque(map(log, notices.texts), 0)
     for words in recorded.faults:
         rules.add(words, time.time_ns())
     for text in _what_there_is(recorded.loaded):
@@ -289,10 +299,13 @@ def _machine(
 
 
 def _what_there_is(loaded: Loaded) -> Iterator[str]:
+    from kproxy.exchange.words.wording import count
+
     topics = loaded.cluster.topics.values()
     batches = sum(len(each.log) for topic in topics for each in topic.partitions.values())
     groups = len(loaded.groups.keys() | loaded.committed.keys())
-    yield f"{len(topics)} topics, {batches} batches, {groups} groups are served"
+    there = (count(len(topics), "topic"), count(batches, "batch"), count(groups, "group"))
+    yield f"serves {', '.join(there)}"
     for text in loaded.lacking[:_LACKING_SHOWN]:
         yield f"the recording lacks {text}"
     if len(loaded.lacking) > _LACKING_SHOWN:

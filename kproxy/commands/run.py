@@ -131,7 +131,7 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--record",
         metavar="FILE",
-        type=kinds.new_file,
+        type=kinds.new_recording,
         help=f"the recording (default: {CAPTURES}/, named by the time); never overwritten",
     )
     where.add_argument("--no-record", action="store_true", help="record nothing")

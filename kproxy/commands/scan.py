@@ -28,18 +28,21 @@ def run(options: argparse.Namespace) -> int:
     """Look for them."""
     from kproxy.exchange.words.wording import count as counted
     from kproxy.recording import RecordingError
+    from kproxy.recording.notices import Notices
     from kproxy.view.progress import reading
     from kproxy.view.scan import scan
     from kproxy.view.stream import exchange_count
 
-    count = 0
+    count, notices = 0, Notices()
     try:
         with reading("scan", options.files) as progress:
-            for finding in scan(options.files, progress.passed):
+            for finding in scan(options.files, progress.passed, notices.note):
                 progress.finish()
                 text = json.dumps(finding.plain()) if options.json else printable(finding.line())
                 print(text)
                 count += 1
+        for notice in notices.texts:
+            print(printable(f"kproxy scan: {notice}"), file=sys.stderr)
         if not count and not options.json:
             there = counted(exchange_count(options.files), "exchange")
             print(f"kproxy scan: no secrets found in {there}", file=sys.stderr)

@@ -39,10 +39,13 @@ def run(options: argparse.Namespace) -> int:
     if key != "group" and not (value.isascii() and value.isdigit()):
         raise UsageError(f"{value!r} is not the number of a {key.replace('number', 'request')}")
     from kproxy.recording import RecordingError
-    from kproxy.view.why import show_why
+    from kproxy.view.why import other_groups, show_why
 
     try:
         found = show_why([Path(each) for each in files], key, value, sys.stdout)
+        if found:
+            return 0
+        others = other_groups([Path(each) for each in files], value) if key == "group" else ""
     except RecordingError as error:
         return fail(f"kproxy why: {error}")
-    return 0 if found else fail(f"kproxy why: there is no {key} {value} in the recording")
+    return fail(f"kproxy why: there is no {key} {value} in the recording{others}")

@@ -161,18 +161,23 @@ class DecodedFacts:
     @property
     def throttled(self) -> bool:
         """Whether the response says that the client is to wait."""
-        return bool(getattr(self.response, "throttle_time_ms", 0))
+        if self.response is None:
+            return False
+        return any(of_body(type(self.response), meanings.THROTTLE).values(self.response))
 
     @Lazily
     def records(self) -> list[Records]:
         """The batches that they carry, by partition."""
         found: list[Records] = []
         for body in self._bodies():
+            aborted: dict[int, list[Any]] = {}
+            for _, transaction, within in _found(body, meanings.ABORTED):
+                aborted.setdefault(id(within[-1]), []).append(transaction)
             for _, data, within in _found(body, meanings.RECORDS):
                 if data:
-                    aborted = getattr(within[-1], "aborted_transactions", None) or ()
                     where, sent = self._where(within), body is self.request
-                    found.append(Records(*where, data, 0, len(data), sent, aborted))
+                    of_partition = aborted.get(id(within[-1]), ())
+                    found.append(Records(*where, data, 0, len(data), sent, of_partition))
         return found
 
     @Lazily
@@ -311,7 +316,7 @@ def walked(
 ) -> BodyFacts | None:
     """What is wanted of the frames of a request and its response; None where they must be decoded
     to know. With ABORTED, that is also where transactions were aborted."""
-    found = _Found(names)
+    found = _Walked(names)
     try:
         if request is not None:
             walk = walk_of(api_key, api_version, schema.REQUEST, wanted)
@@ -335,7 +340,7 @@ def walked(
     return found.facts()
 
 
-class _Found:
+class _Walked:
     """What was found in the bodies of one exchange."""
 
     def __init__(self, names: TopicNames) -> None:

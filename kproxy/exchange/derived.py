@@ -20,8 +20,9 @@ can compute any of them (`DERIVED`, `INPUTS`). One column is for whoever reads t
 Durations that are not known are UNKNOWN; no other is negative.
 
 Invariants: to the microsecond, `queued_us + waiting_us + service_us == broker_us`, and all are
-UNKNOWN where that is. Recordings tell the sum of waiting and service only: as much of it as the
-request allows counts as waiting, so that service is what the broker took for certain.
+UNKNOWN where that is. Whatever was recorded, integers and arrays give the same. Recordings tell the
+sum of waiting and service only: as much of it as the request allows counts as waiting, so that
+service is what the broker took for certain.
 """
 
 from __future__ import annotations
@@ -85,13 +86,24 @@ def time_ns(request_received_ns: Integers, response_received_ns: Integers) -> In
     return where(request_received_ns == 0, response_received_ns, request_received_ns)
 
 
+def completed_ns(
+    request_sent_ns: Integers, response_received_ns: Integers, response_sent_ns: Integers
+) -> Integers:
+    """When the last happened to it that is known."""
+    if type(request_sent_ns) is int:
+        return max(request_sent_ns, response_received_ns, response_sent_ns)
+    import numpy
+
+    return numpy.maximum(numpy.maximum(request_sent_ns, response_received_ns), response_sent_ns)
+
+
 def broker_ns(
     request_sent_ns: Integers, response_received_ns: Integers, response_bytes: Integers,
     flags: Integers,
 ) -> Integers:  # fmt: skip
     """From sending the request's last byte on to the arrival of the response's."""
     known = (request_sent_ns != 0) & (response_bytes != 0) & (flags & INJECTED == 0)
-    return where(known, _at_least_0(response_received_ns - request_sent_ns), UNKNOWN)
+    return where(known, _at_least_0(_between(request_sent_ns, response_received_ns)), UNKNOWN)
 
 
 def broker_us(broker_ns: Integers) -> Integers:
@@ -109,11 +121,12 @@ def waiting_us(
     api_key: Integers, wait_max_ms: Integers, broker_us: Integers, queued_us: Integers
 ) -> Integers:
     """How much of the broker's time may be a wait that the request asked for."""
-    left_us, allowed_us = broker_us - queued_us, wait_max_ms * 1000
+    left_us = broker_us - queued_us
     polls = (api_key == _FETCH) | (api_key == _SHARE_FETCH)
     joins = (api_key == _JOIN) | (api_key == _SYNC)
     # All of it, where the limit is not known.
-    limited = polls & (allowed_us >= 0) & (allowed_us < left_us)
+    limited = polls & (wait_max_ms >= 0) & (wait_max_ms < (left_us + 999) // 1000)
+    allowed_us = where(limited, wait_max_ms, 0 * left_us) * 1000
     waiting_us = where(limited, allowed_us, where(polls | joins, left_us, 0))
     return where(broker_us == UNKNOWN, UNKNOWN, waiting_us)
 
@@ -135,10 +148,10 @@ def proxy_ns(
 ) -> Integers:  # fmt: skip
     """How long kproxy kept the request and the response; UNKNOWN while it still has one."""
     answered, kept = response_bytes != 0, request_sent_ns == 0
-    there_ns = request_sent_ns - request_received_ns
-    back_ns = where(answered, response_sent_ns - response_received_ns, 0)
+    there_ns = _between(request_received_ns, request_sent_ns)
+    back_ns = where(answered, _between(response_received_ns, response_sent_ns), 0)
     # A request that was not sent on, kproxy has answered itself.
-    took_ns = where(kept, response_sent_ns - request_received_ns, there_ns + back_ns)
+    took_ns = where(kept, _between(request_received_ns, response_sent_ns), there_ns + back_ns)
     waits = response_sent_ns == 0
     unknown = (answered & waits) | (kept & (waits | (flags & INJECTED == 0)))
     return where(unknown, UNKNOWN, _at_least_0(took_ns))
@@ -151,7 +164,22 @@ def proxy_us(proxy_ns: Integers) -> Integers:
 
 def microseconds(duration_ns: Integers) -> Integers:
     """A duration as whole microseconds, of which half of one counts as one; UNKNOWN stays."""
-    return where(duration_ns < 0, UNKNOWN, (duration_ns + 500) // 1000)
+    return where(duration_ns < 0, UNKNOWN, duration_ns // 1000 + (duration_ns % 1000 >= 500))
+
+
+def _between(start_ns: Integers, end_ns: Integers) -> Integers:
+    """How long it is from one time to another, as far as it is no longer than any duration. The
+    times of a forged recording may be further apart than arrays have integers for."""
+    found = end_ns - start_ns
+    if isinstance(found, int):
+        return max(-_LONGEST_NS, min(found, _LONGEST_NS))
+    later, long = end_ns >= start_ns, _LONGEST_NS
+    ahead = where((found < 0) | (found > long), long, found)
+    return where(later, ahead, where((found >= 0) | (found < -long), -long, found))
+
+
+_LONGEST_NS = 1 << 61
+"""73 years: the sum of two of them is an integer of 64 bits."""
 
 
 def _at_least_0(value: Integers) -> Integers:
@@ -161,8 +189,8 @@ def _at_least_0(value: Integers) -> Integers:
 DERIVED: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        *(flags, named, got_no_response, time_ns, broker_ns, broker_us, queued_us, waiting_us),
-        *(service_us, served_us, proxy_ns, proxy_us),
+        *(flags, named, got_no_response, time_ns, completed_ns, broker_ns, broker_us, queued_us),
+        *(waiting_us, service_us, served_us, proxy_ns, proxy_us),
     )
 }
 """The columns that are computed."""

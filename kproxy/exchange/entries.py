@@ -41,6 +41,7 @@ RAW_SASL = 128  # a SASL token without a Kafka header (after SaslHandshake v0)
 REWRITTEN = 256  # what was sent on differs: its splices say where
 TRUNCATED = 512  # its sender stopped in the middle of it
 FAULTED = 1024  # a fault rule touched it
+OPEN_AT_END = 2048  # with UNANSWERED: the recording ended first, before its connection did
 LEFT_OUT = 1 << 16  # in no recording: too large, so that its reader did not keep its bytes
 
 NO_API = -1
@@ -320,11 +321,6 @@ class ExchangeRow(NamedTuple):
     """Of the response, where somebody looked; else ERROR_NOT_LOOKED."""
     fault_ids: Sequence[int] = ()
     """The fault rules that touched the request or the response."""
-
-    @property
-    def completed_ns(self) -> int:
-        """When the last happened to it that is known."""
-        return max(self.response_sent_ns, self.response_received_ns, self.request_sent_ns)
 
 
 CONNECTIONS = "connections"

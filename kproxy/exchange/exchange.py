@@ -17,22 +17,34 @@ from typing import Any, Protocol
 import attrs
 
 from kproxy import protocol
-from kproxy.exchange import body_facts, derived, endings, facts, topic_records
+from kproxy.exchange import body_facts, derived, endings, facts, meanings, topic_records
 from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
     INJECTED,
     NO_NODE,
     NO_RESPONSE,
+    OPEN_AT_END,
     RAW_SASL,
     REDACTED,
     SASL_TOKEN,
     TRUNCATED,
+    UNANSWERED,
     ExchangeRow,
     Frame,
     Side,
 )
-from kproxy.exchange.fields import Need, Type, field, fields_of
+from kproxy.exchange.fields import (
+    BodyFact,
+    Duration,
+    Flag,
+    HeaderColumn,
+    Need,
+    RowColumn,
+    Type,
+    field,
+    fields_of,
+)
 from kproxy.exchange.lazily import Lazily
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.units import moment
@@ -100,7 +112,7 @@ class Exchange:
 
     number = field(
         Type.INT64, Need.HEADER, "number of the exchange: counts requests of the recording from 1",
-        lambda exchange: exchange.row.number,
+        RowColumn(),
     )  # fmt: skip
     time = field(
         Type.TIME, Need.HEADER, "when the request arrived, UTC",
@@ -108,7 +120,7 @@ class Exchange:
     )  # fmt: skip
     connection = field(
         Type.INT32, Need.CONNECTION, "number of the connection",
-        lambda exchange: exchange.row.connection,
+        RowColumn(),
     )  # fmt: skip
     client_address = field(
         Type.TEXT, Need.CONNECTION, "host and port of the client",
@@ -120,7 +132,7 @@ class Exchange:
     )  # fmt: skip
     node_id = field(
         Type.INT32, Need.CONNECTION, "broker of the connection; null on a bootstrap address",
-        lambda exchange: _unless(exchange.row.node_id, NO_NODE), nullable=True,
+        RowColumn(none=NO_NODE), nullable=True,
     )  # fmt: skip
     api = field(
         Type.TEXT, Need.HEADER, "name of the API; null if half a header arrived",
@@ -128,69 +140,67 @@ class Exchange:
     )  # fmt: skip
     api_key = field(
         Type.INT16, Need.HEADER, "number of the API; null where the request has none",
-        lambda exchange: exchange.row.api_key if exchange._named else None, nullable=True,
+        HeaderColumn(), nullable=True,
     )  # fmt: skip
     api_version = field(
         Type.INT16, Need.HEADER, "version of the request",
-        lambda exchange: exchange.row.api_version if exchange._named else None,
-        nullable=True,
+        HeaderColumn(), nullable=True,
     )  # fmt: skip
     correlation_id = field(
         Type.INT32, Need.HEADER, "correlation id of the request",
-        lambda exchange: exchange.row.correlation_id if exchange._named else None,
-        nullable=True,
+        HeaderColumn(), nullable=True,
     )  # fmt: skip
     request_bytes = field(
         Type.INT32, Need.HEADER, "size of the request with its size prefix",
-        lambda exchange: exchange.row.request_bytes or None, unit="bytes", nullable=True,
+        RowColumn(none=0), unit="bytes", nullable=True,
     )  # fmt: skip
     response_bytes = field(
         Type.INT32, Need.ROW, "size of the response; null if there is none",
-        lambda exchange: exchange.row.response_bytes or None, unit="bytes", nullable=True,
+        RowColumn(none=0), unit="bytes", nullable=True,
     )  # fmt: skip
     broker_ms = field(
         Type.FLOAT, Need.ROW, "what the broker took: queued_ms + waiting_ms + service_ms",
-        lambda exchange: _ms(exchange.broker_us), unit="ms", nullable=True,
+        Duration("broker_us"), unit="ms", nullable=True,
     )  # fmt: skip
     queued_ms = field(
         Type.FLOAT, Need.ROW, "of broker_ms, the wait behind earlier requests of its connection",
-        lambda exchange: _ms(exchange.queued_us), unit="ms", nullable=True,
+        Duration("queued_us"), unit="ms", nullable=True,
     )  # fmt: skip
     waiting_ms = field(
         Type.FLOAT, Need.ROW, "of broker_ms, what may be a long poll or the joining of a group",
-        lambda exchange: _ms(exchange.waiting_us), unit="ms", nullable=True,
+        Duration("waiting_us"), unit="ms", nullable=True,
     )  # fmt: skip
     service_ms = field(
         Type.FLOAT, Need.ROW, "of broker_ms, what the broker took for certain",
-        lambda exchange: _ms(exchange.service_us), unit="ms", nullable=True,
+        Duration("service_us"), unit="ms", nullable=True,
     )  # fmt: skip
     proxy_ms = field(
         Type.FLOAT, Need.ROW, "what kproxy added, both ways",
-        lambda exchange: _ms(exchange.proxy_us), unit="ms", nullable=True,
+        Duration("proxy_us"), unit="ms", nullable=True,
     )  # fmt: skip
     topics = field(
         Type.TEXTS, Need.REQUEST, "topics that it names; an id, where nothing tells the name",
-        lambda exchange: exchange.facts.topics, key="topic",
+        BodyFact(meanings.TOPIC), key="topic",
     )  # fmt: skip
     partitions = field(
         Type.PARTITIONS, Need.REQUEST, "partitions that it names",
-        lambda exchange: exchange.facts.partitions, key="partition",
+        BodyFact(meanings.PARTITION), key="partition",
     )  # fmt: skip
     groups = field(
         Type.TEXTS, Need.REQUEST, "groups that it names",
-        lambda exchange: exchange.facts.groups, key="group",
+        BodyFact(meanings.GROUP), key="group",
     )  # fmt: skip
     transactional_ids = field(
         Type.TEXTS, Need.REQUEST, "transactional ids that it names",
-        lambda exchange: exchange.facts.transactional_ids, key="transactional_id",
+        BodyFact(meanings.TRANSACTIONAL_ID), key="transactional_id",
     )  # fmt: skip
     errors = field(
         Type.TEXTS, Need.RESPONSE, "names of the errors in the response",
-        lambda exchange: exchange.facts.errors, key="error",
+        BodyFact(meanings.ERROR), key="error",
     )  # fmt: skip
     error_messages = field(
         Type.TEXTS, Need.RESPONSE, "what the broker says of the errors",
-        lambda exchange: exchange.facts.error_messages, key="error_message",
+        BodyFact(meanings.ERROR_MESSAGE), key="error_message",
     )  # fmt: skip
     opaque = field(
         Type.BOOL, Need.RESPONSE, "it has a body that could not be decoded",
@@ -198,19 +208,19 @@ class Exchange:
     )  # fmt: skip
     redacted = field(
         Type.BOOL, Need.ROW, "secrets were blanked out of it",
-        lambda exchange: exchange.has(REDACTED),
+        Flag(REDACTED),
     )  # fmt: skip
     injected = field(
         Type.BOOL, Need.ROW, "one of its frames was made by kproxy",
-        lambda exchange: exchange.has(INJECTED),
+        Flag(INJECTED),
     )  # fmt: skip
     truncated = field(
         Type.BOOL, Need.ROW, "one of its frames stops in the middle",
-        lambda exchange: exchange.has(TRUNCATED),
+        Flag(TRUNCATED),
     )  # fmt: skip
     one_way = field(
         Type.BOOL, Need.ROW, "brokers do not answer it: Produce with acks=0",
-        lambda exchange: exchange.has(NO_RESPONSE), in_json=False,
+        Flag(NO_RESPONSE), in_json=False,
     )  # fmt: skip
     faults = field(
         Type.TEXTS, Need.ROW, "names of the fault rules that touched it",
@@ -223,27 +233,27 @@ class Exchange:
     )  # fmt: skip
     request_received_ns = field(
         Type.INT64, Need.ROW, "when the request arrived, ns since 1970; 0: unknown",
-        lambda exchange: exchange.row.request_received_ns, unit="ns", in_json=False,
+        RowColumn(), unit="ns", in_json=False,
     )  # fmt: skip
     request_sent_ns = field(
         Type.INT64, Need.ROW, "when it was sent on; 0: it was not, or unknown",
-        lambda exchange: exchange.row.request_sent_ns, unit="ns", in_json=False,
+        RowColumn(), unit="ns", in_json=False,
     )  # fmt: skip
     response_received_ns = field(
         Type.INT64, Need.ROW, "when the response arrived, or the connection ended",
-        lambda exchange: exchange.row.response_received_ns, unit="ns", in_json=False,
+        RowColumn(), unit="ns", in_json=False,
     )  # fmt: skip
     response_sent_ns = field(
         Type.INT64, Need.ROW, "when the response was sent on",
-        lambda exchange: exchange.row.response_sent_ns, unit="ns", in_json=False,
+        RowColumn(), unit="ns", in_json=False,
     )  # fmt: skip
     queued_ns = field(
         Type.INT64, Need.ROW, "queued_ms, exact",
-        lambda exchange: exchange.row.queued_ns, unit="ns", in_json=False,
+        RowColumn(), unit="ns", in_json=False,
     )  # fmt: skip
     max_wait_ms = field(
         Type.INT32, Need.ROW, "how long a Fetch lets the broker wait for records",
-        lambda exchange: exchange.row.max_wait_ms, unit="ms", in_json=False,
+        RowColumn(), unit="ms", in_json=False,
     )  # fmt: skip
     request = field(
         Type.BODY, Need.REQUEST, "body of the request, JSON",
@@ -273,18 +283,34 @@ class Exchange:
         row = self.row
         return derived.time_ns(row.request_received_ns, row.response_received_ns)
 
+    @property
+    def completed_ns(self) -> int:
+        """When the last happened to it that is known."""
+        row = self.row
+        times = row.request_sent_ns, row.response_received_ns, row.response_sent_ns
+        return derived.completed_ns(*times)
+
     @Lazily
     def _flags(self) -> int:
         return derived.flags(self.row.request_flags, self.row.response_flags)
 
     @Lazily
-    def _named(self) -> bool:
+    def named(self) -> bool:
+        """Whether the request has a header: then it has an API, a version, a correlation id."""
         return derived.named(self.row.api_key, self._flags)
 
     @property
     def got_no_response(self) -> bool:
         """Whether it never got the response that it should have."""
         return derived.got_no_response(self.row.response_bytes, self._flags)
+
+    @property
+    def open_at_end(self) -> bool:
+        """Whether the recording ends before it was answered, and before its connection ended."""
+        row = self.row
+        if not row.response_flags & UNANSWERED:
+            return False
+        return bool(row.response_flags & OPEN_AT_END) or not row.response_received_ns
 
     @Lazily
     def broker_ns(self) -> int | None:
@@ -415,7 +441,7 @@ class Exchange:
         if "_response" in vars(self):
             return self.decoded_facts
         row = self.row
-        kind = (row.api_key, row.api_version) if self._named else None
+        kind = (row.api_key, row.api_version) if self.named else None
         frames = self.request_frame, self.response_frame
         flags = row.request_flags, row.response_flags
         return body_facts.of_frames(kind, frames, flags, self.topic_names)
@@ -441,10 +467,6 @@ class Exchange:
 
 def _unless(value: int, none: int) -> int | None:
     return None if value == none else value
-
-
-def _ms(duration_us: int) -> float | None:
-    return None if duration_us == derived.UNKNOWN else duration_us / 1000
 
 
 FIELDS = fields_of(Exchange)

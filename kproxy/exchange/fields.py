@@ -1,13 +1,16 @@
 """A field of an exchange: every fact about it, in one place.
 
-    Exchange.broker_ms = field(FLOAT, ROW, "…", make) ─┬─▶ exchange.broker_ms      Python
-                                                       ├─▶ "broker_ms": 1.52       --json
-                                                       ├─▶ columns of tables       Parquet, Spark
-                                                       ├─▶ broker_ms:50..          filters
-                                                       └─▶ help texts, tables.md
+    Exchange.broker_ms = field(FLOAT, ROW, "…", source) ─┬─▶ exchange.broker_ms    Python
+                                                         ├─▶ "broker_ms": 1.52     --json
+                                                         ├─▶ columns of tables     Parquet, Spark
+                                                         ├─▶ broker_ms:50..        filters
+                                                         └─▶ help texts, tables.md
 
 The table of them is the class `exchange.Exchange`. The value of a field is made at first use, and
-kept.
+kept. Its source is a function of the exchange, or one of a few kinds of sources by which tables and
+filters find the values of many exchanges at once.
+
+A field that bodies tell is one entry there, whether its source is a `BodyFact` or a function.
 
 Invariant: a field that is not `nullable` is never None.
 """
@@ -15,12 +18,15 @@ Invariant: a field that is not `nullable` is never None.
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
+import attrs
+
+from kproxy.exchange import derived
 from kproxy.exchange.lazily import Lazily
-
-Value = TypeVar("Value")
+from kproxy.exchange.meanings import Meaning
 
 
 class Type(enum.Enum):
@@ -66,15 +72,86 @@ class Need(enum.Enum):
         return self in (Need.REQUEST, Need.RESPONSE)
 
 
-class Field(Lazily[Value]):
+# ── where values come from ───────────────────────────────────────────────────────────────────
+
+
+@attrs.frozen
+class RowColumn:
+    """The recorded column of the field's own name."""
+
+    none: int | None = None
+    """The value that stands for null."""
+
+
+@attrs.frozen
+class HeaderColumn:
+    """The recorded column of the field's own name; null where a request has no header."""
+
+
+@attrs.frozen
+class Flag:
+    """A flag of the request or the response."""
+
+    flag: int
+
+
+@attrs.frozen
+class Duration:
+    """A derived column of microseconds, in milliseconds; null where it is not known."""
+
+    column: str
+
+
+@attrs.frozen
+class BodyFact:
+    """The body fact of the field's own name (`body_facts`)."""
+
+    meaning: Meaning
+    """The meaning of the fields of bodies that tell it."""
+
+
+Source = RowColumn | HeaderColumn | Flag | Duration | BodyFact | Callable[[Any], Any]
+"""The source of a field's values; a function makes the value of one exchange."""
+
+
+def _maker(source: Source, name: str) -> Callable[[Any], Any]:
+    """Return the function that makes the value of one exchange."""
+    match source:
+        case RowColumn(none=None):
+            return operator.attrgetter(f"row.{name}")
+        case RowColumn(none=none):
+            read = operator.attrgetter(f"row.{name}")
+            return lambda exchange: None if (value := read(exchange)) == none else value
+        case HeaderColumn():
+            read = operator.attrgetter(f"row.{name}")
+            return lambda exchange: read(exchange) if exchange.named else None
+        case Flag(flag=flag):
+            return lambda exchange: exchange.has(flag)
+        case Duration(column=column):
+            read = operator.attrgetter(column)
+            return lambda exchange: _milliseconds(read(exchange))
+        case BodyFact():
+            return operator.attrgetter(f"facts.{name}")
+        case _:
+            return source
+
+
+def _milliseconds(duration_us: int) -> float | None:
+    return None if duration_us == derived.UNKNOWN else duration_us / 1000
+
+
+# ── fields ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Field(Lazily[Any]):
     """One field, as an attribute of the class of exchanges."""
 
     def __init__(
-        self, make: Callable[[Any], Value], kind: Type, need: Need, about: str, unit: str,
+        self, source: Source, kind: Type, need: Need, about: str, unit: str,
         nullable: bool, in_json: bool, key: str,
     ) -> None:  # fmt: skip
         """See `field`."""
-        self.make = make
+        self.source = source
         self.type, self.need, self.about, self.unit = kind, need, about, unit
         self.nullable, self.in_json, self.key = nullable, in_json, key
         self.__doc__ = about
@@ -82,21 +159,22 @@ class Field(Lazily[Value]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
         self.key = self.key or name
+        self.make = _maker(self.source, name)
 
 
 def field(
-    kind: Type, need: Need, about: str, make: Callable[[Any], Value], *, unit: str = "",
+    kind: Type, need: Need, about: str, source: Source, *, unit: str = "",
     nullable: bool = False, in_json: bool = True, key: str = "",
-) -> Field[Value]:  # fmt: skip
-    """Return a field: its type, what must be known to tell it, what it says, what makes it.
+) -> Field:  # fmt: skip
+    """Return a field: its type, what must be known to tell it, what it says, its source.
 
     `unit`: ms, ns or bytes. `nullable`: it may be None. `in_json`: `kproxy show --json` has it;
     tables have all fields. `key`: of filters, where it is not the field's own name (a list's
     singular).
     """
-    return Field(make, kind, need, about, unit, nullable, in_json, key)
+    return Field(source, kind, need, about, unit, nullable, in_json, key)
 
 
-def fields_of(kind: type) -> dict[str, Field[Any]]:
+def fields_of(kind: type) -> dict[str, Field]:
     """Return the fields of a class by name, in the order in which they are written there."""
     return {name: each for name, each in vars(kind).items() if isinstance(each, Field)}

@@ -7,7 +7,7 @@ read, so that this file is the list of all that there are::
     CONNECTIONS   opened, or open in a later file ─▶ client_id ─▶ closed
     EVENTS        topic_id · fault_rules · fault · session_refused · lost · stood_still · ignored
                   pending · recovered
-    of readers    torn · damaged · recording
+    of readers    torn · damaged · recording · missing · copied
 
 How to add one. Write its constructor below; what it is about (`connection`, `number`, `path`) has
 the name that it has in the others. tests/view/test_notes.py then fails until its table has the
@@ -141,3 +141,17 @@ def damaged(time_ns: int, path: str, offset: int | None, what: str) -> Note:
 def recording(time_ns: int, path: str) -> Note:
     """Here begins another recording, whose numbers mean others. Never recorded."""
     return Note(EVENTS, time_ns, {"event": "recording", "path": path})
+
+
+def missing(time_ns: int, path: str, part: int, first: int) -> Note:
+    """The parts of a recording from `first` up to this file, which is a later one, were not given.
+    Never recorded."""
+    last = part - 1
+    parts = f"part {first} is" if first == last else f"parts {first} to {last} are"
+    body = {"event": "missing", "path": path, "part": part, "what": f"{parts} not there"}
+    return Note(EVENTS, time_ns, body)
+
+
+def copied(time_ns: int, path: str, original: str) -> Note:
+    """A file is the same part of the same recording as another, and left out. Never recorded."""
+    return Note(EVENTS, time_ns, {"event": "copied", "path": path, "original": original})

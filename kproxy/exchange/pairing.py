@@ -32,6 +32,7 @@ from kproxy.exchange.entries import (
     MORE,
     NO_NODE,
     NO_RESPONSE,
+    OPEN_AT_END,
     RAW_SASL,
     TRUNCATED,
     UNANSWERED,
@@ -76,19 +77,37 @@ class Peer:
         about = self.client_address, self.client_id
         return Exchange(row, *about, Halves(request, response), self.names, waited)
 
-    def give_up(self, request: Frame | None, ended: Frame | None, ended_ns: int | None) -> Exchange:
-        """Make an exchange of a request that will not be answered any more."""
+    def give_up(
+        self,
+        request: Frame | None,
+        ended: Frame | None,
+        ended_ns: int | None,
+        *,
+        open_at_end: bool = False,
+    ) -> Exchange:
+        """Make an exchange of a request that will not be answered any more, for its connection
+        ended, or for the recording did before it."""
         given = self.exchange(request, None, ended)
-        row = given.row._replace(response_flags=UNANSWERED, response_received_ns=ended_ns or 0)
+        flags = UNANSWERED | OPEN_AT_END if open_at_end else UNANSWERED
+        row = given.row._replace(response_flags=flags, response_received_ns=ended_ns or 0)
         return attrs.evolve(given, row=row, unanswered=self.waited(given, ended_ns))
 
     def waited(self, exchange: Exchange, ended_ns: int | None) -> endings.Unanswered:
         """Say what an exchange without a response waited for."""
         row = exchange.row
-        started_ns, sent_ns = row.request_received_ns, row.request_sent_ns
-        waited = endings.unanswered(started_ns, sent_ns, ended_ns, self.stuck)
-        self.stuck = self.stuck or exchange.number
+        return self.unanswered(row.number, row.request_received_ns, row.request_sent_ns, ended_ns)
+
+    def unanswered(
+        self, number: int, received_ns: int, sent_ns: int, ended_ns: int | None
+    ) -> endings.Unanswered:
+        """Follow a request that was never answered: say what it waited for."""
+        waited = endings.unanswered(received_ns, sent_ns, ended_ns, self.stuck)
+        self.stuck = self.stuck or number
         return waited
+
+    def answered(self) -> None:
+        """Follow a response: the connection is not stuck any more."""
+        self.stuck = None
 
 
 def pair(entries: Iterable[Frame | Note]) -> Iterator[Exchange]:
@@ -139,7 +158,7 @@ class Pairing:
         unfinished = {frame.connection for frame in self._unfinished.values()}
         left = [each for number in unfinished for each in self._cut_off(number)]
         for connection in self._connections.values():
-            left += self._give_up(connection, self._last_ns)
+            left += self._give_up(connection, self._last_ns, open_at_end=True)
         self._connections.clear()
         self._last_ns = None
         return sorted(left, key=lambda exchange: exchange.number)
@@ -227,7 +246,7 @@ class Pairing:
         while (first := next(iter(pending))) != frame.number:
             # Brokers answer in order: what was asked before it will not be answered any more.
             exchanges.append(connection.give_up(pending.pop(first), None, frame.received_ns))
-        connection.stuck = None
+        connection.answered()
         exchanges.append(connection.exchange(pending.pop(first), frame))
         return exchanges
 
@@ -237,6 +256,11 @@ class Pairing:
         request = connection.pending.pop(frame.number, None)
         return (connection.give_up(request, frame, frame.received_ns),)
 
-    def _give_up(self, connection: Peer, ended_ns: int | None) -> Sequence[Exchange]:
+    def _give_up(
+        self, connection: Peer, ended_ns: int | None, *, open_at_end: bool = False
+    ) -> Sequence[Exchange]:
         pending, connection.pending = connection.pending, {}
-        return [connection.give_up(request, None, ended_ns) for request in pending.values()]
+        return [
+            connection.give_up(request, None, ended_ns, open_at_end=open_at_end)
+            for request in pending.values()
+        ]

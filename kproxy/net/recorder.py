@@ -7,7 +7,8 @@
                     counters, room, losses ◀── settle ────────┘
 
 What has to be done per frame is done when it arrives; the thread gets batches that are ready to be
-written, and holds the interpreter for moments only, so that a client does not feel it (`tables`).
+written, and holds the interpreter for moments only, so that a client does not feel it
+(`table_messages`).
 
 The backlog is bounded. When there is more in it than the thread can be about to write, the pump
 waits for the disk, but for no longer than half a second: a disk that is merely busy costs time and

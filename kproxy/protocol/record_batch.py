@@ -54,7 +54,6 @@ NO_TIMESTAMP = -1
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
-DELETE_HORIZON = 0x40
 
 CONTROL_TYPES = (
     "ABORT",
@@ -112,7 +111,7 @@ class Batch:
     last_offset_delta: int = 0
     """More than the count of records less one after compaction."""
     base_timestamp: int = NO_TIMESTAMP
-    """With `delete_horizon`: the time at which the broker may drop the tombstones (KIP-534)."""
+    """With attribute bit 6: the time at which the broker may drop the tombstones (KIP-534)."""
     max_timestamp: int = NO_TIMESTAMP
     producer_id: int = -1
     producer_epoch: int = -1
@@ -141,11 +140,6 @@ class Batch:
     def control(self) -> bool:
         """Whether its records are markers that no application sees (KIP-98)."""
         return self.magic == 2 and bool(self.attributes & CONTROL)
-
-    @property
-    def delete_horizon(self) -> bool:
-        """Whether `base_timestamp` is a delete horizon (KIP-534)."""
-        return self.magic == 2 and bool(self.attributes & DELETE_HORIZON)
 
     @property
     def wrapper(self) -> bool:

@@ -1,8 +1,8 @@
-"""The content of a `records` field: record batches and message sets, read and written.
+"""The content of a `records` field: record batches and message sets.
 
     bytes ──batches──▶ Batch … ──.records──▶ Record …       ──to_json──▶ plain values
       └────summary───▶ how many, from where to where, without decompressing
-    Record … ──encode_batch──▶ bytes (magic 2)      ──encode_message_set──▶ bytes (magic 0 and 1)
+    Record … ──encode_batch──▶ bytes (magic 2)
 
 The layout and how one batch is read stand in `record_batch`. The last batch of a field may be cut
 off by the broker; that is quiet, and counted (`Batches.bytes_left`). Nothing here decompresses
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import struct
-import zlib
 from binascii import b2a_base64
 from collections.abc import Iterable, Iterator
 from json.encoder import encode_basestring_ascii as _text
@@ -321,40 +320,6 @@ def encode_batch(
         raise ValueError(f"a record batch cannot hold this: {error}") from None
 
 
-def encode_message_set(
-    records: Iterable[Record],
-    *,
-    magic: int,
-    compression: str = "none",
-    log_append_time: int | None = None,
-) -> bytes:
-    """Write `records` as a message set of `magic` 0 or 1; compressed, as one wrapper message.
-
-    Headers, and in magic 0 timestamps, have no place there and are lost.
-
-    Raises:
-        ValueError: an unknown codec or magic, or a number that does not fit its field.
-    """
-    if magic not in (0, 1):
-        raise ValueError(f"message sets are of magic 0 and 1, not {magic}")
-    records = list(records)
-    codec = _codec_bits(compression)
-    stamp = LOG_APPEND_TIME if log_append_time is not None and magic else 0
-    plain = bytearray()
-    for record in records:
-        # Inside a wrapper of magic 1 offsets count from the first message (KIP-31).
-        relative = magic == 1 and codec
-        offset = record.offset - records[0].offset if relative else record.offset
-        time = record.timestamp if log_append_time is None else log_append_time
-        plain += _message_bytes(offset, magic, stamp, time, record.key, record.value)
-    if not codec or not records:
-        return bytes(plain)
-    times = [record.timestamp for record in records]
-    value = compress(compression, bytes(plain), lz4_checksum_broken=magic == 0)
-    time = max(times) if log_append_time is None else log_append_time
-    return _message_bytes(records[-1].offset, magic, codec | stamp, time, None, value)
-
-
 def rebase(data: bytes, base_offset: int, *, partition_leader_epoch: int = -1) -> bytes:
     """Move the batches of magic 2 in `data` to `base_offset` and on, as a broker appends them.
 
@@ -426,23 +391,3 @@ def _put_varint(out: bytearray, value: int) -> None:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
-
-
-def _message_bytes(
-    offset: int,
-    magic: int,
-    attributes: int,
-    timestamp: int,
-    key: bytes | None,
-    value: bytes | None,
-) -> bytes:
-    """Write one message of magic 0 or 1, with its checksum."""
-    try:
-        checked = bytearray(struct.pack(">bbq", magic, attributes, timestamp if magic else 0))
-        del checked[10 if magic else 2 :]
-        for data in (key, value):
-            checked += struct.pack(">i", -1 if data is None else len(data))
-            checked += data or b""
-        return struct.pack(">qiI", offset, len(checked) + 4, zlib.crc32(checked)) + checked
-    except struct.error as error:
-        raise ValueError(f"a message cannot hold this: {error}") from None

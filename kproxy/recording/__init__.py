@@ -8,7 +8,7 @@ knows trio; a writer is meant to be called from a worker thread.
 """
 
 from kproxy.recording.file import RecordingFile
-from kproxy.recording.files import RecordingError
+from kproxy.recording.files import RecordingError, RecordingWarning
 from kproxy.recording.reader import entries, info, read, recordings, verify
 from kproxy.recording.recover import recover
 from kproxy.recording.rotation import Recording
@@ -18,6 +18,7 @@ __all__ = [
     "Recording",
     "RecordingError",
     "RecordingFile",
+    "RecordingWarning",
     "Writer",
     "entries",
     "info",

@@ -2,7 +2,7 @@
 
 ::
 
-    Frame, Run, Note ─▶ BatchBuilder ─▶ Batch: rows, bytes, notes ─▶ `tables` (in another thread)
+    Frame, Run, Note ─▶ BatchBuilder ─▶ Batch: rows, bytes, notes ─▶ `table_messages`, in a thread
                            │ what is pending on each connection
                            └─▶ a row per exchange that is complete
 
@@ -64,8 +64,8 @@ from kproxy.recording.batch import (
 from kproxy.recording.layout import BATCH_BYTES
 from kproxy.recording.requests import (
     FRAME_BYTES_MAX,
-    NOBODY,
-    Known,
+    NOT_RECORDED,
+    PendingRun,
     row_of_request,
     take,
     waits_of,
@@ -88,13 +88,13 @@ class _Connection:
     node_id: int = NO_NODE
     answered_ns: int = 0
     """When its last response arrived."""
-    pending: dict[int, Known] = attrs.field(factory=dict)
+    pending: dict[int, PendingRun] = attrs.field(factory=dict)
     """From this number on these are pending."""
-    unfinished: dict[Side, Known] = attrs.field(factory=dict)
+    unfinished: dict[Side, PendingRun] = attrs.field(factory=dict)
     """The last pieces of the frames that others will follow."""
 
 
-_Copy = tuple[int, int, Iterable[tuple[int, Known]], Known | None]
+_Copy = tuple[int, int, Iterable[tuple[int, PendingRun]], PendingRun | None]
 """What is pending on a connection: its number and node_id, `pending`, and of a request of which
 more pieces follow what is known."""
 
@@ -312,7 +312,7 @@ class BatchBuilder:
         sizes: Sequence[int],
         nth: int,
         connection: _Connection,
-        known: Known,
+        known: PendingRun,
     ) -> None:
         """Exchanges of one run of requests are complete with the responses from the nth on."""
         batch, count, times = self._batch, len(requests), run.times
@@ -412,7 +412,7 @@ class BatchBuilder:
         """Add a frame, or a piece of one."""
         batch, flags, side = self._batch, frame.flags, frame.side
         connection = self._connection(frame.connection)
-        before = connection.unfinished.pop(side, NOBODY) if flags & FRAGMENT else NOBODY
+        before = connection.unfinished.pop(side, NOT_RECORDED) if flags & FRAGMENT else NOT_RECORDED
         position = batch.frame(frame, before[1])
         if flags & MORE:
             connection.unfinished[side] = _known(frame, position)
@@ -513,7 +513,7 @@ class BatchBuilder:
                 self._connection(number).node_id = node_id
 
 
-def _known(frame: Frame, position: int) -> Known:
+def _known(frame: Frame, position: int) -> PendingRun:
     """What is known of a request by itself, or of a piece of one."""
     number, waits = frame.number, None
     if frame.api_key == FETCH and frame.pieces and not frame.flags & FRAGMENT:
@@ -529,7 +529,10 @@ def _known(frame: Frame, position: int) -> Known:
 
 
 def _rows(
-    connection: int, node_id: int, pending: Iterable[tuple[int, Known]], arriving: Known | None
+    connection: int,
+    node_id: int,
+    pending: Iterable[tuple[int, PendingRun]],
+    arriving: PendingRun | None,
 ) -> Iterator[ExchangeRow]:
     """Yield the rows, as far as they are known, of what is pending on a connection."""
     for start, known in pending:

@@ -9,7 +9,7 @@ computed (`exchange.derived`) or told by notes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -18,14 +18,15 @@ from kproxy.exchange import derived
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import NO_API
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import COLUMNS, UNKNOWN
+from kproxy.exchange.filter import UNKNOWN_TEXT
 from kproxy.protocol.codec import FETCH
 from kproxy.recording.other_columns import Values
-from kproxy.recording.tables import ExchangeTable
+from kproxy.recording.table_messages import ExchangeTable
 
 
-class RowColumns(Mapping[str, Sequence[Any]]):
-    """Columns by their names: those of `filter.COLUMNS`, and any recorded or derived one.
+class RowColumns:
+    """Columns by their names: those that filters look at (`filter.Columns`), and any recorded or
+    derived one.
 
     `about(connection)` says who a connection is: its client_address and client_id.
     """
@@ -37,13 +38,7 @@ class RowColumns(Mapping[str, Sequence[Any]]):
         self._about = about
         self._made: dict[str, Sequence[Any]] = {}
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(COLUMNS)
-
-    def __len__(self) -> int:
-        return len(COLUMNS)
-
-    def __getitem__(self, name: str) -> Sequence[Any]:
+    def get(self, name: str, /) -> Sequence[Any]:
         """Return a column.
 
         Raises: KeyError, when there is none of this name.
@@ -60,7 +55,8 @@ class RowColumns(Mapping[str, Sequence[Any]]):
         if compute is None:
             return self._table.column(name)
         inputs = [
-            self._input(each) if each in _HEADERS else self[each] for each in derived.INPUTS[name]
+            self._input(each) if each in _HEADERS else self.get(each)
+            for each in derived.INPUTS[name]
         ]
         return list(map(compute, *inputs))
 
@@ -78,7 +74,7 @@ class RowColumns(Mapping[str, Sequence[Any]]):
 
     def _of_header(self, name: str) -> Sequence[int]:
         """A column that is NO_API where a request has no header."""
-        column, named = self._table.column(name), self["named"]
+        column, named = self._table.column(name), self.get("named")
         if all(named):
             return column
         return [value if has else NO_API for value, has in zip(column, named, strict=True)]
@@ -93,7 +89,7 @@ class RowColumns(Mapping[str, Sequence[Any]]):
         texts = {number: self._about(number)[place] for number in set(connections)}
         if place == _CLIENT_ID:
             # A request's own header may say more.
-            texts = {number: text or UNKNOWN for number, text in texts.items()}
+            texts = {number: text or UNKNOWN_TEXT for number, text in texts.items()}
         return [texts[number] for number in connections]
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import attrs
@@ -42,7 +42,7 @@ from kproxy.recording.exchanges import Reader, StoredFrames
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError
 from kproxy.recording.layout import OWN_SCHEMAS, Channel, Schemas
-from kproxy.recording.other_columns import TableColumns, Values, merged
+from kproxy.recording.other_columns import TableColumns, Values, fitting, merged
 from kproxy.recording.reader import Paths, info, recordings, starting
 from kproxy.recording.writer import Writer
 
@@ -97,14 +97,25 @@ def cut(
         both = functools.partial(_both, told, copy.note)
         narrow = None if meant is None else meant.narrow
         reader = Reader(both, narrow, lambda done: passed(half + done // 2 if narrow else done))
-        for exchange in reader.files(files, copy.rows):
+        for exchange, unknown in _with_unknown(reader, files, copy.rows):
             if meant is None or meant.has(exchange):
-                copy.exchange(exchange, reader.frames)
+                copy.exchange(exchange, reader.frames, fitting(unknown, schemas.exchanges))
         copy.flush()
         writer.close()
     finally:
         writer.abandon()
     return copy.exchanges
+
+
+def _with_unknown(
+    reader: Reader, files: Iterable[Path], rows: Callable[[Rows], tuple[bytes, None]]
+) -> Iterator[tuple[Exchange, Values]]:
+    """Yield the exchanges of files, those without a row with what notes say of columns that are not
+    ours."""
+    for path in files:
+        for exchange in reader.file(path, rows):
+            yield exchange, {}
+    yield from reader.left()
 
 
 def _schemas(paths: Iterable[Path]) -> Schemas:
@@ -222,8 +233,9 @@ class _Copy:
                 self._held.pop(number, None)
                 self._connections.discard(number)
 
-    def exchange(self, exchange: Exchange, frames: StoredFrames) -> None:
-        """Write an exchange; what is said of its runs is found in `frames`."""
+    def exchange(self, exchange: Exchange, frames: StoredFrames, noted: Values) -> None:
+        """Write an exchange; what is said of its runs is found in `frames`, and `noted` has what is
+        said of it in columns that are not ours, if it has no row."""
         self.exchanges += 1
         self._connections.add(exchange.connection)
         for note in self._held.pop(exchange.connection, ()):
@@ -237,9 +249,8 @@ class _Copy:
             request_position=0 if request is None else self._frame(request, of_request),
             response_position=0 if response is None else self._frame(response, of_response),
         )
-        self._batch.unknown_of_exchanges[self._batch.exchange_count] = self._unknown.get(
-            row.number, {}
-        )
+        unknown = self._unknown.get(row.number, noted)
+        self._batch.unknown_of_exchanges[self._batch.exchange_count] = unknown
         self._batch.exchange(row)
         self._batch.span(row.response_received_ns or row.request_received_ns)
         if self._batch.full:

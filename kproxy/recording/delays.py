@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 
+from kproxy.exchange.entries import Note
 from kproxy.recording.files import RecordingError
 from kproxy.recording.reader import read
 
@@ -26,10 +27,14 @@ def broker_delays(name: str) -> Sequence[int]:
         ValueError: there is no such recording, or it cannot be read; the text says why.
     """
     try:
-        taken_ms = (exchange.broker_ms for exchange in read(name))
+        taken_ms = (exchange.broker_ms for exchange in read(name, told=_ignore))
         return _thinned(int(each * 1e6) for each in taken_ms if each is not None)
     except (RecordingError, OSError) as error:
         raise ValueError(str(error)) from error
+
+
+def _ignore(note: Note) -> None:
+    """Delays of a part of a recording are delays."""
 
 
 def _thinned(delays: Iterable[int]) -> array[int]:

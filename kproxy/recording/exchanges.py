@@ -19,7 +19,7 @@ from pathlib import Path
 
 import attrs
 
-from kproxy.exchange import endings, facts, notes
+from kproxy.exchange import derived, endings, facts, notes
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
     CONNECTIONS,
@@ -33,15 +33,16 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import NO, YES, Filter
-from kproxy.exchange.known import Known
 from kproxy.exchange.pairing import Peer
+from kproxy.exchange.recording_context import RecordingContext
 from kproxy.recording.columns import Count, Made, RowColumns, Rows
 from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
 from kproxy.recording.files import RecordingError
 from kproxy.recording.other_columns import Values
 from kproxy.recording.pending import Pending
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.tables import ExchangeTable
+from kproxy.recording.table_messages import ExchangeTable
+from kproxy.recording.uri import Uri
 
 _OPEN_FILES_MAX = 3
 # A look into the enum, for each frame, would cost more than finding its position.
@@ -88,10 +89,8 @@ class Reader:
         """Whether that is torn …"""
         self._torn_batches: list[StoredBatch] = []
         """… and those of its batches that were read."""
-        self._known = Known()
+        self._known = RecordingContext()
         self._names = self._known.names
-        self._stuck: set[int] = set()
-        """Connections on which a request was not answered."""
         self._pending = Pending()
 
     def files(
@@ -106,11 +105,15 @@ class Reader:
         yield from self.finish()
 
     def file(self, path: Path, count: Count[Made] | None = None) -> Iterator[Exchange | Made]:
-        """Yield the exchanges that a file has rows for.
+        """Yield the exchanges that a file has rows for; of copies only the first is read.
 
         Raises: RecordingError.
         """
         file = RecordingFile(path)
+        if self._files and file.info.repeats(self.last.info):
+            original = str(self.last.path)
+            self._told_of_files(notes.copied(file.info.start_ns, str(path), original))
+            return
         yield from self.begin(file)
         yield from self.more(count)
         self._passed_bytes += file.scan.offset
@@ -125,6 +128,10 @@ class Reader:
         if self._files and not file.info.continues(self._files[-1].info):
             yield from self.finish()
             self._told_of_files(notes.recording(file.info.start_ns, str(file.path)))
+        first = self._files[-1].info.part + 1 if self._files else 1
+        if file.info.part > first:
+            info = file.info
+            self._told_of_files(notes.missing(info.start_ns, str(file.path), info.part, first))
         self._files.append(file)
         self._batches_read = 0
         self._torn, self._torn_batches = not file.complete, []
@@ -136,6 +143,11 @@ class Reader:
     def frames(self) -> StoredFrames:
         """The frames of the recording that is being read."""
         return self._frames
+
+    @property
+    def path(self) -> Path | Uri | None:
+        """The file that is being read, if one is."""
+        return self._files[-1].path if self._files else None
 
     @property
     def last(self) -> RecordingFile:
@@ -163,6 +175,14 @@ class Reader:
 
         Raises: RecordingError.
         """
+        for exchange, _ in self.left():
+            yield exchange
+
+    def left(self) -> Iterator[tuple[Exchange, Values]]:
+        """The same, each with what is known of columns that are not ours, as JSON has it.
+
+        Raises: RecordingError.
+        """
         if self._torn and len(self._files) > 1 and not self._pending.said:
             self._look_back()
         files, ended_ns = self._files, max((file.end_ns for file in self._files), default=0)
@@ -173,13 +193,13 @@ class Reader:
             peer = self._known.peer(known.connection) if known is not None else Peer(self._names)
             if response is None and not (request and request.flags & NO_RESPONSE):
                 at_ns = ended_ns if ended is None else ended.received_ns
-                exchange = peer.give_up(request, ended, at_ns)
+                exchange = peer.give_up(request, ended, at_ns, open_at_end=ended is None)
             else:
                 exchange = peer.exchange(request, response, ended)
             row = exchange.row._replace(**left.more)
             exchange = attrs.evolve(exchange, row=row, frames=self._frames)
             if self._matches(exchange):
-                yield exchange
+                yield exchange, left.unknown
         self._begin()
 
     def _look_back(self) -> None:
@@ -257,9 +277,6 @@ class Reader:
             closing = ends.left
         for note in closing:
             told(note)
-        for note in batch.notes:
-            if _closes(note):
-                self._stuck.discard(endings.connection(note.body))
         self._known.forget()
 
     def _matches(self, exchange: Exchange) -> bool:
@@ -283,7 +300,7 @@ class Reader:
     ) -> Iterable[tuple[int, ExchangeRow, int]]:
         """Return rows with their places and verdicts; those that are not wanted only if they tell
         something about others."""
-        if NO not in verdicts or self._stuck or _has_unanswered(table):
+        if NO not in verdicts or self._known.any_stuck or has_unanswered(table):
             return zip(range(len(verdicts)), table.rows(), verdicts, strict=True)
         chosen = (index for index, verdict in enumerate(verdicts) if verdict)
         return ((index, table.row(index), verdicts[index]) for index in chosen)
@@ -301,10 +318,9 @@ class Reader:
         peer = self._known.peer(row.connection)
         exchange = self._made(row)
         if row.response_bytes:
-            peer.stuck = None
+            peer.answered()
         elif row.response_flags & UNANSWERED:
             waited = peer.waited(exchange, row.response_received_ns or None)
-            self._stuck.add(row.connection)
             return attrs.evolve(exchange, unanswered=waited)
         return exchange
 
@@ -313,7 +329,7 @@ def _ignore(note: Note) -> None:
     """Of another share."""
 
 
-def _has_unanswered(table: ExchangeTable) -> bool:
+def has_unanswered(table: ExchangeTable) -> bool:
     """Whether it has requests that wait: what they waited for is told by those before them."""
     return any(map(UNANSWERED.__and__, set(table.column("response_flags"))))
 
@@ -338,7 +354,8 @@ class _Endings:
         """Yield those that come before a row."""
         if not self.left:
             return
-        completed_ns = row.completed_ns
+        times = row.request_sent_ns, row.response_received_ns, row.response_sent_ns
+        completed_ns = derived.completed_ns(*times)
         while self.left and self.left[0].time_ns < completed_ns:
             if self._last.get(endings.connection(self.left[0].body), -1) >= index:
                 return

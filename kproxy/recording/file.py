@@ -34,10 +34,11 @@ from kproxy.recording.stored import (
     Message,
     Place,
     StoredBatch,
+    check,
     read_messages,
     wrong,
 )
-from kproxy.recording.tables import ExchangeTable, FrameTable
+from kproxy.recording.table_messages import ExchangeTable, FrameTable
 from kproxy.recording.uri import Uri, located
 
 _CHUNKS_KEPT = 4
@@ -140,7 +141,10 @@ class RecordingFile:
         return self._read_frames(batch) if table is None else table
 
     def _read_frames(self, batch: StoredBatch) -> FrameTable | None:
-        table = self._table(batch.frames, FrameTable)
+        place = batch.frames
+        table = self._table(place, FrameTable)
+        if place is not None and self.info.native and batch.number != self._message(place).sequence:
+            raise wrong(self._scan, place.chunk, "has messages of several batches")
         if table is not None:
             self._tables[batch.number] = table
             if len(self._tables) > self.tables_kept:
@@ -210,7 +214,10 @@ class RecordingFile:
         messages = self._kept.get(chunk.offset)
         if messages is None:
             self._reopen()
-            messages = read_messages(self._scan, self._scan.again(chunk))
+            read = self._scan.again(chunk)
+            messages = read_messages(self._scan, read)
+            if self.info.native and messages[:1] and messages[0].channel is FrameTable.channel:
+                check(self._scan, read, messages, None)  # a pass may have passed over it
             self._keep(chunk, messages)
         return messages[place.nth]
 

@@ -38,6 +38,10 @@ class RecordingError(Exception):
         return f"{self.path}: {self.what}{where}"
 
 
+class RecordingWarning(UserWarning):
+    """A recording that is read as far as it goes, or without a part that is damaged or missing."""
+
+
 def open_recording(path: Path | Uri) -> BinaryIO:
     """Open a file for reading.
 

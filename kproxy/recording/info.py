@@ -33,6 +33,10 @@ class Info:
         recording = before.metadata.get("recording")
         return recording is not None and recording == self.metadata.get("recording")
 
+    def repeats(self, before: Info) -> bool:
+        """Tell whether this is of the same part of the same recording."""
+        return self.part > 0 and self.part == before.part and self.continues(before)
+
 
 @attrs.frozen
 class Chunk:

@@ -48,7 +48,8 @@ that frame lies; one of which neither could has none.
 A file that goes on with a recording says what is pending, by one or more notes on /kafka/events
 with the event "pending", in the last of the batches that are written into it at first: `columns`
 names fields of `ExchangeRow`, and `exchanges` has a list of their values for each exchange that has
-no row up to there. Files of an older kproxy have none.
+no row up to there; readers keep the values of columns that they do not know. Files of an older
+kproxy have none.
 
 The sequence of a message is the number of its batch. Batches count from 1 over all files of a
 recording; one that could not be written is missing. `log_time` of a table is the time of the last

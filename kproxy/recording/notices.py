@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
+
 from kproxy.exchange.entries import EVENTS, Note
 from kproxy.units import moment
 
 _NOTICES = {
     "torn": "{path}: read up to byte {offset}: {what}",
     "damaged": "{path}: left out what is damaged at byte {offset}: {what}",
+    "missing": "{path} is part {part} of its recording: {what}",
+    "copied": "{path} is a copy of {original}, which is read alone",
     "lost": "{frames} frames ({bytes} bytes) are not in the recording: {reason}",
     "stood_still": (
         "kproxy itself stood still for {seconds} s until {time}: what was on its way then looks"
@@ -26,6 +30,19 @@ def notice(note: Note) -> str | None:
     text = _NOTICES.get(str(note.body.get("event")))
     told = {"time": _time_of_day(note.time_ns), **note.body}
     return None if text is None else text.format_map(_Given(told))
+
+
+@attrs.define(eq=False)
+class Notices:
+    """The notices of some recordings, in the order of their notes."""
+
+    texts: list[str] = attrs.field(factory=list[str])
+
+    def note(self, note: Note) -> None:
+        """Take a note."""
+        found = notice(note)
+        if found is not None:
+            self.texts.append(found)
 
 
 def _time_of_day(time_ns: int) -> str:

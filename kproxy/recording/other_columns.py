@@ -107,6 +107,25 @@ class TableColumns:
         return [dict(zip(self.unknown_fields, row, strict=True)) for row in rows]
 
 
+def fitting(values: Values, schema: Schema) -> Values:
+    """Return the values, as JSON has them, that columns of a schema have room for."""
+    return {
+        field.name: values[field.name]
+        for field in schema.fields
+        if field.name in values and _has_room(field, values[field.name])
+    }
+
+
+def _has_room(field: Field, value: object) -> bool:
+    if field.many:
+        one = attrs.evolve(field, many=False)
+        return isinstance(value, list) and all(_has_room(one, each) for each in value)
+    if field.type not in BITS or type(value) is not int:
+        return False  # JSON has no bytes
+    limit = 1 << BITS[field.type] - 1
+    return -limit <= value < limit
+
+
 def _alike(one: Field, other: Field) -> bool:
     both_integers = one.type in BITS and other.type in BITS
     return one.many == other.many and (both_integers or one.type == other.type)

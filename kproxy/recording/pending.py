@@ -30,13 +30,20 @@ from kproxy.exchange.entries import (
 )
 from kproxy.recording.files import RecordingError
 from kproxy.recording.layout import EXCHANGE_INTEGERS
+from kproxy.recording.other_columns import Values
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.tables import ExchangeTable, FrameTable
+from kproxy.recording.table_messages import ExchangeTable, FrameTable
 
 _ROWS_MAX = 100
 """Of one note."""
 _NOTHING = ExchangeRow(0)
 _BITS = {name: int(kind.removeprefix("int")) for name, kind in EXCHANGE_INTEGERS}
+_TOLD_BY_FRAMES = frozenset((
+    "number", "request_received_ns", "request_sent_ns", "response_received_ns", "response_sent_ns",
+    "request_bytes", "response_bytes", "connection", "node_id", "correlation_id", "api_key",
+    "api_version", "request_flags", "response_flags", "error_code", "fault_ids",
+))  # fmt: skip
+"""The columns that frames and their connection tell (`rows.row_of`); of others, only notes do."""
 
 
 def said(time_ns: int, rows: Sequence[ExchangeRow]) -> list[Note]:
@@ -52,14 +59,24 @@ def _says(note: Note) -> bool:
     return note.channel == EVENTS and note.body.get("event") == "pending"
 
 
-def _rows(body: dict[str, Any]) -> Iterator[ExchangeRow]:
-    """Yield the rows in such a note; of a foreign file, what there is of them."""
+@attrs.frozen
+class _Noted:
+    """What a note says of an exchange."""
+
+    row: ExchangeRow = _NOTHING
+    unknown: Values = attrs.field(factory=dict[str, Any])
+    """The values of columns that are not ours."""
+
+
+def _noted(body: dict[str, Any]) -> Iterator[_Noted]:
+    """Yield what such a note says of exchanges; of a foreign file, what there is of it."""
     columns = [str(name) for name in _list(body.get("columns"))]
     for values in _list(body.get("exchanges")):
         given = dict(zip(columns, _list(values), strict=False))
         known = {name: given[name] for name, bits in _BITS.items() if _fits(given.get(name), bits)}
         fault_ids = tuple(each for each in _list(given.get("fault_ids")) if _fits(each, 32))
-        yield _NOTHING._replace(**known, fault_ids=fault_ids)
+        unknown = {name: given[name] for name in given.keys() - set(ExchangeRow._fields)}
+        yield _Noted(_NOTHING._replace(**known, fault_ids=fault_ids), unknown)
 
 
 def _list(value: object) -> list[Any]:
@@ -68,6 +85,9 @@ def _list(value: object) -> list[Any]:
 
 def _fits(value: object, bits: int) -> bool:
     return type(value) is int and -1 << bits - 1 <= value < 1 << bits - 1
+
+
+_NO_NOTE = _Noted()
 
 
 @attrs.frozen
@@ -80,6 +100,8 @@ class Left:
     """The entry that says that the request was not answered."""
     more: dict[str, int]
     """The values of its row that these do not tell."""
+    unknown: Values
+    """The values of columns that are not ours, as JSON has them."""
 
 
 @attrs.define(eq=False)
@@ -91,7 +113,7 @@ class Pending:
     """Whether the file that is being read has said what was pending before."""
     _requests: dict[int, int] = attrs.field(factory=dict[int, int])
     _responses: dict[int, int] = attrs.field(factory=dict[int, int])
-    _rows: dict[int, ExchangeRow] = attrs.field(factory=dict[int, ExchangeRow])
+    _noted: dict[int, _Noted] = attrs.field(factory=dict[int, _Noted])
 
     def begin(self) -> None:
         """Another file begins."""
@@ -103,7 +125,7 @@ class Pending:
         """Take a batch and its tables, those that are there."""
         for note in filter(_says, batch.notes):
             self.said = True
-            self._rows |= {row.number: row for row in _rows(note.body)}
+            self._noted |= {each.row.number: each for each in _noted(note.body)}
         for run, (side, numbers) in enumerate(() if frames is None else frames.numbers()):
             positions = self._requests if side == Side.CLIENT else self._responses
             for nth, number in enumerate(numbers):
@@ -113,21 +135,22 @@ class Pending:
 
     def remove(self, rows: ExchangeTable) -> None:
         """Exchanges have rows."""
-        if self._requests or self._responses or self._rows:
+        if self._requests or self._responses or self._noted:
             for number in rows.column("number"):
-                for known in (self._requests, self._responses, self._rows):
+                for known in (self._requests, self._responses, self._noted):
                     known.pop(number, None)
 
     def add_earlier(self, earlier: Pending) -> None:
         """Take what was pending before: of a frame in pieces the last one counts."""
         self._requests = earlier._requests | self._requests
         self._responses = earlier._responses | self._responses
-        self._rows = earlier._rows | self._rows
+        self._noted = earlier._noted | self._noted
 
     def left(self, open_frame: Callable[[Position], Frame | None]) -> Iterator[Left]:
         """Yield the exchanges, in order."""
-        for number in sorted({*self._requests, *self._responses, *self._rows}):
-            row = self._rows.get(number, _NOTHING)
+        for number in sorted({*self._requests, *self._responses, *self._noted}):
+            noted = self._noted.get(number, _NO_NOTE)
+            row = noted.row
             request_position = self._requests.get(number, row.request_position)
             response_position = self._responses.get(number, row.response_position)
             request = _opened(open_frame, request_position, number in self._requests)
@@ -142,12 +165,22 @@ class Pending:
             if response is not None and response.flags & TRUNCATED and request is not None:
                 response = None  # half a response is none
             if request is not None or response is not None or ended is not None:
-                more = {
+                more = _more(row) | {
                     "request_position": request_position,
                     "response_position": 0 if response is None else response_position,
-                    "max_wait_ms": row.max_wait_ms,
                 }
-                yield Left(request, response, ended, more)
+                yield Left(request, response, ended, more, noted.unknown)
+
+
+def _more(row: ExchangeRow) -> dict[str, Any]:
+    """Return what a note alone tells of an exchange."""
+    values = row._asdict().items()
+    nothing = _NOTHING._asdict()
+    return {
+        name: value
+        for name, value in values
+        if name not in _TOLD_BY_FRAMES and value != nothing[name]
+    }
 
 
 def _opened(

@@ -20,6 +20,8 @@ rotated follow each other without; each repeats the connections that are open, a
 from __future__ import annotations
 
 import stat
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,10 +29,11 @@ from typing import TYPE_CHECKING
 from kproxy.exchange import notes
 from kproxy.exchange.entries import UNANSWERED, ExchangeRow, Frame, Note, Position, Side
 from kproxy.recording.file import RecordingFile
-from kproxy.recording.files import RecordingError
+from kproxy.recording.files import RecordingError, RecordingWarning
 from kproxy.recording.info import Info
+from kproxy.recording.notices import notice
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.tables import FrameTable
+from kproxy.recording.table_messages import FrameTable
 from kproxy.recording.uri import Uri
 
 if TYPE_CHECKING:
@@ -81,7 +84,8 @@ def read(
     when somebody asks for them.
 
     `told` is given the notes of the recordings, and those that say where a file is torn; the note
-    that a connection was closed comes after its exchanges.
+    that a connection was closed comes after its exchanges. Without it, a RecordingWarning says what
+    of the recordings is missing.
 
     Raises: RecordingError; FilterError, when `wanted` is a text that is no filter.
     """
@@ -91,7 +95,17 @@ def read(
         wanted = parse(wanted)
     if wanted is not None:
         wanted = starting(wanted, paths)
-    return _exchanges(paths, told or (lambda note: None), wanted)
+    return _exchanges(paths, told or warn, wanted)
+
+
+def warn(note: Note) -> None:
+    """Warn of what a note reports of the state of a recording.
+
+    Warns: RecordingWarning.
+    """
+    found = notice(note)
+    if found is not None:
+        warnings.warn(found, RecordingWarning, stacklevel=2)
 
 
 def starting(wanted: Filter, paths: Paths) -> Filter:
@@ -182,6 +196,20 @@ def by_recording(paths: Paths) -> list[list[Path]]:
     return found
 
 
+def names(recordings: Iterable[Sequence[Path]]) -> dict[str, str]:
+    """Return what the recordings that these files are of are called, by path: their ids; of those
+    without one the name of the file, or its path where another one has that name.
+
+    Raises: RecordingError.
+    """
+    files = [(path, info(path).metadata.get("recording")) for some in recordings for path in some]
+    stems = Counter(path.stem for path, name in files if not name)
+    return {
+        str(path): name or (path.stem if stems[path.stem] < 2 else str(path))
+        for path, name in files
+    }
+
+
 def _resolved(path: Path | Uri) -> Path | Uri:
     try:
         return path.resolve()
@@ -201,12 +229,12 @@ def is_empty(path: Path | Uri) -> bool:
 
 
 def _together(files: Iterable[Path | Uri]) -> list[Path | Uri]:
-    """Sort files by when they start and which part they are; those of a recording follow its first
-    one."""
-    heads = [(path, info(path)) for path in files]
-    heads.sort(key=lambda each: (each[1].start_ns or 1 << 64, each[1].part))
+    """Sort files by when they start and which part they are, of copies the largest first; those of
+    a recording follow its first one."""
+    heads = [(path, info(path), path.stat().st_size) for path in files]
+    heads.sort(key=lambda each: (each[1].start_ns or 1 << 64, each[1].part, -each[2]))
     parts: dict[str, list[Path | Uri]] = {}
-    for path, head in heads:
+    for path, head, _ in heads:
         parts.setdefault(head.metadata.get("recording") or str(path), []).append(path)
     return [path for some in parts.values() for path in some]
 

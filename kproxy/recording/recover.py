@@ -27,11 +27,13 @@ import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Frame, Note
+from kproxy.recording.arrow import Schema
 from kproxy.recording.batch import Batch
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError, lock
+from kproxy.recording.other_columns import fitting
 from kproxy.recording.reader import batch_entries
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.writer import Writer
@@ -95,7 +97,9 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
             for batch in RecordingFile(earlier[-1].path).batches():
                 log.remember(batch.notes)
             opening = log.opening(scan.info.start_ns)
-        rest = _rest(reader, 0 if half is None else half.number, len(others) > len(earlier))
+        rest = Batch(0 if half is None else half.number)
+        if len(others) == len(earlier):  # else a later file has the rows
+            _add_left(rest, reader, scan.head.schemas.exchanges)
         for note in opening:
             rest.note(note)
         dropped_bytes = size - scan.index.size
@@ -128,15 +132,13 @@ def _others(path: Path, file: RecordingFile) -> list[RecordingFile]:
     return sorted(found, key=lambda other: other.info.part)
 
 
-def _rest(reader: Reader, number: int, continued: bool) -> Batch:
-    """Return a batch with the rows of exchanges that have none; if another file goes on, they are
-    there."""
-    rest = Batch(number)
-    for exchange in () if continued else reader.finish():
+def _add_left(rest: Batch, reader: Reader, schema: Schema) -> None:
+    """Add the rows of exchanges that have none, with these columns."""
+    for exchange, unknown in reader.left():
         row = exchange.row
+        rest.unknown_of_exchanges[rest.exchange_count] = fitting(unknown, schema)
         rest.exchange(row)
         rest.span(row.response_received_ns or row.request_received_ns)
-    return rest
 
 
 def _is_recovered(last: Frame | Note | None) -> bool:

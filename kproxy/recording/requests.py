@@ -1,6 +1,6 @@
 """Pending requests, as a `BatchBuilder` keeps them: those of a run together.
 
-run of requests ─▶ Known ─ take, as responses come ─▶ row_of_request ─▶ ExchangeRow
+run of requests ─▶ PendingRun ─ take, as responses come ─▶ row_of_request ─▶ ExchangeRow
 """
 
 from __future__ import annotations
@@ -13,15 +13,19 @@ from kproxy.protocol.codec import FETCH
 
 FRAME_BYTES_MAX = 0x7FFFFFFF
 """The largest size that a row takes; that of the largest frame is 4 more."""
-Known = tuple[int, int, int, Mapping[int, int] | None, int, Sequence[int], Sequence[PendingRow]]
+PendingRun = tuple[
+    int, int, int, Mapping[int, int] | None, int, Sequence[int], Sequence[PendingRow]
+]
 """What is known of the pending requests of a run, or of one by itself: number of the last one,
 position and number of the first, max_wait_ms by number, flags, fault ids, the requests. (Plain, as
 PendingRow is, and for the same reason.)"""
-NOBODY: Known = (0, 0, 0, None, 0, (), ())
+NOT_RECORDED: PendingRun = (0, 0, 0, None, 0, (), ())
 """What is known of a request that is not in the recording."""
 
 
-def row_of_request(connection: int, node_id: int, request: PendingRow, known: Known) -> ExchangeRow:
+def row_of_request(
+    connection: int, node_id: int, request: PendingRow, known: PendingRun
+) -> ExchangeRow:
     """The row of an exchange as far as the request is concerned."""
     correlation_id, api_key, api_version, number, request_bytes, _, times, _ = request
     _, position, first, waits, flags, fault_ids, _ = known
@@ -35,7 +39,7 @@ def row_of_request(connection: int, node_id: int, request: PendingRow, known: Kn
     )  # fmt: skip
 
 
-def take(pending: dict[int, Known], number: int, count: int) -> tuple[Known, int]:
+def take(pending: dict[int, PendingRun], number: int, count: int) -> tuple[PendingRun, int]:
     """Take up to so many successive requests, from a number on, that are of one run; return what is
     known of it, and how many they are."""
     known = pending.pop(number, None)
@@ -45,7 +49,7 @@ def take(pending: dict[int, Known], number: int, count: int) -> tuple[Known, int
                 pending[start] = (number - 1, *known[1:])
                 break
         else:
-            return NOBODY, 1
+            return NOT_RECORDED, 1
     last, after = known[0], number + count
     if after > last:
         return known, last + 1 - number

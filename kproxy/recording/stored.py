@@ -147,8 +147,11 @@ class BatchScan:
             messages = read_messages(scan, chunk)
             self._seen(chunk, messages)
             chunk = attrs.evolve(chunk, records=None)
+            # Behind a chunk that is damaged and left out, what begins a batch may be missing.
+            if scan.info.native and (scan.index is not None or scan.damaged is None):
+                check(scan, chunk, messages, None if self._open is None else self._open.number)
             if scan.index is not None:
-                _check(scan, chunk, messages, self._open)
+                scan.index.add(_counted(chunk, messages), scan.source.crc)
             yield from self._grouped(chunk, messages)
         if self._open is not None and not (scan.info.native and being_written(scan.source.file)):
             batch, self._open = self._open, None
@@ -226,30 +229,39 @@ def _messages(scan: Scan, chunk: Chunk) -> Iterator[Message]:
         at = after
 
 
-def _check(scan: Scan, chunk: Chunk, messages: list[Message], begun: StoredBatch | None) -> None:
-    """Hold a chunk of a file that kproxy wrote to the layout; count it."""
+def check(scan: Scan, chunk: Chunk, messages: list[Message], begun: int | None) -> None:
+    """Hold a chunk of a file that kproxy wrote to the layout; `begun` is the number of the batch
+    whose frames are in the chunk before it, -1 for one that is not known yet.
+
+    Raises: RecordingError.
+    """
     if not messages:
         raise wrong(scan, chunk, "is empty")
-    counts = [0] * len(Channel)
-    for message in messages:
-        counts[message.channel - 1] += 1
+    counts = _counted(chunk, messages).messages
     channels = [message.channel for message in messages]
     small = [Channel.FRAMES, Channel.EXCHANGES]
-    if begun:
-        right = channels[0] is Channel.EXCHANGES and counts[:2] == [0, 1]
+    if begun is not None:
+        right = channels[0] is Channel.EXCHANGES and counts[:2] == (0, 1)
     elif chunk.uncompressed_bytes < SMALL_BATCH_BYTES and channels[:2] == small:
-        right = counts[:2] == [1, 1]
+        right = counts[:2] == (1, 1)
     else:
         right = channels == [Channel.FRAMES]
     if not right:
         raise wrong(scan, chunk, "has other tables than belong there")
     sequences = {message.sequence for message in messages}
-    if len(sequences) != 1 or (begun is not None and sequences != {begun.number}):
+    if len(sequences) != 1 or (begun is not None and begun >= 0 and sequences != {begun}):
         raise wrong(scan, chunk, "has messages of several batches")
     times = [message.log_ns for message in messages]
     if (min(times), max(times)) != (chunk.start_ns, chunk.end_ns):
         raise wrong(scan, chunk, "has other times than its messages")
-    info = ChunkInfo(
+
+
+def _counted(chunk: Chunk, messages: list[Message]) -> ChunkInfo:
+    """What the index of a file says of a chunk."""
+    counts = [0] * len(Channel)
+    for message in messages:
+        counts[message.channel - 1] += 1
+    return ChunkInfo(
         chunk.start_ns,
         chunk.end_ns,
         chunk.offset,
@@ -259,8 +271,6 @@ def _check(scan: Scan, chunk: Chunk, messages: list[Message], begun: StoredBatch
         chunk.uncompressed_bytes,
         tuple(counts),
     )
-    if scan.index is not None:
-        scan.index.add(info, scan.source.crc)
 
 
 def _note(scan: Scan, chunk: Chunk, message: Message) -> Note:

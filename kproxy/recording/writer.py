@@ -59,7 +59,7 @@ from kproxy.recording.mcap import (
     string,
     string_map,
 )
-from kproxy.recording.tables import exchanges_message, frames_message
+from kproxy.recording.table_messages import exchanges_message, frames_message
 
 _BUFFERS_MAX = 1024  # of one pwritev: IOV_MAX on Linux and macOS
 _PENDING_BYTES_MAX = 4 * 1024 * 1024

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kproxy.exchange.words.wording import count
 from kproxy.protocol import messages
 from kproxy.protocol.errors import CODES
 from kproxy.replay.call import Call
@@ -57,7 +58,8 @@ def create_partitions(state: State, call: Call) -> Any:
         if topic is None:
             result.error_code = _UNKNOWN_TOPIC
         elif wanted.count > len(topic.partitions) + len(topic.later):
-            text = f"topic {wanted.name!r} never has {wanted.count} partitions in the recording"
+            many = count(wanted.count, "partition")
+            text = f"topic {wanted.name!r} never has {many} in the recording"
             result.error_code, result.error_message = _POLICY_VIOLATION, text
             state.report.add("not served", f"CreatePartitions: {text}", _ADVICE)
         elif wanted.count > len(topic.partitions):

@@ -22,6 +22,7 @@ import attrs
 
 from kproxy.exchange.entries import Side
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.words.wording import count
 from kproxy.protocol import ProtocolError, is_known, records
 from kproxy.protocol.records import encode_batch, end_transaction_marker
 from kproxy.protocol.schema import NO_UUID
@@ -94,7 +95,8 @@ class Loader:
             self._request, self._response = request, response
             unnamed += not _TAKERS[exchange.api or ""](self, exchange)
         if unnamed:
-            loaded.lacking.append(f"{unnamed} exchanges name topics by ids without names")
+            what = count(unnamed, "exchange")
+            loaded.lacking.append(f"names of topics: {what} with ids without names")
         for transaction in self._ended:
             self._mark(*transaction)
         if not loaded.cluster.racks:
@@ -111,8 +113,9 @@ class Loader:
             kept = {key: each for key, each in offsets.items() if each.offset >= 0}
             loaded.committed[group] = kept
         if loaded.unplaced:
-            lost = f"{len(loaded.unplaced)} batches were produced with acks=0 or without a response"
-            loaded.lacking.append(f"{lost}: their offsets are not known")
+            what = count(len(loaded.unplaced), "batch")
+            how = "produced with acks=0 or without a response"
+            loaded.lacking.append(f"offsets: of {what}, {how}")
         return loaded
 
     def _finish_partition(self, topic: str, partition: Partition) -> None:
@@ -130,7 +133,9 @@ class Loader:
         holes += max(0, log.end_offset - at)
         if holes and len(log):
             name = f"{topic}[{partition.index}]"
-            self.loaded.lacking.append(f"{name}: {holes} offsets up to {log.end_offset - 1}")
+            self.loaded.lacking.append(
+                f"{name}: {count(holes, 'offset')} up to {log.end_offset - 1}"
+            )
 
     # ---- the cluster
 
@@ -248,7 +253,7 @@ class Loader:
                 place = frame.place
                 partition.log.add(data, produced=produced, place=place, start=start, timed=timed)
         except ProtocolError as error:
-            self.loaded.lacking.append(f"records that cannot be read are left out: {error}")
+            self.loaded.lacking.append(f"records: they cannot be read, {error}")
 
     def _read_at(self, key: PartitionKey, offset: int) -> None:
         seen = self._seen.setdefault(key, _Seen())
@@ -308,7 +313,7 @@ class Loader:
                 data = b"".join(_stamped(each, answer.log_append_time_ms) for each in batches)
             data = records.rebase(data, base, partition_leader_epoch=partition.leader_epoch)
         except (ProtocolError, ValueError) as error:
-            self.loaded.lacking.append(f"records that cannot be read are left out: {error}")
+            self.loaded.lacking.append(f"records: they cannot be read, {error}")
             return
         timed = answer.log_append_time_ms >= 0
         self._add(partition, data, frame, raw, produced=True, timed=timed)

@@ -8,60 +8,36 @@ these columns are about.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import operator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-import attrs
 import pyarrow as pa
 
 from kproxy.exchange import body_facts
 from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.entries import NO_API, RAW_SASL
-from kproxy.exchange.meanings import (
-    ERROR,
-    ERROR_MESSAGE,
-    GROUP,
-    PARTITION,
-    TOPIC,
-    TRANSACTIONAL_ID,
-    Meaning,
-)
+from kproxy.exchange.exchange import FIELDS
+from kproxy.exchange.fields import BodyFact, Type
+from kproxy.exchange.meanings import Meaning
 from kproxy.recording.exchanges import StoredFrames
-from kproxy.recording.tables import ExchangeTable
+from kproxy.recording.table_messages import ExchangeTable
+from kproxy.tables.arrow_types import INT32, OF_FIELDS
 from kproxy.tables.exchange_columns import clean
+from kproxy.tables.item_columns import array_of
 
-_TEXTS = pa.list_(pa.string())
-PARTITIONS_TYPE = pa.list_(pa.struct([("topic", pa.string()), ("partition", pa.int32())]))
 _FRAMES = (
     "api_key", "api_version", "request_flags", "response_flags",
     "request_position", "response_position",
 )  # fmt: skip
 
-
-@attrs.frozen
-class _Column:
-    """One of these columns."""
-
-    meaning: Meaning
-    get: Callable[[Any], Sequence[Any]]
-    type: pa.DataType = _TEXTS
-    plain: Callable[[Any], Any] = clean
-    """Makes an element what Arrow takes."""
-
-
-def _partition(where: TopicPartition) -> dict[str, Any]:
-    return {"topic": clean(where.topic), "partition": where.partition}
-
-
-COLUMNS = {
-    "topics": _Column(TOPIC, lambda facts: facts.topics),
-    "partitions": _Column(PARTITION, lambda facts: facts.partitions, PARTITIONS_TYPE, _partition),
-    "groups": _Column(GROUP, lambda facts: facts.groups),
-    "transactional_ids": _Column(TRANSACTIONAL_ID, lambda facts: facts.transactional_ids),
-    "errors": _Column(ERROR, lambda facts: facts.errors),
-    "error_messages": _Column(ERROR_MESSAGE, lambda facts: facts.error_messages),
+MEANINGS = {
+    name: field.source.meaning
+    for name, field in FIELDS.items()
+    if isinstance(field.source, BodyFact)
 }
+"""The meanings of these columns, by name."""
 
 
 def of_table(
@@ -70,14 +46,13 @@ def of_table(
     """Return the columns of these names of a table of exchanges."""
     if not names:
         return {}
-    columns = {name: COLUMNS[name] for name in names}
-    wanted = frozenset(column.meaning for column in columns.values())
-    found: dict[str, list[Sequence[Any]]] = {name: [] for name in columns}
-    adders = [(found[name].append, column.get) for name, column in columns.items()]
+    wanted = frozenset(MEANINGS[name] for name in names)
+    found: dict[str, list[Any]] = {name: [] for name in names}
+    adders = [(values.append, operator.attrgetter(name)) for name, values in found.items()]
     for facts in _facts(exchanges, frames, topic_names, wanted):
         for add, get in adders:
             add(get(facts))
-    return {name: _array(found[name], column) for name, column in columns.items()}
+    return {name: _array(values, FIELDS[name].type) for name, values in found.items()}
 
 
 def _facts(
@@ -94,10 +69,21 @@ def _facts(
         yield of_frames(kind, both, (asked, answered), topic_names, wanted)
 
 
-def _array(values: list[Sequence[Any]], column: _Column) -> Any:
+def _array(values: list[Any], kind: Type) -> Any:
+    plain, arrow = _PLAIN.get(kind), OF_FIELDS[kind]
+    if plain is None:
+        return array_of(values, arrow)
     ends, elements = [0], list[Any]()
     for each in values:
         elements += each
         ends.append(len(elements))
-    plain = pa.array(list(map(column.plain, elements)), column.type.value_type)
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), plain).cast(column.type)
+    array = pa.array(list(map(plain, elements)), arrow.value_type)
+    return pa.ListArray.from_arrays(pa.array(ends, INT32), array).cast(arrow)
+
+
+def _partition(where: TopicPartition) -> dict[str, Any]:
+    return {"topic": clean(where.topic), "partition": where.partition}
+
+
+_PLAIN: dict[Type, Callable[[Any], Any]] = {Type.TEXTS: clean, Type.PARTITIONS: _partition}
+"""What makes an element of a list what Arrow takes."""

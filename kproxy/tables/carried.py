@@ -23,7 +23,7 @@ from kproxy.exchange.meanings import ABORTED, OFFSET, RECORDS, Meaning, apis_wit
 from kproxy.exchange.topic_records import Carried
 from kproxy.protocol import schema as kafka
 from kproxy.recording.exchanges import StoredFrames
-from kproxy.recording.tables import ExchangeTable
+from kproxy.recording.table_messages import ExchangeTable
 from kproxy.tables import record_bodies
 
 _BODIES_MAX = 1024
@@ -49,9 +49,9 @@ class _Body(NamedTuple):
 
 _NEEDED = _Body._fields
 _WANTED = frozenset({RECORDS, OFFSET, ABORTED})
-_Found = tuple[int, list[Carried]]
+_Carrying = tuple[int, list[Carried]]
 """An exchange, as a carrier, and what it carries."""
-_Simple = tuple[bytes, record_bodies.Found]
+_Simple = tuple[bytes, record_bodies.RecordsPlace]
 """A frame, and what was found in it."""
 
 
@@ -64,7 +64,7 @@ class Bodies:
     _offsets: bool
     """Whether it matters which offsets produced records got."""
 
-    def found(self, exchanges: ExchangeTable, first: int) -> Iterator[_Found]:
+    def found(self, exchanges: ExchangeTable, first: int) -> Iterator[_Carrying]:
         """Yield the exchanges of a table that carry records, with these."""
         apis = apis_with(RECORDS)
         columns = [exchanges.column(name).tolist() for name in _NEEDED]
@@ -77,7 +77,7 @@ class Bodies:
                     some = []
         yield from self._of_bodies(some)
 
-    def _of_bodies(self, some: Sequence[tuple[int, _Body]]) -> Iterator[_Found]:
+    def _of_bodies(self, some: Sequence[tuple[int, _Body]]) -> Iterator[_Carrying]:
         rows = [row for _, row in some]
         sent = self._simple(rows, kafka.REQUEST, RECORDS)
         fetched = self._simple(rows, kafka.RESPONSE, RECORDS)
@@ -135,7 +135,7 @@ class Bodies:
             found.append(Carried(self._where(fetched[1]), data, False, None, ()))
         return found
 
-    def _where(self, found: record_bodies.Found) -> TopicPartition:
+    def _where(self, found: record_bodies.RecordsPlace) -> TopicPartition:
         topic = found.topic
         if isinstance(topic, UUID):
             topic = self._names.text(topic) if topic.int else ""

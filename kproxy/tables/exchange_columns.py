@@ -1,6 +1,6 @@
 """Columns of many exchanges at once, out of the recording's own table.
 
-    ExchangeTable, … ─▶ Rows ─▶ a recorded column: its values untouched
+    ExchangeTable, … ─▶ ExchangeRows ─▶ a recorded column: its values untouched
                              └▶ api, client_id, broker_ms, …: computed for all rows together
 
 Invariant: a column has the values that `Exchange` gives, each to the last bit. Frames are opened in
@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -21,25 +21,23 @@ import numpy as np
 import pyarrow as pa
 
 from kproxy import protocol
-from kproxy.exchange import derived, endings, facts
+from kproxy.exchange import derived, facts
 from kproxy.exchange.entries import (
-    INJECTED,
-    NO_NODE,
-    NO_RESPONSE,
     RAW_SASL,
-    REDACTED,
     SASL_TOKEN,
-    TRUNCATED,
     UNANSWERED,
     Frame,
     Position,
 )
-from kproxy.exchange.known import Known
+from kproxy.exchange.exchange import FIELDS
+from kproxy.exchange.fields import Duration, Field, Flag, HeaderColumn, RowColumn
+from kproxy.exchange.recording_context import RecordingContext
 from kproxy.protocol.codec import FETCH
-from kproxy.recording.exchanges import StoredFrames
+from kproxy.recording.exchanges import StoredFrames, has_unanswered
 from kproxy.recording.file import frame_in
 from kproxy.recording.layout import EXCHANGE_INTEGERS
-from kproxy.recording.tables import ExchangeTable
+from kproxy.recording.table_messages import ExchangeTable
+from kproxy.tables.arrow_types import INT32, TEXT, TEXTS, TIME, WAITED
 
 pc: Any = importlib.import_module("pyarrow.compute")
 """Its functions are made when it is imported, so that no type checker knows them."""
@@ -48,11 +46,6 @@ _DTYPES = {name: np.dtype(kind) for name, kind in EXCHANGE_INTEGERS}
 _SHARE_FETCH = protocol.api_key("ShareFetch")
 _NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """Surrogates that stand for no byte; JSON can have them."""
-WAITED_TYPE = pa.struct(
-    [("waited_for", pa.string()), ("behind", pa.int64()), ("waited_ms", pa.float64())]
-)
-"""What `Unanswered` says, of the column `unanswered`."""
-
 Waited = dict[int, dict[str, Any]]
 """Such values, by row."""
 _OF_WAITING = (
@@ -61,18 +54,18 @@ _OF_WAITING = (
 )  # fmt: skip
 
 
-class Rows:
+class ExchangeRows:
     """The rows of some batches, column by column."""
 
     def __init__(
         self,
         tables: Sequence[ExchangeTable],
-        known: Known,
+        known: RecordingContext,
         frames: StoredFrames,
         waited: Sequence[Waited] = (),
         bodies: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """`waited` is what `Waiting` says of each table, and `bodies` has the columns that
+        """`waited` is what `waited_of` says of each table, and `bodies` has the columns that
         `body_columns` has of it, if these are asked for."""
         self._tables = tables
         self._waited = waited
@@ -150,7 +143,7 @@ class Rows:
     def api(self) -> Any:
         """Return the names of the APIs."""
         keys = self.column("api_key").dictionary_encode()
-        names = pa.array([protocol.api_name(key) for key in keys.dictionary.to_pylist()], "string")
+        names = pa.array([protocol.api_name(key) for key in keys.dictionary.to_pylist()], TEXT)
         found = names.take(keys.indices)
         return pc.if_else(self.has(RAW_SASL), pa.scalar(SASL_TOKEN), found)
 
@@ -159,7 +152,7 @@ class Rows:
         encoded = self._recorded("connection").dictionary_encode()
         numbers = encoded.dictionary.to_pylist()
         values = [text(getattr(self._known.peer(number), name)) for number in numbers]
-        return pa.array(values, "string").take(encoded.indices)
+        return pa.array(values, TEXT).take(encoded.indices)
 
     def client_id(self) -> Any:
         """Return the client ids: of the connection, or the request's own."""
@@ -169,9 +162,7 @@ class Rows:
             return found
         frames = self._at(self.values("request_position")[unknown.to_numpy(zero_copy_only=False)])
         own = [None if frame is None else facts.client_id(frame)[1] for frame in frames]
-        return pc.replace_with_mask(
-            found, unknown, pa.array([text(each) for each in own], "string")
-        )
+        return pc.replace_with_mask(found, unknown, pa.array([text(each) for each in own], TEXT))
 
     def _at(self, positions: Any) -> list[Frame | None]:
         at = [Position.of(position) for position in positions.tolist()]
@@ -184,16 +175,14 @@ class Rows:
     def faults(self) -> Any:
         """Return the names of the fault rules that touched them."""
         if not any(len(table.column("fault_ids")) for table in self._tables):
-            offsets = pa.array([0], pa.int32()).take(
-                pa.repeat(pa.scalar(0, pa.int8()), len(self) + 1)
-            )
-            return pa.ListArray.from_arrays(offsets, pa.array([], "string"))
+            offsets = pa.array([0], INT32).take(pa.repeat(pa.scalar(0, pa.int8()), len(self) + 1))
+            return pa.ListArray.from_arrays(offsets, pa.array([], TEXT))
         lists: list[list[str | None]] = []
         for table in self._tables:
             ids, ends = table.column("fault_ids").tolist(), table.column("fault_ids[]").tolist()
             names = [text(self._known.names.rule(each)) for each in ids]
             lists += [names[a:b] for a, b in itertools.pairwise(ends)]
-        return pa.array(lists, pa.list_(pa.string()))
+        return pa.array(lists, TEXTS)
 
     # ---- times
 
@@ -211,49 +200,37 @@ class Rows:
     def unanswered(self) -> Any:
         """Return what requests waited for that were never answered."""
         if not any(self._waited):
-            return pa.nulls(len(self), WAITED_TYPE)
+            return pa.nulls(len(self), WAITED)
         values = [
             waited.get(index)
             for table, waited in zip(self._tables, self._waited, strict=True)
             for index in range(len(table))
         ]
-        return pa.array(values, WAITED_TYPE)
+        return pa.array(values, WAITED)
 
 
-@attrs.define(eq=False)
-class Waiting:
-    """The requests that wait for a response, as far as the tables tell that were taken so far."""
-
-    _first: dict[int, int] = attrs.field(factory=dict[int, int])
-    """By connection: the first of them that was not answered since its last response."""
-
-    def take(self, exchanges: ExchangeTable) -> Waited:
-        """Return what requests of the next table waited for that were never answered, by row."""
-        lost = any(map(UNANSWERED.__and__, set(exchanges.column("response_flags"))))
-        if not lost and not self._first:
-            return {}
-        found: Waited = {}
-        columns = map(exchanges.column, _OF_WAITING)
-        for index, row in enumerate(zip(*columns, strict=True)):
-            number, connection, received, sent, ended, size, flags = row
-            if size:
-                self._first.pop(connection, None)
-            elif flags & UNANSWERED:
-                first = self._first.setdefault(connection, number)
-                behind = None if first == number else first
-                waited = endings.unanswered(received, sent, ended or None, behind)
-                found[index] = attrs.asdict(waited)
-        return found
-
-    def forget(self, connections: Iterable[int]) -> None:
-        """Forget connections that were closed."""
-        for connection in connections:
-            self._first.pop(connection, None)
+def waited_of(exchanges: ExchangeTable, known: RecordingContext) -> Waited:
+    """Return what requests of the next table waited for that were never answered, by row."""
+    if not known.any_stuck and not has_unanswered(exchanges):
+        return {}
+    found: Waited = {}
+    columns = map(exchanges.column, _OF_WAITING)
+    for index, row in enumerate(zip(*columns, strict=True)):
+        number, connection, received_ns, sent_ns, ended_ns, size, flags = row
+        if size:
+            known.peer(connection).answered()
+        elif flags & UNANSWERED:
+            peer = known.peer(connection)
+            waited = peer.unanswered(number, received_ns, sent_ns, ended_ns or None)
+            found[index] = attrs.asdict(waited)
+    for connection in known.closed:  # they are forgotten later
+        known.peer(connection).answered()
+    return found
 
 
 def timestamps(time_ns: Any, mask: Any = None) -> Any:
     """Return times of a recording as timestamps; null where a mask is true."""
-    return pa.array(time_ns // 1000, mask=mask).cast(pa.timestamp("us", tz="UTC"))
+    return pa.array(time_ns // 1000, mask=mask).cast(TIME)
 
 
 def _request(frame: Frame | None) -> Any:
@@ -275,34 +252,29 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-COLUMNS: dict[str, Callable[[Rows], Any]] = {
-    "time": Rows.time,
+def _maker(field: Field) -> Callable[[ExchangeRows], Any] | None:
+    """Return what makes the column of a field out of others, by its source."""
+    name = field.name
+    match field.source:
+        case RowColumn(none=int(none)):
+            return lambda rows: rows.but(name, none)
+        case HeaderColumn():
+            return lambda rows: rows.named(name)
+        case Flag(flag=flag):
+            return lambda rows: rows.has(flag)
+        case Duration(column=column):
+            return lambda rows: rows.milliseconds(column)
+        case _:
+            return None
+
+
+COLUMNS: dict[str, Callable[[ExchangeRows], Any]] = {
+    **{name: make for name, field in FIELDS.items() if (make := _maker(field)) is not None},
+    "time": ExchangeRows.time,
     "client_address": lambda rows: rows.of_connection("client_address"),
-    "client_id": Rows.client_id,
-    "node_id": lambda rows: rows.but("node_id", NO_NODE),
-    "api": Rows.api,
-    **{
-        name: lambda rows, name=name: rows.named(name)
-        for name in ("api_key", "api_version", "correlation_id")
-    },
-    **{
-        name: lambda rows, name=name: rows.but(name, 0)
-        for name in ("request_bytes", "response_bytes")
-    },
-    **{
-        f"{name}_ms": lambda rows, name=name: rows.milliseconds(f"{name}_us")
-        for name in ("broker", "queued", "waiting", "service", "proxy")
-    },
-    **{
-        name: lambda rows, flag=flag: rows.has(flag)
-        for name, flag in (
-            ("redacted", REDACTED),
-            ("injected", INJECTED),
-            ("truncated", TRUNCATED),
-            ("one_way", NO_RESPONSE),
-        )
-    },
-    "faults": Rows.faults,
-    "unanswered": Rows.unanswered,
+    "client_id": ExchangeRows.client_id,
+    "api": ExchangeRows.api,
+    "faults": ExchangeRows.faults,
+    "unanswered": ExchangeRows.unanswered,
 }
 """The columns that are not recorded as they are."""

@@ -1,6 +1,6 @@
 """Columns of many frames at once, out of those of their exchanges.
 
-    Rows ─▶ where a request or a response is: two places for each exchange ─▶ FrameRows ─▶ columns
+    ExchangeRows ─▶ where a request or a response is: two places each ─▶ FrameRows ─▶ columns
 
 Invariant: a column has the values that the columns of `frames` take out of exchanges. A frame is
 opened when somebody asks for its bytes.
@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from kproxy.exchange.entries import OPAQUE, REDACTED, Side
-from kproxy.tables.exchange_columns import Rows, timestamps
+from kproxy.tables.arrow_types import BYTES
+from kproxy.tables.exchange_columns import ExchangeRows, timestamps
 
 _SIDES = pa.array([side.name.lower() for side in Side])
 
@@ -25,7 +26,7 @@ _SIDES = pa.array([side.name.lower() for side in Side])
 class FrameRows:
     """Some of the frames of some exchanges."""
 
-    _rows: Rows
+    _rows: ExchangeRows
     _places: np.ndarray[Any, np.dtype[Any]]
     """Where they are: twice the row, and one more of a response."""
 
@@ -54,10 +55,10 @@ class FrameRows:
 
     def data(self) -> Any:
         """Return their bytes."""
-        return pa.array(map(self._rows.bytes_at, self.of_sides("position").tolist()), pa.binary())
+        return pa.array(map(self._rows.bytes_at, self.of_sides("position").tolist()), BYTES)
 
 
-def of_rows(rows: Rows, data_bytes_max: int | None) -> Iterator[FrameRows]:
+def of_rows(rows: ExchangeRows, data_bytes_max: int | None) -> Iterator[FrameRows]:
     """Yield the frames of exchanges; some at a time if their bytes matter."""
     sizes = _both(rows, "bytes")
     places = np.flatnonzero(sizes)
@@ -71,7 +72,7 @@ def of_rows(rows: Rows, data_bytes_max: int | None) -> Iterator[FrameRows]:
             yield FrameRows(rows, some)
 
 
-def _both(rows: Rows, name: str) -> Any:
+def _both(rows: ExchangeRows, name: str) -> Any:
     sides = (rows.values(f"{side}_{name}") for side in ("request", "response"))
     return np.stack(list(sides), axis=1).ravel()
 

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from kproxy.tables import exchange_columns
+from kproxy.tables.arrow_types import BYTES, TEXT
 from kproxy.tables.views import Column, schema_of
 
 ROWS_MAX = 4096
@@ -30,7 +31,7 @@ def batches(
     """Yield the rows of items of a view; `constants` are the columns that are the same in all."""
     schema = schema_of(columns) if schema is None else schema
     getters = getters_of(columns, constants)
-    weighed = [at for at, each in enumerate(columns) if each.type in (pa.string(), pa.binary())]
+    weighed = [at for at, each in enumerate(columns) if each.type in (TEXT, BYTES)]
     rows: list[list[Any]] = []
     size = 0
     for item in items:
@@ -54,11 +55,12 @@ def getters_of(
 def batch_of(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
     """Return rows, of which there is at least one, as columns."""
     values = zip(*rows, strict=True)
-    arrays = [_array(list(each), field.type) for each, field in zip(values, schema, strict=True)]
+    arrays = [array_of(list(each), field.type) for each, field in zip(values, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+def array_of(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Return values as an array; what is no valid Unicode becomes U+FFFD."""
     try:
         return pa.array(values, kind)
     except UnicodeEncodeError:

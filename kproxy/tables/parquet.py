@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 
 from kproxy.exchange.exchange import Exchange
 from kproxy.tables import item_columns
-from kproxy.tables.views import chosen, schema_of
+from kproxy.tables.arrow_types import INT32
+from kproxy.tables.views import RECORDING, chosen, schema_of
 
 
 @attrs.define(eq=False)
@@ -68,15 +69,23 @@ _WIDE = ("api_key", "api_version")
 """Exports have had 32 bits for them from the first."""
 
 
-def write_exchanges(exchanges: Iterable[Exchange], names: Iterable[str], path: Path) -> int:
-    """Write columns of exchanges to a new file; return how many exchanges these are.
+def write_exchanges(
+    exchanges: Iterable[Exchange],
+    names: Iterable[str],
+    path: Path,
+    recording: Callable[[Exchange], str | None] | None = None,
+) -> int:
+    """Write columns of exchanges to a new file; return how many exchanges these are. `recording`
+    says of which recording one is, for a column of that.
 
     Raises: OSError, and what `exchanges` raises: then there is no file.
     """
     columns = [
-        attrs.evolve(each, type=pa.int32()) if each.name in _WIDE else each
+        attrs.evolve(each, type=INT32) if each.name in _WIDE else each
         for each in chosen("exchanges", names)
     ]
+    if recording is not None:
+        columns += [attrs.evolve(each, get=recording) for each in chosen("exchanges", [RECORDING])]
     file = ParquetFile(path, schema_of(columns))
     try:
         for batch in item_columns.batches(exchanges, columns, {}):

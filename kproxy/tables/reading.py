@@ -2,7 +2,7 @@
 
 ::
 
-    Stretch ─▶ tables of exchanges ─▶ Rows, body_columns ─▶ record batches
+    Stretch ─▶ tables of exchanges ─▶ ExchangeRows, body_columns ─▶ record batches
             └▶ Reader ─▶ Exchange, Note ─▶ items, value by value ─▶ record batches
 
 Invariant: both ways give the same values. Rows open no frames, and cost nanoseconds each;
@@ -22,15 +22,15 @@ import pyarrow as pa
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, parse
-from kproxy.exchange.known import Known
 from kproxy.exchange.meanings import RECORDS, apis_with
+from kproxy.exchange.recording_context import RecordingContext
 from kproxy.protocol import schema as kafka
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.exchanges import Reader, StoredFrames, offer_names
 from kproxy.recording.layout import EXCHANGE_INTEGERS
-from kproxy.recording.reader import Paths, info
+from kproxy.recording.reader import Paths, info, warn
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.tables import ExchangeTable
+from kproxy.recording.table_messages import ExchangeTable
 from kproxy.recording.uri import located
 from kproxy.tables import (
     body_columns,
@@ -41,6 +41,7 @@ from kproxy.tables import (
     record_columns,
     splits,
 )
+from kproxy.tables.arrow_types import TEXT
 from kproxy.tables.splits import END, Stretch
 from kproxy.tables.views import FILE, RECORDING, Column, chosen, schema_of
 
@@ -50,7 +51,7 @@ FOUND_IN_TABLES = frozenset(exchange_columns.COLUMNS) | {name for name, _ in EXC
     RECORDING, FILE
 }  # fmt: skip
 """The columns of exchanges that come from tables, without a look at frames."""
-_IN_COLUMNS = FOUND_IN_TABLES | frozenset(body_columns.COLUMNS)
+_IN_COLUMNS = FOUND_IN_TABLES | frozenset(body_columns.MEANINGS)
 """Those, and the ones that come from bodies without an `Exchange`."""
 
 
@@ -64,7 +65,7 @@ def read(
 
     They are read when somebody takes them, some thousands at a time. `view` is exchanges, records,
     frames or events. Columns that cost decoding bodies come when they are named. With a filter, the
-    rows are those of the exchanges that match it.
+    rows are those of the exchanges that match it. Of a torn file, a RecordingWarning says so.
 
     Raises: RecordingError, also while they are read; ValueError, when there is no such view or
     column, or the text is no filter.
@@ -83,6 +84,8 @@ def read(
 
     def batches() -> Iterator[pa.RecordBatch]:
         for stretch in splits.stretches(found, END):
+            if stretch.rest:
+                deque(map(warn, events(stretch)), 0)
             yield from record_batches(stretch, view, some, schema, wanted)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
@@ -121,19 +124,19 @@ def _in_columns(view: str, names: Iterable[str]) -> bool:
 # ---------------------------------------------------------------- from tables
 
 
-def _exchange_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Found]:
+def _exchange_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Columns]:
     for rows in _rows(stretch, names):
         yield len(rows), rows.column
 
 
-def _frame_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Found]:
+def _frame_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Columns]:
     data_bytes_max = item_columns.BYTES_MAX if "data" in names else None
     for rows in _rows(stretch):
         for frames in frame_columns.of_rows(rows, data_bytes_max):
             yield len(frames), frames.column
 
 
-def _record_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Found]:
+def _record_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Columns]:
     with _opened(stretch) as file:
         rows = record_columns.RecordRows(_known(stretch), [*_earlier(stretch), file], names)
         for batch, given in _batches(file, stretch):
@@ -146,35 +149,35 @@ def _record_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Found]:
             yield count, columns.__getitem__
 
 
-_Found = tuple[int, Callable[[str], Any]]
+_Columns = tuple[int, Callable[[str], Any]]
 """How many rows there are, and what gives columns of them by their names."""
-_COLUMNS: dict[str, Callable[[Stretch, Sequence[str]], Iterator[_Found]]] = {
+_COLUMNS: dict[str, Callable[[Stretch, Sequence[str]], Iterator[_Columns]]] = {
     "exchanges": _exchange_columns,
     "records": _record_columns,
     "frames": _frame_columns,
 }
 
 
-def _rows(stretch: Stretch, names: Sequence[str] = ()) -> Iterator[exchange_columns.Rows]:
+def _rows(stretch: Stretch, names: Sequence[str] = ()) -> Iterator[exchange_columns.ExchangeRows]:
     """Yield the rows of a stretch, some at a time, of which these columns will be asked for."""
-    waits, of_bodies = "unanswered" in names, body_columns.COLUMNS.keys() & set(names)
+    waits, of_bodies = "unanswered" in names, body_columns.MEANINGS.keys() & set(names)
     with _opened(stretch) as file:
         known = _known(stretch)
         frames = StoredFrames([*_earlier(stretch), file])
-        waiting = exchange_columns.Waiting()
         tables: list[tuple[ExchangeTable, exchange_columns.Waited, dict[str, Any]]] = []
         count = size = 0
 
-        def rows() -> exchange_columns.Rows:
+        def rows() -> exchange_columns.ExchangeRows:
             some, waited, bodies = zip(*tables, strict=True)
-            return exchange_columns.Rows(some, known, frames, waited, bodies)
+            return exchange_columns.ExchangeRows(some, known, frames, waited, bodies)
 
         for batch, given in _batches(file, stretch):
             for note in batch.notes:
                 known.note(note)
             found = file.exchanges(batch) if given or waits or of_bodies else None
-            waited = waiting.take(found) if waits and found is not None else {}
-            waiting.forget(known.closed)
+            waited: exchange_columns.Waited = {}
+            if waits and found is not None:
+                waited = exchange_columns.waited_of(found, known)
             if of_bodies and found is not None:
                 offer_names(known.names, found, frames)
             if given and found is not None and len(found):
@@ -200,7 +203,7 @@ def _from_columns(
     for field in schema:
         constant = constants.get(field.name)
         if constant is not None:
-            array = pa.repeat(pa.scalar(constant, pa.string()), rows)
+            array = pa.repeat(pa.scalar(constant, TEXT), rows)
         else:
             array = column(field.name)
         arrays.append(array if array.type.equals(field.type) else array.cast(field.type))
@@ -276,9 +279,9 @@ _ITEMS: dict[str, Callable[[Stretch, Filter | None], Iterator[Any]]] = {
 # ---------------------------------------------------------------- files
 
 
-def _known(stretch: Stretch) -> Known:
+def _known(stretch: Stretch) -> RecordingContext:
     """What is known where a stretch begins."""
-    known = Known()
+    known = RecordingContext()
     for note in stretch.notes:
         known.note(note)
     return known

@@ -32,7 +32,7 @@ _PADDING = bytes(64)
 _STRING_BYTES_MAX = 32767
 
 
-class Found(NamedTuple):
+class RecordsPlace(NamedTuple):
     """What one body has."""
 
     topic: str | UUID
@@ -86,7 +86,7 @@ def _inner(layout: Layout, name: str) -> Layout | None:
     return slot.struct if slot is not None and slot.tag is None and slot.is_array else None
 
 
-def find(frames: Sequence[bytes], shape: Shape) -> list[Found | None]:
+def find(frames: Sequence[bytes], shape: Shape) -> list[RecordsPlace | None]:
     """Find the field in each of these frames; None for those that must be decoded."""
     joined = b"".join([*frames, _PADDING])
     ends = np.cumsum(np.fromiter(map(len, frames), np.int64, len(frames)))
@@ -104,7 +104,7 @@ def find(frames: Sequence[bytes], shape: Shape) -> list[Found | None]:
     of_field = (each.tolist() for each in (first - starts, last - starts))
     names: dict[bytes, str | UUID] = {}
     by_id = shape.topic.kind == "uuid"
-    found: list[Found | None] = []
+    found: list[RecordsPlace | None] = []
     for ok, begin, end, partition, start, stop in zip(*spans, *of_field, strict=True):
         if not ok:
             found.append(None)
@@ -114,7 +114,7 @@ def find(frames: Sequence[bytes], shape: Shape) -> list[Found | None]:
         if topic is None:
             text = UUID(bytes=raw) if by_id else raw.decode("utf-8", "surrogateescape")
             topic = names[raw] = text
-        found.append(Found(topic, partition, start, stop))
+        found.append(RecordsPlace(topic, partition, start, stop))
     return found
 
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from kproxy.exchange import topic_records
 from kproxy.exchange.entries import Note
-from kproxy.exchange.known import Known
+from kproxy.exchange.recording_context import RecordingContext
 from kproxy.exchange.topic_records import Carried
 from kproxy.protocol import ProtocolError
 from kproxy.protocol.compression import Allowance
@@ -37,10 +37,11 @@ from kproxy.protocol.record_batch import BATCH_HEADER, CONTROL, LOG_APPEND_TIME,
 from kproxy.protocol.record_fields import Fields, Headers, read_fields
 from kproxy.recording import RecordingFile
 from kproxy.recording.exchanges import StoredFrames, offer_names
-from kproxy.recording.tables import ExchangeTable
+from kproxy.recording.table_messages import ExchangeTable
 from kproxy.tables import exchange_columns, record_spans
+from kproxy.tables.arrow_types import BOOLEAN, BYTES, INT32, INT64, TEXT, TIME
 from kproxy.tables.carried import Bodies
-from kproxy.tables.record_spans import Run, Spans
+from kproxy.tables.record_spans import BatchSpan, Spans
 from kproxy.tables.views import TIMESTAMP_MS_MAX, wrapped
 
 ROWS_MAX = 64 << 10
@@ -52,9 +53,7 @@ Columns = dict[str, Any]
 _SIZE = struct.Struct(">i")
 _CARRIERS = frozenset(("number", "time", "connection", "client_id", "node_id"))
 """The columns that records have from their exchange."""
-_COMMON = {
-    "topic": pa.string(), "partition": pa.int32(), "produced": pa.bool_(), "aborted": pa.bool_()
-}  # fmt: skip
+_COMMON = {"topic": TEXT, "partition": INT32, "produced": BOOLEAN, "aborted": BOOLEAN}
 """Those that are the same for all records of a batch."""
 
 
@@ -91,7 +90,7 @@ class Cells:
         """Return the timestamps as Spark has them; null where there is none."""
         known = (self.timestamp_ms >= 0) & (self.timestamp_ms <= TIMESTAMP_MS_MAX)
         microseconds = np.where(known, self.timestamp_ms, 0) * 1000
-        return pa.array(microseconds, pa.timestamp("us", tz="UTC"), mask=~known)
+        return pa.array(microseconds, TIME, mask=~known)
 
     def common(self, name: str) -> Any:
         """Return one of the columns that are the same for all records of a batch."""
@@ -114,12 +113,14 @@ _OWN: dict[str, Callable[[Cells], Any]] = {
 class RecordRows:
     """Reads the records of exchanges; yields columns of them."""
 
-    def __init__(self, known: Known, files: list[RecordingFile], columns: Sequence[str]) -> None:
+    def __init__(
+        self, known: RecordingContext, files: list[RecordingFile], columns: Sequence[str]
+    ) -> None:
         self._known = known
         self._frames = StoredFrames(files)
         self._bodies = Bodies(known.names, self._frames, "offset" in columns)
         self._columns = columns
-        self._queue: list[tuple[Where, Run]] = []
+        self._queue: list[tuple[Where, BatchSpan]] = []
         self._rows = 0
         self._bytes = 0
         self._tables: list[ExchangeTable] = []
@@ -167,7 +168,7 @@ class RecordRows:
     def _named(self, cells: Cells) -> tuple[int, Columns]:
         found: Columns = {}
         batch = pa.array(cells.batch)
-        rows = exchange_columns.Rows(self._tables, self._known, self._frames)
+        rows = exchange_columns.ExchangeRows(self._tables, self._known, self._frames)
         carriers = pa.array([where.carrier - self._first for where in cells.wheres])
         for name in self._columns:
             if name in _OWN:
@@ -222,7 +223,7 @@ def _plain_batches(found: Carried) -> list[tuple[int, int]] | None:
 
 def _opened(
     carrier: int, found: Carried, start: int, end: int, allowance: Allowance
-) -> tuple[Where, Run] | None:
+) -> tuple[Where, BatchSpan] | None:
     """Decompress a batch; None if that is not possible, or no record of it is an application's."""
     offset, *_, attributes, _, base_time, max_time, _, _, _, count = BATCH_HEADER.unpack_from(
         found.data, start
@@ -237,13 +238,13 @@ def _opened(
     base_offset = found.base_offset if found.produced else offset
     appended = max_time if attributes & LOG_APPEND_TIME else None
     where = Where(carrier, *found.where, found.produced, False, base_offset, base_time, appended)
-    return where, Run(data, start, stop, count)
+    return where, BatchSpan(data, start, stop, count)
 
 
 # ---------------------------------------------------------------- all at once
 
 
-def _at_once(queue: Sequence[tuple[Where, Run]], spans: Spans) -> Iterator[Cells]:
+def _at_once(queue: Sequence[tuple[Where, BatchSpan]], spans: Spans) -> Iterator[Cells]:
     wheres = [where for where, _ in queue]
     counts = np.array([run.records for _, run in queue])
     batch = np.repeat(np.arange(len(queue), dtype=np.int32), counts)
@@ -286,9 +287,7 @@ def _cut(joined: bytes, spans: Any, nth: int, nulls: Any) -> Any:
     """Cut the first or the second span of each row out of memory. The memory as it is is an array
     that has what lies between the spans as values, too: of these, those are taken that count."""
     offsets = pa.py_buffer(np.ascontiguousarray(spans, np.int32))
-    every = pa.Array.from_buffers(
-        pa.binary(), 4 * len(spans) - 1, [None, offsets, pa.py_buffer(joined)]
-    )
+    every = pa.Array.from_buffers(BYTES, 4 * len(spans) - 1, [None, offsets, pa.py_buffer(joined)])
     places = np.arange(2 * nth, 4 * len(spans), 4, dtype=np.int32)
     return every.take(pa.array(places, mask=nulls) if nulls is not None else pa.array(places))
 
@@ -300,7 +299,7 @@ def _spans_headers(spans: Spans, part: slice) -> Any:
     offsets = np.concatenate([[0], ends - before])
     found = spans.headers[rows]
     if not len(found):
-        return _headers(offsets, pa.array([], pa.binary()), pa.array([], pa.binary()))
+        return _headers(offsets, pa.array([], BYTES), pa.array([], BYTES))
     keys = _cut(spans.joined, found, 0, None)
     return _headers(offsets, keys, _cut(spans.joined, found, 1, spans.header_nulls[rows]))
 
@@ -308,11 +307,11 @@ def _spans_headers(spans: Spans, part: slice) -> Any:
 def _headers(offsets: Any, keys: Any, values: Any) -> Any:
     """Make the column of headers; its keys are bytes so far."""
     try:
-        texts = keys.cast(pa.string())
+        texts = keys.cast(TEXT)
     except pa.ArrowInvalid:
         texts = pa.array([each.decode("utf-8", "replace") for each in keys.to_pylist()])
     structs = pa.StructArray.from_arrays([texts, values], ["key", "value"])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)
+    return pa.ListArray.from_arrays(pa.array(offsets, INT32), structs)
 
 
 # ---------------------------------------------------------------- one by one
@@ -321,7 +320,7 @@ _Row = tuple[Where, int | None, int, bytes | None, bytes | None, Headers]
 """Offset, timestamp, key, value and headers of a record."""
 
 
-def _in_turn(queue: Sequence[tuple[Where, Run]]) -> Iterator[_Row]:
+def _in_turn(queue: Sequence[tuple[Where, BatchSpan]]) -> Iterator[_Row]:
     """Read the batches that can be read."""
     for where, run in queue:
         base = where.base_offset or 0
@@ -367,9 +366,9 @@ def _of_rows(rows: list[_Row]) -> Cells:
     return Cells(
         wheres,
         np.arange(len(rows), dtype=np.int32),
-        pa.array([None if each is None else wrapped(each) for each in offsets], pa.int64()),
+        pa.array([None if each is None else wrapped(each) for each in offsets], INT64),
         np.array(list(map(wrapped, times)), np.int64),
-        lambda nth: pa.array((keys, values)[nth], pa.binary()),
+        lambda nth: pa.array((keys, values)[nth], BYTES),
         functools.partial(_list_headers, headers),
     )
 
@@ -378,4 +377,4 @@ def _list_headers(headers: Sequence[Headers]) -> Any:
     ends = itertools.accumulate(map(len, headers), initial=0)
     keys = [key.encode("utf-8", "surrogateescape") for each in headers for key, _ in each]
     values = [value for each in headers for _, value in each]
-    return _headers(list(ends), pa.array(keys, pa.binary()), pa.array(values, pa.binary()))
+    return _headers(list(ends), pa.array(keys, BYTES), pa.array(values, BYTES))

@@ -32,7 +32,7 @@ _PADDING = bytes(64)
 """Behind the last record, so that the numbers of a broken one can be looked for there."""
 
 
-class Run(NamedTuple):
+class BatchSpan(NamedTuple):
     """Records of magic 2, one after the other: `data` has them from `start` to `stop`."""
 
     data: bytes
@@ -66,7 +66,7 @@ class UnusualError(Exception):
     """Something is better read by a reader that looks at one record after the other."""
 
 
-def find(runs: Sequence[Run]) -> Spans | None:
+def find(runs: Sequence[BatchSpan]) -> Spans | None:
     """Find the fields of all records, in order; None if one of them is malformed or unusual."""
     if sum(each.stop - each.start for each in runs) > _JOINED_BYTES_MAX:
         return None
@@ -77,7 +77,7 @@ def find(runs: Sequence[Run]) -> Spans | None:
         return None
 
 
-def _starts(joined: bytes, runs: Sequence[Run]) -> array[int]:
+def _starts(joined: bytes, runs: Sequence[BatchSpan]) -> array[int]:
     starts = array("q")
     add = starts.append
     stop = 0

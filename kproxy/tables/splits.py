@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import glob
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -54,7 +55,8 @@ class Stretch:
     """The last files of the same recording before it: frames of its first rows may lie there. Of
     the rest, all of them: what is pending may."""
     recording: str
-    """Its id; of a recording without one, the name of its file."""
+    """Its id; of a recording without one, the name of its file, or its path where others have that
+    name too."""
     begin: int
     """The offset of the batch where `notes` hold."""
     start: int
@@ -71,7 +73,7 @@ class Stretch:
 
 
 @attrs.frozen
-class Found:
+class FoundFiles:
     """What paths, globs and URIs stand for, looked for once: files come and go meanwhile, and far
     away each look takes its time."""
 
@@ -84,7 +86,7 @@ class Found:
     """Of all files."""
 
 
-def find(paths: Sequence[str]) -> Found:
+def find(paths: Sequence[str]) -> FoundFiles:
     """Look for recordings; their paths are absolute, for workers have another working directory.
 
     Raises: RecordingError.
@@ -98,7 +100,7 @@ def find(paths: Sequence[str]) -> Found:
         for path in sorted(sizes)
         if not sizes[path]
     )
-    return Found(tuple(paths), tuple(found), left_out, sum(sizes.values()))
+    return FoundFiles(tuple(paths), tuple(found), left_out, sum(sizes.values()))
 
 
 def _size(path: Path | Uri) -> int:
@@ -159,13 +161,13 @@ def _matches(path: Path | Uri) -> Sequence[Path | Uri]:
     raise RecordingError(path, None, "does not exist")
 
 
-def task_bytes(found: Found, tasks: int, partition_bytes: int = PARTITION_BYTES) -> int:
+def task_bytes(found: FoundFiles, tasks: int, partition_bytes: int = PARTITION_BYTES) -> int:
     """Return how much a task should read, so that of small recordings there are enough tasks."""
     return min(partition_bytes, max(_TASK_BYTES_MIN, math.ceil(found.bytes / max(1, tasks))))
 
 
 def stretches(
-    recordings: Found,
+    recordings: FoundFiles,
     partition_bytes: int = PARTITION_BYTES,
     told: Callable[[str], None] = lambda text: None,
 ) -> list[Stretch]:
@@ -186,10 +188,26 @@ def stretches(
             before = file
     for line in recordings.left_out:
         told(line)
+    cuts = _named_apart(cuts)
     for some, following in zip(cuts, [*cuts[1:], None], strict=True):
         if following is None or not following[0].earlier:
             some[-1] = attrs.evolve(some[-1], last=True)
     return [each for some in cuts for each in some]
+
+
+def _named_apart(cuts: list[list[Stretch]]) -> list[list[Stretch]]:
+    """Have recordings without an id whose files are called the same go by their paths."""
+    stems = Counter(_stem(some[0]) for some in cuts)
+    return [
+        [attrs.evolve(each, recording=each.path) for each in some]
+        if some[0].recording == _stem(some[0]) and stems[some[0].recording] > 1
+        else some
+        for some in cuts
+    ]
+
+
+def _stem(stretch: Stretch) -> str:
+    return located(stretch.path).stem
 
 
 def earlier_of(

@@ -28,14 +28,17 @@ from kproxy.exchange.entries import OPAQUE, REDACTED, Note
 from kproxy.exchange.exchange import FIELDS, Exchange
 from kproxy.exchange.fields import Field, Type
 from kproxy.exchange.filter.values import suggestion
-from kproxy.tables.exchange_columns import WAITED_TYPE
+from kproxy.tables.arrow_types import (
+    BOOLEAN,
+    BYTES,
+    HEADERS,
+    INT32,
+    INT64,
+    OF_FIELDS,
+    TEXT,
+    TIME,
+)
 from kproxy.units import moment
-
-_INT64, _INT32, _INT16 = pa.int64(), pa.int32(), pa.int16()
-_DOUBLE, _BOOLEAN, _TEXT, _BYTES = pa.float64(), pa.bool_(), pa.string(), pa.binary()
-_TIME = pa.timestamp("us", tz="UTC")
-_TEXTS = pa.list_(_TEXT)
-_HEADERS = pa.list_(pa.struct([("key", _TEXT), ("value", _BYTES)]))
 
 TIMESTAMP_MS_MAX = 253_402_300_799_999
 """The last millisecond of the year 9999: where Python's and Spark's timestamps end."""
@@ -61,8 +64,8 @@ FILE = "file"
 
 
 _WHERE = (
-    Column(RECORDING, _TEXT, "id of the recording: numbers count within it"),
-    Column(FILE, _TEXT, "the file that has the row", default=False),
+    Column(RECORDING, TEXT, "id of the recording: numbers count within it"),
+    Column(FILE, TEXT, "the file that has the row", default=False),
 )
 
 
@@ -75,24 +78,8 @@ def when(time_ns: int) -> datetime | None:
 
 # ---------------------------------------------------------------- exchanges
 
-TYPES: dict[Type, pa.DataType] = {
-    Type.INT16: _INT16,
-    Type.INT32: _INT32,
-    Type.INT64: _INT64,
-    Type.FLOAT: _DOUBLE,
-    Type.BOOL: _BOOLEAN,
-    Type.TEXT: _TEXT,
-    Type.TEXTS: _TEXTS,
-    Type.TIME: _TIME,
-    Type.PARTITIONS: pa.list_(pa.struct([("topic", _TEXT), ("partition", _INT32)])),
-    Type.WAITED: WAITED_TYPE,
-    Type.BODY: _TEXT,
-    Type.BYTES: _BYTES,
-}
-"""Arrow's types for those of an exchange's fields."""
 
-
-def _get(field: Field[Any]) -> Callable[[Exchange], Any]:
+def _get(field: Field) -> Callable[[Exchange], Any]:
     """What gives the value of a field as Arrow takes it."""
     name = field.name
     if field.type is Type.BODY:
@@ -106,7 +93,7 @@ def _get(field: Field[Any]) -> Callable[[Exchange], Any]:
 
 
 _FIELDS = [
-    Column(each.name, TYPES[each.type], each.about, _get(each), not each.need.opens_bodies)
+    Column(each.name, OF_FIELDS[each.type], each.about, _get(each), not each.need.opens_bodies)
     for each in FIELDS.values()
 ]
 EXCHANGES = (*_WHERE, *sorted(_FIELDS, key=lambda column: not column.default))
@@ -145,33 +132,34 @@ def _record(name: str, type_: pa.DataType, comment: str) -> Column:
     return Column(name, type_, comment, lambda item: get(item[1]))
 
 
-def _carrier(name: str, type_: pa.DataType, comment: str) -> Column:
-    get = operator.attrgetter(name)
-    return Column(name, type_, comment, lambda item: get(item[0]))
+def _carrier(name: str, comment: str = "") -> Column:
+    """A field of the exchange."""
+    field, get = FIELDS[name], operator.attrgetter(name)
+    return Column(name, OF_FIELDS[field.type], comment or field.about, lambda item: get(item[0]))
 
 
 RECORDS = (
     *_WHERE,
-    _record("topic", _TEXT, "name of the topic; its id if nothing told the name"),
-    _record("partition", _INT32, "number of the partition"),
+    _record("topic", TEXT, "name of the topic; its id if nothing told the name"),
+    _record("partition", INT32, "number of the partition"),
     Column(
         "offset",
-        _INT64,
+        INT64,
         "offset; null if no Produce response says it: also if it was refused",
         _offset,
     ),
-    Column("timestamp", _TIME, "of the record", _timestamp),
-    Column("timestamp_ms", _INT64, "of the record, ms since 1970", _timestamp_ms),
-    _record("key", _BYTES, "key; null where there is none"),
-    _record("value", _BYTES, "value; null is a tombstone"),
-    Column("headers", _HEADERS, "headers, in order", _headers),
-    _record("produced", _BOOLEAN, "a client sent it; else a broker did, to be consumed"),
-    _record("aborted", _BOOLEAN, "it is known that its transaction was aborted"),
-    _carrier("number", _INT64, "the exchange that carried it"),
-    _carrier("time", _TIME, "when the request of that exchange arrived"),
-    _carrier("connection", _INT32, "number of the connection"),
-    _carrier("client_id", _TEXT, "client.id of the connection"),
-    _carrier("node_id", _INT32, "broker of the connection"),
+    Column("timestamp", TIME, "of the record", _timestamp),
+    Column("timestamp_ms", INT64, "of the record, ms since 1970", _timestamp_ms),
+    _record("key", BYTES, "key; null where there is none"),
+    _record("value", BYTES, "value; null is a tombstone"),
+    Column("headers", HEADERS, "headers, in order", _headers),
+    _record("produced", BOOLEAN, "a client sent it; else a broker did, to be consumed"),
+    _record("aborted", BOOLEAN, "it is known that its transaction was aborted"),
+    _carrier("number", "the exchange that carried it"),
+    _carrier("time", "when the request of that exchange arrived"),
+    _carrier("connection"),
+    _carrier("client_id"),
+    _carrier("node_id"),
 )
 
 # ---------------------------------------------------------------- frames
@@ -190,7 +178,7 @@ def _side(name: str, type_: pa.DataType, comment: str, recorded: str = "") -> Co
 
 
 def _flag(name: str, flag: int, comment: str) -> Column:
-    return Column(name, _BOOLEAN, comment, lambda item: bool(_recorded(item, "flags") & flag))
+    return Column(name, BOOLEAN, comment, lambda item: bool(_recorded(item, "flags") & flag))
 
 
 def _arrived(item: Any) -> datetime | None:
@@ -204,23 +192,23 @@ def _data(item: Any) -> bytes | None:
 
 FRAMES = (
     *_WHERE,
-    _carrier("number", _INT64, "the exchange that it belongs to"),
-    Column("side", _TEXT, "who sent it: client, broker", lambda item: _SIDES[item[1]]),
-    Column("time", _TIME, "when it arrived", _arrived),
-    _carrier("connection", _INT32, "number of the connection"),
-    _carrier("client_id", _TEXT, "client.id of the connection"),
-    _carrier("node_id", _INT32, "broker of the connection"),
-    _carrier("api", _TEXT, "name of the API"),
-    _carrier("api_key", _INT16, "number of the API"),
-    _carrier("api_version", _INT16, "version of the request"),
-    _carrier("correlation_id", _INT32, "of the request"),
-    _side("frame_bytes", _INT64, "size with the size prefix", "bytes"),
+    _carrier("number", "the exchange that it belongs to"),
+    Column("side", TEXT, "who sent it: client, broker", lambda item: _SIDES[item[1]]),
+    Column("time", TIME, "when it arrived", _arrived),
+    _carrier("connection"),
+    _carrier("client_id"),
+    _carrier("node_id"),
+    _carrier("api"),
+    _carrier("api_key"),
+    _carrier("api_version"),
+    _carrier("correlation_id"),
+    _side("frame_bytes", INT64, "size with the size prefix", "bytes"),
     _flag("opaque", OPAQUE, "kproxy knows no schema for it"),
     _flag("redacted", REDACTED, "secrets were blanked out of it"),
-    _side("flags", _INT32, "all flags (kproxy.exchange.entries)"),
-    _side("received_ns", _INT64, "when it arrived, ns since 1970; 0: unknown"),
-    _side("sent_ns", _INT64, "when it was sent on; 0: it was not, or unknown"),
-    Column("data", _BYTES, "the bytes as their sender sent them", _data, False),
+    _side("flags", INT32, "all flags (kproxy.exchange.entries)"),
+    _side("received_ns", INT64, "when it arrived, ns since 1970; 0: unknown"),
+    _side("sent_ns", INT64, "when it was sent on; 0: it was not, or unknown"),
+    Column("data", BYTES, "the bytes as their sender sent them", _data, False),
 )
 """Requests and responses, as their exchanges tell of them: the request of an exchange, then its
 response, when that was complete. Of what was recorded of no exchange there is no row."""
@@ -253,22 +241,23 @@ def _how(note: Note) -> str | None:
 
 _EVENT_NAMES = (
     "opened, open, client_id, closed; topic_id, fault_rules, fault, session_refused, lost,"
-    " stood_still, ignored, pending, recovered; of the files: torn, damaged, recording"
+    " stood_still, ignored, pending, recovered; of the files: torn, damaged, recording, missing,"
+    " copied"
 )
 EVENTS = (
     *_WHERE,
-    Column("time", _TIME, "when it happened", lambda note: when(note.time_ns)),
-    Column("time_ns", _INT64, "when it happened, ns since 1970", lambda note: note.time_ns),
-    Column("event", _TEXT, _EVENT_NAMES, _text("event")),
-    Column("connection", _INT32, "number of the connection", _integer("connection", 31)),
-    Column("client_address", _TEXT, "host and port of the client", _text("client_address")),
-    Column("node_id", _INT32, "broker of the connection", _integer("node_id", 31)),
-    Column("number", _INT64, "the exchange that it is about", _integer("number", 63)),
-    Column("fault", _TEXT, "the fault rule that fired", _text("rule")),
-    Column("first", _TEXT, "who ended the connection first", _text("first", "side")),
-    Column("how", _TEXT, "how they ended it: eof, reset, idle, refused, …", _how),
-    Column("reason", _TEXT, "what went wrong, if anything did", _text("reason", "what")),
-    Column("body", _TEXT, "all of it, JSON", lambda note: json.dumps(note.body)),
+    Column("time", TIME, "when it happened", lambda note: when(note.time_ns)),
+    Column("time_ns", INT64, "when it happened, ns since 1970", lambda note: note.time_ns),
+    Column("event", TEXT, _EVENT_NAMES, _text("event")),
+    Column("connection", INT32, "number of the connection", _integer("connection", 31)),
+    Column("client_address", TEXT, "host and port of the client", _text("client_address")),
+    Column("node_id", INT32, "broker of the connection", _integer("node_id", 31)),
+    Column("number", INT64, "the exchange that it is about", _integer("number", 63)),
+    Column("fault", TEXT, "the fault rule that fired", _text("rule")),
+    Column("first", TEXT, "who ended the connection first", _text("first", "side")),
+    Column("how", TEXT, "how they ended it: eof, reset, idle, refused, …", _how),
+    Column("reason", TEXT, "what went wrong, if anything did", _text("reason", "what")),
+    Column("body", TEXT, "all of it, JSON", lambda note: json.dumps(note.body)),
 )
 
 VIEWS = {"exchanges": EXCHANGES, "records": RECORDS, "frames": FRAMES, "events": EVENTS}

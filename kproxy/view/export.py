@@ -20,6 +20,7 @@ from pathlib import Path
 
 import kproxy
 from kproxy.exchange.exchange import Exchange
+from kproxy.recording.reader import by_recording
 from kproxy.view.jsonl import KEYS, pieces
 from kproxy.view.stream import Stream
 
@@ -97,7 +98,7 @@ def _jsonl(stream: Stream, path: Path) -> int:
     with open(_open(path), "w", encoding="ascii") as file:
         for each in stream.shown():
             count += isinstance(each, Exchange)
-            file.writelines(pieces(each))
+            file.writelines(pieces(each, stream.recording))
             file.write("\n")
     return count
 
@@ -120,7 +121,12 @@ def _parquet(stream: Stream, path: Path) -> int:
         from kproxy.tables.parquet import write_exchanges
     except ImportError as error:
         raise ExportError(str(error)) from None
-    return write_exchanges(stream.exchanges(), KEYS, path)
+
+    def recording(exchange: Exchange) -> str | None:
+        return stream.recording
+
+    several = len(by_recording(stream.paths)) > 1
+    return write_exchanges(stream.exchanges(), KEYS, path, recording if several else None)
 
 
 KINDS: dict[str, Callable[[Stream, Path], int]] = {

@@ -30,14 +30,16 @@ from kproxy.units import moment
 _PIECE_CHARACTERS = 64 << 10
 
 
-def pieces(shown: Exchange | ConnectionEnd) -> Iterator[str]:
-    """Yield the line of JSON of an exchange, or of the end of a connection, in pieces of ASCII."""
+def pieces(shown: Exchange | ConnectionEnd, recording: str | None = None) -> Iterator[str]:
+    """Yield the line of JSON of an exchange, or of the end of a connection, in pieces of ASCII;
+    with the recording that it is of, if that is given."""
     if isinstance(shown, ConnectionEnd):
-        yield _dumps(end_json(shown))
+        of = {} if recording is None else {"recording": recording}
+        yield _dumps(end_json(shown) | of)
         return
     text: list[str] = []
     characters = 0
-    for piece in _pieces(shown):
+    for piece in _pieces(shown, recording):
         text.append(piece)
         characters += len(piece)
         if characters > _PIECE_CHARACTERS:
@@ -46,13 +48,13 @@ def pieces(shown: Exchange | ConnectionEnd) -> Iterator[str]:
     yield "".join(text)
 
 
-def _pieces(shown: Exchange) -> Iterator[str]:
+def _pieces(shown: Exchange, recording: str | None) -> Iterator[str]:
     together = allowance(shown)
     yield _about(shown)
     for direction in (schema.REQUEST, schema.RESPONSE):
         yield f', "{direction}": '
         yield from body_pieces(shown, direction, together)
-    yield "}"
+    yield "}" if recording is None else f', "recording": {_text(recording)}}}'
 
 
 def to_line(exchange: Exchange) -> str:
@@ -145,7 +147,7 @@ KEYS = tuple(each.name for each in FIELDS.values() if each.in_json)
 """The keys of an exchange, in order: the bodies come last."""
 
 
-def _field(place: int, field: Field[Any]) -> tuple[str, Callable[[Exchange], Any], Any]:
+def _field(place: int, field: Field) -> tuple[str, Callable[[Exchange], Any], Any]:
     """How a field is written: what stands before it, its value, its text."""
     # What is read out of bodies is kept by the exchange; the rest is made sooner than found again.
     read = operator.attrgetter(field.name) if field.need.opens_bodies else field.make

@@ -79,8 +79,10 @@ def lines(
         yield rendered(segments, colour)
 
 
-def json_lines(exchange: Exchange, choice: Choice) -> Iterator[str]:
-    """Yield a JSON object per record that an exchange carries."""
+def json_lines(exchange: Exchange, choice: Choice, recording: str | None = None) -> Iterator[str]:
+    """Yield a JSON object per record that an exchange carries; with the recording that it is of,
+    if that is given."""
+    of = {} if recording is None else {"recording": recording}
     for record in choice.records(exchange):
         yield json.dumps(
             {
@@ -97,6 +99,7 @@ def json_lines(exchange: Exchange, choice: Choice) -> Iterator[str]:
                 "aborted": record.aborted,
                 "number": exchange.number,
                 "client_id": exchange.client_id,
+                **of,
             },
             allow_nan=False,
         )

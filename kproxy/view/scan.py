@@ -61,9 +61,12 @@ class Finding:
 
 
 def scan(
-    paths: Iterable[Path | str], passed: Callable[[int], None] = lambda done: None
+    paths: Iterable[Path | str],
+    passed: Callable[[int], None] = lambda done: None,
+    told: Callable[[Note], None] = lambda note: None,
 ) -> Iterator[Finding]:
-    """Yield what looks like a secret in recordings; `passed` is told how many bytes were read.
+    """Yield what looks like a secret in recordings; `passed` is told how many bytes were read, and
+    `told` is given their notes.
 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged, or cannot be read.
@@ -72,16 +75,19 @@ def scan(
     for path in recordings(paths):
         before = passed_bytes
         try:
-            yield from _in_file(path, lambda done, before=before: passed(before + done))
+            yield from _in_file(path, lambda done, before=before: passed(before + done), told)
             passed_bytes += path.stat().st_size
         except OSError as error:
             raise RecordingError(path, None, f"cannot be read: {error.strerror}") from None
 
 
-def _in_file(path: Path, passed: Callable[[int], None]) -> Iterator[Finding]:
+def _in_file(
+    path: Path, passed: Callable[[int], None], told: Callable[[Note], None]
+) -> Iterator[Finding]:
     pairing = Pairing()
     for entry in entries(path, passed=passed):
         if isinstance(entry, Note):
+            told(entry)
             yield from _in_note(path, entry)
         for exchange in pairing.feed(entry):
             yield from _in_exchange(path, exchange)

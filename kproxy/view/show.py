@@ -77,7 +77,7 @@ def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = 
     from kproxy.view.jsonl import pieces
 
     stream, progress = _stream(paths, wanted, out)
-    texts = spread(stream, lambda shown: itertools.chain(pieces(shown), "\n"))
+    texts = spread(stream, lambda shown: itertools.chain(pieces(shown, stream.recording), "\n"))
     write(texts, stream.notices, out, "show", progress)
 
 
@@ -162,7 +162,7 @@ def show_records(
     def texts() -> Iterator[str]:
         for exchange in stream.exchanges():
             if as_json:
-                lines = record_lines.json_lines(exchange, choice)
+                lines = record_lines.json_lines(exchange, choice, stream.recording)
             else:
                 lines = record_lines.lines(exchange, choice, colour, width)
             yield from (f"{line}\n" for line in lines)

@@ -195,11 +195,11 @@ def _work(
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # who reads from here ends it
         with os.fdopen(writing, "wb") as pipe:
-            sender = _Sender(pipe)
+            sender, shows_ends = _Sender(pipe), stream.shows_ends
 
             def heard(note: Note) -> None:
                 sender.send(_NOTE, note)
-                if stream.shows_ends:
+                if shows_ends:
                     for end in connection_ends(note):
                         sender.made(work(end))
 
@@ -207,10 +207,10 @@ def _work(
                 sender.send(_BATCH, done_bytes)
                 pipe.flush()
 
-            own = Stream(stream.paths, stream.wanted, heard, False, passed, share)
+            stream.become_share(heard, passed, share)
             try:
-                sender.made(_made(own, work, count))
-                sender.send(_DONE, own.exchange_count)
+                sender.made(_made(stream, work, count))
+                sender.send(_DONE, stream.exchange_count)
             except RecordingError as error:
                 sender.send(_ERROR, error)
     except BrokenPipeError:

@@ -139,9 +139,9 @@ class Part:
     def of(cls, exchange: Exchange, reads_bodies: bool, recording: int = 1) -> Part:
         """What an exchange tells by itself."""
         part = cls(recording)
-        counts, row = part.counts, exchange.row
+        counts = part.counts
         counts.span(exchange.time, exchange.time)
-        about = exchange.connection, exchange.client_id, exchange.node_id, row.completed_ns
+        about = exchange.connection, exchange.client_id, exchange.node_id, exchange.completed_ns
         part.connections.append(about)
         said = NOTHING
         if reads_bodies:

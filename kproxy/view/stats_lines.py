@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -41,12 +42,13 @@ _NUMBERS = (
 )
 """What the columns of numbers are called, and how wide they are."""
 _NUMBERS_WIDTH = sum(width for _, width in _NUMBERS)
-_LEGEND = "broker time in ms, without queues and waits that were asked for; kproxy: p99"
-_LEGEND_FEW = "–: too few have such a time for percentiles; the others may be all wait"
+_LEGEND = "broker time in ms, without queues and waits asked for; kproxy: p99; ± 0.6 %"
+"""As exact as `exchange.histogram` is."""
+_LEGEND_FEW = "–: most have no such time: they may be all wait, or got no answer"
 _VALUES_MIN = 20
 _VALUES_MIN_PART = 0.01
-"""Percentiles of fewer exchanges than that, where others have no value, would be of those only that
-went beyond their own limit."""
+"""Percentiles of fewer exchanges than that, and of fewer than half of them, would be of those only
+that went beyond their own limit."""
 
 
 def show_stats(
@@ -194,7 +196,7 @@ def _too_few(tally: Tally) -> bool:
     """Whether so few exchanges have a value that percentiles of them would mislead."""
     values = tally.broker.count
     least = max(_VALUES_MIN, tally.count * _VALUES_MIN_PART)
-    return values < min(tally.count, least)
+    return values < least and (not values or 2 * values < tally.count)
 
 
 def _row(tally: Tally) -> list[Segment]:
@@ -202,10 +204,9 @@ def _row(tally: Tally) -> list[Segment]:
     p50, p95, p99 = (PERCENTILES[name] for name in ("p50", "p95", "p99"))
     times = [None if few else tally.broker.percentile(each) for each in (p50, p95, p99)]
     times.append(tally.broker.max_ms if tally.broker.count else None)
-    errors = tally.errors + tally.unanswered
     return [
         ("", f"{tally.count:>7}"),
-        ("error" if errors else "dim", f"{errors or '':>7}"),
+        ("error" if tally.errors else "dim", f"{tally.errors or '':>7}"),
         ("", "".join(f"{milliseconds(time):>6}" for time in times)),
         ("dim", f"{milliseconds(tally.proxy.percentile(p99)):>7}"),
         ("", f"{format_bytes(tally.bytes):>10}{tally.records or '':>8}"),
@@ -247,8 +248,15 @@ def _events(stats: Stats) -> Iterator[str]:
         count(stats.reconnects, "reconnect") if stats.reconnects else "",
     )
     yield joined(
-        f"{stats.counts.total.unanswered} never answered" if stats.counts.total.unanswered else "",
+        _unanswered(stats),
         f"{stats.counts.throttled} throttled" if stats.counts.throttled else "",
         f"{count(stats.retries, 'batch')} sent again" if stats.retries else "",
         count(stats.leader_changes, "leader change") if stats.leader_changes else "",
     )
+
+
+def _unanswered(stats: Stats) -> str:
+    """How many requests got no answer, and of which APIs."""
+    apis = Counter({name: tally.unanswered for name, tally in stats.counts.by_api.items()})
+    said = listed(f"{name} {number}" for name, number in apis.most_common() if number)
+    return f"{stats.counts.total.unanswered} without an answer: {said}" if said else ""

@@ -27,6 +27,7 @@ from kproxy.exchange.entries import (
     NO_API,
     NO_NODE,
     NO_RESPONSE,
+    OPEN_AT_END,
     RAW_SASL,
     REDACTED,
     REWRITTEN,
@@ -34,7 +35,7 @@ from kproxy.exchange.entries import (
     UNANSWERED,
 )
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import MAYBE, NO, UNKNOWN, YES
+from kproxy.exchange.filter import MAYBE, NO, UNKNOWN_TEXT, YES
 from kproxy.exchange.histogram import Histogram
 from kproxy.protocol import api_key, api_name
 from kproxy.recording.columns import Rows
@@ -54,7 +55,7 @@ _POLLS = _keys(POLLS)
 _DECODED = _keys(("Metadata", "JoinGroup", "ConsumerGroupHeartbeat", "ShareFetch"))
 """Of these more counts than facts: leaders, generations, how long they may wait, as of a Fetch of
 which its row does not tell it."""
-_AS_SENT = REWRITTEN | INJECTED | FAULTED | REDACTED | NO_RESPONSE | UNANSWERED
+_AS_SENT = REWRITTEN | INJECTED | FAULTED | REDACTED | NO_RESPONSE | UNANSWERED | OPEN_AT_END
 """Flags of frames whose bodies are whole and known."""
 
 
@@ -168,10 +169,6 @@ def _by_headers(chosen: _Chosen) -> _Groups:
     return groups
 
 
-_COMPLETED = ("response_sent_ns", "response_received_ns", "request_sent_ns")
-"""The latest of these is `ExchangeRow.completed_ns`."""
-
-
 class _Chosen:
     """The rows that are counted, by columns."""
 
@@ -185,9 +182,9 @@ class _Chosen:
         self.times_ns = self.column("time_ns")
         self.connections = self.column("connection")
         self.clients = self.column("client_id")
-        if UNKNOWN in self.clients:
+        if UNKNOWN_TEXT in self.clients:
             self.clients = [
-                rows.exchange(place).client_id if client is UNKNOWN else client
+                rows.exchange(place).client_id if client is UNKNOWN_TEXT else client
                 for place, client in zip(self.places, self.clients, strict=True)
             ]
         self.keys: list[int] = self.column("api_key")
@@ -204,7 +201,7 @@ class _Chosen:
 
     def column(self, name: str) -> list[Any]:
         """A column of the table, of these rows."""
-        column = self._columns[name]
+        column = self._columns.get(name)
         if not self._all:
             return [column[place] for place in self.places]
         return column.tolist() if isinstance(column, memoryview) else list(column)
@@ -212,7 +209,7 @@ class _Chosen:
     def first_of_connections(self) -> Iterator[tuple[int, str | None, int | None, int]]:
         """Yield connections, each with its client and broker, and when the first of its exchanges
         was over, in order."""
-        completed_ns = map(max, *(self.column(name) for name in _COMPLETED))
+        completed_ns = self.column("completed_ns")
         node_ids = self.column("node_id")
         seen: set[int] = set()
         for index, (connection, time_ns) in enumerate(

@@ -6,6 +6,7 @@ paths ─▶ read ─▶ Exchange · ConnectionEnd
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,11 +18,11 @@ from kproxy.exchange.entries import CONNECTIONS, EVENTS, Frame, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.pairing import Pairing
-from kproxy.recording import RecordingError, recordings
+from kproxy.recording import RecordingError
 from kproxy.recording.columns import Count, Made
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.notices import notice
-from kproxy.recording.reader import starting
+from kproxy.recording.reader import by_recording, names, starting
 
 _CLOSED = (CONNECTIONS, "closed")
 
@@ -42,6 +43,8 @@ class Stream:
     """Of which batches: see `Reader`."""
     notices: list[str] = attrs.field(factory=list[str], init=False)
     """What a reader must know of the state of the recordings, as far as they have been read."""
+    recording: str | None = attrs.field(default=None, init=False)
+    """What the recording is called that what was shown last is of, where there are several."""
     exchange_count: int = attrs.field(default=0, init=False)
     """How many exchanges there were, wanted or not; known at the end of the reading."""
 
@@ -65,25 +68,42 @@ class Stream:
         Raises:
             RecordingError: a path is not there, not a recording, or damaged.
         """
-        ends: list[ConnectionEnd] = []
+        ends: list[tuple[str | None, ConnectionEnd]] = []
+        called: dict[str, str] = {}
 
         def told(note: Note) -> None:
+            self.recording = called.get(str(reader.path), self.recording)
             if self.shows_ends:
-                ends.extend(connection_ends(note))
+                ends.extend((self.recording, end) for end in connection_ends(note))
             self.note(note)
 
         try:
             wanted = None if self.wanted is None else starting(self.wanted, self.paths)
+            found_files = by_recording(self.paths)
+            if len(found_files) > 1:
+                called = names(found_files)
             reader = Reader(told, wanted, self.passed, self.share)
-            for found in reader.files(recordings(self.paths), count):
-                yield from ends
-                ends.clear()
+            for found in reader.files(itertools.chain(*found_files), count):
+                yield from self._ended(ends)
+                self.recording = called.get(str(reader.path), self.recording)
                 yield found
             self.have_read(reader.exchange_count)
         except OSError as error:
             where = error.filename or ", ".join(map(str, self.paths))
             raise RecordingError(where, None, f"cannot be read: {error.strerror}") from None
-        yield from ends
+        yield from self._ended(ends)
+
+    def _ended(self, ends: list[tuple[str | None, ConnectionEnd]]) -> Iterator[ConnectionEnd]:
+        """Yield ends of connections, of the recordings that they were told in, and forget them."""
+        for self.recording, end in ends:
+            yield end
+        ends.clear()
+
+    def become_share(
+        self, heard: Callable[[Note], None], passed: Callable[[int], None], share: tuple[int, int]
+    ) -> None:
+        """Become what one of several processes reads; ends of connections are in its notes."""
+        self.heard, self.ends, self.passed, self.share = heard, False, passed, share
 
     def have_read(self, exchange_count: int) -> None:
         """So many exchanges have been read, to the end."""

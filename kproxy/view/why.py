@@ -23,9 +23,10 @@ from kproxy.exchange.derived import JOINS, UNKNOWN
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import Filter
+from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.filter.keys import BY_NAME
 from kproxy.exchange.filter.terms import Term, grouped
+from kproxy.exchange.filter.values import suggestion
 from kproxy.exchange.histogram import PERCENTILES, Histogram
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.printable import printable
@@ -71,6 +72,19 @@ def show_why(paths: Sequence[Path | str], key: str, value: str, out: TextIO) -> 
             done_bytes += sum(path.stat().st_size for path in files)
     write((f"{printable(each)}\n" for each in stories), notices, out, "why")
     return bool(stories)
+
+
+def other_groups(paths: Sequence[Path | str], name: str) -> str:
+    """Say which group may have been meant by a name that none has.
+
+    Raises: RecordingError.
+    """
+    of_groups = Stream(paths, parse("group:*")).exchanges()
+    names = {group for each in of_groups for group in each.groups}
+    if not names:
+        return ", nor any other"
+    one = "" if "*" in name else suggestion(name, names)
+    return one or f"; there is {listed(sorted(names))}"
 
 
 def _passed(progress: Progress, before_bytes: int, done_bytes: int) -> None:
@@ -276,7 +290,7 @@ def _unanswered(found: Exchange, end: ConnectionEnd | None) -> Iterator[str]:
     if waited is None:
         return
     how_long = f" for {age(waited.waited_ms)}" if waited.waited_ms else ""
-    never = "not" if end is None else "never"
+    never = "not" if found.open_at_end else "never"
     reasons = {
         "proxy": f"It was {never} sent on: it waited in kproxy{how_long}.",
         "earlier": f"It was {never} answered: it waited{how_long} behind #{waited.behind}, which"
@@ -336,10 +350,12 @@ def _connection_story(stream: Stream, number: int, opened: dict[int, Note]) -> I
     if errors:
         yield "Errors: " + listed(f"{name} ×{times}" for name, times in errors.most_common()) + "."
     for each in unanswered[:3]:
-        never = "not" if end is None else "never"
-        yield f"{named(each)} of {at(each)} was {never} answered."
+        if each.open_at_end:
+            yield f"The recording ends before an answer to {named(each)} of {at(each)}."
+        else:
+            yield f"{named(each)} of {at(each)} was never answered."
     if len(unanswered) > 3:
-        yield f"Neither were {len(unanswered) - 3} more."
+        yield f"There is no answer to {len(unanswered) - 3} more either."
     yield from _end_of_connection(end, last)
 
 

@@ -41,7 +41,7 @@ DECODED = {
 }
 """APIs of which a walk does not tell all: names whose kind stands beside, what consumers embed."""
 RECORDINGS = [
-    needs.REPOSITORY / "recordings" / "demo.mcap",
+    *sorted((needs.REPOSITORY / "recordings").rglob("*.mcap")),
     needs.REPOSITORY / "tests" / "exchange" / "mock_cluster.mcap",
     *sorted((needs.REPOSITORY / "tests" / "recording" / "formats" / "2").glob("*.mcap")),
 ]

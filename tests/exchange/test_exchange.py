@@ -304,7 +304,7 @@ def test_half_a_header_has_no_api():
     (exchange,) = pair([half])
     assert exchange.api is exchange.api_key is exchange.api_version is exchange.client_id is None
     assert exchange.opaque
-    assert "half a header      → never answered" in exchange.text
+    assert "half a header      → the recording ends before an answer" in exchange.text
     assert repr(exchange) == f"<Exchange {exchange.text}>"
 
 

@@ -169,12 +169,6 @@ def test_a_mistake_is_pointed_at(text, column, what):
     assert "\n" not in str(found.value)
 
 
-def test_a_mistake_can_be_shown_below_the_text():
-    with pytest.raises(FilterError) as found:
-        parse("api:Fech")
-    assert found.value.pointed().splitlines()[1].startswith("    ^ there is no API")
-
-
 # ── what it needs ────────────────────────────────────────────────────────────────────────────
 
 

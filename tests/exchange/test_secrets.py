@@ -40,6 +40,11 @@ SECRETS = {
     ),
     "basic": (b"Authorization: Basic YW5uOmh1bnRlcjI=", "user and password", b"YW5uOmh1bnRlcjI="),
     "AWS": (b"AKIAIOSFODNN7EXAMPLE", "token", b"AKIAIOSFODNN7EXAMPLE"),
+    "PKCS #8": (
+        b"-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\n-----END",
+        "private key",
+        b"-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\n",
+    ),
     "GitHub": (b"ghp_" + b"a1B2" * 9, "token", b"ghp_" + b"a1B2" * 9),
     "access token": (
         b'{"access_token": "Zm9vYmFyYmF6cXV4MTIzNA"}',
@@ -47,6 +52,17 @@ SECRETS = {
         b"Zm9vYmFyYmF6cXV4MTIzNA",
     ),
 }
+TOKENS = {
+    "AWS, for a while": b"ASIA" + b"IOSFODNN7EXAMPLE",
+    "GitHub, for some": b"github_pat_" + b"a1B2c" * 5,
+    "GitLab": b"glpat-" + b"a1B2" * 5,
+    "Google": b"AIza" + b"a1B2c" * 7,
+    "Stripe": b"sk_live_" + b"a1B2" * 4,
+    "npm": b"npm_" + b"a1B2" * 9,
+    "SendGrid": b"SG." + b"a1B2" * 4 + b"." + b"a1B2" * 4,
+    "Vault": b"hvs." + b"a1B2" * 6,
+}
+SECRETS |= {name: (b"x " + each + b" y", "token", each) for name, each in TOKENS.items()}
 
 
 @pytest.mark.parametrize("what", SECRETS)

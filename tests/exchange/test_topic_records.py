@@ -11,6 +11,7 @@ from kproxy.exchange.topic_records import TopicRecord
 from kproxy.protocol import messages, records
 from kproxy.protocol.record_batch import Record
 from tests.exchange.making import request, response
+from tests.protocol.message_sets import encode_message_set
 
 PLAIN = [Record(0, 1000, b"k0", b"v0", (("h", b"1"),)), Record(1, 1001, None, None)]
 
@@ -86,9 +87,7 @@ def test_without_an_offset_in_the_response_there_is_none(exchange):
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_message_sets_of_old_clients(magic):
-    data = records.encode_message_set(
-        [attrs.evolve(record, headers=()) for record in PLAIN], magic=magic
-    )
+    data = encode_message_set([attrs.evolve(record, headers=()) for record in PLAIN], magic=magic)
     assert [record.offset for record in produce(data).records] == [40, 41]
     assert [record.value for record in fetch(data).records] == [b"v0", None]
 

@@ -56,6 +56,17 @@ def test_durations_are_written_as_people_do(duration_ms):
     assert float(number) * units[unit] == pytest.approx(duration_ms, rel=0.0051, abs=5.1e-6)
 
 
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [
+        *((2.0, "2.00 ms"), (1200, "1.2 s"), (119_900, "119.9 s"), (150_000, "2.5 min")),
+        *((5_000_000, "83.3 min"), (10_800_000, "3.0 h"), (864_000_000, "240.0 h")),
+    ],
+)
+def test_ages(duration_ms, text):
+    assert wording.age(duration_ms) == text
+
+
 def test_counts():
     assert wording.count(1, "record") == "1 record"
     assert wording.count(0, "record") == "0 records"

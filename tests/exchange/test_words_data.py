@@ -56,7 +56,7 @@ def test_fetch_in_a_session_says_what_came_from_where():
     asked = fetch_request({}, session_id=77, session_epoch=3)
     answered = fetch_response({0: batch(1, offset=5), 4: b""}, session_id=77)
     assert words("Fetch", 11, asked, answered) == (
-        f"session 77 #3 → orders[0] 1 record @5, {len(batch(1))} B"
+        f"as before, session 77 #3 → orders[0] 1 record @5, {len(batch(1))} B"
     )
     asked = fetch_request({}, session_id=77, session_epoch=-1)
     assert words("Fetch", 11, asked, M.FetchResponse()) == "session 77 ends → empty"
@@ -166,3 +166,7 @@ def test_records_of_aborted_transactions_are_told_apart():
     found = exchange("Fetch", 11, fetch_request({0: 41}), body)
     assert "5 records, 3 aborted, ABORT, COMMIT @41..47" in found.text
     assert [record.aborted for record in found.records] == [True] * 3 + [False] * 2
+
+
+def test_a_fetch_of_nothing_says_so():
+    assert words("Fetch", 11, fetch_request({}), M.FetchResponse()) == "no topics → empty"

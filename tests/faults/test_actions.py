@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.protocol import codec, messages, records
+from kproxy.protocol import api_key, codec, messages, records
 from kproxy.protocol.record_batch import Record
 from kproxy.proxy.faults import Rule, Rules
 from kproxy.proxy.verdicts import Ending, Verdict
@@ -25,6 +25,8 @@ from tests.faults.making import (
     response_frame,
     sample,
 )
+from tests.protocol.message_sets import encode_message_set
+from tests.versions import kinds
 
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, HEARTBEAT, API_VERSIONS = 0, 1, 3, 10, 12, 18
 BEAT = request_frame(HEARTBEAT, 4, messages.HeartbeatRequest(group_id="g"))
@@ -172,7 +174,7 @@ def test_the_same_seed_draws_the_same() -> None:
 # ── throttle ─────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=kind_name)
+@pytest.mark.parametrize("kind", kinds(KINDS), ids=kind_name)
 def test_a_throttle_time_is_said_wherever_there_is_room_for_it(kind: tuple[int, int]) -> None:
     rules = Rules([Rule(throttle="90s")])
     request = sample(*kind)
@@ -203,6 +205,31 @@ def test_who_does_not_wait_by_itself_waits_for_the_response() -> None:
     found = respond(ask(rules, old), response_frame(HEARTBEAT, 1, messages.HeartbeatResponse()))
     assert found.delay_ns == 1_000_000_000
     assert respond(ask(rules, BEAT), ANSWER).delay_ns == 0
+
+
+@pytest.mark.parametrize(
+    ("api", "first"),
+    [
+        *[("Produce", 6), ("Fetch", 8), ("ListOffsets", 3), ("Metadata", 6), ("OffsetCommit", 4)],
+        *[("OffsetFetch", 4), ("FindCoordinator", 2), ("JoinGroup", 3), ("Heartbeat", 2)],
+        *[("LeaveGroup", 2), ("SyncGroup", 2), ("DescribeGroups", 2), ("ListGroups", 2)],
+        *[("ApiVersions", 2), ("CreateTopics", 3), ("DeleteTopics", 2), ("DeleteRecords", 1)],
+        *[("InitProducerId", 1), ("AddPartitionsToTxn", 1), ("EndTxn", 1), ("CreateAcls", 1)],
+    ],
+)
+def test_clients_wait_by_themselves_from_the_version_of_kip_219_on(api: str, first: int) -> None:
+    """`first` is where `shouldClientThrottle` of Kafka's response begins to say so."""
+    key = api_key(api)
+    assert key is not None
+    held = []
+    for version in (first - 1, first):
+        request = sample(key, version)
+        if key == PRODUCE:
+            request.acks = 1
+        verdict = ask(Rules([Rule(throttle="1s")]), request_frame(key, version, request))
+        response = response_frame(key, version, sample(key, version, "response"))
+        held.append(respond(verdict, response).delay_ns)
+    assert held == [1_000_000_000, 0]
 
 
 # ── corrupt ──────────────────────────────────────────────────────────────────────────────────
@@ -256,7 +283,7 @@ def test_a_checksum_can_be_made_to_match() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_old_message_sets_are_damaged_too(magic: int) -> None:
-    content = records.encode_message_set([Record(0, 1000, b"k", b"value")], magic=magic)
+    content = encode_message_set([Record(0, 1000, b"k", b"value")], magic=magic)
     for fix_crc in (False, True):
         rules = Rules([Rule(api="Fetch", corrupt={"bits": 1, "fix_crc": fix_crc})])
         body = response_body(frame_of(respond(ask(rules, fetch()), fetched(content))), FETCH, 13)

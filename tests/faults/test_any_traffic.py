@@ -22,6 +22,7 @@ from tests.faults.making import (
     response_frame,
 )
 from tests.protocol.strategies import bodies
+from tests.versions import kinds
 
 ACTIONS: list[dict[str, Any]] = [
     {"error": "UNKNOWN_SERVER_ERROR"},
@@ -61,7 +62,7 @@ def possible(api_key: int) -> list[Rule]:
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=kind_name)
+@pytest.mark.parametrize("kind", kinds(KINDS), ids=kind_name)
 @hypothesis.given(data=st.data())
 @hypothesis.settings(max_examples=4, suppress_health_check=list(hypothesis.HealthCheck))
 def test_rules_survive_any_traffic(kind: tuple[int, int], data: st.DataObject) -> None:

@@ -6,6 +6,7 @@ compared with what it asked.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import hypothesis
@@ -34,11 +35,13 @@ from tests.faults.making import (
     sample,
 )
 from tests.protocol.strategies import bodies
+from tests.versions import kinds
 
 UNKNOWN = -1
 FETCH, PRODUCE, METADATA, SHARE_FETCH = 1, 0, 3, 78
 
 
+@functools.cache
 def parts(level: str) -> list[tuple[int, int]]:
     """The versions with an error code for each topic, or for each partition, that are asked for."""
     found = []
@@ -102,7 +105,7 @@ def topic_of(keys: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("phase", ["before", "after"])
-@pytest.mark.parametrize("kind", sorted({*parts("topic"), *parts("partition")}), ids=kind_name)
+@pytest.mark.parametrize("kind", kinds({*parts("topic"), *parts("partition")}), ids=kind_name)
 def test_only_the_topic_that_is_meant_fails(kind: tuple[int, int], phase: str) -> None:
     api_key = kind[0]
     level = "partition" if kind in parts("partition") else "topic"
@@ -150,7 +153,7 @@ def _at(value: Any, levels: Any, keys: dict[str, Any]) -> Any:
             yield below, element
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=kind_name)
+@pytest.mark.parametrize("kind", kinds(KINDS), ids=kind_name)
 def test_a_rule_for_something_else_changes_nothing(kind: tuple[int, int]) -> None:
     words = {"topic": "elsewhere", "group": "elsewhere", "transactional_id": "elsewhere"}
     rules = Rules([{key: value, "latency": "1s"} for key, value in words.items()])
@@ -163,7 +166,7 @@ def test_a_rule_for_something_else_changes_nothing(kind: tuple[int, int]) -> Non
     assert not any(rule.fired for rule in rules.rules)
 
 
-@pytest.mark.parametrize("kind", parts("partition"), ids=kind_name)
+@pytest.mark.parametrize("kind", kinds(parts("partition")), ids=kind_name)
 @hypothesis.given(data=st.data())
 @hypothesis.settings(max_examples=5)
 def test_what_no_rule_touches_stays_byte_for_byte(

@@ -30,6 +30,7 @@ from kproxy.protocol import ProtocolError, codec, diagnose, schema
 from kproxy.protocol.schema import Message
 from tests.fuzz.mutate import mutated
 from tests.protocol.strategies import bodies
+from tests.versions import versions
 
 SECONDS_PER_INPUT_MAX = 2.0
 MEMORY_EVERY = 500
@@ -49,8 +50,7 @@ def corpus(examples: int = 2) -> list[Seed]:
     found: list[Seed] = []
     for name in schema.message_names():
         message = schema.named(name)
-        flexible = message.flexible_versions[:1]
-        for version in sorted({message.versions[0], *flexible, message.versions[-1]}):
+        for version in versions(message):
             found += [Seed(message, version, raw) for raw in _drawn(message, version, examples)]
     return found
 

@@ -14,10 +14,12 @@ from tests.bed import programs
 from tests.bed.actors import judge
 from tests.bed.clients.job import COMPRESSIONS, KEPT, records
 from tests.bed.experiment import fired, read, running
+from tests.versions import pairs
 
 pytestmark = pytest.mark.broker
 
-JAVA = pytest.param("java-4.4.0", marks=pytest.mark.java)
+CLIENTS = {"confluent-kafka": (), "java-4.4.0": pytest.mark.java}
+"""And what they need of the machine."""
 
 GAPS = [
     "api=EndTxn phase=before times=2 disconnect=true",
@@ -31,8 +33,11 @@ GAPS = [
 """Where a transaction can be torn: a request is lost, or the response of a broker that did it."""
 
 
-@pytest.mark.parametrize("client", ["confluent-kafka", JAVA])
-@pytest.mark.parametrize("gap", GAPS, ids=lambda rule: " ".join(rule.split()[:2]))
+@pytest.mark.parametrize(
+    ("gap", "client"),
+    [pytest.param(gap, name, marks=CLIENTS[name]) for gap, name in pairs(GAPS, list(CLIENTS))],
+    ids=lambda words: " ".join(words.split()[:2]),
+)
 def test_a_transaction_happens_once_on_whichever_side_of_the_broker_it_is_torn(
     gap: str, client: str, real_broker: str, prefix: str, tmp_path: Path
 ) -> None:
@@ -48,7 +53,9 @@ def test_a_transaction_happens_once_on_whichever_side_of_the_broker_it_is_torn(
     assert len(fired(proxy.recording)) == (1 if "times=1" in gap else 2)
 
 
-@pytest.mark.parametrize("client", ["confluent-kafka", JAVA])
+@pytest.mark.parametrize(
+    "client", [pytest.param(name, marks=marks) for name, marks in CLIENTS.items()]
+)
 def test_a_topic_id_that_is_unknown_is_asked_for_again(
     client: str, real_broker: str, prefix: str, tmp_path: Path
 ) -> None:

@@ -1,7 +1,7 @@
 """A recording is the broker: every client gets from it what every other one has recorded.
 
 Each client works once through kproxy before the real broker; afterwards nobody talks to that any
-more. KPROXY_REPLAY_TIMES=10 does every pair ten times.
+more. Where all is tested (see `tests.versions`), every pair of them meets, ten times.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import pytest
 from tests.bed import programs, proxies, replays
 from tests.bed.clients.job import COMPRESSIONS, KEPT, records
 from tests.bed.programs import Client
+from tests.versions import ALL, pairs
 
 pytestmark = pytest.mark.broker
 
-TIMES = int(os.environ.get("KPROXY_REPLAY_TIMES", "1"))
+TIMES = 10 if ALL else 1
 NAMES = ["confluent-kafka", "aiokafka", "kafka-python", "java-4.4.0", "kafkajs"]
 WITHOUT_LZ4 = tuple(each for each in COMPRESSIONS if each != "lz4")
 """KafkaJS's codec package cannot read the LZ4 frames of aiokafka, not from a real broker either."""
@@ -98,8 +99,7 @@ def judge(results: dict[str, Any], compressions: tuple[str, ...]) -> None:
     ("recorder", "reader"),
     [
         pytest.param(recorder, reader, marks=[*mark(recorder), *mark(reader)])
-        for recorder in NAMES
-        for reader in NAMES
+        for recorder, reader in pairs(NAMES, NAMES[1:] + NAMES[:1])
     ],
 )
 def test_what_one_client_recorded_every_client_reads(
@@ -125,8 +125,13 @@ def test_a_client_does_all_of_its_work_again(name: str, record: Record, tmp_path
     assert failed.keys() <= {"alterReplicaLogDirs", "unregisterBroker"}, failed
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=mark(name)) for name in NAMES])
+@pytest.mark.parametrize(
+    ("name", "mechanism"),
+    [
+        pytest.param(name, mechanism, marks=mark(name))
+        for name, mechanism in pairs(NAMES, ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+    ],
+)
 def test_clients_log_in(name: str, mechanism: str, record: Record, tmp_path: Path) -> None:
     recorded = record("confluent-kafka", tuple(COMPRESSIONS))
     client = programs.named(name)

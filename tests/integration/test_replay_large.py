@@ -63,7 +63,7 @@ def test_the_first_start_shows_progress_and_the_next_has_none(
     assert "kproxy replay: ━" in first and "%" in first
     assert "━" not in second
     for said in first, second:
-        assert f"1 topics, {BATCHES} batches" in said
+        assert f"1 topic, {BATCHES} batches" in said
     assert len(list((tmp_path / "kproxy" / "replay").iterdir())) == 1
 
 

@@ -24,6 +24,7 @@ from kproxy.exchange.exchange import Exchange
 from tests.bed import programs, proxies, recorded, tap
 from tests.bed.kafka import PLAIN_USER, SCRAM_USER, Kafka
 from tests.bed.programs import CLIENTS, Client, Login
+from tests.versions import pairs
 
 pytestmark = [pytest.mark.broker, pytest.mark.java]
 
@@ -70,8 +71,13 @@ def redacted(found: list[Exchange], api: str) -> list[Exchange]:
     return of_api
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-@pytest.mark.parametrize("login", LOGINS, ids=lambda login: login.mechanism)
+@pytest.mark.parametrize(
+    ("client", "login"),
+    [
+        pytest.param(client, login, id=f"{client.name}-{login.mechanism}")
+        for client, login in pairs(CLIENTS, LOGINS)
+    ],
+)
 def test_logging_in_leaves_no_secret(
     client: Client, login: Login, kafka_431: Kafka, prefix: str, tmp_path: Path
 ) -> None:

@@ -6,7 +6,6 @@ The slow one takes nothing until it is given leave, one write at a time: so it n
 from __future__ import annotations
 
 import errno
-import functools
 import json
 import os
 import subprocess
@@ -104,14 +103,24 @@ async def test_a_disk_that_refuses_costs_no_more_than_what_it_refused(
         return pwritev(fd, buffers, offset)
 
     monkeypatch.setattr(os, "pwritev", put)
-    slow = functools.partial(answering, after_seconds=0.01)
-    async with proxied(slow, path, control=LOCAL) as proxy:
-        async with trio.open_nursery() as nursery:
-            for _ in range(3):  # a request is under way whenever the disk refuses and relents
-                nursery.start_soon(beat_until, proxy, done)
+    held = Held()
+    async with proxied(held.serve, path, control=LOCAL) as proxy:
+        async with trio.open_nursery() as nursery, await proxy.connect() as client:
             for _ in range(3):
+                nursery.start_soon(beat_until, proxy, done)
+            for number in range(_HELD, _HELD + 3):
+                # Its request is on the disk before that refuses, and its response comes after.
+                await client.send_all(ask(number))
+                while ask(number) not in on_disk(path):
+                    await trio.sleep(0.01)
                 before = await lost(proxy)
                 full.set()
+                held.answers.release()
+                assert await receive_exactly(client, len(answer(number))) == answer(number)
+                for _ in range(2):  # batch by batch: the one with that response is among them
+                    refused = await lost(proxy)
+                    while await lost(proxy) == refused:
+                        await trio.sleep(0.01)
                 while await lost(proxy) < before + 20:
                     await trio.sleep(0.01)
                 full.clear()
@@ -125,7 +134,40 @@ async def test_a_disk_that_refuses_costs_no_more_than_what_it_refused(
     said = [frame for each in exchanges for frame in (each.request_frame, each.response_frame)]
     assert sorted(filter(None, said)) == sorted(recorded(path)[0])
     half = [each for each in exchanges if each.request_frame and not each.response_frame]
-    assert half and all(each.response_bytes and each.broker_ms for each in half)
+    assert {ask(number) for number in range(_HELD, _HELD + 3)} <= {
+        each.request_frame for each in half
+    }
+    assert all(each.response_bytes and each.broker_ms for each in half)
+
+
+_HELD = 1_000_000
+"""From this number on a broker holds its responses back."""
+
+
+@attrs.define(eq=False)
+class Held:
+    """A broker that answers Heartbeats, some of them when it is told to."""
+
+    answers: trio.Semaphore = attrs.field(factory=lambda: trio.Semaphore(0))
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """Answer a client, until it ends."""
+        async with stream:
+            while True:
+                try:
+                    asked = await receive_exactly(stream, len(ask(0)))
+                except trio.EndOfChannel:
+                    return
+                number = int.from_bytes(asked[8:12])
+                if number >= _HELD:
+                    await self.answers.acquire()
+                await trio.sleep(0.01)
+                await stream.send_all(answer(number))
+
+
+def on_disk(path: Path) -> list[bytes]:
+    """The frames of a recording that is still written."""
+    return [entry.data for entry in entries(path) if isinstance(entry, Frame)]
 
 
 async def beat_until(proxy: Proxied, done: trio.Event) -> None:

@@ -9,11 +9,12 @@ import hypothesis
 
 from kproxy.protocol import codec, schema
 from kproxy.protocol.schema import Message
+from tests.versions import versions
 
 DATA = Path(__file__).parent / "data"
 
 MESSAGES = [schema.named(name) for name in schema.message_names()]
-VERSIONS = [(message, version) for message in MESSAGES for version in message.versions]
+VERSIONS = [(message, version) for message in MESSAGES for version in versions(message)]
 BODIES = [message for message in MESSAGES if message.api_key is not None]
 
 

@@ -22,11 +22,11 @@ from kproxy.protocol.records import (
     Record,
     batches,
     encode_batch,
-    encode_message_set,
     rebase,
     summary,
     to_json,
 )
+from tests.protocol.message_sets import encode_message_set
 
 MIB = 1 << 20
 NOW = 1_700_000_000_000
@@ -63,6 +63,16 @@ def total(data: bytes) -> None:
             assert batch.base_offset == plain["base_offset"]
         except ProtocolError as error:
             assert plain["error"] == str(error)
+
+
+def is_sound(data: bytes) -> bool:
+    """Whether all of it is read, and every checksum is right."""
+    try:
+        found = batches(data)
+        rows = [(batch, record) for batch in found for record in batch.records]
+    except ProtocolError:
+        return False
+    return not found.bytes_left and all(batch.crc_ok and record.crc_ok for batch, record in rows)
 
 
 def batch_of(body: bytes, count: int, attributes: int = 0) -> bytes:
@@ -149,19 +159,33 @@ def test_a_wrong_checksum_inside_a_wrapper_is_named():
 def test_every_truncation(name):
     """Cut off by the broker, and cut short with a length that hides it."""
     data = MAKERS[name]()
+    ends = [batch.position + len(batch.raw) for batch in batches(data)]
+    assert ends[-1] == len(data)
     for size in range(len(data)):
         total(data[:size])
+        whole = [end for end in ends if end <= size]
+        found = batches(data[:size])
+        assert len(found) == len(whole)
+        assert found.bytes_left == size - max(whole, default=0)
         if size > 12:
-            total(data[:8] + (size - 12).to_bytes(4, "big") + data[12:size])
+            shorter = data[:8] + (size - 12).to_bytes(4, "big") + data[12:size]
+            total(shorter)
+            assert is_sound(shorter) == (size in ends[:1])
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_bit_flipped(name):
+    """Where a checksum covers it, it is said."""
     data = MAKERS[name]()
+    assert is_sound(data)
+    unchecked = 17 if name.startswith("2") else 12
+    checked = [(each.position + unchecked, each.position + len(each.raw)) for each in batches(data)]
     for bit in range(8 * len(data)):
         damaged = bytearray(data)
         damaged[bit // 8] ^= 1 << bit % 8
         total(bytes(damaged))
+        if any(first <= bit // 8 < end for first, end in checked):
+            assert not is_sound(bytes(damaged))
 
 
 @given(st.binary(max_size=400))

@@ -15,6 +15,7 @@ from kproxy.proxy import rewrite
 from kproxy.proxy.settings import Settings
 from tests.bed import leak
 from tests.proxy.playing import BROKER, Player, metadata, request, response
+from tests.versions import kinds
 
 CLIENT_FACING = {
     "Produce": range(10, 14),
@@ -104,7 +105,7 @@ def play(api_key: int, version: int, frame: bytes, chunk: int = 1 << 20, **chang
 BROKERS = [(1, "kafka-1.internal.example", 9092), (2, "b", 9093)]
 
 
-@pytest.mark.parametrize(("api_key", "version"), EVERY)
+@pytest.mark.parametrize(("api_key", "version"), kinds(EVERY))
 def test_every_api_that_has_addresses_gets_ours(api_key: int, version: int) -> None:
     body = body_with(api_key, version, BROKERS, b"r" * 100)
     named = addresses(decode_response(response(api_key, version, body), api_key, version).body)
@@ -164,7 +165,7 @@ STREAMED = [
 
 
 @pytest.mark.parametrize("host", ["h", "kafka-1.internal.exampl", "x" * 24, "x" * 25, "y" * 200])
-@pytest.mark.parametrize(("api_key", "version"), STREAMED)
+@pytest.mark.parametrize(("api_key", "version"), kinds(STREAMED))
 def test_a_large_response_streams_and_keeps_its_length(api_key, version, host) -> None:
     body = body_with(api_key, version, BROKERS, b"r" * 600_000)
     frame = response(api_key, version, body)

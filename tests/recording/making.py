@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import hypothesis
 import mcap.reader
 import mcap.records
 import mcap.writer
@@ -32,14 +31,10 @@ from kproxy.exchange.entries import (
 )
 from kproxy.recording import RecordingError, Writer, entries
 from kproxy.recording.mcap import CHUNK, MESSAGE, record, string
+from tests.versions import some
 
 START_NS = 1_790_000_000_000_000_000
 SETTINGS = {"start_ns": START_NS, "schema_id": "5eed5eed", "library_version": "0.1.0"}
-
-
-def exhaustive() -> bool:
-    """Whether the tests were asked to take their time (`--hypothesis-profile=exhaustive`)."""
-    return hypothesis.settings.default.max_examples >= 1000
 
 
 def request(number: int, data: bytes, **more: Any) -> Frame:
@@ -274,13 +269,13 @@ def rewrite(
 def flips(path: Path) -> Iterator[int]:
     """Flip one bit of a file, in place, yield its offset, and set it right; for every byte.
 
-    A bit of every byte, all of them when exhaustive.
+    A bit of every byte, all of them where everything is tested.
     """
     data = path.read_bytes()
     fd = os.open(path, os.O_RDWR)
     try:
         for offset, byte in enumerate(data):
-            for bit in range(8) if exhaustive() else [(offset * 5 + byte) % 8]:
+            for bit in some(range(8), [(offset * 5 + byte) % 8]):
                 os.pwrite(fd, bytes([byte ^ 1 << bit]), offset)
                 yield offset
             os.pwrite(fd, bytes([byte]), offset)

@@ -27,7 +27,12 @@ from kproxy.exchange.entries import (
 from kproxy.recording.batch import Batch
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.layout import BATCH_BYTES
-from kproxy.recording.tables import ExchangeTable, FrameTable, exchanges_message, frames_message
+from kproxy.recording.table_messages import (
+    ExchangeTable,
+    FrameTable,
+    exchanges_message,
+    frames_message,
+)
 from tests.recording.making import START_NS, event, opened, request, response
 
 FETCH = 1

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from kproxy.exchange.entries import (
     CONNECTIONS,
     EVENTS,
+    FRAGMENT,
     MORE,
     NO_RESPONSE,
     ChunkTimes,
@@ -32,12 +34,14 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
 from kproxy.recording import Recording, RecordingFile, Writer, entries, read, recordings, recover
+from kproxy.recording.arrow import Field, Schema
 from kproxy.recording.cut import cut
+from kproxy.recording.layout import EXCHANGES, FRAMES, Schemas
 from kproxy.recording.opened import Opened
 from kproxy.view.jsonl import to_json
 from kproxy.view.stream import exchange_count
 from tests.exchange.making import request
-from tests.recording import killed_pending
+from tests.recording import killed_pending, making
 from tests.recording.making import SETTINGS, START_NS
 
 ROOT = Path(__file__).parents[2]
@@ -272,6 +276,38 @@ def test_it_makes_no_difference_in_how_many_files_it_lies(
         assert row == same and alone[number].unanswered == rotated[number].unanswered
 
 
+def test_of_a_response_that_lies_in_two_files_the_last_piece_counts(
+    tmp_path: Path,
+) -> None:
+    later_ns = 10_000_000_000
+    run = Recording(tmp_path / "run.mcap", **SETTINGS, rotate_bytes=None, rotate_ns=later_ns // 2)
+    asked = making.request(1, b"q" * 40)
+    first = making.response(1, b"a" * 60, flags=FRAGMENT | MORE, frame_bytes=100)
+    at_ns = first.received_ns + later_ns
+    last = making.response(
+        1, b"b" * 40, flags=FRAGMENT, frame_bytes=100, received_ns=at_ns, sent_ns=at_ns
+    )
+    run.write([asked, first])
+    begun = attrs.evolve(making.request(2, b"q" * 40), received_ns=at_ns, sent_ns=at_ns)
+    run.write([begun])
+    size = run.paths[-1].stat().st_size
+    run.write([last])
+    whole = [path.read_bytes() for path in run.paths]
+    run.close()
+    assert len(whole) == 2
+    run.paths[0].write_bytes(whole[0])
+    answered: list[bool] = []
+    for end in (*range(size, len(whole[1]), 16), len(whole[1])):
+        run.paths[1].write_bytes(whole[1][:end])
+        seen = {each.number: each.response_frame for each in pair(entries(run.paths))}
+        told = {number: about[4] for number, about in said(run.paths).items()}
+        assert told.keys() == seen.keys() == {1, 2}
+        assert (told[1] is None) == (seen[1] is None)
+        assert told[1] is None or told[1].endswith(b"b" * 40)
+        answered.append(told[1] is not None)
+    assert not answered[0] and answered[-1]
+
+
 def test_requests_of_every_kind_are_there_once_after_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "run.mcap"
     program = [sys.executable, "-m", "tests.recording.killed_pending", str(path)]
@@ -364,3 +400,38 @@ def test_a_note_that_names_a_wrong_place_says_the_rest(tmp_path: Path) -> None:
     ]
     assert not recover(tmp_path / "a.mcap").was_complete
     assert [each.number for each in read(tmp_path)] == [1, 7]
+
+
+NEW = Field("rtt_ns", "int64")
+
+
+def test_columns_of_a_newer_kproxy_stay_with_what_was_pending(tmp_path: Path) -> None:
+    columns = ["number", "request_received_ns", "request_bytes", "api_key", NEW.name]
+    body = {"event": "pending", "columns": columns}
+    body["exchanges"] = [[1, START_NS, 40, 12, 5_000], [2, START_NS, 40, 12, "no integer"]]
+    schemas = Schemas(FRAMES, Schema(*EXCHANGES.fields, NEW))
+    path = tmp_path / "a.mcap"
+    writer = Writer(path, **SETTINGS, schemas=schemas)
+    writer.write([Note(EVENTS, START_NS, body)])
+    writer.abandon()
+    cut([path], tmp_path / "cut.mcap", None, "0")
+    assert not recover(path).was_complete
+    for each in (path, tmp_path / "cut.mcap"):
+        with RecordingFile(each) as file:
+            tables = [file.exchanges(batch) for batch in file.batches()]
+            unknown = [values for table in tables if table for values in table.unknown]
+        assert unknown == [{"rtt_ns": 5_000}, {"rtt_ns": 0}], each.name
+
+
+def test_what_a_note_alone_says_stays_with_what_was_pending(tmp_path: Path) -> None:
+    columns = [
+        "number", "request_received_ns", "request_sent_ns", "response_received_ns", "queued_ns",
+        "request_bytes", "response_bytes", "api_key", "max_wait_ms",
+    ]  # fmt: skip
+    held = [1, START_NS, START_NS + 1, START_NS + 2_000_000, 700_000, 40, 10, 1, 500]
+    body = {"event": "pending", "columns": columns, "exchanges": [held]}
+    writer = Writer(tmp_path / "a.mcap", **SETTINGS)
+    writer.write([Note(EVENTS, START_NS, body)])
+    writer.abandon()
+    (found,) = read(tmp_path / "a.mcap")
+    assert (found.row.max_wait_ms, found.queued_ms) == (500, 0.7)

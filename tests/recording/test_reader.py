@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 
 import mcap.writer
@@ -11,7 +12,17 @@ from mcap.reader import make_reader
 
 from kproxy.exchange.entries import ExchangeRow, Note
 from kproxy.exchange.pairing import pair
-from kproxy.recording import RecordingError, Writer, entries, info, read, recordings, verify
+from kproxy.recording import (
+    Recording,
+    RecordingError,
+    RecordingWarning,
+    Writer,
+    entries,
+    info,
+    read,
+    recordings,
+    verify,
+)
 from kproxy.recording.mcap import DATA_END_BYTES
 from tests.recording.making import (
     SETTINGS,
@@ -347,3 +358,29 @@ def test_links_in_a_ring_and_pipes_are_said(tmp_path: Path) -> None:
         for paths in (folder, [folder / "bad.mcap"]):
             with pytest.raises(RecordingError, match=rf"bad\.mcap: {what}"):
                 list(read(paths))
+
+
+def test_who_is_told_no_notes_is_warned_that_a_file_is_torn(tmp_path: Path) -> None:
+    path = write(tmp_path / "torn.mcap", conversation())
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.warns(RecordingWarning, match=r"torn.mcap: read up to byte \d+: ends in the"):
+        assert list(read(path))
+    heard: list[Note] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(read(path, told=heard.append))
+    assert heard[-1].body["event"] == "torn"
+
+
+def test_parts_of_a_recording_that_are_missing_are_told(tmp_path: Path) -> None:
+    run = Recording(tmp_path / "run.mcap", **SETTINGS, rotate_ns=1_000_000)
+    for number in (1, 3, 5, 7):
+        run.write([request(number, b"q")])
+    run.close()
+    heard: list[Note] = []
+    list(read([run.paths[1], run.paths[3]], told=heard.append))
+    found = [each.body["what"] for each in heard if each.body["event"] == "missing"]
+    assert found == ["part 1 is not there", "part 3 is not there"]
+    heard.clear()
+    list(read(run.paths, told=heard.append))
+    assert "missing" not in [each.body["event"] for each in heard]

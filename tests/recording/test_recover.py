@@ -21,7 +21,6 @@ from tests.recording.making import (
     SETTINGS,
     conversation,
     event,
-    exhaustive,
     oracle,
     oracle_accepts,
     plains,
@@ -29,9 +28,10 @@ from tests.recording.making import (
     rewrite,
     write,
 )
+from tests.versions import ALL
 
 ROOT = Path(__file__).parents[2]
-KILLS = int(os.environ.get("KPROXY_KILLS", "200" if exhaustive() else "20"))
+KILLS = 200 if ALL else 8
 """How often a writer is killed."""
 
 

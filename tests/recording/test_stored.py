@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.recording import RecordingError, entries
+from kproxy.recording import RecordingError, entries, read
 from kproxy.recording.batch import RUN, Batch
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.mcap import CHANNEL, MESSAGE, record
-from kproxy.recording.tables import FrameTable, exchanges_message, frames_message
+from kproxy.recording.table_messages import FrameTable, exchanges_message, frames_message
 from tests.recording.making import START_NS, forged, message, request, response
 
 
@@ -108,3 +108,32 @@ def test_frames_whose_sizes_are_not_those_of_their_data_are_refused(sizes: tuple
         assert table.whole(0, nth) is None
     with pytest.raises(ValueError, match="sizes are not those of its data"):
         table.run(0)
+
+
+LARGE, LARGE_EXCHANGES = tables(request(1, b"q" * 20_000), response(1, b"back"))
+ONE, TWO = message(1, LARGE), message(1, LARGE, sequence=2)
+REST = message(2, LARGE_EXCHANGES)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "what"),
+    [
+        ((TWO, REST), "has messages of several batches"),
+        ((ONE + message(3, b"{}"), REST), "has other tables than belong there"),
+        ((ONE + ONE, REST), "has other tables than belong there"),
+        ((message(1, LARGE, START_NS + 1), REST), "has other times than its messages"),
+        ((ONE, REST, GOOD + message(3, b"{}", sequence=2)), "has messages of several batches"),
+        ((ONE, REST, GOOD + message(3, b"{}", START_NS + 1)), "has other times"),
+        ((ONE, REST + message(1, FRAMES)), "has other tables than belong there"),
+    ],
+)
+def test_a_forged_chunk_is_named_whether_frames_are_passed_over_or_not(
+    tmp_path: Path, chunks: tuple[bytes, ...], what: str
+) -> None:
+    """The checksums are right: the layout is not."""
+    path = forged(tmp_path / "a.mcap", *chunks)
+    with pytest.raises(RecordingError, match=what):
+        list(entries(path))
+    with pytest.raises(RecordingError, match=what):
+        for exchange in read(path, told=lambda note: None):
+            assert exchange.request_frame

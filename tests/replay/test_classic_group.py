@@ -161,6 +161,30 @@ def test_who_leaves_makes_the_others_join_again() -> None:
     assert second.beat() == "UNKNOWN_MEMBER_ID"
 
 
+def test_who_subscribes_to_something_else_makes_the_others_join_again() -> None:
+    first, second = two(playing())
+    generation = second.generation
+    second.join()
+    assert second.joined().generation_id == generation, "nothing has changed"
+    assert first.beat() == "NONE"
+    second.join(protocols=("range", "sticky"))
+    assert second.early == [] and first.beat() == "REBALANCE_IN_PROGRESS"
+    first.join()
+    assert second.joined().generation_id == first.joined().generation_id == generation + 1
+
+
+def test_the_assignor_is_that_which_most_members_like_best() -> None:
+    broker = playing()
+    likes = [("range", "sticky"), ("sticky", "range"), ("sticky", "range")]
+    members = [Member(broker.connect()) for _ in likes]
+    members[0].join(protocols=likes[0])
+    assert members[0].joined().protocol_name == "range"
+    for member, protocols in zip(members[1:], likes[1:], strict=True):
+        member.join(protocols=protocols)
+    members[0].join(protocols=likes[0])
+    assert {each.joined().protocol_name for each in members} == {"sticky"}
+
+
 def test_who_falls_silent_is_out_after_its_session() -> None:
     broker = playing()
     first, second = two(broker)

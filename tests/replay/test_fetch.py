@@ -140,6 +140,20 @@ def test_offsets_are_listed_by_their_kinds() -> None:
     assert answer.topics[0].partitions[0].old_style_offsets == [3, 0]
 
 
+def test_what_lies_on_the_brokers_own_disk_is_all_of_it() -> None:
+    """KIP-405 and KIP-1005: nothing is in tiered storage; what is not known is refused."""
+    client = Playing(Recorded().metadata().fetched(batch("a", base_offset=5), 5).loaded).connect()
+
+    def found(timestamp: int) -> tuple[int, str]:
+        (topic,) = client.ask(9, list_offsets(timestamp)).topics
+        (one,) = topic.partitions
+        return one.offset, error_name(one.error_code)
+
+    assert found(-4) == found(-2) == (5, "NONE")
+    assert found(-5) == (-1, "NONE")
+    assert found(-6) == (-1, "UNSUPPORTED_FOR_MESSAGE_FORMAT")
+
+
 def test_leader_epochs_end_at_the_end_of_the_log() -> None:
     client = playing(batch("a", partition_leader_epoch=3)).connect()
     request = messages.OffsetForLeaderEpochRequest

@@ -6,6 +6,7 @@ import uuid
 
 from kproxy.protocol import messages, records
 from kproxy.replay.loaded import Committed
+from tests.protocol.message_sets import encode_message_set
 from tests.replay.making import ORDERS_ID, Recorded, batch, fetch, produce
 
 
@@ -43,7 +44,7 @@ def test_the_same_batch_twice_is_one() -> None:
 
 def test_old_message_sets_are_stored_as_batches() -> None:
     record = records.Record(0, 5, b"k", b"v")
-    data = records.encode_message_set([record], magic=1)
+    data = encode_message_set([record], magic=1)
     recorded = Recorded().metadata().produced(data, 4)
     (found,) = log(recorded).batches()
     assert (found.magic, found.offset, found.records[0].value) == (2, 4, b"v")
@@ -65,7 +66,8 @@ def test_a_refused_produce_is_not_in_the_log() -> None:
 def test_what_was_produced_without_an_answer_has_no_offset_and_is_named() -> None:
     loaded = Recorded().metadata().add(9, produce(batch("a"), acks=0)).loaded
     assert [each[:2] for each in loaded.unplaced] == [("orders", 0)]
-    assert any("acks=0" in each for each in loaded.lacking)
+    what = "offsets: of 1 batch, produced with acks=0 or without a response"
+    assert loaded.lacking == [what]
 
 
 def test_offsets_that_the_recording_lacks_are_named() -> None:
@@ -89,7 +91,7 @@ def test_topic_ids_may_be_named_later() -> None:
     assert values(log(recorded)) == [b"a"]
     asked.topics[0].topic_id = got.topic_id = uuid.UUID(int=99)
     nameless = Recorded().add(13, asked, kind(responses=[got])).loaded
-    assert any("ids without names" in each for each in nameless.lacking)
+    assert nameless.lacking == ["names of topics: 1 exchange with ids without names"]
     assert request is messages.FetchRequest
 
 

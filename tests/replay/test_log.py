@@ -124,6 +124,17 @@ def test_offsets_by_time() -> None:
     assert log.newest(2) == (1, 2000)
 
 
+def test_offsets_by_time_are_the_same_however_many_batches_there_are() -> None:
+    times = [1000 + 2 * offset + (0 if offset % 4 else 5) for offset in range(50)]
+    log = log_of(*(batch("a", base_offset=n, time=time) for n, time in enumerate(times)))
+    for end in (1, 15, 16, 17, 32, 49, 50):
+        for wanted in range(999, 1105):
+            later = [(offset, time) for offset, time in enumerate(times[:end]) if time >= wanted]
+            assert log.offset_by_time(wanted, end) == (later[0] if later else None)
+        youngest = max(times[:end])
+        assert log.newest(end) == (times.index(youngest), youngest)
+
+
 def test_epochs_end_where_the_next_begins() -> None:
     log = log_of(
         batch("a", partition_leader_epoch=2), batch("b", base_offset=1, partition_leader_epoch=4)

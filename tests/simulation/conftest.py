@@ -6,7 +6,9 @@ import os
 
 import pytest
 
-SEEDS_DEFAULT = "0-3000"
+from tests.versions import ALL
+
+SEEDS_DEFAULT = "0-3000" if ALL else "0-1000"
 _GROUPS = 20
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kproxy.analyze import job, tables
+from kproxy.analyze import job, queries
 from kproxy.exchange.histogram import PERCENTILES, bucket, percentile_ms
 from kproxy.tables import splits
 from kproxy.view.stats_lines import stats_of
@@ -30,15 +30,15 @@ def test_spark_finds_the_same_buckets_and_percentiles(spark: Any, tmp_path: Path
     table = pa.table({"us": DURATIONS, "ms": [each / 1000 for each in DURATIONS]})
     pq.write_table(table, tmp_path / "durations")
     spark.read.parquet((tmp_path / "durations").as_uri()).createOrReplaceTempView("durations")
-    rows = spark.sql(f"SELECT us, {tables.bucket('ms')} FROM durations").collect()
+    rows = spark.sql(f"SELECT us, {queries.bucket('ms')} FROM durations").collect()
     assert len(rows) == len(DURATIONS)
     assert [(us, found) for us, found in rows if found != bucket(us)] == []
-    columns = ", ".join(f"{tables.percentile(name)} AS {name}" for name in PERCENTILES)
+    columns = ", ".join(f"{queries.percentile(name)} AS {name}" for name in PERCENTILES)
     query = f"""
     WITH filled AS (
-        SELECT {tables.bucket("ms")} AS at, {tables.bucket("ms")} AS bucket, COUNT(*) AS n,
+        SELECT {queries.bucket("ms")} AS at, {queries.bucket("ms")} AS bucket, COUNT(*) AS n,
             0D AS low, 1e18D AS high FROM durations GROUP BY ALL
-    ), ranked AS ({tables.ranked("at")}) SELECT at, {columns} FROM ranked GROUP BY at
+    ), ranked AS ({queries.ranked("at")}) SELECT at, {columns} FROM ranked GROUP BY at
     """
     found = {at: percentiles for at, *percentiles in spark.sql(query).collect()}
     every = PERCENTILES.values()

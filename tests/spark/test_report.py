@@ -15,11 +15,11 @@ from kproxy.analyze import export, findings, report
 from kproxy.analyze.gather import Gathered
 from kproxy.exchange import histogram, notes
 from kproxy.exchange.endings import SideEnd
-from kproxy.protocol import records
 from kproxy.protocol.record_batch import Record
 from kproxy.tables.views import chosen
 from tests.bed import needs
 from tests.exchange.test_topic_records import produce
+from tests.protocol.message_sets import encode_message_set
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 
@@ -200,7 +200,7 @@ def test_what_was_produced_ends_a_log() -> None:
 def test_records_of_an_unknown_number_end_no_log(compression: str, ends: list[object]) -> None:
     """A compressed message of an old format does not say how many records are in it."""
     two = [Record(0, 1000, None, b"a"), Record(1, 1000, None, b"b")]
-    exchange = produce(records.encode_message_set(two, magic=1, compression=compression))
+    exchange = produce(encode_message_set(two, magic=1, compression=compression))
     assert list(export.ends_of(exchange)) == ends
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kproxy.analyze import export, job, tables
+from kproxy.analyze import export, job, queries
 from kproxy.protocol import messages as M
 from kproxy.recording import Recording
 from kproxy.tables import splits
@@ -24,7 +24,7 @@ from tests.bed import needs
 from tests.exchange import making
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-WINDOW = timedelta(seconds=tables.FAULT_SECONDS)
+WINDOW = timedelta(seconds=queries.FAULT_SECONDS)
 TIME = pa.timestamp("us", "UTC")
 NAMES = pa.list_(pa.string())
 
@@ -129,7 +129,7 @@ def test_what_a_client_did_around_a_fault(spark: Any, tmp_path: Path, seconds: f
     exchanges, events, connections = traffic(400, ["shop", "billing", None], seconds)
     nowhere = {"event": "fault", "fault": "lost", "time": BEGAN, "time_ns": 0, "body": "{}"}
     views(spark, tmp_path, [exchanges, [*events, nowhere | {"recording": "a"}], connections])
-    lost, *found = [row.asDict() for row in spark.sql(tables.FAULTS).collect()]
+    lost, *found = [row.asDict() for row in spark.sql(queries.FAULTS).collect()]
     assert (lost["fault"], lost["retries"], lost["recovered_ms"]) == ("lost", 0, None)
     events.sort(key=lambda event: (event["time"], event["number"]))
     wanted = [expected(each, exchanges, connections) for each in events]
@@ -143,7 +143,7 @@ def test_many_faults_of_one_client_take_no_time_each(spark: Any, tmp_path: Path)
     exchanges, events, connections = traffic(20_000, ["shop"], 25)
     views(spark, tmp_path, [exchanges, events, connections])
     began = time.monotonic()
-    found = spark.sql(tables.FAULTS).collect()
+    found = spark.sql(queries.FAULTS).collect()
     assert len(found) == len(events) > 1800
     assert time.monotonic() - began < 90
 
@@ -173,7 +173,7 @@ def test_the_lag_is_unknown_where_the_end_of_the_log_is(spark: Any, tmp_path: Pa
     view(spark, tmp_path, "group_events", commits, GROUP_EVENTS)
     view(spark, tmp_path, "log_ends", ends, LOG_ENDS)
     view(spark, tmp_path, "recordings", [{"recording": "a", "cluster": "a"}], RECORDINGS)
-    audit, billing = [row.asDict(recursive=True) for row in spark.sql(tables.GROUPS).collect()]
+    audit, billing = [row.asDict(recursive=True) for row in spark.sql(queries.GROUPS).collect()]
     assert [each["lag"] for each in billing["partitions"]] == [4, 0, None]
     assert billing["lag"] == 4
     assert [each["lag"] for each in audit["partitions"]] == [None] and audit["lag"] is None

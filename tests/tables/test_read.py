@@ -18,7 +18,7 @@ from kproxy import recording, tables
 from kproxy.exchange.filter import FilterError
 from kproxy.protocol import records
 from kproxy.protocol.record_batch import Record
-from kproxy.recording import RecordingError
+from kproxy.recording import RecordingError, RecordingWarning
 from kproxy.tables.views import EVENTS, EXCHANGES, FRAMES, RECORDS, VIEWS
 from kproxy.view.jsonl import KEYS, to_json
 from tests.bed import needs
@@ -163,3 +163,10 @@ def test_columns_may_be_typed_as_in_spark_and_say_what_they_are() -> None:
     reader = tables.read(DEMO, columns="api, number")
     assert reader.schema.names == ["api", "number"]
     assert b"name of the API" in reader.schema.field("api").metadata[b"comment"]
+
+
+def test_a_file_that_was_cut_off_is_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "cut.mcap"
+    path.write_bytes(DEMO.read_bytes()[:-9])
+    with pytest.warns(RecordingWarning, match=r"cut.mcap: read up to byte \d+"):
+        assert tables.read(path).read_all().num_rows == 34

@@ -33,7 +33,7 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.known import Known
+from kproxy.exchange.recording_context import RecordingContext
 from kproxy.protocol import messages
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.uri import located
@@ -98,7 +98,7 @@ def check_exchanges(paths: Sequence[Path], size: int = 1 << 27) -> None:
     assert [
         {name: row[name] for name in wanted} for row, wanted in zip(whole, expected, strict=True)
     ] == expected
-    told = rows(paths, "exchanges", ["number", *body_columns.COLUMNS], size)
+    told = rows(paths, "exchanges", ["number", *body_columns.MEANINGS], size)
     for row, other, same in zip(plain, told, whole, strict=True):
         assert row == {name: same[name] for name in row} | {"time": row["time"]}
         assert other == {name: same[name] for name in other}
@@ -153,6 +153,11 @@ def test_default_columns_open_no_frames(broken: Path, monkeypatch: pytest.Monkey
     assert rows([broken], "exchanges", None, 10_000)
 
 
+def test_default_columns_are_found_in_tables() -> None:
+    defaults = {column.name for column in chosen("exchanges")}
+    assert defaults - reading.FOUND_IN_TABLES == set()
+
+
 def test_columns_of_bodies_decode_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fetch = messages.FetchRequest
     partition = fetch.FetchPartition(partition=3)
@@ -162,7 +167,7 @@ def test_columns_of_bodies_decode_none(tmp_path: Path, monkeypatch: pytest.Monke
     path = making.write(tmp_path / "fetch.mcap", [[asked, answered]])
     for name in ("request_body", "response_body"):
         monkeypatch.setattr(facts, name, lambda *about: pytest.fail("a body was decoded"))
-    (row,) = rows([path], "exchanges", body_columns.COLUMNS)
+    (row,) = rows([path], "exchanges", body_columns.MEANINGS)
     assert row == {
         "topics": ["d\ufffdb"],
         "partitions": [{"topic": "d\ufffdb", "partition": 3}],
@@ -318,8 +323,10 @@ def test_frames_are_there_whole_with_their_bytes(broken: Path) -> None:
 def test_connections_that_were_closed_take_no_memory(
     broken: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Known] = []
-    monkeypatch.setattr(reading, "Known", lambda: made.append(Known()) or made[-1])
+    made: list[RecordingContext] = []
+    monkeypatch.setattr(
+        reading, "RecordingContext", lambda: made.append(RecordingContext()) or made[-1]
+    )
     monkeypatch.setattr(reading, "_TABLE_ROWS", 1)
     columns = chosen("frames", ["number", "client_id"])
     count = 0

@@ -42,6 +42,7 @@ from tests.exchange.bodies import (
     produce_request,
     produce_response,
 )
+from tests.protocol.message_sets import encode_message_set
 from tests.recording.making import write
 
 ALL = [column.name for column in RECORDS]
@@ -118,7 +119,7 @@ def batches(draw: st.DrawFn) -> bytes:
     if draw(st.integers(0, 5)) == 0:
         plain = [attrs.evolve(each, headers=()) for each in some]
         magic = draw(st.sampled_from([0, 1]))
-        return records.encode_message_set(plain, magic=magic, compression=codec)
+        return encode_message_set(plain, magic=magic, compression=codec)
     if draw(st.integers(0, 5)) == 0:
         marker = records.end_transaction_marker(
             some[0].offset, 1, commit=draw(st.booleans()), coordinator_epoch=0

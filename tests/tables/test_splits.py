@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from kproxy import tables
 from kproxy.tables import splits
 from tests.bed import needs
+from tests.recording.making import conversation, write
 
 RECORDINGS = needs.REPOSITORY / "recordings"
 
@@ -23,3 +25,14 @@ def test_files_are_looked_for_once(tmp_path: Path) -> None:
     }
     assert found.bytes == (tmp_path / "first.mcap").stat().st_size
     assert told == [f"{tmp_path}/empty.mcap: is empty: nothing was recorded into it"]
+
+
+def test_recordings_without_an_id_of_the_same_file_name_are_told_apart(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a/cut.mcap", "b/cut.mcap", "b/other.mcap")]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        write(path, conversation())
+    found = tables.read(list(map(str, paths))).read_all()
+    names = [*map(str, paths[:2]), "other"]
+    assert set(found["recording"].to_pylist()) == set(names)
+    assert set(tables.read(paths[0]).read_all()["recording"].to_pylist()) == {"cut"}

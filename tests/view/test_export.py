@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import attrs
@@ -20,7 +21,7 @@ from kproxy.cli import main
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import parse
 from kproxy.protocol import messages as m
-from kproxy.recording import read, verify
+from kproxy.recording import info, read, verify
 from kproxy.view import export, jsonl
 from kproxy.view.show import show_json
 from kproxy.view.stream import Stream
@@ -59,7 +60,10 @@ def test_json_lines_are_those_of_show(tmp_path: Path, wanted: list[str]) -> None
 
 def test_parquet_has_the_same_keys_and_values(tmp_path: Path) -> None:
     path = exported(tmp_path / "out.parquet")
-    rows = pyarrow.parquet.read_table(path).to_pylist()
+    table = pyarrow.parquet.read_table(path)
+    types = {name: str(table.schema.field(name).type) for name in ("api_key", "api_version")}
+    assert types == {"api_key": "int32", "api_version": "int32"}, "as exports have had them"
+    rows = table.to_pylist()
     expected = [jsonl.to_json(each) for each in read(DEMO)]
     for row in rows:
         row["time"] = row["time"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -278,3 +282,33 @@ def test_what_is_ended_in_the_middle_leaves_nothing(
         process.send_signal(ends)
     assert process.returncode == 128 + ends
     assert list(folder.iterdir()) == []
+
+
+OTHER = DEMO.parent / "tests/integration/test_recorded"
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_of_several_recordings_each_line_says_of_which_it_is(
+    processes: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The numbers of exchanges and connections count within one."""
+    monkeypatch.setattr("kproxy.view.spread.processes_for", lambda stream: processes)
+    files = [DEMO, *sorted(OTHER.iterdir())[:2]]
+    expected = Counter[str]()
+    for path in files:
+        assert main(["show", "--json", str(path)]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert not any("recording" in json.loads(line) for line in lines)
+        expected[info(path).metadata["recording"]] = len(lines)
+    assert main(["show", "--json", *map(str, files)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert Counter(json.loads(line)["recording"] for line in lines) == expected
+
+
+def test_a_table_of_several_recordings_says_of_which_a_row_is(tmp_path: Path) -> None:
+    files = [DEMO, *sorted(OTHER.iterdir())[:2]]
+    assert main(["export", *map(str, files), "--to", str(tmp_path / "all.parquet")]) == 0
+    rows = pyarrow.parquet.read_table(tmp_path / "all.parquet").column("recording").to_pylist()
+    assert Counter(rows) == {
+        info(path).metadata["recording"]: len(list(read(path))) for path in files
+    }

@@ -109,7 +109,7 @@ def test_live_pairs_across_batches():
     lines = live([asked], [answered], [heartbeat(2)])
     assert len(lines) == 2
     assert "2 records" in lines[0]
-    assert lines[1].endswith("→ never answered: waited 1.05 ms for the broker")
+    assert lines[1].endswith("before an answer: waited 1.05 ms for the broker")
 
 
 def test_live_writes_nothing_for_nothing():

@@ -172,6 +172,12 @@ ROWS = {
     "damaged": Row(
         notes.damaged(AT, "x.mcap", 7, "odd"), noticed, "x.mcap: left out what is damaged"
     ),
+    "copied": Row(notes.copied(AT, "b.mcap", "a.mcap"), noticed, "b.mcap is a copy of a.mcap"),
+    "missing": Row(
+        notes.missing(AT, "x.mcap", 3, 1),
+        noticed,
+        "x.mcap is part 3 of its recording: parts 1 to 2",
+    ),
     "recording": Row(notes.recording(AT, "x.mcap"), refused, "begins another recording"),
 }
 """Constructor → its note."""

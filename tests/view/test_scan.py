@@ -166,3 +166,12 @@ def test_mistakes_are_usage_errors_and_no_recording_is_an_error(
     capsys.readouterr()
     assert main(["scan", "missing.mcap"]) == 1
     assert capsys.readouterr().err == "kproxy scan: missing.mcap: does not exist\n"
+
+
+def test_a_recording_that_was_cut_off_is_said_to_be(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "cut.mcap"
+    path.write_bytes(DEMO.read_bytes()[:-9])
+    assert main(["scan", str(path)]) == 0
+    err = capsys.readouterr().err
+    assert f"kproxy scan: {path}: read up to byte" in err
+    assert "kproxy scan: no secrets found in 34 exchanges" in err

@@ -35,7 +35,7 @@ from tests.bed import needs
 from tests.exchange.batches import batch
 from tests.exchange.bodies import fetch_request, fetch_response, produce_request, produce_response
 from tests.exchange.filters import DEMO
-from tests.exchange.making import MS, START_NS, answer, fragments, opened, request, response
+from tests.exchange.making import MS, START_NS, answer, closed, fragments, opened, request, response
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="checkout", generation_id=3, member_id="m-1")
 
@@ -105,7 +105,9 @@ def test_an_unknown_api():
 
 def test_half_a_header():
     asked = heartbeat(api_key=-1, api_version=-1, pieces=[b"\0\0\0\x20\0"], flags=TRUNCATED)
-    assert shown(asked).endswith("half a header      → never answered, opaque, truncated")
+    assert shown(asked).endswith(
+        "half a header      → the recording ends before an answer, opaque, truncated"
+    )
 
 
 def test_faults():
@@ -115,9 +117,29 @@ def test_faults():
 
 
 def test_no_answer_and_none_wanted():
-    assert shown(heartbeat()).endswith("m-1 → never answered: waited for the broker")
+    end = attrs.evolve(closed(), time_ns=START_NS + 31 * MS)
+    assert shown(heartbeat(), end).endswith("m-1 → never answered: waited 30.0 ms for the broker")
     asked = request("Produce", 9, produce_request({0: batch(1)}), flags=NO_RESPONSE)
     assert shown(asked).endswith(" → not to be answered")
+
+
+def test_no_answer_in_what_a_recording_has():
+    """It may have been answered behind the end of the recording."""
+    open_until = attrs.evolve(opened(), time_ns=START_NS + 31 * MS)
+    assert shown(heartbeat(), open_until).endswith(
+        "m-1 → the recording ends before an answer: waited for the broker"
+    )
+
+
+def test_no_answer_in_a_recording_that_is_cut_off(tmp_path):
+    path = tmp_path / "cut.mcap"
+    recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
+    recording.write([*produced(), heartbeat(12)])
+    (tmp_path / "copy.mcap").write_bytes(path.read_bytes())
+    recording.close()
+    out = io.StringIO()
+    show_lines([tmp_path / "copy.mcap"], out)
+    assert out.getvalue().endswith("→ the recording ends before an answer: waited for the broker\n")
 
 
 def test_frames_too_large_to_keep_are_told_by_their_size():

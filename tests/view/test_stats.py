@@ -138,8 +138,26 @@ def test_no_percentiles_of_the_few_that_are_not_all_wait(count, beyond, told):
     found = list(lines(polled(count, beyond), width=80))
     (fetch,) = (line.split() for line in found if line.startswith("Fetch"))
     assert fetch[2:6] == (["700", "700", "700", "700"] if told else ["–", "–", "–", "700"])
-    assert found[-1].startswith("–: too few") is not told
+    assert found[-1].startswith("–: most have no such time") is not told
     assert max(map(len, found)) <= 80
+
+
+def test_percentiles_are_of_those_that_were_answered_where_a_few_were_not():
+    made = [exchange_of_heartbeat() for _ in range(7)]
+    made.append(exchange("Heartbeat", 4, M.HeartbeatRequest()))
+    found = list(lines(counted(*made), width=80))
+    (beats,) = (line.split() for line in found if line.startswith("Heartbeat"))
+    assert beats[3:7] == ["2.00"] * 4
+    assert not any(line.startswith("–") for line in found)
+    assert found[-1].endswith("± 0.6 %")
+
+
+def test_what_was_not_answered_is_no_error():
+    made = [exchange_of_heartbeat(), *(exchange("Fetch", 11, fetch_request({0: 1})),) * 2]
+    found = list(lines(counted(*made)))
+    rows = {line.split()[0]: line[24:38].split() for line in found if line.strip()}
+    assert (rows["Heartbeat"], rows["Fetch"]) == (["1", "1"], ["2"])
+    assert "2 without an answer: Fetch 2" in found
 
 
 @pytest.mark.parametrize("same_batch", [True, False])
@@ -451,3 +469,15 @@ def test_recordings_together_are_counted_as_each_by_itself(many_batches, recorde
         alone = sum(map(found, paths), Counter[str]())
         assert found(*paths) == alone
         assert alone["reconnects"] > 0 < alone["retries"]
+
+
+def test_a_copy_of_a_recording_is_counted_once(tmp_path, capsys):
+    copy = shutil.copy(MOCK, tmp_path / "copy.mcap")
+    torn = tmp_path / "torn.mcap"
+    torn.write_bytes(Path(MOCK).read_bytes()[:-2000])
+    assert main(["stats", str(torn), str(MOCK), str(copy)]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("43 exchanges in ")
+    assert err.splitlines() == [
+        f"kproxy stats: {each} is a copy of {MOCK}, which is read alone" for each in (copy, torn)
+    ]

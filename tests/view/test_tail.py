@@ -98,7 +98,7 @@ def test_it_shows_what_comes_and_ends_with_the_recording(tmp_path):
         assert asked.side is Side.CLIENT
         made.write([asked])
     (left,) = tail.finish()
-    assert "#17" in left and "never answered" in left
+    assert "#17" in left and "the recording ends before an answer" in left
 
 
 def test_a_filter_and_all_of_it(tmp_path):

@@ -245,8 +245,12 @@ def test_what_the_recording_ends_before_is_not_said_to_have_never_been(tmp_path)
     traffic = Traffic()
     traffic.add(0, *beat("m", 1))
     traffic.add(4000, *beat("m", 1)[:3], None)
-    assert not [line for line in traffic.story(tmp_path, "number", "2")[1:] if "never" in line]
-    assert not [line for line in traffic.story(tmp_path, "connection", "1") if "never" in line]
+    told = traffic.story(tmp_path, "number", "2")
+    assert told[0].endswith("→ the recording ends before an answer: waited for the broker")
+    assert not [line for line in told if "never" in line]
+    told = traffic.story(tmp_path, "connection", "1")
+    assert "The recording ends before an answer to Heartbeat #2 of 22:13:24.000." in told
+    assert not [line for line in told if "never" in line]
 
 
 def test_a_group_of_which_only_the_name_is_recorded(tmp_path):
@@ -457,7 +461,17 @@ def test_who_ended_a_connection_after_what(tmp_path):
 @pytest.mark.parametrize(
     ("typed", "code", "said"),
     [
-        ("group:nobody", 1, "kproxy why: there is no group nobody in the recording"),
+        (
+            "group:nobody",
+            1,
+            "kproxy why: there is no group nobody in the recording; there is billing",
+        ),
+        ("group:*", 1, "kproxy why: there is no group * in the recording; there is billing"),
+        (
+            "group:biling",
+            1,
+            "kproxy why: there is no group biling in the recording (did you mean billing?)",
+        ),
         ("number:99", 1, "kproxy why: there is no number 99 in the recording"),
         ("connection:9", 1, "kproxy why: there is no connection 9 in the recording"),
         ("number:x", 2, "kproxy why: 'x' is not the number of a request (see kproxy why --help)"),

@@ -22,13 +22,12 @@ one that does not.
 
 from kproxy.exchange.filter.keys import Need
 from kproxy.exchange.filter.parse import Filter, FilterError, parse
-from kproxy.exchange.filter.rows import COLUMNS, MAYBE, NO, UNKNOWN, YES, Columns
+from kproxy.exchange.filter.rows import MAYBE, NO, UNKNOWN_TEXT, YES, Columns
 
 __all__ = [
-    "COLUMNS",
     "MAYBE",
     "NO",
-    "UNKNOWN",
+    "UNKNOWN_TEXT",
     "YES",
     "Columns",
     "Filter",

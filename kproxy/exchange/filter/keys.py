@@ -3,10 +3,10 @@
     exchange.FIELDS, and here: how a value is typed, what columns tell ─▶ KEYS, QUALITIES
 
 The fields of an exchange are keys by themselves: of a list, one of which must match; those that are
-true or false are the values of `is:`. Only what is not plain stands here. The tables serve the
-parser, the help text, `matches` (which reads an exchange, or a request that arrives) and `rows`
-(which looks at columns of the table of exchanges). In a row's verdict NO and YES are certain; MAYBE
-says that the exchange must be opened.
+true or false are the values of `is:`. Columns answer as the source of a field allows; only what is
+not plain stands here. The tables serve the parser, the help text, `matches` (which reads an
+exchange, or a request that arrives) and `rows` (which looks at columns of the table of exchanges).
+In a row's verdict NO and YES are certain; MAYBE says that the exchange must be opened.
 """
 
 from __future__ import annotations
@@ -18,9 +18,18 @@ from typing import Any
 import attrs
 
 from kproxy.exchange import meanings
-from kproxy.exchange.entries import INJECTED, NO_RESPONSE, REDACTED, SASL_TOKEN, TRUNCATED
+from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.exchange import FIELDS
-from kproxy.exchange.fields import Need, Type
+from kproxy.exchange.fields import (
+    BodyFact,
+    Duration,
+    Field,
+    Flag,
+    HeaderColumn,
+    Need,
+    RowColumn,
+    Type,
+)
 from kproxy.exchange.filter import rows
 from kproxy.exchange.filter.values import (
     BYTES,
@@ -95,6 +104,28 @@ def _texts(name: str) -> Callable[[Any], Iterable[str]]:
     return read
 
 
+# ── reading columns ──────────────────────────────────────────────────────────────────────────
+
+
+def _look(field: Field) -> rows.Look:
+    """Return how columns answer a term about a field, by its source."""
+    match field.source:
+        case RowColumn(none=none):
+            return rows.numbers(field.name, none)
+        case HeaderColumn():
+            return rows.header_numbers(field.name)
+        case Flag(flag=flag):
+            return rows.flag(flag)
+        case Duration(column=column):
+            return rows.durations(column)
+        case BodyFact(meaning=meaning) if field.need is Need.RESPONSE:
+            return rows.only_answered_with(meaning)
+        case BodyFact(meaning=meaning):
+            return rows.only_with(meaning)
+        case _:
+            return rows.unsure
+
+
 # ── is: ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -108,16 +139,22 @@ class Quality:
     help: str
 
 
-def _truth(name: str, look: Callable[[rows.Columns], bytes | None]) -> Quality:
+def _truth(field: Field) -> Quality:
     """A field that is true or false."""
-    return Quality(FIELDS[name].need, operator.attrgetter(name), look, FIELDS[name].about)
+    look = _look(field)
+    return Quality(
+        field.need,
+        operator.attrgetter(field.name),
+        lambda columns: look(columns, ()),
+        field.about,
+    )
 
 
 QUALITIES = {
     "error": Quality(
         Need.RESPONSE,
         lambda exchange: bool(exchange.errors),
-        lambda columns: rows.errors(columns, ()),
+        lambda columns: rows.only_answered_with(meanings.ERROR)(columns, ()),
         "its response has an error code",
     ),
     "unanswered": Quality(
@@ -126,24 +163,15 @@ QUALITIES = {
         rows.truth("got_no_response"),
         "it never got the response that it should have",
     ),
-    "one_way": _truth("one_way", rows.flag(NO_RESPONSE)),
-    "injected": _truth("injected", rows.flag(INJECTED)),
     "faulted": Quality(
         Need.ROW,
         lambda exchange: bool(exchange.faults),
         rows.truth("faulted"),
         "a fault rule touched it",
     ),
-    "redacted": _truth("redacted", rows.flag(REDACTED)),
-    "truncated": _truth("truncated", rows.flag(TRUNCATED)),
+    **{name: _truth(each) for name, each in FIELDS.items() if each.type is Type.BOOL},
 }
 """The values of `is:`."""
-
-QUALITIES |= {
-    name: _truth(name, lambda columns: None)
-    for name, each in FIELDS.items()
-    if each.type is Type.BOOL and name not in QUALITIES
-}
 
 
 # ── the keys ─────────────────────────────────────────────────────────────────────────────────
@@ -187,7 +215,7 @@ _TYPED: dict[Type, tuple[Callable[[Typed], Value], Callable[[str], Read], str]] 
 def _key(
     name: str,
     example: str = "",
-    look: rows.Look = rows.unsure,
+    look: rows.Look | None = None,
     value: Callable[[Typed], Value] | None = None,
     need: Need | None = None,
 ) -> Key:
@@ -199,7 +227,7 @@ def _key(
         need or field.need,
         value or (BYTES if field.unit == "bytes" else plain),
         read(field.name),
-        look,
+        look or _look(field),
         field.about,
         example or f"{field.key}:{shape}",
     )
@@ -212,43 +240,46 @@ def _record(name: str, example: str) -> Key:
     return Key(name, Need.REQUEST, glob, _texts(name), look, about, example)
 
 
-_SAID = (
+_WITH_EXAMPLES = (
     _key("api", "api:Fetch api:*Group*", rows.apis, choice("API", _api_names)),
-    _key("api_key", "api_key:68..", rows.numbers("api_key", -1)),
-    _key("api_version", "api_version:13..", rows.numbers("api_version", -1)),
-    _key("topics", "topic:orders-*", rows.only_with(meanings.TOPIC)),
-    _key("partitions", "partition:0..3", rows.only_with(meanings.PARTITION)),
-    _key("groups", "group:billing", rows.only_with(meanings.GROUP)),
-    _key("transactional_ids", "transactional_id:tx-*", rows.only_with(meanings.TRANSACTIONAL_ID)),
+    _key("api_key", "api_key:68.."),
+    _key("api_version", "api_version:13.."),
+    _key("topics", "topic:orders-*"),
+    _key("partitions"),
+    _key("groups", "group:billing"),
+    _key("transactional_ids", "transactional_id:tx-*"),
     _record("key", "key:order-17"),
     _record("value", "value:*refund*"),
-    _key("errors", "error:NOT_LEADER_OR_FOLLOWER error:*AUTHORIZATION*", rows.errors, _error),
-    _key("error_messages", "error_message:*quota*", rows.errors),
-    _key("broker_ms", "broker_ms:50.. broker_ms:10ms..1s", rows.durations("broker_us")),
+    _key("errors", "error:NOT_LEADER_OR_FOLLOWER error:*AUTHORIZATION*", value=_error),
+    _key("error_messages", "error_message:*quota*"),
+    _key("broker_ms", "broker_ms:50.. broker_ms:10ms..1s"),
     # A body may tell how long a poll may wait.
-    _key("service_ms", "service_ms:50..", rows.parts("broker_us"), need=Need.RESPONSE),
+    _key("service_ms", look=rows.parts("broker_us"), need=Need.RESPONSE),
     _key("waiting_ms", "waiting_ms:100..", rows.parts("broker_us"), need=Need.RESPONSE),
-    _key("queued_ms", "queued_ms:10..", rows.durations("queued_us")),
-    _key("proxy_ms", "proxy_ms:1..", rows.durations("proxy_us")),
-    _key("request_bytes", "request_bytes:1MiB..", rows.numbers("request_bytes", 0)),
-    _key("response_bytes", "response_bytes:..1KiB", rows.numbers("response_bytes", 0)),
+    _key("queued_ms", "queued_ms:10.."),
+    _key("proxy_ms", "proxy_ms:1.."),
+    _key("request_bytes", "request_bytes:1MiB.."),
+    _key("response_bytes", "response_bytes:..1KiB"),
     _key("time", "time:12:03..12:05 time:2026-05-01T12:03:10Z.. time:..+30s", rows.times),
-    _key("number", "number:812", rows.numbers("number")),
-    _key("connection", "connection:3", rows.numbers("connection")),
+    _key("number", "number:812"),
+    _key("connection", "connection:3"),
     _key("client_id", "client_id:rdkafka", rows.column_texts("client_id")),
     _key("client_address", "client_address:10.0.0.*", rows.column_texts("client_address")),
-    _key("node_id", "node_id:2", rows.numbers("node_id", -1)),
-    _key("correlation_id", "correlation_id:101", rows.correlation_ids),
+    _key("node_id", "node_id:2"),
+    _key("correlation_id", "correlation_id:101"),
     _key("faults", "fault:*", rows.faults),
 )
-"""The keys of which more is to be said than their types say: an example, how columns answer."""
+"""The keys with an example of their own, or with values or columns that do not follow from their
+field; help has them first."""
 
 KEYS = (
-    *_SAID,
+    *_WITH_EXAMPLES,
     *(
         _key(name)
         for name, field in FIELDS.items()
-        if field.in_json and field.type in _TYPED and field.key not in {key.name for key in _SAID}
+        if field.in_json
+        and field.type in _TYPED
+        and field.key not in {key.name for key in _WITH_EXAMPLES}
     ),
 )
 """All keys but `is`, which stands for `QUALITIES`."""

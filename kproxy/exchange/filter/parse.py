@@ -47,10 +47,6 @@ class FilterError(ValueError):
         """Where, from 1."""
         self.what = what
 
-    def pointed(self) -> str:
-        """The text, and below it where the mistake is."""
-        return f"{self.text}\n{' ' * (self.column - 1)}^ {self.what}"
-
 
 @attrs.frozen
 class Filter:
@@ -102,7 +98,7 @@ class Filter:
         Raises:
             ValueError: a time counts from the beginning; see `starting`.
         """
-        count = len(next(iter(columns.values()), ()))
+        count = len(columns.get("number") or ())
         return self.node.rows(columns, count)
 
 

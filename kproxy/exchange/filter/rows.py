@@ -9,43 +9,37 @@ Invariant: a row is never NO if its exchange matches, nor YES if it does not.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.filter.values import ABSOLUTE, Glob, Range, TimeRange, Value
-from kproxy.exchange.meanings import ERROR, Meaning, apis_with
+from kproxy.exchange.meanings import Meaning, apis_with
 from kproxy.protocol import schema
 
 NO, MAYBE, YES = 0, 1, 3
 """Verdicts of a row: `&` is and, `|` is or."""
 
-Columns = Mapping[str, Sequence[Any]]
-"""Columns of a table of exchanges, all of one length; which there are stands in `COLUMNS`."""
 
-COLUMNS = {
-    "number": "of the exchange",
-    "connection": "its number",
-    "client_address": "text, or None",
-    "client_id": "text, None, or UNKNOWN",
-    "node_id": "−1 on a bootstrap address",
-    "api_key": "−1 where there is none",
-    "api_version": "−1 where there is none",
-    "correlation_id": "anything where api_key is −1",
-    "time_ns": "when the request arrived, since 1970",
-    "request_bytes": "0 where it is not known",
-    "response_bytes": "0 where there is no response",
-    "broker_us": "broker_ms in microseconds, negative where it is None",
-    "queued_us": "the same of queued_ms",
-    "proxy_us": "the same of proxy_ms",
-    "flags": "those of both frames together",
-    "got_no_response": "whether it never got the response that it should have",
-    "faulted": "whether a fault rule touched it",
-}
-"""What `rows` looks at, and how a column says "none". Of a column that is missing, it asks nothing:
-the verdict is then MAYBE."""
+class Columns(Protocol):
+    """Columns of a table of exchanges, all of one length, by these names:
 
-UNKNOWN = "\0unknown"
+    * `number`, never missing, `connection`: integers; `node_id`: −1 on a bootstrap address;
+    * `client_address`: texts, or None; `client_id`: texts, None, or UNKNOWN_TEXT;
+    * `api_key`, `api_version`: −1 where there is none; `correlation_id`: anything there;
+    * `time_ns`: when the request arrived, since 1970;
+    * `request_bytes`: 0 where it is not known; `response_bytes`: 0 where there is no response;
+    * `broker_us`, `queued_us`, `proxy_us`: microseconds, negative where they are not known;
+    * `flags`: those of both frames together;
+    * `got_no_response`, `faulted`: truth values.
+    """
+
+    def get(self, name: str, /) -> Sequence[Any] | None:
+        """Return a column; None of one that is missing: the verdicts are then MAYBE."""
+        ...
+
+
+UNKNOWN_TEXT = "\0unknown"
 """In a column of texts: only the exchange itself tells."""
 
 Look = Callable[[Columns, Sequence[Value]], bytes | None]
@@ -91,12 +85,17 @@ def numbers(name: str, none: int | None = None) -> Look:
     return look
 
 
-def correlation_ids(columns: Columns, values: Sequence[Value]) -> bytes | None:
-    """Decide where there is a header."""
-    found = numbers("correlation_id")(columns, values)
-    if found is None or "api_key" not in columns:
-        return None
-    return both([found, bytes([NO if key < 0 else YES for key in columns["api_key"]])])
+def header_numbers(name: str) -> Look:
+    """Decide by a column of numbers that only requests with a header have."""
+
+    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+        found = numbers(name)(columns, values)
+        keys = columns.get("api_key")
+        if found is None or keys is None:
+            return None
+        return both([found, bytes([NO if key < 0 else YES for key in keys])])
+
+    return look
 
 
 def durations(name: str) -> Look:
@@ -163,7 +162,7 @@ def _by_value(column: Sequence[Any], verdict: Callable[[Any], int]) -> bytes:
 
 
 def _any(values: Sequence[Value], text: str | None) -> int:
-    if text is None or text is UNKNOWN:
+    if text is None or text is UNKNOWN_TEXT:
         return NO if text is None else MAYBE
     return YES if any(isinstance(v, Glob) and v.matches(text) for v in values) else NO
 
@@ -193,21 +192,25 @@ def only_with(meaning: Meaning) -> Look:
     return look
 
 
-def errors(columns: Columns, values: Sequence[Value]) -> bytes | None:
-    """Rule out what has no response, or none with error codes."""
-    found = only_with(ERROR)(columns, values)
-    sizes = columns.get("response_bytes")
-    if found is None or sizes is None:
-        return found
-    return both([found, bytes([MAYBE if size else NO for size in sizes])])
+def only_answered_with(meaning: Meaning) -> Look:
+    """Rule out what has no response, or is of an API that cannot say such a thing."""
+
+    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+        found = only_with(meaning)(columns, values)
+        sizes = columns.get("response_bytes")
+        if found is None or sizes is None:
+            return found
+        return both([found, bytes([MAYBE if size else NO for size in sizes])])
+
+    return look
 
 
-def flag(flag: int, otherwise: int = NO) -> Callable[[Columns], bytes | None]:
+def flag(flag: int) -> Look:
     """Decide by a flag."""
 
-    def look(columns: Columns) -> bytes | None:
+    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
         flags = columns.get("flags")
-        return None if flags is None else bytes([YES if f & flag else otherwise for f in flags])
+        return None if flags is None else bytes([YES if f & flag else NO for f in flags])
 
     return look
 

@@ -146,10 +146,12 @@ def _fetch_request(request: Any, context: Context) -> str:
         request.topics, context, "partitions", lambda p: at(p.partition, p.fetch_offset)
     )
     if request.session_id:
-        ends = request.session_epoch == -1
-        session = f"session {request.session_id} {'ends' if ends else f'#{request.session_epoch}'}"
-        return joined(where, session)
-    return where
+        session = f"session {request.session_id}"
+        if request.session_epoch == -1:
+            return joined(where, f"{session} ends")
+        # A later Fetch of a session names only what has changed.
+        return joined(where or "as before", f"{session} #{request.session_epoch}")
+    return where or "no topics"
 
 
 def _fetch_response(response: Any, context: Context) -> str:

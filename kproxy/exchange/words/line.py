@@ -237,13 +237,15 @@ def _delays(exchange: Exchange) -> list[Segment]:
 
 
 def _never_answered(exchange: Exchange) -> str:
-    """Say what a request waited for: `never answered: waited 30.0 s for the broker`."""
+    """Say what a request waited for: `never answered: waited 30.0 s for the broker`; it may have
+    been answered behind the end of the recording."""
     waited = exchange.unanswered
+    never = "the recording ends before an answer" if exchange.open_at_end else "never answered"
     if waited is None or exchange.truncated:
-        return "never answered"
+        return never
     what = _WAITED_FOR[waited.waited_for].format(waited.behind)
     waited_age = f" {age(waited.waited_ms)}" if waited.waited_ms else ""
-    return f"never answered: waited{waited_age} {what}"
+    return f"{never}: waited{waited_age} {what}"
 
 
 # ---- the end of a connection

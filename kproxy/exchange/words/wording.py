@@ -72,11 +72,19 @@ def _three_digits(value: float) -> str:
 
 
 def age(duration_ms: float) -> str:
-    """Write a duration with its unit: `2.00 ms`, `1.2 s`."""
+    """Write a duration with its unit: `2.00 ms`, `1.2 s`, `83.3 min`, `3.0 h`."""
     if duration_ms < 999.5:
         return f"{milliseconds(duration_ms)} ms"
     seconds = duration_ms / 1000
-    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.1f} min"
+    if seconds < _SECONDS_MAX:
+        return f"{seconds:.1f} s"
+    minutes = seconds / 60
+    return f"{minutes:.1f} min" if minutes < _MINUTES_MAX else f"{minutes / 60:.1f} h"
+
+
+_SECONDS_MAX = 120
+_MINUTES_MAX = 120
+"""Longer spans are told in the next unit."""
 
 
 _DURATIONS = (

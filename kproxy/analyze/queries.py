@@ -58,7 +58,7 @@ def percentile(name: str, where: str = "TRUE") -> str:
     return f"LEAST(GREATEST({middle}, {low}), {high})"
 
 
-# How much of an exchange is the broker's own: as `kproxy stats` counts it.
+# `exchange.derived.served_us`, of the columns that everybody has who writes SQL.
 SERVED = "IF(service_ms > 0 OR waiting_ms = 0, service_ms, NULL)"
 
 _KEYS = "api, api_version, client_id, topic, minute"

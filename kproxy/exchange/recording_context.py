@@ -1,6 +1,6 @@
 """What the notes of a recording tell so far: who the connections are, topic ids, fault rules.
 
-    Note, Note, … ─▶ Known ─▶ peer(connection) · names
+    Note, Note, … ─▶ RecordingContext ─▶ peer(connection) · names
 
 Invariant: memory is bounded by the open connections and by the topics that have an id, as long as
 those who read forget the connections that have been closed.
@@ -17,7 +17,7 @@ from kproxy.exchange.pairing import Peer
 
 
 @attrs.define(eq=False)
-class Known:
+class RecordingContext:
     """What the notes so far tell."""
 
     names: TopicNames = attrs.field(factory=TopicNames)
@@ -47,6 +47,11 @@ class Known:
         if peer is None:
             peer = self.peers[number] = Peer(self.names)
         return peer
+
+    @property
+    def any_stuck(self) -> bool:
+        """Whether requests of some connection were not answered since its last response."""
+        return any(peer.stuck is not None for peer in self.peers.values())
 
     def forget(self) -> None:
         """Forget the connections that have been closed: their rows have been read."""
