@@ -16,7 +16,6 @@ from kproxy.commands.options import UsageError
 from kproxy.commands.output import discard_output, fail
 from kproxy.commands.parser import COMMANDS, Parser, command_module, command_parser
 
-
 WITHOUT_OUTPUT = frozenset({"run", "replay"})
 """Daemons: they go on where nobody reads what they write."""
 

@@ -22,8 +22,8 @@ from kproxy.net.control_address import control_server, open_control
 from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
-from kproxy.net.security import security
 from kproxy.net.running import Running, Task, ending_signals, monotonic_clock, run
+from kproxy.net.security import security
 from kproxy.proxy.actions import Action, Address
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.machine import Machine, OpenMachine
