@@ -237,11 +237,12 @@ class RecordingFile:
 
     # ------------------------------------------------------------ frames
 
-    def frame(self, position: Position) -> Frame | None:
+    def frame(self, position: Position, files: Sequence[RecordingFile] = ()) -> Frame | None:
         """Return the frame at a position, put together if it is in pieces; None if this file does
-        not have it. A frame whose first pieces are missing, or last ones, is TRUNCATED."""
+        not have it. Its first pieces may lie in others of the recording's `files`. A frame whose
+        first pieces are missing, or last ones, is TRUNCATED."""
         pieces: list[Frame] = []
-        for table, at in self._pieces(position):
+        for table, at in self._pieces(position, files):
             piece = self._at(table, at)
             if not pieces and not piece.flags & FRAGMENT:
                 return piece
@@ -254,7 +255,7 @@ class RecordingFile:
         flags = frame.flags & ~(FRAGMENT | MORE) | (TRUNCATED if cut else 0)
         return attrs.evolve(frame, pieces=data, flags=flags)
 
-    def frame_bytes(self, integer: int) -> bytes | None:
+    def frame_bytes(self, integer: int, files: Sequence[RecordingFile] = ()) -> bytes | None:
         """Return the bytes of the frame at a position, given as an integer; None if this file does
         not have it.
 
@@ -271,10 +272,10 @@ class RecordingFile:
             return None
         size = table.whole_bytes(position.run)
         if size is not None:
-            pieces = [table.piece(at.run) for table, at in self._pieces(position)]
+            pieces = [table.piece(at.run) for table, at in self._pieces(position, files)]
             if sum(map(len, pieces)) == size:
                 return b"".join(reversed(pieces))
-        frame = self.frame(position)
+        frame = self.frame(position, files)
         return None if frame is None else frame.data
 
     def unknown(self, integer: int) -> Values | None:
@@ -288,14 +289,19 @@ class RecordingFile:
             return None
         return table.unknown[run] if table.unknown else {}
 
-    def _pieces(self, position: Position) -> Iterator[tuple[FrameTable, Position]]:
-        """Yield where the pieces of a frame lie, from the last to the first, as far as they are
-        here."""
+    def _pieces(
+        self, position: Position, files: Sequence[RecordingFile]
+    ) -> Iterator[tuple[FrameTable, Position]]:
+        """Yield where the pieces of a frame lie, from the last one, which is here, to the first."""
         at: Position | None = position
-        while at is not None and (table := self._table_of(at.batch)) is not None:
+        table = self._table_of(at.batch)
+        while at is not None and table is not None:
             yield table, at
             before = table.previous_piece(at.run)
             at = before if before is not None and before < at else None
+            if at is not None:
+                tables = (file._table_of(at.batch) for file in (self, *reversed(files)))
+                table = next((found for found in tables if found is not None), None)
 
     def _table_of(self, number: int) -> FrameTable | None:
         table = self._tables.get(number)
@@ -346,7 +352,7 @@ def frame_in(files: Sequence[RecordingFile], position: Position) -> Frame | None
 
     Raises: RecordingError.
     """
-    found = (file.frame(position) for file in reversed(files))
+    found = (file.frame(position, files) for file in reversed(files))
     return next((frame for frame in found if frame is not None), None)
 
 
@@ -357,7 +363,7 @@ def frame_bytes_in(files: Sequence[RecordingFile], integer: int) -> bytes | None
     Raises: RecordingError.
     """
     for file in reversed(files):  # a generator would cost as much as a look into the table
-        found = file.frame_bytes(integer)
+        found = file.frame_bytes(integer, files)
         if found is not None:
             return found
     return None
