@@ -163,7 +163,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.proxy.settings import Settings
 
     listen_host, listen_port = options.listen
-    bootstrap, to_brokers = _cluster(options)
+    bootstrap, to_brokers = cluster(options)
     settings = Settings(
         bootstrap=bootstrap,
         listen_port=listen_port,
@@ -198,7 +198,7 @@ def run(options: argparse.Namespace) -> int:
     ) or missed_faults(rules, options)
 
 
-def _cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls | None]:
+def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls | None]:
     """Return where the cluster is, and how to speak TLS to it; what is typed precedes what the
     properties say.
 
