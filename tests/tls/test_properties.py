@@ -107,8 +107,7 @@ def test_what_cannot_be_done_is_said(text: str, reason: str, tmp_path: Path) -> 
 
 def options(*typed: str):
     """What was typed."""
-    parser = command_parser("run", command)
-    return parser.parse_args(list(typed))
+    return command_parser("run").parse_args(list(typed))
 
 
 def test_what_is_typed_precedes_the_properties(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import ssl
 import tempfile
@@ -45,10 +46,8 @@ def shake(server: ssl.SSLContext, client: ssl.SSLContext) -> dict:
     ]
     for _ in range(3):
         for end in ends:
-            try:
+            with contextlib.suppress(ssl.SSLWantReadError):
                 end.do_handshake()
-            except ssl.SSLWantReadError:
-                pass
     return ends[0].getpeercert() or {}
 
 
