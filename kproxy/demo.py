@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import attrs
 import confluent_kafka
@@ -36,6 +36,7 @@ from kproxy.net.listeners import ListenError
 from kproxy.proxy.faults import Rules, rule_from_flag
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
+from kproxy.tls.settings import BrokerTls, ListenTls, Trust
 from kproxy.view.live import Live
 from kproxy.view.output import Output
 
@@ -56,10 +57,25 @@ class DemoFailed(Exception):
     """A step did not work; the text says which and why."""
 
 
+@attrs.frozen
+class Tls:
+    """TLS between the clients, kproxy and the brokers, by kproxy's own CA."""
+
+    ca: Path
+    """The certificate of the CA."""
+
+
+def _trusting(tls: Tls | None) -> dict[str, str]:
+    """Return what clients are told of TLS."""
+    if tls is None:
+        return {}
+    return {"security.protocol": "SSL", "ssl.ca.location": str(tls.ca)}
+
+
 # ---- the clients
 
 
-def produce(bootstrap: str) -> int:
+def produce(bootstrap: str, tls: Tls | None = None) -> int:
     """Produce the demo's records; return how many the brokers have acknowledged."""
     delivered = 0
 
@@ -67,7 +83,7 @@ def produce(bootstrap: str) -> int:
         nonlocal delivered
         delivered += error is None
 
-    common = {"bootstrap.servers": bootstrap, "client.id": "shop", **_QUIET}
+    common = {"bootstrap.servers": bootstrap, "client.id": "shop", **_QUIET, **_trusting(tls)}
     producer = confluent_kafka.Producer({**common, "linger.ms": 50})
     for number in range(RECORDS):
         value = f'{{"order": {number}, "state": "{"paid" if number % 3 else "new"}"}}'
@@ -76,7 +92,7 @@ def produce(bootstrap: str) -> int:
     return delivered
 
 
-def subscribed(bootstrap: str) -> confluent_kafka.Consumer:
+def subscribed(bootstrap: str, tls: Tls | None = None) -> confluent_kafka.Consumer:
     """Return a consumer in the demo's group, which reads from the beginning."""
     settings = {
         "bootstrap.servers": bootstrap,
@@ -85,15 +101,18 @@ def subscribed(bootstrap: str) -> confluent_kafka.Consumer:
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         **_QUIET,
+        **_trusting(tls),
     }
     consumer = confluent_kafka.Consumer(settings)
     consumer.subscribe([TOPIC])
     return consumer
 
 
-def consume(bootstrap: str, go_on: Callable[[], bool] = lambda: True) -> list[Record]:
+def consume(
+    bootstrap: str, go_on: Callable[[], bool] = lambda: True, tls: Tls | None = None
+) -> list[Record]:
     """Read the demo's records in a group, and commit; return them."""
-    consumer = subscribed(bootstrap)
+    consumer = subscribed(bootstrap, tls)
     found: list[Record] = []
     for _ in itertools.repeat(None, int(_WAIT_SECONDS / _POLL_SECONDS)):
         message = consumer.poll(_POLL_SECONDS)
@@ -117,6 +136,7 @@ class _Stage:
 
     output: Output
     program: str
+    tls: Tls | None
 
     def say(self, text: str) -> None:
         """Show some lines of text."""
@@ -127,16 +147,17 @@ class _Stage:
         return f"{self.program} {shlex.join(map(str, words))}"
 
 
-def run(path: Path, out: TextIO) -> int:
+def run(path: Path, out: TextIO, tls: Tls | None = None) -> int:
     """Run the demo, leave the recording at `path`; return the exit code."""
     output = Output(out)
-    stage = _Stage(output, _program())
+    stage = _Stage(output, _program(), tls)
+    secured = ("--listen-tls", "auto") if tls else ()
     try:
-        with _replaying(stand_in(), "--visible", "causal") as bootstrap:
+        with _replaying(stand_in(), "--visible", "causal", *secured) as bootstrap:
             recorded = _record(stage, bootstrap, path)
-        with _replaying(path) as bootstrap:
+        with _replaying(path, *secured) as bootstrap:
             _replay(stage, bootstrap, path, recorded)
-        with _replaying(path, "--visible", "causal") as bootstrap:
+        with _replaying(path, "--visible", "causal", *secured) as bootstrap:
             _break(stage, bootstrap)
     except DemoFailed as error:
         output.finish()
@@ -150,13 +171,14 @@ def run(path: Path, out: TextIO) -> int:
 def _record(stage: _Stage, bootstrap: str, path: Path) -> list[Record]:
     """Record a producer and a group consumer; return what the consumer got."""
     stage.say("1. RECORD  kproxy stands in front of three Kafka brokers: a recording of real")
-    stage.say("   ones. A producer and a group consumer work through it:\n")
+    by_tls = ", by TLS on both sides" if stage.tls else ""
+    stage.say(f"   ones. A producer and a group consumer work through it{by_tls}:\n")
 
     def work(address: str, go_on: Callable[[], bool]) -> list[Record]:
-        produce(address)
-        return consume(address, go_on)
+        produce(address, stage.tls)
+        return consume(address, go_on, stage.tls)
 
-    recorded = _through_kproxy(stage, serve.Options(_proxy(bootstrap), record_path=path), work)
+    recorded = _through_kproxy(stage, _options(stage, bootstrap, record_path=path), work)
     if len(recorded) != RECORDS:
         raise DemoFailed(f"the consumer got {len(recorded)} of {RECORDS} records")
     stage.say(
@@ -168,9 +190,10 @@ def _record(stage: _Stage, bootstrap: str, path: Path) -> list[Record]:
 def _replay(stage: _Stage, bootstrap: str, path: Path, recorded: list[Record]) -> None:
     """Have the consumer read from the new recording what it got before."""
     stage.say("2. REPLAY  Those brokers are stopped. The new recording is the broker now:\n")
-    stage.say(f"   $ {stage.command('replay', path)}\n")
+    secured = ("--listen-tls", "auto") if stage.tls else ()
+    stage.say(f"   $ {stage.command('replay', path, *secured)}\n")
     started = time.monotonic()
-    consumed = consume(bootstrap)
+    consumed = consume(bootstrap, tls=stage.tls)
     took = time.monotonic() - started
     if consumed != recorded:
         raise DemoFailed(f"the consumer got other records from {path} than it had before")
@@ -183,10 +206,13 @@ def _replay(stage: _Stage, bootstrap: str, path: Path, recorded: list[Record]) -
 def _break(stage: _Stage, bootstrap: str) -> None:
     """Inject one fault and show how the producer survives it."""
     stage.say("3. BREAK  A broker says once that it leads a partition no longer:\n")
-    stage.say(f"   $ {stage.command('run', '--bootstrap', bootstrap, '--fault', FAULT)}\n")
+    tls = stage.tls
+    secured = ("--broker-tls-ca", tls.ca, "--listen-tls", "auto") if tls else ()
+    words = ("run", "--bootstrap", bootstrap, "--fault", FAULT, *secured)
+    stage.say(f"   $ {stage.command(*words)}\n")
     rules = Rules([rule_from_flag(FAULT)])
-    options = serve.Options(_proxy(bootstrap), rules=rules)
-    delivered = _through_kproxy(stage, options, lambda address, go_on: produce(address))
+    options = _options(stage, bootstrap, rules=rules)
+    delivered = _through_kproxy(stage, options, lambda address, go_on: produce(address, tls))
     if delivered != RECORDS or rules.rules[0].fired != 1:
         raise DemoFailed(f"the producer delivered {delivered} of {RECORDS} records after a fault")
     stage.say("\n   The producer asked for Metadata again, sent again, and delivered")
@@ -234,9 +260,12 @@ def _replaying(recording: Path, *options: str) -> Generator[str]:
         process.communicate()
 
 
-def _proxy(bootstrap: str) -> Settings:
+def _options(stage: _Stage, bootstrap: str, **more: Any) -> serve.Options:
+    """Return what kproxy does before these brokers."""
     host, _, port = bootstrap.rpartition(":")
-    return Settings([(host, int(port))])
+    if stage.tls:
+        more |= {"broker_tls": BrokerTls(Trust(stage.tls.ca)), "listen_tls": ListenTls()}
+    return serve.Options(Settings([(host, int(port))]), **more)
 
 
 def _through_kproxy(
