@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -147,12 +148,18 @@ def run(*arguments: str, umask: int = -1, **env: str) -> subprocess.CompletedPro
 @pytest.mark.java
 def test_the_command_makes_it_and_says_at_its_start_what_it_reads(tmp_path: Path) -> None:
     needs.program("java")
-    out = tmp_path / "out"
-    done = run(DEMO, "--out", str(out), "--no-records")
+    above = tmp_path / "above"
+    above.mkdir(mode=0o755)
+    out = above / "new" / "out"
+    done = run(DEMO, "--out", str(out), umask=0o022)
     size = format_bytes(os.stat(DEMO).st_size)
     assert (done.returncode, done.stderr) == (0, f"kproxy analyze: reading {size} …\n")
     assert done.stdout == f"34 exchanges: {out / 'report.html'}\n"
-    assert not (out / "records").exists() and len(rows(out, "exchanges")) == 34
+    assert {each.parent.name for each in out.glob("*/*.parquet")} == TABLES
+    assert len(rows(out, "exchanges")) == 34
+    # It is for its owner only, and the user's own folder stays as it is.
+    assert readable(above) == {}
+    assert stat.S_IMODE(above.stat().st_mode) == 0o755
 
 
 @pytest.mark.java

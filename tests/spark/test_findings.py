@@ -199,6 +199,7 @@ FROM RANGE(700)
 def test_faults_that_are_not_shown_count(spark: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
     job.analyze(spark, splits.find([str(DEMO)]), out, with_records=False)
+    assert not (out / "records").exists()
     for table in out.glob("*/"):
         spark.read.parquet(table.as_uri()).createOrReplaceTempView(table.name)
     spark.sql(MANY).createOrReplaceTempView("faults")
