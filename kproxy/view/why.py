@@ -11,11 +11,11 @@ from (`kproxy show --frame N` shows them). Where the cause is not in it, it says
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import attrs
 
@@ -373,10 +373,24 @@ def _opened(note: Note | None, number: int, first: Exchange | None) -> Iterator[
             f"Connection {number} {began} at {_time(note.time_ns)}, from"
             f" {body.get('client_address', '?')} to {to} ({broker})."
         )
+        yield from _tls(body)
     if client:
         software = getattr(first.request, "client_software_name", "") if first else ""
         version = getattr(first.request, "client_software_version", "") if first else ""
         yield f"Its client is {client}{f' ({software} {version})' if software else ''}."
+
+
+def _tls(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the handshakes of a connection agreed on."""
+    for side in ("client", "broker"):
+        tls = body.get(f"{side}_tls")
+        if isinstance(tls, dict):
+            text = f"The {side} and kproxy spoke {tls.get('version')} with {tls.get('cipher')}"
+            if tls.get("peer"):
+                text += f"; the {side}'s certificate is of {tls['peer']}"
+            if side == "broker" and not tls.get("verified"):
+                text += "; its certificate was not verified"
+            yield f"{text}."
 
 
 def _end_of_connection(end: ConnectionEnd | None, last: Exchange | None) -> Iterator[str]:
