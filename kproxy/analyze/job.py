@@ -39,6 +39,7 @@ from kproxy.recording.uri import located
 from kproxy.spark import SparkError
 from kproxy.spark.ddl import ddl
 from kproxy.spark.session import failures
+from kproxy.tables import splits
 from kproxy.tables.splits import PARTITION_BYTES, FoundFiles, Stretch, packed, stretches, task_bytes
 from kproxy.tables.views import Column, schema_of
 
@@ -85,7 +86,7 @@ def analyze(
             of_baseline = [*baseline.left_out, *gather.notices(spark)]
             notices += [f"baseline: {each}" for each in of_baseline]
         counts = tables(spark, recordings, partial, with_records, partition_bytes, said)
-        notices += [*recordings.left_out, *gather.notices(spark)]
+        notices += [*recordings.left_out, *splits.copies(recordings), *gather.notices(spark)]
         said("writing the report")
         differences: list[dict[str, Any]] = []
         if baseline is not None:

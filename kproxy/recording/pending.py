@@ -40,8 +40,8 @@ _NOTHING = ExchangeRow(0)
 _BITS = {name: int(kind.removeprefix("int")) for name, kind in EXCHANGE_INTEGERS}
 _TOLD_BY_FRAMES = frozenset((
     "number", "request_received_ns", "request_sent_ns", "response_received_ns", "response_sent_ns",
-    "queued_ns", "request_bytes", "response_bytes", "connection", "node_id", "correlation_id", "api_key",
-    "api_version", "request_flags", "response_flags", "error_code", "fault_ids",
+    "queued_ns", "request_bytes", "response_bytes", "connection", "node_id", "correlation_id",
+    "api_key", "api_version", "request_flags", "response_flags", "error_code", "fault_ids",
 ))  # fmt: skip
 """The columns that frames and their connection tell (`rows.row_of`), and `queued_ns`, which nobody
 knows before a response was sent; of others, only notes tell."""

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import attrs
 
+from kproxy.exchange import notes as note_of
 from kproxy.exchange.entries import Note
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
@@ -172,7 +173,7 @@ def stretches(
     told: Callable[[str], None] = lambda text: None,
 ) -> list[Stretch]:
     """Return the stretches of recordings, in order. `told` is given a line for each file of which
-    less is read than its name promises: it stops before its end, or is empty.
+    less is read than its name promises: it stops before its end, is empty, or is a copy.
 
     Raises: RecordingError.
     """
@@ -181,6 +182,9 @@ def stretches(
     earlier: tuple[str, ...] = ()
     for path in recordings.files:
         with RecordingFile(path) as file:
+            if before is not None and file.info.repeats(before.info):
+                told(_copied(file, before))
+                continue
             earlier = earlier_of(file, before, earlier)
             cuts.append(list(cut(file, earlier, partition_bytes)))
             if not file.complete:
@@ -193,6 +197,26 @@ def stretches(
         if following is None or not following[0].earlier:
             some[-1] = attrs.evolve(some[-1], last=True)
     return [each for some in cuts for each in some]
+
+
+def copies(recordings: FoundFiles) -> list[str]:
+    """Return a line for each file that `stretches` passes over: it is a copy of the one before it.
+
+    Raises: RecordingError.
+    """
+    lines: list[str] = []
+    before: RecordingFile | None = None
+    for path in recordings.files:
+        with RecordingFile(path) as file:
+            if before is not None and file.info.repeats(before.info):
+                lines.append(_copied(file, before))
+            else:
+                before = file
+    return lines
+
+
+def _copied(file: RecordingFile, original: RecordingFile) -> str:
+    return notice(note_of.copied(file.info.start_ns, str(file.path), str(original.path))) or ""
 
 
 def _named_apart(cuts: list[list[Stretch]]) -> list[list[Stretch]]:
