@@ -44,11 +44,11 @@ class Records(NamedTuple):
     topic: str
     partition: int
     frame: bytes
-    """Its bytes from `start` to `stop` are the batches."""
+    """The frame of the body; the batches are its bytes from `start` to `stop`."""
     start: int
     stop: int
     produced: bool
-    """Whether a request has them."""
+    """True if a request carries them."""
     aborted: Sequence[Any] = ()
     """The aborted_transactions of a Fetch response's partition, if it was decoded."""
 
@@ -64,28 +64,28 @@ class Records(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a response to Produce or Fetch says of a partition."""
+    """The outcome for one partition in a response to Produce or Fetch."""
 
     where: TopicPartition
     error_code: int
     offset: int
-    """The first of what was written (Produce), or the high watermark (Fetch)."""
+    """The first offset that was written (Produce), or the high watermark (Fetch)."""
 
 
 class BodyFacts(NamedTuple):
-    """What was found in bodies; of what was not wanted, nothing need be there."""
+    """The facts found in bodies; facts that were not wanted may be missing."""
 
     errors: list[str]
     """Kafka's names of the errors in the response, each once, in order of appearance."""
     error_messages: list[str]
-    """What the broker says of them, each once."""
+    """The broker's messages about the errors, each once."""
     topics: list[str]
-    """Each once; an id whose name nothing tells comes as text."""
+    """The names of the topics, each once; the id as text where the name is not known."""
     partitions: list[TopicPartition]
     groups: list[str]
     transactional_ids: list[str]
     throttled: bool
-    """Whether the response says that the client is to wait."""
+    """True if the response tells the client to wait."""
     records: list[Records]
     results: list[Result]
 
@@ -95,14 +95,14 @@ class BodyFacts(NamedTuple):
 
 @attrs.frozen(eq=False, slots=False)
 class DecodedFacts:
-    """The same of decoded bodies; None stands for one that there is not, or that is opaque."""
+    """The facts in decoded bodies; None stands for a body that is missing or opaque."""
 
     request: Any
     response: Any
     names: TopicNames
     api_key: int | None = None
     response_frame: bytes | None = None
-    """Of a response that is opaque: what is certain of it is found in its bytes."""
+    """The frame of an opaque response: its certain facts are found in its bytes."""
 
     @Lazily
     def errors(self) -> list[str]:
@@ -111,7 +111,7 @@ class DecodedFacts:
 
     @Lazily
     def error_messages(self) -> list[str]:
-        """What the broker says of its errors, each once, in order of appearance."""
+        """The broker's messages about its errors, each once, in order of appearance."""
         if self.response is None:
             return []
         said = of_body(type(self.response), meanings.ERROR_MESSAGE).values(self.response)
@@ -119,9 +119,9 @@ class DecodedFacts:
 
     @Lazily
     def topics(self) -> list[str]:
-        """The topics that they name, each once, in order of appearance.
+        """The topics that the bodies name, each once, in order of appearance.
 
-        What consumers embed in JoinGroup and SyncGroup counts too.
+        Subscriptions and assignments that consumers embed in JoinGroup and SyncGroup count too.
         """
         found: dict[str, None] = {}
         for body in self._bodies():
@@ -134,7 +134,7 @@ class DecodedFacts:
 
     @Lazily
     def partitions(self) -> list[TopicPartition]:
-        """The partitions that they name, each once, in order of appearance."""
+        """The partitions that the bodies name, each once, in order of appearance."""
         found: dict[TopicPartition, None] = {}
         for body in self._bodies():
             self.names.learn(body)
@@ -150,24 +150,24 @@ class DecodedFacts:
 
     @Lazily
     def groups(self) -> list[str]:
-        """The ids of the groups that they name, each once."""
+        """The ids of the groups that the bodies name, each once."""
         return self._names_of(meanings.GROUP)
 
     @Lazily
     def transactional_ids(self) -> list[str]:
-        """The transactional ids that they name, each once."""
+        """The transactional ids that the bodies name, each once."""
         return self._names_of(meanings.TRANSACTIONAL_ID)
 
     @property
     def throttled(self) -> bool:
-        """Whether the response says that the client is to wait."""
+        """True if the response tells the client to wait."""
         if self.response is None:
             return False
         return any(of_body(type(self.response), meanings.THROTTLE).values(self.response))
 
     @Lazily
     def records(self) -> list[Records]:
-        """The batches that they carry, by partition."""
+        """The batches that the bodies carry, by partition."""
         found: list[Records] = []
         for body in self._bodies():
             aborted: dict[int, list[Any]] = {}
@@ -182,7 +182,7 @@ class DecodedFacts:
 
     @Lazily
     def results(self) -> list[Result]:
-        """What the response to a Produce or a Fetch says of partitions."""
+        """The outcome for each partition in the response to a Produce or a Fetch."""
         if self.response is None:
             return []
         return [
@@ -202,7 +202,7 @@ class DecodedFacts:
 
 
 def errors(body: Any, api_key: int | None, frame: bytes | None) -> list[str]:
-    """The names of the errors in a response, each once, in order of appearance.
+    """Return the names of the errors in a response, each once, in order of appearance.
 
     `body` is None if the response, whose bytes are `frame`, could not be decoded.
     """
@@ -260,7 +260,7 @@ def _without_nothing(said: dict[str, None]) -> list[str]:
 # ── without decoding ─────────────────────────────────────────────────────────────────────────
 
 EVERY = frozenset(Meaning) - {meanings.ABORTED}
-"""All that `BodyFacts` has."""
+"""All facts that `BodyFacts` has."""
 
 _REQUEST_HEAD = struct.Struct(">ihhih")
 """Size, API key and version, correlation id, length of the client id."""
@@ -284,7 +284,7 @@ _ARRAYS = {
     Kind.GROUPS: "groups",
     Kind.TRANSACTIONAL_IDS: "transactional_ids",
 }
-"""Where texts are put."""
+"""The attribute that collects the texts of a kind."""
 
 
 def of_frames(
@@ -294,8 +294,9 @@ def of_frames(
     names: TopicNames,
     wanted: frozenset[Meaning] = EVERY,
 ) -> BodyFacts | DecodedFacts:
-    """What the frames of a request and its response tell, which have these flags; decoded only
-    where they must be. The kind is API key and version, None of what has none."""
+    """Return the facts in the frames of a request and its response, which have these flags; decode
+    only where that is needed. `kind` is API key and version, None for a request that has
+    neither."""
     if kind is not None and facts.is_whole(flags[0]) and facts.is_whole(flags[1]):
         found = walked(*kind, *frames, names, wanted)
         if found is not None:
@@ -314,8 +315,8 @@ def walked(
     names: TopicNames,
     wanted: frozenset[Meaning] = EVERY,
 ) -> BodyFacts | None:
-    """What is wanted of the frames of a request and its response; None where they must be decoded
-    to know. With ABORTED, that is also where transactions were aborted."""
+    """Return the wanted facts in the frames of a request and its response; None where only decoding
+    can tell them. With ABORTED wanted, None also where transactions were aborted."""
     found = _Walked(names)
     try:
         if request is not None:
@@ -341,7 +342,7 @@ def walked(
 
 
 class _Walked:
-    """What was found in the bodies of one exchange."""
+    """The facts found so far in the bodies of one exchange, without decoding."""
 
     def __init__(self, names: TopicNames) -> None:
         # By hand: there is one for each exchange of a recording.
@@ -357,7 +358,7 @@ class _Walked:
         self.results: list[Result] = []
 
     def facts(self) -> BodyFacts:
-        """Return it in the words of the decoded."""
+        """Return the facts as `DecodedFacts` would give them."""
         return BodyFacts(
             list(map(error_name, self.errors)) if self.errors else [],
             _without_nothing(self.messages) if self.messages else [],
@@ -371,8 +372,8 @@ class _Walked:
         )
 
     def look(self, walk: Walk, data: bytes, at: int, asked: bool) -> bool:
-        """Look at a body, before which the tagged fields of its header may stand; False if it must
-        be decoded."""
+        """Collect the facts of a body; return False if it must be decoded. The tagged fields of its
+        header may stand before it."""
         if walk.tagged_header:
             if data[at]:
                 return False  # nobody sends any
@@ -410,7 +411,7 @@ class _Walked:
     def _look_at(
         self, walk: Walk, data: bytes, kind: Kind, start: int, end: int, topic: str
     ) -> str:
-        """Look at what comes less often; return the topic that is told by now."""
+        """Collect a fact of a less frequent kind; return the topic that is known by now."""
         if kind in _TEXTS:
             getattr(self, _TEXTS[kind])[_text(data[start:end])] = None
         elif kind is Kind.NAME_TOO or kind is Kind.ID_TOO:
@@ -446,7 +447,7 @@ def _text(data: bytes) -> str:
 
 
 def _texts(data: bytes, at: int, end: int, compact: bool) -> Iterator[str]:
-    """Read the elements of an array of texts."""
+    """Yield the elements of an array of texts."""
     while at < end:
         if compact:
             size, at = data[at], at + 1

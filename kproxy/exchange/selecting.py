@@ -40,11 +40,11 @@ from kproxy.protocol import api_name
 ALWAYS = frozenset((3, 18))
 """Metadata and ApiVersions: without them the other exchanges cannot be understood."""
 _OWN = frozenset(("number", "time", "request_bytes", "correlation_id"))
-"""The keys of which each request of a connection has a value of its own."""
+"""Filter keys with a value of their own in each request of a connection."""
 _KINDS_MAX = 256
-"""So many verdicts are remembered for a connection."""
+"""Verdicts remembered per connection."""
 _CLIENT_ID = 14
-"""Where the text of the client id begins in a request."""
+"""Offset of the client id's text in a request."""
 
 _Kind = tuple[int, int, bytes]
 """ApiKey, version, and the bytes of the client id."""
@@ -52,30 +52,30 @@ _Kind = tuple[int, int, bytes]
 
 @attrs.define(eq=False)
 class _Connection:
-    """What is known of a connection, and what is left out on it."""
+    """A connection: its attributes, and the requests left out on it."""
 
     number: int
     node_id: int | None = None
     client_address: str | None = None
     client_id: str | None = None
     left_out: set[int] = attrs.field(factory=set[int])
-    """The pending requests whose responses are left out like themselves."""
+    """Numbers of the pending requests whose responses are left out, too."""
     in_pieces: tuple[int, bool] = (0, False)
-    """The request that arrives in pieces, and whether it is kept."""
+    """The number of the request that arrives in pieces, and whether it is kept."""
     verdicts: dict[_Kind, bool] = attrs.field(factory=dict[_Kind, bool])
 
 
 class Selection:
-    """Keeps what a filter means; it must be shown all entries, in order."""
+    """Keeps the entries that match a filter; it must be given all entries, in order."""
 
     def __init__(self, wanted: Filter) -> None:
-        """Keep what this filter means, which looks at connections and headers only."""
+        """Keep the entries that match this filter, which looks at connections and headers only."""
         self._wanted = wanted
         self._repeats = _OWN.isdisjoint(term.name for term in terms_of(wanted.node))
         self._connections: dict[int, _Connection] = {}
 
     def keep(self, entries: Iterable[Entry]) -> list[Entry]:
-        """Return the entries that are meant."""
+        """Return the entries that match."""
         kept: list[Entry] = []
         for entry in entries:
             if isinstance(entry, Run):
@@ -124,7 +124,7 @@ class Selection:
         return kept
 
     def _means(self, connection: _Connection, frame: Frame) -> bool:
-        """Whether a request is meant, by its header."""
+        """Return whether a request matches, by its header."""
         data = frame.data
         header = data[_CLIENT_ID - 2 : _CLIENT_ID]
         length = int.from_bytes(header, signed=True) if len(header) == 2 else 0
@@ -142,7 +142,7 @@ class Selection:
     # ── runs
 
     def _parts(self, run: Run) -> Iterable[Run]:
-        """The parts of a run that are kept; the run itself, if that is all of it."""
+        """Return the parts of a run that are kept; the run itself, if all of it is."""
         connection = self._connection(run.connection)
         left_out = connection.left_out
         if run.side is Side.CLIENT:
@@ -182,7 +182,7 @@ class Selection:
         flags: int,
         received_ns: int,
     ) -> bool:
-        """Whether the filter means a request."""
+        """Return whether a request matches the filter."""
         api_key, api_version, client_id = kind
         if api_key in ALWAYS:
             return True
@@ -212,7 +212,7 @@ class Selection:
 
 
 def _split(run: Run, verdicts: Sequence[bool]) -> Iterator[Run]:
-    """Yield what is kept of a run, neighbours together."""
+    """Yield the kept parts of a run, neighbours together."""
     at, first, start = run.start, 0, run.start
     for position, kept in enumerate([*verdicts, False]):
         if not kept:

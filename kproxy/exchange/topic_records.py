@@ -30,7 +30,7 @@ from kproxy.protocol.record_batch import (
 )
 
 _RATIO = 64
-"""What a whole exchange may decompress to is so many times its size, if that is more."""
+"""A whole exchange may decompress to this many times its size, if that is more than the minimum."""
 
 
 @attrs.frozen
@@ -38,21 +38,21 @@ class TopicRecord:
     """A record that was produced or fetched."""
 
     topic: str
-    """Its name; its id as Kafka prints it, if nothing told the name."""
+    """The topic's name; its id as Kafka prints it, if the name is not known."""
     partition: int
     offset: int | None
-    """None of a produced record whose response is missing, an error, or does not say."""
+    """None for a produced record whose response is missing, is an error, or does not say."""
     timestamp: int
     """Milliseconds since 1970; −1 where there is none (the oldest format)."""
     key: bytes | None
     value: bytes | None
-    """None is a tombstone."""
+    """None for a tombstone."""
     headers: tuple[tuple[str, bytes | None], ...]
     produced: bool
-    """Whether a client sent it; else a broker did, to be consumed."""
+    """True if a client sent it; False if a broker sent it to a consumer."""
     aborted: bool = False
-    """Whether it is known that its transaction was aborted: consumers that read what is committed
-    (for others brokers do not say) drop it."""
+    """True if its transaction is known to be aborted: consumers with isolation.level=read_committed
+    drop it (brokers do not say for others)."""
 
 
 class Carried(NamedTuple):
@@ -62,20 +62,21 @@ class Carried(NamedTuple):
     data: bytes
     produced: bool
     base_offset: int | None
-    """What the response says that produced batches got; None where it does not, and of others."""
+    """The offset that the response gives to produced batches; None if it gives none, and for
+    fetched batches."""
     aborted: Sequence[Any]
     """The aborted_transactions of a Fetch response's partition."""
 
 
 def read(facts: DecodedFacts) -> list[TopicRecord]:
-    """The records in the bodies of an exchange."""
+    """Return the records in the bodies of an exchange."""
     found = carried(facts)
     allowance = allowance_of(found)
     return [record for each in found for record in read_carried(each, allowance)]
 
 
 def carried(facts: BodyFacts | DecodedFacts) -> list[Carried]:
-    """The batches in the bodies of an exchange, each with the offset that it got."""
+    """Return the batches in the bodies of an exchange, each with the offset that it got."""
     if not facts.records:
         return []
     offsets = base_offsets(facts)
@@ -92,30 +93,31 @@ def carried(facts: BodyFacts | DecodedFacts) -> list[Carried]:
 
 
 def base_offsets(facts: BodyFacts | DecodedFacts) -> dict[TopicPartition, int]:
-    """The offsets that the response to a Produce says its batches got."""
+    """Return the offsets that the response to a Produce gives to its batches."""
     return {each.where: each.offset for each in facts.results if each.offset >= 0}
 
 
 def allowance_of(found: Iterable[Carried]) -> Allowance:
-    """What all that one exchange carries may be decompressed to."""
+    """Return the limit for decompressing all batches of one exchange."""
     size = sum([len(each.data) for each in found])
     return Allowance(max(DECOMPRESSED_BYTES_MAX, _RATIO * size), max(RECORDS_MAX, size // 4))
 
 
 def read_carried(found: Carried, allowance: Allowance) -> Iterator[TopicRecord]:
-    """Read the records of one partition."""
+    """Yield the records of one partition."""
     if found.produced:
         return _produced(found.data, found.where, found.base_offset, allowance)
     return _fetched(found.data, found.where, found.aborted, allowance)
 
 
 class Heads(NamedTuple):
-    """What the heads of batches tell, without decompressing any of them."""
+    """The facts in the heads of batches, without decompressing any."""
 
     records: int | None
-    """How many; None where old formats keep their count inside of what is compressed."""
+    """The number of records; None where old formats compress the count as well."""
     sequences: Sequence[tuple[int, int, int]]
-    """Of produced batches of idempotent producers: producer's id, its epoch, base sequence."""
+    """Producer id, producer epoch and base sequence of each produced batch of an idempotent
+    producer."""
 
 
 def heads(found: Records) -> Heads:
@@ -168,20 +170,20 @@ def _fetched(
 
 
 _MARKER_BYTES_MAX = 1024
-"""A real marker is tiny; what is made to look like one is not worth decompressing."""
+"""Real markers are tiny; larger batches that look like one are not decompressed."""
 
 
 class AbortedTransactions:
-    """Which batches of one partition consumers drop: a producer's, from the first offset of an
-    aborted transaction up to its marker. It is asked for each batch in turn."""
+    """The batches of one partition that consumers drop: a producer's, from the first offset of an
+    aborted transaction up to its marker. `is_dropped` must be asked for each batch in turn."""
 
     def __init__(self, aborted: Iterable[Any]) -> None:
-        """`aborted` are the aborted_transactions of a Fetch response's partition."""
+        """Take the aborted_transactions of a Fetch response's partition."""
         self._waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
         self._aborting: set[int] = set()
 
     def dropped(self, batch: Batch) -> bool:
-        """Whether the records of the next batch are of an aborted transaction."""
+        """Return whether the next batch belongs to an aborted transaction."""
         while self._waiting and self._waiting[-1].first_offset <= batch.last_offset:
             self._aborting.add(self._waiting.pop().producer_id)
         if batch.control:
@@ -192,7 +194,7 @@ class AbortedTransactions:
 
 
 def is_abort(batch: Batch) -> bool:
-    """Whether a control batch is the marker of an aborted transaction."""
+    """Return whether a control batch is the marker of an aborted transaction."""
     if len(batch.raw) > _MARKER_BYTES_MAX or batch.compression != "none":
         return False
     try:
@@ -202,7 +204,7 @@ def is_abort(batch: Batch) -> bool:
 
 
 def _read(data: bytes, allowance: Allowance) -> Iterator[tuple[Batch, list[Record]]]:
-    """The batches that can be read."""
+    """Yield the batches that can be read, with their records."""
     try:
         batches = records.batches(data)
     except ProtocolError:

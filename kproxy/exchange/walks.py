@@ -38,7 +38,7 @@ from kproxy.protocol.select import select
 
 
 class Kind(enum.Enum):
-    """What is to be done with a spot."""
+    """The content of a spot."""
 
     ERROR = enum.auto()
     ERROR_MESSAGE = enum.auto()
@@ -46,9 +46,9 @@ class Kind(enum.Enum):
     TOPIC_NAME = enum.auto()
     TOPIC_ID = enum.auto()
     NAME_TOO = enum.auto()
-    """A topic's name, behind its id."""
+    """A topic's name, after its id in the same struct."""
     ID_TOO = enum.auto()
-    """A topic's id, behind its name."""
+    """A topic's id, after its name in the same struct."""
     TOPICS = enum.auto()
     GROUP = enum.auto()
     GROUPS = enum.auto()
@@ -57,7 +57,7 @@ class Kind(enum.Enum):
     PARTITION = enum.auto()
     PARTITIONS = enum.auto()
     PARTITION_OF = enum.auto()
-    """The number of the partition that what follows is of."""
+    """The partition of the records or the offset that follow it."""
     RECORDS = enum.auto()
     OFFSET = enum.auto()
     ABORTED = enum.auto()
@@ -88,45 +88,45 @@ _NAMING = frozenset({*_TOO, *_TOO.values()})
 _OF_PARTITION = frozenset({Kind.PARTITION, Kind.PARTITION_OF})
 _OF_TOPIC = frozenset({*_OF_PARTITION, Kind.PARTITIONS, Kind.RECORDS, Kind.OFFSET})
 _FILLED = frozenset(Kind) - _NAMING - _OF_PARTITION - {Kind.OFFSET}
-"""What says nothing where it is zero, null or empty."""
+"""Kinds that carry no information where the field is zero, null or empty."""
 _ANSWERS = frozenset({ERROR, ERROR_MESSAGE, THROTTLE})
-"""What only responses say."""
+"""Meanings that only responses have."""
 
 
 @attrs.define(eq=False)
 class _Spot:
-    """A field that is looked at."""
+    """A field that a walk reads."""
 
     holder: tuple[str, ...]
-    """The path of the struct that has it."""
+    """The path of the struct that contains the field."""
     name: str
     kind: Kind
     tagged: bool
 
     @property
     def path(self) -> str:
-        """As `codec.locate` takes it."""
+        """The dotted path that `codec.locate` takes."""
         return ".".join((*self.holder, self.name))
 
 
 @attrs.frozen(eq=False)
 class Walk:
-    """How to get over the bodies of one message in one version."""
+    """A way through the bodies of one message in one version."""
 
     tagged_header: bool
-    """Whether tagged fields stand before the body."""
+    """True if tagged fields stand before the body."""
     compact: bool
-    """Whether lengths are varints."""
+    """True if lengths are varints."""
     locate: Locate
     kinds: tuple[Kind | None, ...]
-    """Of what is located; at last that of what only surrounds it."""
+    """The kinds of the located fields; the last is None, for structs that only surround them."""
     told_names: tuple[tuple[int, int], ...]
-    """Which of what is located are the name and the id of one topic."""
+    """Pairs of indexes: the name and the id of one topic."""
 
 
 @functools.cache
 def walk_of(api_key: int, version: int, direction: str, wanted: frozenset[Meaning]) -> Walk | None:
-    """Make the walk that finds what is wanted; None where bodies must be decoded for that."""
+    """Make the walk that finds the wanted meanings; None where bodies must be decoded for that."""
     message = schema.message(api_key, direction)
     if message is None or version not in message.versions:
         return None
@@ -151,7 +151,7 @@ def walk_of(api_key: int, version: int, direction: str, wanted: frozenset[Meanin
 
 
 def _needed(wanted: frozenset[Meaning], direction: str) -> frozenset[Meaning]:
-    """Add what tells of what is wanted."""
+    """Return the wanted meanings and those that they depend on."""
     needed = set(wanted)
     if wanted & {PARTITION, RECORDS, OFFSET}:
         needed |= {TOPIC, PARTITION}
@@ -166,7 +166,7 @@ def _spots(
     needed: frozenset[Meaning],
     wanted: frozenset[Meaning],
 ) -> Iterator[_Spot]:
-    """Yield what is looked at, in the order of the bytes."""
+    """Yield the fields to read, in the order of the bytes."""
     named = False
     for slot in (*layout.slots, *layout.tagged):
         kind = _kind(slot, fields, needed)
@@ -192,8 +192,8 @@ def _kind(slot: Slot, beside: tuple[Field, ...], needed: frozenset[Meaning]) -> 
 
 
 def _understood(spots: list[_Spot]) -> list[_Spot] | None:
-    """Leave out the partitions that are of no topic; None if one cannot be understood where it
-    stands."""
+    """Leave out partitions that belong to no topic; return None if a spot cannot be understood
+    where it stands."""
     kept: list[_Spot] = []
     for index, spot in enumerate(spots):
         if spot.kind in _OF_TOPIC:
@@ -210,7 +210,8 @@ def _understood(spots: list[_Spot]) -> list[_Spot] | None:
 
 
 def _is_told(spots: list[_Spot], index: int, within: list[_Spot]) -> bool:
-    """Whether the names of a spot's topic stand before it, in one struct, and no others in that."""
+    """Return whether the names of a spot's topic stand before it, in one struct, and no other names
+    do."""
     spot = spots[index]
     before = {id(each) for each in spots[:index]}
     holders = {each.holder for each in within}

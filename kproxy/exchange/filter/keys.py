@@ -47,7 +47,7 @@ from kproxy.protocol import error_name, schema
 from kproxy.protocol.errors import CODES
 
 Read = Callable[[Any], Iterable[Any]]
-"""Takes out of an exchange, or of an arriving request, what is compared with values."""
+"""A function that reads the values to compare from an exchange, or from an arriving request."""
 
 
 @attrs.frozen
@@ -57,7 +57,7 @@ class Key:
     name: str
     need: Need
     value: Callable[[Typed], Value]
-    """Reads a value; ValueError if it is none."""
+    """Reads a value; raises ValueError if it is none."""
     read: Read
     look: rows.Look
     help: str
@@ -131,7 +131,7 @@ def _look(field: Field) -> rows.Look:
 
 @attrs.frozen
 class Quality:
-    """Something that an exchange is or is not."""
+    """A property that an exchange has or does not have."""
 
     need: Need
     read: Callable[[Any], bool]
@@ -140,7 +140,7 @@ class Quality:
 
 
 def _truth(field: Field) -> Quality:
-    """A field that is true or false."""
+    """Return the quality for a boolean field."""
     look = _look(field)
     return Quality(
         field.need,
@@ -185,7 +185,8 @@ _ERROR = choice("error", _error_names)
 
 
 def _error(typed: Typed) -> Glob:
-    """An error's name or code; codes that Kafka has added since are UNKNOWN_ERROR_CODE_<n>."""
+    """Return the pattern for an error's name or code; codes that Kafka has added since are
+    UNKNOWN_ERROR_CODE_<n>."""
     text = typed[0] if len(typed) == 1 else ""
     number = text.removeprefix("UNKNOWN_ERROR_CODE_")
     if number.removeprefix("-").isdecimal() and number.isascii() and len(number) < 7:
@@ -209,7 +210,7 @@ _TYPED: dict[Type, tuple[Callable[[Typed], Value], Callable[[str], Read], str]] 
     Type.TIME: (time_range, lambda name: _times, "12:03..12:05"),
     Type.PARTITIONS: (INTEGER, lambda name: _partition_numbers, "0..3"),
 }
-"""How fields of a type are typed and read, and an example of a value."""
+"""The reader of typed values, the reader of fields, and an example, for each type of field."""
 
 
 def _key(
@@ -219,7 +220,7 @@ def _key(
     value: Callable[[Typed], Value] | None = None,
     need: Need | None = None,
 ) -> Key:
-    """The key of a field; what is not given follows from its type."""
+    """Return the key for a field; arguments that are not given follow from the field's type."""
     field = FIELDS[name]
     plain, read, shape = _TYPED[field.type]
     return Key(
@@ -234,7 +235,7 @@ def _key(
 
 
 def _record(name: str, example: str) -> Key:
-    """The key of a part of records."""
+    """Return the key for a part of records."""
     look = rows.only_with(meanings.RECORDS)
     about = f"the {name} of a record that it carries, as text"
     return Key(name, Need.REQUEST, glob, _texts(name), look, about, example)
@@ -270,7 +271,7 @@ _WITH_EXAMPLES = (
     _key("faults", "fault:*", rows.faults),
 )
 """The keys with an example of their own, or with values or columns that do not follow from their
-field; help has them first."""
+field; the help lists them first."""
 
 KEYS = (
     *_WITH_EXAMPLES,

@@ -34,45 +34,46 @@ _OTHER_NAMES = {
     "transaction": "transactional_id",
     "consumer_group": "group",
 }
-"""What people type who know other tools → the key that they mean."""
+"""Names from other tools → the key to suggest."""
 
 
 class FilterError(ValueError):
-    """A text that is no filter. `str()` is one line that says what is wrong, and where."""
+    """A text that is not a filter. `str()` is one line that says what is wrong, and where."""
 
     def __init__(self, text: str, column: int, what: str) -> None:
         super().__init__(f"column {column}: {what}")
         self.text = text
         self.column = column
-        """Where, from 1."""
+        """The column of the mistake, from 1."""
         self.what = what
 
 
 @attrs.frozen
 class Filter:
-    """What `parse` makes of a text."""
+    """A parsed filter."""
 
     node: Node
     text: str = attrs.field(default="", eq=False)
-    """As it was typed."""
+    """The text as it was typed."""
 
     def __str__(self) -> str:
         return str(self.node)
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What must be known to answer it."""
+        """The parts of an exchange that must be known to evaluate the filter."""
         return frozenset(term.need for term in terms_of(self.node))
 
     @property
     def relative(self) -> bool:
-        """Whether it has times that count from the beginning of a recording."""
+        """True if it has times that count from the beginning of a recording."""
         terms = (term for term in terms_of(self.node) if isinstance(term, Term))
         ranges = (v for term in terms for v in term.values if isinstance(v, TimeRange))
         return any(each.kind == RELATIVE for each in ranges)
 
     def refuse_beyond(self, allowed: Collection[Need], where: str) -> None:
-        """Raise FilterError if a term needs more than these; `where` is what cannot give it."""
+        """Raise FilterError if a term needs more than these; `where` names the place that lacks
+        it."""
         for term in terms_of(self.node):
             if term.need not in allowed:
                 known = [key.name for key in KEYS if key.need in allowed]
@@ -81,11 +82,11 @@ class Filter:
                 raise FilterError(self.text, term.column, what)
 
     def starting(self, start_ns: int) -> Filter:
-        """The same filter, where times like `+30s` count from this one."""
+        """Return the same filter with times like `+30s` counted from this one."""
         return attrs.evolve(self, node=starting(self.node, start_ns))
 
     def matches(self, subject: Any) -> bool:
-        """Whether an Exchange, or an ArrivingRequest, is meant.
+        """Return whether an Exchange, or an ArrivingRequest, matches.
 
         Raises:
             ValueError: a time counts from the beginning; see `starting`.
@@ -93,7 +94,7 @@ class Filter:
         return self.node.matches(subject)
 
     def rows(self, columns: Columns) -> bytes:
-        """A verdict (NO, MAYBE, YES) for each row of a table of exchanges.
+        """Return a verdict (NO, MAYBE, YES) for each row of a table of exchanges.
 
         Raises:
             ValueError: a time counts from the beginning; see `starting`.
@@ -106,10 +107,10 @@ class Filter:
 
 
 def parse(text: str) -> Filter:
-    """Read a filter; a text without terms means everything.
+    """Read a filter; a text without terms matches everything.
 
     Raises:
-        FilterError: the text is no filter.
+        FilterError: the text is not a filter.
     """
     reader = _Reader(text)
     reader.skip()
@@ -135,7 +136,7 @@ class _Reader:
             self.at += 1
 
     def word(self) -> str:
-        """The text up to a space or a parenthesis, without taking it."""
+        """Return the text up to a space or a parenthesis, without taking it."""
         end = self.at
         while end < len(self.text) and not self.text[end].isspace() and self.text[end] not in "()":
             end += 1
@@ -166,7 +167,7 @@ class _Reader:
         return grouped(parts, one=False)
 
     def after(self, keyword: str, read: Callable[[], Node]) -> Node:
-        """Take a keyword and read what must follow it."""
+        """Take a keyword and read the node that must follow it."""
         start = self.at
         self.at += len(keyword)
         self.skip()
@@ -284,7 +285,7 @@ def _meant(name: str) -> str:
 
 
 def _no_term(word: str) -> str:
-    """Say what to write instead of a word that is no term."""
+    """Return advice about a word that is not a term."""
     compared = _COMPARED.fullmatch(word)
     if compared is not None and compared[1] in BY_NAME:
         name, sign, value = compared.groups()

@@ -35,24 +35,25 @@ class Columns(Protocol):
     """
 
     def get(self, name: str, /) -> Sequence[Any] | None:
-        """Return a column; None of one that is missing: the verdicts are then MAYBE."""
+        """Return a column; None if it is missing: the verdicts are then MAYBE."""
         ...
 
 
 UNKNOWN_TEXT = "\0unknown"
-"""In a column of texts: only the exchange itself tells."""
+"""Stands in a column of texts where only the exchange itself has the value."""
 
 Look = Callable[[Columns, Sequence[Value]], bytes | None]
-"""The verdicts of all rows on a term with these values; None where columns are missing."""
+"""A function that returns the verdicts of all rows on a term with these values; None where columns
+are missing."""
 
 
 def either(verdicts: Sequence[bytes]) -> bytes:
-    """The verdicts of terms of which one must hold."""
+    """Return the verdicts of an `or` of terms."""
     return _combined(verdicts, int.__or__)
 
 
 def both(verdicts: Sequence[bytes]) -> bytes:
-    """The verdicts of terms that must all hold."""
+    """Return the verdicts of an `and` of terms."""
     return _combined(verdicts, int.__and__)
 
 
@@ -71,7 +72,7 @@ def _bounds(value: Value) -> tuple[int, int]:
 
 
 def numbers(name: str, none: int | None = None) -> Look:
-    """Decide by a column of numbers, one of which means none."""
+    """Decide by a column of numbers, where `none` stands for no number."""
 
     def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
         column = columns.get(name)
@@ -99,7 +100,7 @@ def header_numbers(name: str) -> Look:
 
 
 def durations(name: str) -> Look:
-    """Decide by a column of microseconds, negative ones being none."""
+    """Decide by a column of microseconds, where negative ones stand for none."""
 
     def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
         column = columns.get(name)
@@ -115,7 +116,7 @@ def durations(name: str) -> Look:
 
 
 def parts(name: str) -> Look:
-    """Rule out what took less than a part of it may have taken."""
+    """Rule out exchanges that took less than a part of their time may be."""
 
     def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
         column = columns.get(name)
@@ -168,7 +169,7 @@ def _any(values: Sequence[Value], text: str | None) -> int:
 
 
 def apis(columns: Columns, values: Sequence[Value]) -> bytes | None:
-    """Decide by the API's name."""
+    """Decide by the name of the API."""
 
     def verdict(key: int) -> int:
         if key < 0:
@@ -180,7 +181,7 @@ def apis(columns: Columns, values: Sequence[Value]) -> bytes | None:
 
 
 def only_with(meaning: Meaning) -> Look:
-    """Rule out what is of an API that cannot say such a thing."""
+    """Rule out APIs that have no field with this meaning."""
 
     def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
         column = columns.get("api_key")
@@ -193,7 +194,7 @@ def only_with(meaning: Meaning) -> Look:
 
 
 def only_answered_with(meaning: Meaning) -> Look:
-    """Rule out what has no response, or is of an API that cannot say such a thing."""
+    """Rule out exchanges without a response, and APIs that have no field with this meaning."""
 
     def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
         found = only_with(meaning)(columns, values)
@@ -206,7 +207,7 @@ def only_answered_with(meaning: Meaning) -> Look:
 
 
 def flag(flag: int) -> Look:
-    """Decide by a flag."""
+    """Decide by a flag of the request or the response."""
 
     def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
         flags = columns.get("flags")
@@ -216,7 +217,7 @@ def flag(flag: int) -> Look:
 
 
 def truth(name: str) -> Callable[[Columns], bytes | None]:
-    """Decide by a column of truth values."""
+    """Decide by a boolean column."""
 
     def look(columns: Columns) -> bytes | None:
         column = columns.get(name)
@@ -226,11 +227,11 @@ def truth(name: str) -> Callable[[Columns], bytes | None]:
 
 
 def faults(columns: Columns, values: Sequence[Value]) -> bytes | None:
-    """Rule out what no rule touched."""
+    """Rule out exchanges that no fault rule touched."""
     faulted = columns.get("faulted")
     return None if faulted is None else bytes([MAYBE if v else NO for v in faulted])
 
 
 def unsure(columns: Columns, values: Sequence[Value]) -> bytes | None:
-    """Decide nothing."""
+    """Decide nothing: return None for MAYBE everywhere."""
     return None

@@ -113,7 +113,7 @@ _VALUE_LENGTH_MAX = 40
 
 
 def _value(config: Any) -> str:
-    """The value of a config, as a person types it; secrets have been blanked out."""
+    """Return the value of a config, as a person types it; secrets have been blanked out."""
     if config.value is None:
         return "default"
     value = config.value
@@ -128,7 +128,7 @@ _CONFIG_OPERATIONS = {
     2: "{0.name}+={1}",
     3: "{0.name}-={1}",
 }
-"""What IncrementalAlterConfigs does with a config: SET, DELETE, APPEND, SUBTRACT."""
+"""The text for each operation of IncrementalAlterConfigs: SET, DELETE, APPEND, SUBTRACT."""
 
 
 def _config_change(config: Any) -> str:

@@ -26,20 +26,20 @@ from kproxy.units import format_bytes
 
 _MARKER_BYTES_MAX = 1024
 _HIGH_WATERMARK = -1
-"""Up to there: all of a partition."""
+"""DeleteRecords up to this offset deletes all of a partition."""
 
 # ---- records
 
 
 @attrs.define
 class _Tally:
-    """What some `records` fields hold, by the heads of their batches alone."""
+    """Counts of the records in some `records` fields, from the heads of their batches alone."""
 
     fields: int = 0
     size_bytes: int = 0
     found: int = 0
     uncounted: bool = False
-    """Whether there is more: compressed sets of the old formats do not tell."""
+    """True if there are more records: compressed sets of the old formats have no count."""
     first: int = -1
     last: int = -1
     markers: dict[str, None] = attrs.field(factory=dict[str, None])
@@ -48,8 +48,8 @@ class _Tally:
     """Records of transactions that are known to be aborted."""
 
     def add(self, data: bytes, aborted: Iterable[Any] = ()) -> int:
-        """Count one field, as far as it can be read; `aborted` are its aborted transactions.
-        Return the offset behind it; 0 where that is not known."""
+        """Count one field, as far as it can be read; `aborted` are its aborted transactions. Return
+        the offset behind it; 0 where that is not known."""
         self.fields += 1
         self.size_bytes += len(data)
         try:
@@ -124,7 +124,7 @@ def _index(partition: Any) -> str:
 
 
 def _all(topics: Iterable[Any] | None, inner: str) -> Iterator[Any]:
-    """All partitions of all topics."""
+    """Return all partitions of all topics."""
     return (each for topic in topics or () for each in getattr(topic, inner) or ())
 
 
@@ -177,10 +177,10 @@ _Reached = tuple[Any, Any, int]
 
 
 def _lag(found: list[_Reached], request: Any) -> str:
-    """How far the consumer is behind once it has these records: `lag 12 of 53`.
+    """Return how far the consumer is behind once it has these records: `lag 12 of 53`.
 
-    What is read up to its high watermark is not worth a word; a partition without records says
-    nothing unless the request tells from which offset it was asked for.
+    Partitions read up to their high watermark are not mentioned; nor is a partition without records
+    unless the request tells the offset that it was asked for.
     """
     if all(behind >= partition.high_watermark for _, partition, behind in found):
         return ""

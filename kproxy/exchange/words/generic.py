@@ -46,7 +46,7 @@ def _none(body: Any, api_key: int | None) -> str:
 def _set_fields(
     body: Any, api_key: int | None, direction: str
 ) -> Iterator[tuple[schema.Field, Any]]:
-    """The top-level fields that have another value than their default."""
+    """Yield the top-level fields whose value differs from their default."""
     message = None if api_key is None else schema.message(api_key, direction)
     for field in () if message is None else message.fields:
         value = getattr(body, field.name)
@@ -88,13 +88,13 @@ def _array(field: schema.Field, values: list[Any]) -> str:
 
 
 def _singular(name: str) -> str:
-    """What one of `partition_errors` is called: `partition error`."""
+    """Return the name for one element of a list: `partition error` for `partition_errors`."""
     words = name.replace("_", " ")
     return f"{words[:-3]}y" if words.endswith("ies") else words.removesuffix("s")
 
 
 def _label(fields: tuple[schema.Field, ...]) -> str | None:
-    """The field of a struct that a person would call it by."""
+    """Return the field that a person would call a struct by."""
     strings = [field for field in fields if field.type == "string" and field.name not in _SKIPPED]
     for field in strings:
         if field.entity in _NAMED or field.map_key:

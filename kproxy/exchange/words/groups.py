@@ -70,7 +70,7 @@ def _sync_group_response(response: Any, context: Context) -> str:
 
 
 def _subscribed(metadata: bytes | None) -> list[str]:
-    """The topics that a member of a consumer group wants, if it says so in Kafka's own way."""
+    """Return the topics that a member of a consumer group wants, if it uses Kafka's own format."""
     subscription = embedded.subscription(metadata)
     return [] if subscription is None else subscription.topics
 
@@ -112,7 +112,8 @@ def _group_heartbeat_request(request: Any, context: Context) -> str:
 
 
 def _owned(request: Any, context: Context) -> str:
-    """What a member of a KIP-848 group says it owns; in most heartbeats it says nothing of it."""
+    """Return the partitions that a member of a KIP-848 group says it owns; most heartbeats do not
+    say."""
     topics = getattr(request, "topic_partitions", None)
     if topics is None or (not topics and request.member_epoch <= 0):
         return ""
