@@ -32,7 +32,7 @@ _INT, _BINARY, _LIST, _STRUCT = 2, 4, 12, 13
 
 # Of what is read
 _FIELDS_MAX = 400
-"""Fields of a schema, those of structs and lists included."""
+"""Fields of a schema, fields of structs and lists included."""
 _DEPTH_MAX = 8
 _NAME_BYTES_MAX = 100
 
@@ -45,11 +45,11 @@ class Field:
     type: str | tuple[Field, ...]
     """`int8` … `int64`, `binary`, or the fields of a struct."""
     many: bool = False
-    """Whether each value is a list of these."""
+    """True if each value is a list of these."""
 
 
 def schema_message(fields: Sequence[Field]) -> bytes:
-    """Return the encapsulated message."""
+    """Return the schema as an encapsulated message."""
     schema: _Node = {1: [_field(field) for field in fields]}
     out = bytearray(4)
     message: _Node = {0: _Scalar("h", VERSION_5), 1: _Scalar("B", _SCHEMA), 2: schema}
@@ -87,7 +87,7 @@ def _typed(name: str, number: int, about: _Node, children: list[_Node]) -> _Node
 
 
 def _put(out: bytearray, value: Any) -> int:
-    """Append a value that is referred to; return where it is."""
+    """Append a value that a table refers to; return its place."""
     if isinstance(value, dict):
         return _put_table(out, value)
     out += bytes(-len(out) % 4)
@@ -104,7 +104,7 @@ def _put(out: bytearray, value: Any) -> int:
 
 
 def _put_table(out: bytearray, fields: _Node) -> int:
-    """Append a table, behind its vtable, then all that it refers to; return where it is."""
+    """Append a table, behind its vtable, then all that it refers to; return its place."""
     slots = max(fields, default=-1) + 1
     offsets, inline, referred = [0] * slots, bytearray(4), {}
     for slot, value in fields.items():
@@ -135,7 +135,7 @@ def _put_table(out: bytearray, fields: _Node) -> int:
 def fields_of(message: bytes) -> tuple[Field, ...]:
     """Return the columns that a schema message names.
 
-    Raises: ValueError, when it is none, or of types that kproxy does not read.
+    Raises: ValueError, when it is no schema, or has types that kproxy does not read.
     """
     if len(message) < PREFIX.size:
         raise ValueError("it is cut off")
@@ -194,7 +194,7 @@ class _Parser:
         return self.data[start + 4 : start + 4 + size].decode()
 
     def _tables(self, table: int, slot: int) -> Iterator[int]:
-        """Yield where the tables of a vector are."""
+        """Yield the places of the tables in a vector."""
         if self._place(table, slot) is None:
             return
         vector = self._referred(table, slot)
@@ -206,14 +206,14 @@ class _Parser:
         return 0 if place is None else self._read(code, place)
 
     def _referred(self, table: int, slot: int) -> int:
-        """Where that is to which a field refers."""
+        """Return the place that a field refers to."""
         place = self._place(table, slot)
         if place is None:
             raise ValueError("something is missing in it")
         return self._followed(place)
 
     def _place(self, table: int, slot: int) -> int | None:
-        """Where a field of a table stands; None if it has none."""
+        """Return the place of a field in a table; None if the table lacks it."""
         vtable = table - self._read("i", table)
         size = self._read("H", vtable)
         offset = self._read("H", vtable + 4 + 2 * slot) if 4 + 2 * slot < size else 0

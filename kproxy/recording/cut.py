@@ -50,9 +50,9 @@ _BEGINNINGS = (
     *("ApiVersions", "SaslHandshake", "SaslAuthenticate", SASL_TOKEN),
     *("Metadata", "FindCoordinator", "InitProducerId", "EndTxn"),
 )
-"""What a replay needs beside the exchanges that are meant, of the same clients."""
+"""APIs that a replay needs beside the matching exchanges, of the same clients."""
 _KEPT_EVENTS = frozenset({"topic_id", "fault_rules", "lost", "stood_still"})
-"""The events whose notes a cut-out has, whichever exchanges are in it; those on connections stay
+"""Events whose notes every cut-out has, whichever exchanges are in it; notes on connections stay
 with their connections."""
 
 
@@ -64,9 +64,9 @@ def cut(
     told: Callable[[Note], None] = lambda note: None,
     passed: Callable[[int], None] = lambda done: None,
 ) -> int:
-    """Write a recording of what a filter means to a path that is free; return how many exchanges
-    are in it. `told` is given the notes, as by `read`; `passed` is told how much of the
-    work is done, in bytes of the recording.
+    """Write a recording of the exchanges that match a filter to a path that is free; return their
+    number. `told` gets the notes, as in `read`; `passed` gets the progress, in bytes of the
+    recording.
 
     Raises:
         RecordingError: a path is no recording, is damaged, or of another recording than the rest.
@@ -110,8 +110,8 @@ def cut(
 def _with_unknown(
     reader: Reader, files: Iterable[Path], rows: Callable[[Rows], tuple[bytes, None]]
 ) -> Iterator[tuple[Exchange, Values]]:
-    """Yield the exchanges of files, those without a row with what notes say of columns that are not
-    ours."""
+    """Yield the exchanges of files; those without a row come with the values that notes have for
+    columns that are not ours."""
     for path in files:
         for exchange in reader.file(path, rows):
             yield exchange, {}
@@ -141,28 +141,28 @@ def _schemas(paths: Iterable[Path]) -> Schemas:
 
 @attrs.define(eq=False)
 class _Meant:
-    """What stays."""
+    """The exchanges to keep."""
 
     wanted: Filter
     connections: set[int] = attrs.field(factory=set)
     clients: set[str] = attrs.field(factory=set)
     numbers: set[int] = attrs.field(factory=set)
-    """Exchanges that began a fetch session."""
+    """Numbers of exchanges that began a fetch session."""
 
     def take(self, exchange: Exchange) -> None:
-        """Take an exchange that the filter means."""
+        """Take an exchange that matches the filter."""
         self.connections.add(exchange.connection)
         if exchange.client_id is not None:
             self.clients.add(exchange.client_id)
 
     @property
     def narrow(self) -> Filter:
-        """A filter for all that may stay; headers answer what it adds."""
+        """A filter for all exchanges that may stay; headers suffice for the terms that it adds."""
         numbers = f" or number:{','.join(map(str, self.numbers))}" if self.numbers else ""
         return _or(self.wanted, f"api:{','.join(_BEGINNINGS)}{numbers}")
 
     def has(self, exchange: Exchange) -> bool:
-        """Whether an exchange stays."""
+        """Return whether an exchange stays."""
         if exchange.api in _BEGINNINGS:
             if exchange.connection in self.connections or exchange.client_id in self.clients:
                 return True
@@ -172,7 +172,7 @@ class _Meant:
 def _meant(files: list[Path], wanted: Filter, passed: Callable[[int], None]) -> _Meant:
     meant = _Meant(wanted)
     sessions: dict[tuple[int | None, int], int] = {}
-    """By broker and id: the exchange that began it."""
+    """The number of the exchange that began a session, by broker and session id."""
     for exchange in Reader(lambda note: None, _or(wanted, "api:Fetch"), passed).files(files):
         fetch = exchange.request if exchange.api == "Fetch" else None
         if fetch is not None and getattr(fetch, "session_epoch", -1) == 0:
@@ -206,11 +206,11 @@ class _Copy:
         self._writer = writer
         self._batch = Batch(1)
         self._held: dict[int, list[Note]] = {}
-        """What was said of connections none of whose exchanges has stayed so far."""
+        """Notes on connections without an exchange that has stayed so far."""
         self._connections: set[int] = set()
-        """The other ones."""
+        """Connections with an exchange that has stayed."""
         self._unknown: dict[int, Values] = {}
-        """What the rows of the batch that is being read say in columns that are not ours."""
+        """Values in columns that are not ours, for the rows of the current batch."""
 
     def rows(self, rows: Rows) -> tuple[bytes, None]:
         """Take the rows of a batch before its exchanges."""
@@ -218,7 +218,7 @@ class _Copy:
         return rows.verdicts, None
 
     def note(self, note: Note) -> None:
-        """Take a note; those on a connection stay if something of it does."""
+        """Take a note; one on a connection stays if an exchange of that connection does."""
         event = note.body.get("event")
         if note.channel == EVENTS:
             if event in _KEPT_EVENTS:
@@ -234,8 +234,8 @@ class _Copy:
                 self._connections.discard(number)
 
     def exchange(self, exchange: Exchange, frames: StoredFrames, noted: Values) -> None:
-        """Write an exchange; what is said of its runs is found in `frames`, and `noted` has what is
-        said of it in columns that are not ours, if it has no row."""
+        """Write an exchange. `frames` has the values of its runs in columns that are not ours;
+        `noted` has its own, if it has no row."""
         self.exchanges += 1
         self._connections.add(exchange.connection)
         for note in self._held.pop(exchange.connection, ()):
@@ -263,7 +263,7 @@ class _Copy:
             self._batch = Batch(self._batch.number + 1)
 
     def _frame(self, frame: Frame, unknown: Values) -> int:
-        """Add a frame, in pieces if it is large; return where it lies."""
+        """Add a frame, in pieces if it is large; return its position."""
         position = 0
         for piece in in_pieces(frame):
             if self._batch.full:

@@ -50,7 +50,7 @@ _CLIENT, _BROKER = Side.CLIENT, Side.BROKER
 
 
 class Reader:
-    """Gives the exchanges of files, one after the other; `told` is given their notes."""
+    """Reads the exchanges of files, one after the other; `on_note` gets their notes."""
 
     def __init__(
         self,
@@ -59,15 +59,16 @@ class Reader:
         passed: Callable[[int], None] = lambda done: None,
         share: tuple[int, int] = (0, 1),
     ) -> None:
-        """With a filter, give those that it means; its terms that need no body are answered by the
-        columns of the tables, and what they rule out is not even made. `passed` is told how many
-        bytes of all files were read, after every batch. A `share` (i, n) has only each n-th batch
-        from the i-th on, and what is told of these; what is told of files has the first share.
+        """Read all exchanges, or those that match a filter. The columns of the tables answer its
+        terms that need no body; exchanges that they rule out are not made. `on_progress` gets the
+        number of bytes read of all files, after every batch. A `share` (i, n) reads each n-th batch
+        from the i-th on, with its notes; the first share has the notes on files.
 
-        What takes a `count` has it count rows by columns, and yields what it makes of a batch
-        before the exchanges that it leaves of it."""
+        Methods that take a `count` have it count rows by columns, and yield its summary of a batch
+        before the exchanges that it leaves of it.
+        """
         self.exchange_count = 0
-        """How many there were so far in the share, wanted or not."""
+        """The number of exchanges so far in the share, wanted or not."""
         self._told = told
         self._told_of_files = told if share[0] == 0 else _ignore
         self._wanted = wanted
@@ -81,14 +82,14 @@ class Reader:
     def _begin(self) -> None:
         self._recording += 1
         self._files: list[RecordingFile] = []
-        """Of the recording that is being read: frames may lie in an earlier file than their row."""
+        """The files of the current recording: frames may lie in an earlier file than their row."""
         self._frames = StoredFrames(self._files)
         self._batches_read = 0
-        """Of the last of them."""
+        """The number of batches read of the last file."""
         self._torn = False
-        """Whether that is torn …"""
+        """True if the last file is torn …"""
         self._torn_batches: list[StoredBatch] = []
-        """… and those of its batches that were read."""
+        """… and its batches that were read."""
         self._known = RecordingContext()
         self._names = self._known.names
         self._pending = Pending()
@@ -121,7 +122,8 @@ class Reader:
             self._told_of_files(file.torn)
 
     def begin(self, file: RecordingFile) -> Iterator[Exchange]:
-        """Go on with another file; yield what the recording before has left, if that is another.
+        """Go on with another file; yield the remaining exchanges of the recording before, if it is
+        another.
 
         Raises: RecordingError.
         """
@@ -141,17 +143,17 @@ class Reader:
 
     @property
     def frames(self) -> StoredFrames:
-        """The frames of the recording that is being read."""
+        """The frames of the current recording."""
         return self._frames
 
     @property
     def path(self) -> Path | Uri | None:
-        """The file that is being read, if one is."""
+        """The current file, if there is one."""
         return self._files[-1].path if self._files else None
 
     @property
     def last(self) -> RecordingFile:
-        """The file that was read last."""
+        """The file that was opened last."""
         return self._files[-1]
 
     def more(self, count: Count[Made] | None = None) -> Iterator[Exchange | Made]:
@@ -171,7 +173,7 @@ class Reader:
                 self._passed(self._passed_bytes + file.scan.offset)
 
     def finish(self) -> Iterator[Exchange]:
-        """Yield the exchanges without a row; what follows is another recording.
+        """Yield the exchanges without a row; then another recording begins.
 
         Raises: RecordingError.
         """
@@ -179,7 +181,8 @@ class Reader:
             yield exchange
 
     def left(self) -> Iterator[tuple[Exchange, Values]]:
-        """The same, each with what is known of columns that are not ours, as JSON has it.
+        """Yield the exchanges without a row, each with its known values in columns that are not
+        ours, as JSON has them.
 
         Raises: RecordingError.
         """
@@ -203,9 +206,9 @@ class Reader:
         self._begin()
 
     def _look_back(self) -> None:
-        """Take what is pending of the earlier files, all of whose frames are read for that. What
-        cannot be read of them is left out: who reads them is told. Nothing is known to be pending
-        before a file that is missing: it may have the rows."""
+        """Take the pending exchanges of the earlier files, reading all of their frames. Parts that
+        cannot be read are left out: a reader of those files reports them. A missing file ends the
+        search: it may have the rows of all that was pending before."""
         before = Pending()
         for place, (earlier, later) in enumerate(itertools.pairwise(self._files)):
             with contextlib.suppress(RecordingError):
@@ -238,8 +241,8 @@ class Reader:
         count: Count[Made] | None = None,
         mine: bool = True,
     ) -> Iterator[Exchange | Made]:
-        """Yield the exchanges that a batch has rows for; of a torn file, take its frames too. What
-        is not `mine` is only looked at for what it tells of others.
+        """Yield the exchanges that a batch has rows for; of a torn file, take its frames too. A
+        batch that is not `in_share` is only read for its effect on others.
 
         Raises: RecordingError.
         """
@@ -298,8 +301,8 @@ class Reader:
     def _rows(
         self, table: ExchangeTable, verdicts: bytes
     ) -> Iterable[tuple[int, ExchangeRow, int]]:
-        """Return rows with their places and verdicts; those that are not wanted only if they tell
-        something about others."""
+        """Return rows with their places and verdicts; unwanted rows are included only if they
+        affect others."""
         if NO not in verdicts or self._known.any_stuck or has_unanswered(table):
             return zip(range(len(verdicts)), table.rows(), verdicts, strict=True)
         chosen = (index for index, verdict in enumerate(verdicts) if verdict)
@@ -326,11 +329,12 @@ class Reader:
 
 
 def _ignore(note: Note) -> None:
-    """Of another share."""
+    """Ignore a note of another share."""
 
 
 def has_unanswered(table: ExchangeTable) -> bool:
-    """Whether it has requests that wait: what they waited for is told by those before them."""
+    """Return whether a table has unanswered requests: what they waited for depends on the rows
+    before."""
     return any(map(UNANSWERED.__and__, set(table.column("response_flags"))))
 
 
@@ -339,19 +343,19 @@ def _closes(note: Note) -> bool:
 
 
 class _Endings:
-    """The ends of connections in a batch, each before what was complete after it, and behind all
-    that is of its own connection."""
+    """The ends of connections in a batch: each comes before exchanges that completed after it, and
+    behind all exchanges of its own connection."""
 
     def __init__(self, closing: list[Note], table: ExchangeTable) -> None:
         self.left = sorted(closing, key=lambda note: note.time_ns)
-        """In order; those that have not been given yet."""
+        """Those that have not been given yet, in the order of their times."""
         self._last: dict[int, int] = {}
-        """Where the last row of a connection stands."""
+        """The index of a connection's last row."""
         if closing:
             self._last = {each: index for index, each in enumerate(table.column("connection"))}
 
     def before(self, index: int, row: ExchangeRow) -> Iterator[Note]:
-        """Yield those that come before a row."""
+        """Yield the ends that come before a row."""
         if not self.left:
             return
         times = row.request_sent_ns, row.response_received_ns, row.response_sent_ns
@@ -375,7 +379,7 @@ class StoredFrames:
         return None if position is None else frame_in(self.files, position)
 
     def data(self, row: ExchangeRow, side: Side) -> bytes | None:
-        """Open it, and return its bytes alone, which is quicker."""
+        """Open a frame of an exchange and return its bytes alone, which is faster."""
         return self.bytes_at(row.request_position if side is _CLIENT else row.response_position)
 
     def bytes_at(self, integer: int) -> bytes | None:
@@ -383,18 +387,19 @@ class StoredFrames:
         return frame_bytes_in(self.files, integer) if integer > 0 else None
 
     def unknown(self, integer: int) -> Values:
-        """What the run at a position, given as an integer, says in columns that are not ours."""
+        """Return the values in columns that are not ours of the run at a position, given as an
+        integer."""
         found = (file.unknown(integer) for file in reversed(self.files))
         return next((values for values in found if values is not None), {})
 
     def decodable(self, row: ExchangeRow) -> Frame | None:
-        """Open the response of an exchange; None if its body is not all there."""
+        """Open the response of an exchange; None if its body is not complete."""
         response = self.frame(row, _BROKER)
         return response if facts.decodable(response) else None
 
 
 def offer_names(names: TopicNames, table: ExchangeTable, frames: StoredFrames) -> None:
-    """Let names know which responses may tell the names of topic ids."""
+    """Offer the responses of a table that may tell the names of topic ids."""
     pairs = zip(table.column("api_key"), table.column("api_version"), strict=True)
     if names.wants_any and any(names.wants(*pair) for pair in set(pairs)):
         for row in table.rows():

@@ -43,17 +43,17 @@ from kproxy.recording.writer import Writer
 ROTATE_BYTES = 1 << 30
 ROTATE_NS = 3600 * 1_000_000_000
 _DOUBT_NS = 60 * 1_000_000_000
-"""How long a file is kept that was begun because of a defect, even if there is another one."""
+"""The least age of a file that was begun because of a defect, before another defect ends it."""
 _RESERVE_BYTES = 64 << 10
-"""For notes of what is lost, and the summary of a recording of some hundred chunks."""
+"""Room for notes of losses, and for the summary of a recording of some hundred chunks."""
 
 
 class Recording:
     """A recording being written, in one file or several.
 
-    Parameters as of `Writer`; `rotate_bytes` and `rotate_ns` end a file, None never does. `log` is
-    told in one line what the user should know. Calls may come from any thread, one at a time; `log`
-    is called from there.
+    Parameters as for `Writer`; `rotate_bytes` and `rotate_ns` end a file, None never does. `log`
+    gets one line for each thing that the user should know. Calls may come from any thread, one at a
+    time; `log` is called from there.
 
     Resource handling: holds two file descriptors and 64 KiB of disk until `close`.
 
@@ -79,7 +79,7 @@ class Recording:
         self.unfinished: list[Path] = []
         """Files that were left without their summary (disk full …): readable all the same."""
         self.problem: Exception | None = None
-        """Why the last attempt to begin a new file failed; None after one that did not."""
+        """The error of the last attempt to begin a new file; None if that succeeded."""
         self._rotate_bytes = rotate_bytes
         self._rotate_ns = rotate_ns
         self._settings: dict[str, Any] = {
@@ -92,16 +92,16 @@ class Recording:
         self._builder: BatchBuilder | None = None
         self._log = log
         self._says_pending = True
-        """Whether the current file does not need to be told any more what is pending."""
+        """True if the current file has listed its pending exchanges, or need not."""
         self._refused = False
-        """Whether the last batches could not be written."""
+        """True if the last batches could not be written."""
         self._doubtful = False
-        """Whether something went wrong with the current file that nobody foresaw."""
+        """True after an unforeseen error with the current file."""
         self._kept_until_ns = 0
-        """Until then a file is kept that is in doubt."""
+        """The time until which a file in doubt is kept."""
         self._part = 0
         self._growing = self._begin(self.path, start_ns), 0
-        """The current file and the size of all before it: one thing, for whoever asks for the size
+        """The current file and the size of all before it, in one value, for readers of the size
         while another thread begins a new file."""
         self._reserve = _reserve(self.path.parent)
 
@@ -129,9 +129,9 @@ class Recording:
         self.append(batches)
 
     def asks(self, time_ns: int) -> bool:
-        """Tell whether the next batches, which begin at a time, should tell what is pending behind
-        them: `BatchBuilder.tell_pending`. Never where a disk refuses, for it may do so for long.
-        """
+        """Return whether the next batches, which begin at a time, should list the pending exchanges
+        behind them (`BatchBuilder.tell_pending`). Never while a disk refuses, for it may do so for
+        long."""
         if self._refused or self.problem is not None:
             return False
         return not self._says_pending or self._due(time_ns)
@@ -164,7 +164,7 @@ class Recording:
             self._connections.remember(notes)
 
     def prepare_close(self) -> None:
-        """Give back the room that was held for the last batch and the end of the file."""
+        """Release the room that was held for the last batch and the end of the file."""
         reserve, self._reserve = self._reserve, None
         if reserve is not None:
             with contextlib.suppress(OSError):  # it was written for nobody
@@ -243,14 +243,14 @@ class Recording:
             self._log(f"cannot complete {old.path} ({_why(error)}); kproxy recover does that later")
 
     def _next_path(self) -> Path:
-        """Return the next name that is free; leftovers of other recordings may be in the way."""
+        """Return the next free name; leftovers of other recordings may be in the way."""
         numbers = itertools.count(self._part + 1)
         paths = (self.path.with_stem(f"{self.path.stem}-{number:04}") for number in numbers)
         return next(path for path in paths if not path.exists())
 
 
 def _why(error: Exception) -> str:
-    """Say why something was not done with a file."""
+    """Return why an operation on a file failed."""
     if isinstance(error, OSError):
         return reason(error)
     return f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -265,7 +265,7 @@ def _batches(notes: list[Note]) -> list[Batch]:
 
 
 def _reserve(folder: Path) -> BinaryIO | None:
-    """Hold some room on the disk until the file is closed; None where there is none to hold."""
+    """Reserve some room on the disk until the file is closed; return None if there is none."""
     try:
         file = tempfile.TemporaryFile(dir=folder, buffering=0)
     except OSError:

@@ -37,18 +37,18 @@ _NOTE_CHANNELS = {Channel.CONNECTIONS: CONNECTIONS, Channel.EVENTS: EVENTS}
 
 
 class Message(NamedTuple):
-    """One message of ours."""
+    """One message on one of our channels."""
 
     channel: Channel
     sequence: int
     log_ns: int
     data: memoryview
     columns: TableColumns | None
-    """None: it is no table."""
+    """The columns of its table; None for a note."""
 
 
 class Place(NamedTuple):
-    """Where a message lies: which one of its chunk it is."""
+    """The place of a message: its chunk and its index in the chunk."""
 
     chunk: Chunk
     nth: int
@@ -61,17 +61,17 @@ class StoredBatch:
     number: int
     frames: Place | None = None
     exchanges: Place | None = None
-    """None: the file ends before it."""
+    """None if the file ends before it."""
     notes: list[Note] = attrs.field(factory=list)
 
     @property
     def offset(self) -> int:
-        """Where its first table lies in the file; -1 if it has none."""
+        """The offset of its first table in the file; -1 if it has none."""
         first = self.frames or self.exchanges
         return -1 if first is None else first.chunk.offset
 
     def takes(self, message: Message) -> bool:
-        """Whether a message that follows belongs to it."""
+        """Return whether a message that follows belongs to the batch."""
         if message.channel is Channel.FRAMES:
             return False
         if message.channel is Channel.EXCHANGES and self.exchanges is not None:
@@ -81,18 +81,18 @@ class StoredBatch:
 
 @attrs.define(eq=False)
 class Locations:
-    """Where the frames of a file's batches lie."""
+    """The places of the frames of a file's batches."""
 
     numbers: array[int] = attrs.Factory(lambda: array("q"))
-    """Of the batches, ascending."""
+    """The numbers of the batches, ascending."""
     offsets: array[int] = attrs.Factory(lambda: array("q"))
-    """Of their chunks in the file."""
+    """The offsets of their chunks in the file."""
     ends: array[int] = attrs.Factory(lambda: array("q"))
     nths: array[int] = attrs.Factory(lambda: array("i"))
-    """Which message of its chunk it is."""
+    """The index of each message in its chunk."""
 
     def add(self, batch: StoredBatch) -> bool:
-        """Take a batch; return False if it is out of order, as only other tools write it."""
+        """Add a batch; return False if it is out of order, as only other tools write it."""
         place = batch.frames
         if place is None or batch.number <= 0:
             return True
@@ -105,7 +105,7 @@ class Locations:
         return True
 
     def batch(self, number: int) -> StoredBatch | None:
-        """The batch of this number, as far as its frames go."""
+        """Return the batch of this number, without its exchanges; None if it is not known."""
         index = bisect_left(self.numbers, number)
         if index == len(self.numbers) or self.numbers[index] != number:
             return None
@@ -114,11 +114,11 @@ class Locations:
 
 
 class BatchScan:
-    """One pass over the batches of a file; `seen` is told of each chunk, and of what is in it if it
-    is read.
+    """One pass over the batches of a file; `on_chunk` gets each chunk, and its messages if it is
+    read.
 
-    With `skip_frames` the frames are passed over where that is possible. After a pass has ended
-    where the file ended, another one goes on with what has been written since.
+    With `skip_frames` the frames are passed over where that is possible. After a pass has ended at
+    the end of the file, another one goes on with what has been written since.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class BatchScan:
         self._seen = seen
         self._skip_frames = skip_frames
         self._open: StoredBatch | None = None
-        """A batch of which more may follow."""
+        """A batch that may have more messages to come."""
 
     def batches(self) -> Iterator[StoredBatch]:
         """Yield the batches.
@@ -189,7 +189,7 @@ class BatchScan:
 
 
 def read_messages(scan: Scan, chunk: Chunk) -> list[Message]:
-    """Return the messages of a chunk that are on channels of ours.
+    """Return the messages of a chunk that are on our channels.
 
     Raises: RecordingError.
     """
@@ -230,8 +230,8 @@ def _messages(scan: Scan, chunk: Chunk) -> Iterator[Message]:
 
 
 def check(scan: Scan, chunk: Chunk, messages: list[Message], begun: int | None) -> None:
-    """Hold a chunk of a file that kproxy wrote to the layout; `begun` is the number of the batch
-    whose frames are in the chunk before it, -1 for one that is not known yet.
+    """Check a chunk of a file that kproxy wrote against the layout; `begun` is the number of the
+    batch whose frames are in the chunk before it, -1 if it is not known yet.
 
     Raises: RecordingError.
     """
@@ -257,7 +257,7 @@ def check(scan: Scan, chunk: Chunk, messages: list[Message], begun: int | None) 
 
 
 def _counted(chunk: Chunk, messages: list[Message]) -> ChunkInfo:
-    """What the index of a file says of a chunk."""
+    """Return a chunk as the index of a file lists it."""
     counts = [0] * len(Channel)
     for message in messages:
         counts[message.channel - 1] += 1
@@ -285,5 +285,5 @@ def _note(scan: Scan, chunk: Chunk, message: Message) -> Note:
 
 
 def wrong(scan: Scan, chunk: Chunk, what: str) -> RecordingError:
-    """Return the error that says what is wrong about a chunk whose checksum is right."""
+    """Return the error for a chunk with a right checksum and wrong content."""
     return scan.source.damage(chunk.offset, f"a chunk {what}")

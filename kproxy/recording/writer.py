@@ -75,21 +75,21 @@ class _Records:
     start_ns: int
     end_ns: int
     messages: list[int]
-    """How many on each channel."""
+    """The number of messages on each channel."""
     stored: bool = False
-    """Whether more than half of it is not worth compressing."""
+    """True if more than half of it is not worth compressing."""
     hard: bool = False
-    """Whether it is worth to take time for it."""
+    """True if it is worth more time to compress."""
 
 
 class Writer:
     """One recording file being written.
 
-    `path` must not exist. `start_ns` is when the recording starts, `schema_id` identifies the table
-    of messages (`kproxy/protocol/messages.txt`) by which its frames are to be decoded,
+    `path` must not exist. `start_ns` is the start of the recording, `schema_id` identifies the
+    table of messages (`kproxy/protocol/messages.txt`) that its frames are to be decoded with,
     `library_version` is kproxy's. `compression` is "adaptive" or "none" (for files kept in git).
-    `metadata` is further text that the file shall carry. `schemas` have columns beside ours, for
-    what other versions of kproxy recorded.
+    `metadata` is further text for the file. `schemas` may have columns beside ours, for values that
+    other versions of kproxy recorded.
 
     Calls may come from any thread, one at a time.
 
@@ -124,7 +124,8 @@ class Writer:
 
     @classmethod
     def resume(cls, path: Path, fd: int, index: Index, schemas: Schemas) -> Writer:
-        """Return a writer that goes on behind what `index` knows of a file; takes over `fd`."""
+        """Return a writer that continues a file behind the part that `index` covers; it takes over
+        `fd`."""
         writer = cls.__new__(cls)
         writer._start(path, index, "none", schemas)
         writer._fd = fd
@@ -151,7 +152,7 @@ class Writer:
 
     @property
     def deleted(self) -> bool:
-        """Whether the file is not to be found any more: somebody has deleted or replaced it."""
+        """True if the file was deleted or replaced by somebody."""
         ours = os.fstat(self._fd)
         if ours.st_nlink:
             return False
@@ -161,7 +162,7 @@ class Writer:
             return True
 
     def write(self, entries: Iterable[Entry]) -> None:
-        """Append entries, as batches that the writer makes of them; `append` takes ready ones.
+        """Append entries, in batches that the writer makes; `append` takes ready ones.
 
         Raises: OSError, when the file cannot take them (disk full …): then none of them is in it.
         """
@@ -276,7 +277,8 @@ class Writer:
         return info, crc
 
     def _put(self, buffers: list[Buffer], at: int) -> None:
-        """Write buffers at an offset; if they do not fit, cut off all behind the last good chunk.
+        """Write buffers at an offset; if they do not fit, cut the file off behind the last good
+        chunk.
 
         Raises: OSError.
         """
@@ -303,9 +305,10 @@ class Writer:
 def _chunks(
     batch: Batch, schemas: Schemas, small: bool = True, alone: bool = False
 ) -> Iterator[_Records]:
-    """Yield the chunks of a batch: of frames, and of exchanges and notes; a small one is one.
+    """Yield the chunks of a batch: one of frames, and one of exchanges and notes; a small batch is
+    one chunk.
 
-    Where a small one is written `alone`, little happens, and there is time to compress it well.
+    A small one that is written `alone` is compressed harder: there is time for it.
     """
     sequence = batch.number & 0xFFFFFFFF
     tables: list[_Records] = []
