@@ -1,4 +1,4 @@
-"""What the bodies of an exchange tell a person: errors, topics, groups, records and their like.
+"""The facts in the bodies of an exchange: errors, topics, groups, records and their like.
 
 ::
 

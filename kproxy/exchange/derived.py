@@ -1,4 +1,4 @@
-"""What is computed of the columns that a recording has of an exchange, of one or of many at once.
+"""Values computed from the recorded columns of exchanges, of one or of many at once.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What consumers embed, as bytes, in JoinGroup and SyncGroup: subscriptions and assignments.
+"""Subscriptions and assignments, which consumers embed as bytes in JoinGroup and SyncGroup.
 
 The broker passes these bytes on without looking. Groups whose protocol type is "consumer" put
 Kafka's own ConsumerProtocolSubscription and ConsumerProtocolAssignment there, a version in front.

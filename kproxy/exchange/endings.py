@@ -1,4 +1,4 @@
-"""How things end without a response: connections, and the requests that were pending on them.
+"""The ends of connections, and the requests that were never answered.
 
 ::
 

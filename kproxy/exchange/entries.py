@@ -1,4 +1,4 @@
-"""What a recording consists of: frames and notes.
+"""The entries of a recording: frames and notes.
 
 The proxy makes them, the recorder writes them, the reader gives them back, and `pair` turns them
 into exchanges::

@@ -1,4 +1,4 @@
-"""What can be read out of one frame: its client id, its body, the bytes that were sent on."""
+"""Facts read from one frame: its client id, its body, the bytes that were sent on."""
 
 from __future__ import annotations
 

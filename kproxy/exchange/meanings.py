@@ -1,4 +1,4 @@
-"""What the fields of Kafka's definitions mean to a person: one table of predicates.
+"""The meanings of the fields of Kafka's definitions: one table of predicates.
 
     Meaning ─▶ PREDICATES ─▶ select(message, predicate) ─▶ where fields of that meaning are
 

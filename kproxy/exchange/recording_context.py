@@ -1,4 +1,4 @@
-"""What the notes of a recording tell so far: who the connections are, topic ids, fault rules.
+"""The context that a recording's notes give so far: connections, topic ids, fault rules.
 
     Note, Note, … ─▶ RecordingContext ─▶ peer(connection) · names
 

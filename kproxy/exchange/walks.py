@@ -1,4 +1,4 @@
-"""How to get over the bodies of one message in one version, and what to read there.
+"""Ways through the bodies of one message in one version: the fields to read, and where they lie.
 
     Layout, meanings ─▶ spots, in the order of their bytes ─▶ Walk ─▶ spans and their kinds
 

@@ -33,16 +33,17 @@ from kproxy.protocol.source import CODES, Source
 LENGTH_CODES = {"string": "h", "bytes": "i", "records": "i"}
 """Struct codes of lengths before KIP-482."""
 INLINED_TEXTS = 8
-"""A message with more strings calls a function for each: compiling the lines would take longer
-than they save in many calls. Such are the descriptions of groups, which are rare."""
+"""The strings that a message may have before each of them is read by a function: compiling more
+lines would take longer than they save in many calls. Descriptions of groups have more, and are
+rare."""
 
 
 @attrs.define(eq=False)
 class Batch:
-    """Fixed-width reads that wait to be done by one `unpack_from`.
+    """Fixed-width reads that are collected for one `unpack_from`.
 
-    It reads on behind one nullable field, as if that were null or empty, which most are; where it
-    is not, what follows is read again. Bytes for the first read are always there, because the
+    It reads on behind one nullable field as if that were null or empty, like most; otherwise the
+    values behind it are read again. There are always enough bytes for the first read, because the
     field only takes more.
     """
 
@@ -51,7 +52,7 @@ class Batch:
     codes: str = ""
     after: list[str] = attrs.Factory(list[str])
     passed: tuple[Slot, str, Batch] | None = None
-    """The nullable field, its target, and what is read up to its length."""
+    """The nullable field, its target, and the reads up to its length."""
 
     def add(self, target: str, code: str, after: str = "") -> None:
         """Read one more value into `target`; then run the line `after`."""
@@ -124,7 +125,7 @@ def _width(codes: str) -> int:
 
 
 def new_source() -> Source:
-    """A source that knows what all compiled readers refer to."""
+    """Return a source that knows the names that all compiled readers use."""
     source = Source()
     source.namespace |= {
         "varint": wire.varint,
@@ -147,7 +148,7 @@ def new_source() -> Source:
 
 
 def compile_decode(layout: Layout, refuse: Any) -> Any:
-    """The decoder of a layout: `decode(data, p) -> (value, p)`.
+    """Return the decoder of a layout: `decode(data, p) -> (value, p)`.
 
     `refuse(data, start)` makes the exception to raise for bytes that do not follow the layout.
     Strings are read as UTF-8; the first message with other bytes in one compiles a second decoder
@@ -198,7 +199,8 @@ def _source(layout: Layout, refuse: Any, utf8_only: bool) -> Source:
 
 
 def structs(layout: Layout) -> tuple[list[Layout], Counter[str]]:
-    """Every struct of a message once, those inside others first, and how many fields have it."""
+    """Return each struct of a message once, inner ones first, and the number of fields that have
+    it."""
     found: dict[str, Layout] = {}
     places: Counter[str] = Counter()
 
@@ -215,7 +217,8 @@ def structs(layout: Layout) -> tuple[list[Layout], Counter[str]]:
 
 
 def new(source: Source, layout: Layout, struct: str = "") -> str:
-    """An expression: a new object of a struct (of that name, else the layout's), nothing set."""
+    """Return an expression for a new object of a struct (of that name, else the layout's), with
+    nothing set."""
     cls = messages.message_class(layout.message.name)
     struct = struct or (layout.name if layout.path else "")
     if struct:
@@ -291,7 +294,7 @@ def _write_known_tags(source: Source, layout: Layout, target: str) -> None:
 
 
 def is_default(source: Source, slot: Slot, value: str) -> str:
-    """An expression: whether `value` is what an absent tag stands for."""
+    """Return an expression for whether `value` is the default of an absent tag."""
     if slot.default is None:
         return f"{value} is None"
     if slot.default == [] or isinstance(slot.default, int | str):
@@ -300,7 +303,7 @@ def is_default(source: Source, slot: Slot, value: str) -> str:
 
 
 def write_default(source: Source, layout: Layout, field: Field, target: str) -> None:
-    """Write what a field is that was not sent."""
+    """Write the default of a field that was not sent."""
     default = schema.default_value(field)
     if field.is_array and default is not None:
         source(f"{target} = []")
@@ -336,7 +339,8 @@ def write_slot(source: Source, slot: Slot, target: str, batch: Batch) -> None:
 
 
 def _write_compact_bytes(source: Source, slot: Slot, target: str, batch: Batch) -> None:
-    """Here `p` stays where it is until the length is known, which saves an addition."""
+    """Write the read of compact bytes; `p` stays in place until the length is known, which saves an
+    addition."""
     text = slot.kind == "string"
     read = f"compact_{'text' if text else 'bytes'}{'_or_null' if slot.nullable else ''}"
     if text and not source.inlines:

@@ -33,12 +33,12 @@ WRITE_ERRORS: Final = (
     IndexError,
     OverflowError,
 )
-"""What a compiled encoder raises about values."""
+"""The exceptions of a compiled encoder for bad values."""
 
 
 @attrs.define(eq=False)
 class Batch:
-    """Fixed-width values that wait to be written by one `pack`."""
+    """Fixed-width values that are collected for one `pack`."""
 
     source: Source
     write: str
@@ -51,7 +51,8 @@ class Batch:
         self.codes += code
 
     def statement(self, value: str = "", code: str = "") -> str:
-        """The statement that writes what waits, and one more value; nothing is forgotten."""
+        """Return the statement that writes the collected values, and one more; they stay
+        collected."""
         values = [*self.values, value] if code else self.values
         if not values:
             return "pass"
@@ -61,17 +62,17 @@ class Batch:
         return f"{self.write}({self.source.packer(codes)}({', '.join(values)}))"
 
     def flush(self) -> None:
-        """Write the statement."""
+        """Write the statement, and start collecting anew."""
         if self.values:
             self.source(self.statement())
         self.clear()
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Start collecting anew."""
         self.values, self.codes = [], ""
 
     def flush_length(self) -> None:
-        """Write what waits and the unsigned varint `n`."""
+        """Write the collected values and the unsigned varint `n`."""
         if not self.values:
             self.source(f"{self.write}(ONE_BYTE[n] if n < 128 else write_varint(n))")
             return
@@ -83,7 +84,7 @@ class Batch:
 
 
 def compile_encode(layout: Layout) -> Any:
-    """The encoder of a layout: `encode(value, w)`; raises WRITE_ERRORS."""
+    """Return the encoder of a layout: `encode(value, w)`; it raises WRITE_ERRORS."""
     source = Source()
     source.namespace |= {
         "ONE_BYTE": wire.ONE_BYTE,

@@ -159,7 +159,7 @@ class BatchBuilder:
         )
 
     def lose(self, entries: Iterable[Entry]) -> None:
-        """Take note of entries that will not be recorded. Exchanges that they complete get their
+        """Skip entries that will not be recorded. Exchanges that they complete get their
         row, if the request is recorded; pieces that follow a lost one do not refer to those before
         it."""
         for entry in entries:

@@ -1,4 +1,4 @@
-"""What the notes of a recording say that its later files repeat: of connections, topics and faults.
+"""The notes that later files of a recording repeat: on connections, topics and faults.
 
     notes ─▶ ConnectionLog ─▶ the notes with which a file begins, or that must be said again
 
@@ -34,7 +34,7 @@ class ConnectionLog:
         """Open connections whose notes are missing in the current file, because a batch was
         refused."""
         self._unopened: set[int] = set()
-        """Those of them without even the note that they are open."""
+        """Open connections without even the note that they are open."""
         self._endings: list[Note] = []
         """Refused notes about the ends of other connections: no more than were open then."""
         self._untold_standing: dict[str, Note] = {}

@@ -1,4 +1,4 @@
-"""How long the brokers in a recording took: what a fault rule may take its latencies from.
+"""The delays of brokers in a recording, from which a fault rule may take its latencies.
 
 Invariant: the delays of a recording take no more than a megabyte, however long it is, so that a
 cache that has a limit for recordings has one for bytes.

@@ -1,4 +1,4 @@
-"""What is written behind the last chunk of a recording: DataEnd, summary, footer.
+"""The end of a recording file, behind its last chunk: DataEnd, summary, footer.
 
 `Index` is what a writer must remember of a file in order to finish it, kept packed: 73 to 77
 bytes per chunk, the very bytes of the ChunkIndex record. `recover` collects the same from a file

@@ -348,7 +348,7 @@ class _Endings:
 
     def __init__(self, closing: list[Note], table: ExchangeTable) -> None:
         self.left = sorted(closing, key=lambda note: note.time_ns)
-        """Those that have not been given yet, in the order of their times."""
+        """The ends that have not been given yet, in the order of their times."""
         self._last: dict[int, int] = {}
         """The index of a connection's last row."""
         if closing:

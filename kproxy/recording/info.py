@@ -1,4 +1,4 @@
-"""What a pass over a file finds: what its head says, and where its chunks are."""
+"""The findings of a pass over a file: the information in its head, and its chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in a recording: an MCAP file of profile "kproxy", whose messages are Arrow tables.
+"""The content of a recording: an MCAP file of profile "kproxy", whose messages are Arrow tables.
 
 ::
 

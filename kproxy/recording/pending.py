@@ -1,4 +1,4 @@
-"""What is pending where a recording goes on in another file, or is torn: exchanges without a row.
+"""Exchanges without a row: pending where a recording goes on in another file, or is torn.
 
 ::
 

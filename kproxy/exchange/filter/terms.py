@@ -1,4 +1,4 @@
-"""What a filter consists of: terms, and how they are put together.
+"""The parts of a filter: terms, and their combinations.
 
 Every part answers `matches` (of an Exchange, or of an ArrivingRequest) and `rows` (of a table of
 exchanges), and writes itself so that it reads back the same.

@@ -1,4 +1,4 @@
-"""How things are put in words: sizes, durations, lists, topics with their partitions.
+"""The vocabulary of texts: sizes, durations, lists, topics with their partitions.
 
 Everything here makes short plain text out of values; colour and width are the business of views.
 Text that comes from the wire may be hostile: `printable` goes last over all of it.
