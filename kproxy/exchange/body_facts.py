@@ -33,7 +33,7 @@ from kproxy.exchange.entities import (
 )
 from kproxy.exchange.lazily import Lazily
 from kproxy.exchange.meanings import Meaning, is_told_by_kind, of_body
-from kproxy.exchange.walks import Kind, Walk, walk_of
+from kproxy.exchange.walks import Kind, BodyWalk, walk_of
 from kproxy.protocol import ProtocolError, codec, error_name, schema, wire
 from kproxy.protocol.select import Found, select_of
 
@@ -317,7 +317,7 @@ def walked(
 ) -> BodyFacts | None:
     """Return the wanted facts in the frames of a request and its response; None where only decoding
     can tell them. With ABORTED wanted, None also where transactions were aborted."""
-    found = _Walked(names)
+    found = _FactCollector(names)
     try:
         if request is not None:
             walk = walk_of(api_key, api_version, schema.REQUEST, wanted)
@@ -341,7 +341,7 @@ def walked(
     return found.facts()
 
 
-class _Walked:
+class _FactCollector:
     """The facts found so far in the bodies of one exchange, without decoding."""
 
     def __init__(self, names: TopicNames) -> None:
@@ -371,7 +371,7 @@ class _Walked:
             self.results,
         )
 
-    def look(self, walk: Walk, data: bytes, at: int, asked: bool) -> bool:
+    def look(self, walk: BodyWalk, data: bytes, at: int, asked: bool) -> bool:
         """Collect the facts of a body; return False if it must be decoded. The tagged fields of its
         header may stand before it."""
         if walk.tagged_header:
@@ -409,7 +409,7 @@ class _Walked:
         return True
 
     def _look_at(
-        self, walk: Walk, data: bytes, kind: Kind, start: int, end: int, topic: str
+        self, walk: BodyWalk, data: bytes, kind: Kind, start: int, end: int, topic: str
     ) -> str:
         """Collect a fact of a less frequent kind; return the topic that is known by now."""
         if kind in _TEXTS:
@@ -430,7 +430,7 @@ class _Walked:
             )
         return topic
 
-    def _learn(self, walk: Walk, data: bytes, spans: Sequence[codec.Span]) -> None:
+    def _learn(self, walk: BodyWalk, data: bytes, spans: Sequence[codec.Span]) -> None:
         """Learn the names that stand beside ids, before any id is to be named."""
         pairs: list[tuple[int, bytes, str]] = []
         for name_index, id_index in walk.told_names:

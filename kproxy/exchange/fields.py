@@ -143,7 +143,7 @@ def _milliseconds(duration_us: int) -> float | None:
 # ── fields ───────────────────────────────────────────────────────────────────────────────────
 
 
-class Field(Lazily[Any]):
+class ExchangeField(Lazily[Any]):
     """One field, as an attribute of the class of exchanges."""
 
     def __init__(
@@ -165,16 +165,16 @@ class Field(Lazily[Any]):
 def field(
     kind: Type, need: Need, about: str, source: Source, *, unit: str = "",
     nullable: bool = False, in_json: bool = True, key: str = "",
-) -> Field:  # fmt: skip
+) -> ExchangeField:  # fmt: skip
     """Return a field: its type, the part of an exchange that it needs, its description, its source.
 
     `unit`: ms, ns or bytes. `nullable`: it may be None. `in_json`: `kproxy show --json` has it;
     tables have all fields. `key`: the key of filters, where it differs from the field's name (a
     list's singular).
     """
-    return Field(source, kind, need, about, unit, nullable, in_json, key)
+    return ExchangeField(source, kind, need, about, unit, nullable, in_json, key)
 
 
-def fields_of(kind: type) -> dict[str, Field]:
+def fields_of(kind: type) -> dict[str, ExchangeField]:
     """Return the fields of a class by name, in the order of their definition."""
-    return {name: each for name, each in vars(kind).items() if isinstance(each, Field)}
+    return {name: each for name, each in vars(kind).items() if isinstance(each, ExchangeField)}

@@ -1,8 +1,8 @@
-"""The entries that a filter means, while they pass: `run --only`.
+"""The entries that match a filter, while they pass: `run --only`.
 
 ::
 
-    entries ─▶ Selection.keep ─▶ entries of what is meant, notes, ApiVersions, Metadata
+    entries ─▶ EntrySelection.keep ─▶ matching entries, notes, ApiVersions, Metadata
 
 The header of a request decides about both halves of its exchange; runs are split.
 
@@ -51,7 +51,7 @@ _Kind = tuple[int, int, bytes]
 
 
 @attrs.define(eq=False)
-class _Connection:
+class _FilteredConnection:
     """A connection: its attributes, and the requests left out on it."""
 
     number: int
@@ -65,14 +65,14 @@ class _Connection:
     verdicts: dict[_Kind, bool] = attrs.field(factory=dict[_Kind, bool])
 
 
-class Selection:
+class EntrySelection:
     """Keeps the entries that match a filter; it must be given all entries, in order."""
 
     def __init__(self, wanted: Filter) -> None:
         """Keep the entries that match this filter, which looks at connections and headers only."""
         self._wanted = wanted
         self._repeats = _OWN.isdisjoint(term.name for term in terms_of(wanted.node))
-        self._connections: dict[int, _Connection] = {}
+        self._connections: dict[int, _FilteredConnection] = {}
 
     def keep(self, entries: Iterable[Entry]) -> list[Entry]:
         """Return the entries that match."""
@@ -99,10 +99,10 @@ class Selection:
             if name in body:
                 setattr(connection, name, body[name])
 
-    def _connection(self, number: int) -> _Connection:
+    def _connection(self, number: int) -> _FilteredConnection:
         connection = self._connections.get(number)
         if connection is None:
-            connection = self._connections[number] = _Connection(number)
+            connection = self._connections[number] = _FilteredConnection(number)
         return connection
 
     # ── frames
@@ -123,7 +123,7 @@ class Selection:
             connection.left_out.add(frame.number)
         return kept
 
-    def _means(self, connection: _Connection, frame: Frame) -> bool:
+    def _means(self, connection: _FilteredConnection, frame: Frame) -> bool:
         """Return whether a request matches, by its header."""
         data = frame.data
         header = data[_CLIENT_ID - 2 : _CLIENT_ID]
@@ -154,7 +154,7 @@ class Selection:
             return (run,)
         return (run,) if all(verdicts) else _split(run, verdicts)
 
-    def _requests(self, connection: _Connection, run: Run) -> Iterator[bool]:
+    def _requests(self, connection: _FilteredConnection, run: Run) -> Iterator[bool]:
         at, data, received_ns = run.start, run.data, run.times.received_ns
         for request, size in zip(run.requests, run.sizes, strict=True):
             correlation_id, api_key, api_version, number, _, flags, _, _ = request
@@ -174,7 +174,7 @@ class Selection:
 
     def _decide(
         self,
-        connection: _Connection,
+        connection: _FilteredConnection,
         kind: _Kind,
         number: int,
         correlation_id: int,

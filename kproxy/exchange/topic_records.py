@@ -55,7 +55,7 @@ class TopicRecord:
     drop it (brokers do not say for others)."""
 
 
-class Carried(NamedTuple):
+class CarriedBatches(NamedTuple):
     """The batches of one partition that an exchange carries, unread."""
 
     where: TopicPartition
@@ -75,13 +75,13 @@ def read(facts: DecodedFacts) -> list[TopicRecord]:
     return [record for each in found for record in read_carried(each, allowance)]
 
 
-def carried(facts: BodyFacts | DecodedFacts) -> list[Carried]:
+def carried(facts: BodyFacts | DecodedFacts) -> list[CarriedBatches]:
     """Return the batches in the bodies of an exchange, each with the offset that it got."""
     if not facts.records:
         return []
     offsets = base_offsets(facts)
     return [
-        Carried(
+        CarriedBatches(
             each.where,
             each.data,
             each.produced,
@@ -97,20 +97,20 @@ def base_offsets(facts: BodyFacts | DecodedFacts) -> dict[TopicPartition, int]:
     return {each.where: each.offset for each in facts.results if each.offset >= 0}
 
 
-def allowance_of(found: Iterable[Carried]) -> Allowance:
+def allowance_of(found: Iterable[CarriedBatches]) -> Allowance:
     """Return the limit for decompressing all batches of one exchange."""
     size = sum([len(each.data) for each in found])
     return Allowance(max(DECOMPRESSED_BYTES_MAX, _RATIO * size), max(RECORDS_MAX, size // 4))
 
 
-def read_carried(found: Carried, allowance: Allowance) -> Iterator[TopicRecord]:
+def read_carried(found: CarriedBatches, allowance: Allowance) -> Iterator[TopicRecord]:
     """Yield the records of one partition."""
     if found.produced:
         return _produced(found.data, found.where, found.base_offset, allowance)
     return _fetched(found.data, found.where, found.aborted, allowance)
 
 
-class Heads(NamedTuple):
+class BatchHeads(NamedTuple):
     """The facts in the heads of batches, without decompressing any."""
 
     records: int | None
@@ -120,7 +120,7 @@ class Heads(NamedTuple):
     producer."""
 
 
-def heads(found: Records) -> Heads:
+def heads(found: Records) -> BatchHeads:
     """Read the heads of the batches of one partition."""
     frame, start, stop, produced = found.frame, found.start, found.stop, found.produced
     if stop - start >= BATCH_HEADER.size:
@@ -128,9 +128,9 @@ def heads(found: Records) -> Heads:
         if head[3] == 2 and head[1] + ENTRY_OVERHEAD == stop - start:  # one, as nearly always
             count = 0 if head[5] & CONTROL else max(0, head[12])
             sent = produced and head[9] >= 0 and head[11] >= 0
-            return Heads(count, (head[9:12],) if sent else ())
+            return BatchHeads(count, (head[9:12],) if sent else ())
     data = frame[start:stop]
-    return Heads(records.summary(data).records, list(_sequences(data)) if produced else ())
+    return BatchHeads(records.summary(data).records, list(_sequences(data)) if produced else ())
 
 
 def _sequences(data: bytes) -> Iterator[tuple[int, int, int]]:

@@ -1,6 +1,6 @@
 """Ways through the bodies of one message in one version: the fields to read, and where they lie.
 
-    Layout, meanings ─▶ spots, in the order of their bytes ─▶ Walk ─▶ spans and their kinds
+    Layout, meanings ─▶ spots, in the order of their bytes ─▶ BodyWalk ─▶ spans and their kinds
 
 Invariant: there is a walk only where each spot can be understood when it is met: the topic of a
 partition stands before it in a struct around it, its number and its error code before what is said
@@ -110,7 +110,7 @@ class _Spot:
 
 
 @attrs.frozen(eq=False)
-class Walk:
+class BodyWalk:
     """A way through the bodies of one message in one version."""
 
     tagged_header: bool
@@ -125,7 +125,7 @@ class Walk:
 
 
 @functools.cache
-def walk_of(api_key: int, version: int, direction: str, wanted: frozenset[Meaning]) -> Walk | None:
+def walk_of(api_key: int, version: int, direction: str, wanted: frozenset[Meaning]) -> BodyWalk | None:
     """Make the walk that finds the wanted meanings; None where bodies must be decoded for that."""
     message = schema.message(api_key, direction)
     if message is None or version not in message.versions:
@@ -147,7 +147,7 @@ def walk_of(api_key: int, version: int, direction: str, wanted: frozenset[Meanin
     paths = tuple(spot.path for spot in spots)
     locate = codec.locate(message, version, paths, filled=filled)
     kinds = (*(spot.kind for spot in spots), None)
-    return Walk(header == 2, layout.flexible, locate, kinds, tuple(_told_names(spots)))
+    return BodyWalk(header == 2, layout.flexible, locate, kinds, tuple(_told_names(spots)))
 
 
 def _needed(wanted: frozenset[Meaning], direction: str) -> frozenset[Meaning]:

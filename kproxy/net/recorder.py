@@ -42,7 +42,7 @@ import trio
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Entry, Frame, Note, Run, each, frame_count
 from kproxy.net.defects import defect
-from kproxy.recording.batch import Batch
+from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.builder import BatchBuilder
 
 FLUSH_SECONDS = 0.05
@@ -73,7 +73,7 @@ class Sink(Protocol):
         """Whether the next batches, which begin then, should tell what is pending behind them."""
         ...
 
-    def append(self, batches: Sequence[Batch]) -> None:
+    def append(self, batches: Sequence[RecordingBatch]) -> None:
         """Write them all; raises OSError, having written none that is not whole."""
         ...
 
@@ -117,7 +117,7 @@ class Loss:
 class _Job:
     """What the thread is to write at once."""
 
-    batches: list[Batch]
+    batches: list[RecordingBatch]
     loss: Loss
     """What a note in the last of them says."""
     memory_bytes: int

@@ -39,7 +39,7 @@ rare."""
 
 
 @attrs.define(eq=False)
-class Batch:
+class ReadBatch:
     """Fixed-width reads that are collected for one `unpack_from`.
 
     It reads on behind one nullable field as if that were null or empty, like most; otherwise the
@@ -51,7 +51,7 @@ class Batch:
     targets: list[str] = attrs.Factory(list[str])
     codes: str = ""
     after: list[str] = attrs.Factory(list[str])
-    passed: tuple[Slot, str, Batch] | None = None
+    passed: tuple[Slot, str, ReadBatch] | None = None
     """The nullable field, its target, and the reads up to its length."""
 
     def add(self, target: str, code: str, after: str = "") -> None:
@@ -69,7 +69,7 @@ class Batch:
         if self.passed or not self.targets:
             return False
         self.add(self.source.name("m"), "B")
-        self.passed = slot, target, Batch(self.source, self.targets, self.codes)
+        self.passed = slot, target, ReadBatch(self.source, self.targets, self.codes)
         self.targets, self.codes = [], ""
         return True
 
@@ -93,7 +93,7 @@ class Batch:
         self.targets, self.codes, self.after, self.passed = [], "", [], None
         return position
 
-    def _read_past(self, slot: Slot, target: str, before: Batch, back: int) -> None:
+    def _read_past(self, slot: Slot, target: str, before: ReadBatch, back: int) -> None:
         source, length = self.source, before.targets[-1]
         self._read(before.targets + self.targets, before.codes + self.codes)
         with source.block(f"if {length} < 2:"):
@@ -102,7 +102,7 @@ class Batch:
             source(f"p += {_width(before.codes + self.codes) - back}")
         with source.block("else:"):
             source(f"p += {_width(before.codes) - 1}")
-            alone = Batch(source)
+            alone = ReadBatch(source)
             write_slot(source, slot, target, alone)
             alone.flush()
             if self.targets:
@@ -176,7 +176,7 @@ def _source(layout: Layout, refuse: Any, utf8_only: bool) -> Source:
         if places[inner.name] < 2:
             continue
         with source.block(f"def read_{inner.name}(o, data, p):"):
-            batch = Batch(source)
+            batch = ReadBatch(source)
             _write_fields(source, inner, "o", batch)
             batch.flush()
             source("return p")
@@ -186,7 +186,7 @@ def _source(layout: Layout, refuse: Any, utf8_only: bool) -> Source:
         with source.block("try:"):
             target = source.name("o")
             source(f"{target} = {new(source, layout)}")
-            batch = Batch(source)
+            batch = ReadBatch(source)
             write_struct(source, layout, target, batch)
             batch.flush()
             source("if p > len(data): raise Malformed")
@@ -226,7 +226,7 @@ def new(source: Source, layout: Layout, struct: str = "") -> str:
     return source.constant(f"new_{struct}", functools.partial(object.__new__, cls)) + "()"
 
 
-def write_struct(source: Source, layout: Layout, target: str, batch: Batch) -> None:
+def write_struct(source: Source, layout: Layout, target: str, batch: ReadBatch) -> None:
     """Write the reads of a struct's fields into the new object `target`."""
     if layout.name in source.functions:
         batch.flush()
@@ -235,7 +235,7 @@ def write_struct(source: Source, layout: Layout, target: str, batch: Batch) -> N
         _write_fields(source, layout, target, batch)
 
 
-def _write_fields(source: Source, layout: Layout, target: str, batch: Batch) -> None:
+def _write_fields(source: Source, layout: Layout, target: str, batch: ReadBatch) -> None:
     for field in layout.absent:
         write_default(source, layout, field, f"{target}.{field.name}")
     for slot in layout.tagged:
@@ -279,7 +279,7 @@ def _write_known_tags(source: Source, layout: Layout, target: str) -> None:
                     content = source.name("c")
                     keeps_default = slot.struct is None or slot.is_array
                     source(*([f"{content} = p"] if keeps_default else []))
-                    batch = Batch(source)
+                    batch = ReadBatch(source)
                     write_slot(source, slot, value, batch)
                     batch.flush()
                     source(f"if p != {end}: raise Malformed")
@@ -319,7 +319,7 @@ def write_default(source: Source, layout: Layout, field: Field, target: str) -> 
         source(f"{target} = {source.value('d', default)}")
 
 
-def write_slot(source: Source, slot: Slot, target: str, batch: Batch) -> None:
+def write_slot(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
     """Write the read of one field."""
     if batch.passes(slot, target):
         return
@@ -338,7 +338,7 @@ def write_slot(source: Source, slot: Slot, target: str, batch: Batch) -> None:
         _write_bytes(source, slot, target, batch)
 
 
-def _write_compact_bytes(source: Source, slot: Slot, target: str, batch: Batch) -> None:
+def _write_compact_bytes(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
     """Write the read of compact bytes; `p` stays in place until the length is known, which saves an
     addition."""
     text = slot.kind == "string"
@@ -373,7 +373,7 @@ def _write_compact_bytes(source: Source, slot: Slot, target: str, batch: Batch) 
         source(f"{target}, p = {read}(data, {place})")
 
 
-def _write_bytes(source: Source, slot: Slot, target: str, batch: Batch) -> None:
+def _write_bytes(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
     escapes = "" if source.utf8_only else '"utf-8", "surrogateescape"'
     decode = f".decode({escapes})" if slot.kind == "string" else ""
     batch.add("n", LENGTH_CODES[slot.kind])
@@ -383,7 +383,7 @@ def _write_bytes(source: Source, slot: Slot, target: str, batch: Batch) -> None:
     source(*([f"elif n == -1: {target} = None"] if slot.nullable else []), "else: raise Malformed")
 
 
-def _write_inner(source: Source, slot: Slot, target: str, batch: Batch) -> None:
+def _write_inner(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
     assert slot.struct is not None
     name = source.name("o")
     made = f"{name} = {target} = {new(source, slot.struct)}"
@@ -401,7 +401,7 @@ def _write_inner(source: Source, slot: Slot, target: str, batch: Batch) -> None:
         batch.flush()
 
 
-def _write_array(source: Source, slot: Slot, target: str, batch: Batch) -> None:
+def _write_array(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
     batch.add("n", "B" if slot.flexible else "i")
     batch.flush()
     if slot.flexible and slot.kind in CODES and slot.kind != "uuid":
@@ -463,7 +463,7 @@ def _write_elements(source: Source, slot: Slot, target: str) -> None:
     items, item = source.name("r"), source.name("o")
     source(f"{items} = {target} = []")
     with source.block(f"for _ in range({count}):"):
-        batch = Batch(source)
+        batch = ReadBatch(source)
         if slot.struct:
             source(f"{item} = {new(source, slot.struct)}", f"{items}.append({item})")
             write_struct(source, slot.struct, item, batch)

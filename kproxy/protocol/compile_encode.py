@@ -37,7 +37,7 @@ WRITE_ERRORS: Final = (
 
 
 @attrs.define(eq=False)
-class Batch:
+class WriteBatch:
     """Fixed-width values that are collected for one `pack`."""
 
     source: Source
@@ -93,14 +93,14 @@ def compile_encode(layout: Layout) -> Any:
         "pack_array": wire.pack_array,
     }
     with source.block("def encode(o, w):"):
-        batch = Batch(source, "w")
+        batch = WriteBatch(source, "w")
         _write_struct(source, layout, "o", batch)
         batch.flush()
         source("return")
     return source.build(f"encode {layout.name} v{layout.version}", "encode")
 
 
-def _write_struct(source: Source, layout: Layout, value: str, batch: Batch) -> None:
+def _write_struct(source: Source, layout: Layout, value: str, batch: WriteBatch) -> None:
     for slot in layout.slots:
         _write_slot(source, slot, f"{value}.{slot.name}", batch)
     if not layout.flexible:
@@ -124,14 +124,14 @@ def _write_known_tags(source: Source, layout: Layout, value: str) -> str:
         with source.block(f"if not ({is_default(source, slot, field)}):"):
             parts, write = source.name("b"), source.name("w")
             source(f"{parts} = []", f"{write} = {parts}.append")
-            inner = Batch(source, write)
+            inner = WriteBatch(source, write)
             _write_slot(source, slot, field, inner)
             inner.flush()
             source(f'{known}.append(({slot.tag}, b"".join({parts})))')
     return known
 
 
-def _write_slot(source: Source, slot: Slot, value: str, batch: Batch) -> None:
+def _write_slot(source: Source, slot: Slot, value: str, batch: WriteBatch) -> None:
     if slot.is_array:
         _write_array(source, slot, value, batch)
     elif slot.struct:
@@ -144,7 +144,7 @@ def _write_slot(source: Source, slot: Slot, value: str, batch: Batch) -> None:
         _write_bytes(source, slot, value, batch)
 
 
-def _write_bytes(source: Source, slot: Slot, value: str, batch: Batch) -> None:
+def _write_bytes(source: Source, slot: Slot, value: str, batch: WriteBatch) -> None:
     raw = source.name("s")
     encode = '.encode("utf-8", "surrogateescape")' if slot.kind == "string" else ""
     size = f"n = len({raw})" + (" + 1" if slot.flexible else "")
@@ -160,7 +160,7 @@ def _write_bytes(source: Source, slot: Slot, value: str, batch: Batch) -> None:
     source(f"{batch.write}({raw})")
 
 
-def _write_length(slot: Slot, batch: Batch, code: str) -> None:
+def _write_length(slot: Slot, batch: WriteBatch, code: str) -> None:
     if slot.flexible:
         batch.flush_length()
     else:
@@ -168,7 +168,7 @@ def _write_length(slot: Slot, batch: Batch, code: str) -> None:
         batch.flush()
 
 
-def _write_inner(source: Source, slot: Slot, value: str, batch: Batch) -> None:
+def _write_inner(source: Source, slot: Slot, value: str, batch: WriteBatch) -> None:
     assert slot.struct is not None
     inner = source.name("o")
     source(f"{inner} = {value}")
@@ -184,7 +184,7 @@ def _write_inner(source: Source, slot: Slot, value: str, batch: Batch) -> None:
         batch.flush()
 
 
-def _write_array(source: Source, slot: Slot, value: str, batch: Batch) -> None:
+def _write_array(source: Source, slot: Slot, value: str, batch: WriteBatch) -> None:
     items = source.name("r")
     source(f"{items} = {value}")
     size = f"n = len({items})" + (" + 1" if slot.flexible else "")

@@ -28,7 +28,7 @@ from kproxy.recording.arrow_schema import (
     CONTINUATION,
     PREFIX,
     VERSION_5,
-    Field,
+    ArrowField,
     schema_message,
 )
 
@@ -62,7 +62,7 @@ class Column:
 class Schema:
     """The columns of a table, and how its record batches are encoded."""
 
-    def __init__(self, *fields: Field) -> None:
+    def __init__(self, *fields: ArrowField) -> None:
         self.fields = fields
         self.columns: list[Column] = []
         """The columns, in the order in which `encode` takes them."""
@@ -83,7 +83,7 @@ class Schema:
         self.message = schema_message(fields)
         """The schema as an encapsulated message."""
 
-    def _flatten(self, field: Field, path: str, like: int | None) -> None:
+    def _flatten(self, field: ArrowField, path: str, like: int | None) -> None:
         node = self._node(like)
         if field.many:
             self._column(Column(f"{path}[]", "i", node, "values"))

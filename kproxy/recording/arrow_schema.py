@@ -38,17 +38,17 @@ _NAME_BYTES_MAX = 100
 
 
 @attrs.frozen
-class Field:
+class ArrowField:
     """A column, or a field of a struct."""
 
     name: str
-    type: str | tuple[Field, ...]
+    type: str | tuple[ArrowField, ...]
     """`int8` … `int64`, `binary`, or the fields of a struct."""
     many: bool = False
     """True if each value is a list of these."""
 
 
-def schema_message(fields: Sequence[Field]) -> bytes:
+def schema_message(fields: Sequence[ArrowField]) -> bytes:
     """Return the schema as an encapsulated message."""
     schema: _Node = {1: [_field(field) for field in fields]}
     out = bytearray(4)
@@ -71,7 +71,7 @@ _Node = dict[int, Any]
 """A table of a flatbuffer: its fields by slot: a scalar, a string, a table or a list of tables."""
 
 
-def _field(field: Field) -> _Node:
+def _field(field: ArrowField) -> _Node:
     if field.many:
         return _typed(field.name, _LIST, {}, [_field(attrs.evolve(field, name="item", many=False))])
     if isinstance(field.type, tuple):
@@ -132,7 +132,7 @@ def _put_table(out: bytearray, fields: _Node) -> int:
 # ---------------------------------------------------------------- reading
 
 
-def fields_of(message: bytes) -> tuple[Field, ...]:
+def fields_of(message: bytes) -> tuple[ArrowField, ...]:
     """Return the columns that a schema message names.
 
     Raises: ValueError, when it is no schema, or has types that kproxy does not read.
@@ -142,17 +142,17 @@ def fields_of(message: bytes) -> tuple[Field, ...]:
     mark, size = PREFIX.unpack_from(message)
     if mark != CONTINUATION or size != len(message) - PREFIX.size:
         raise ValueError("it is no message of Arrow, or cut off")
-    return _Parser(message[PREFIX.size :]).schema()
+    return _FlatbufferParser(message[PREFIX.size :]).schema()
 
 
 @attrs.define(eq=False)
-class _Parser:
+class _FlatbufferParser:
     """Follows the offsets of a flatbuffer; raises ValueError where they lead nowhere."""
 
     data: bytes
     _fields_left: int = _FIELDS_MAX
 
-    def schema(self) -> tuple[Field, ...]:
+    def schema(self) -> tuple[ArrowField, ...]:
         """Read the message, which is all of the data."""
         message = self._followed(0)
         version, kind = self._number("h", message, 0), self._number("B", message, 1)
@@ -166,7 +166,7 @@ class _Parser:
             raise ValueError("two of its columns have one name")
         return fields
 
-    def _field(self, table: int, depth: int) -> Field:
+    def _field(self, table: int, depth: int) -> ArrowField:
         self._fields_left -= 1
         if self._fields_left < 0 or depth > _DEPTH_MAX:
             raise ValueError(f"it has more than {_FIELDS_MAX} columns, or more levels than any has")
@@ -177,13 +177,13 @@ class _Parser:
             signed = self._number("B", about, 1) if kind == _INT else 0
             bits = self._number("i", about, 0) if signed else 0
             if kind == _INT and f"int{bits}" in BITS:
-                return Field(name, f"int{bits}")
+                return ArrowField(name, f"int{bits}")
             if kind == _BINARY:
-                return Field(name, "binary")
+                return ArrowField(name, "binary")
             if kind == _STRUCT and children:
-                return Field(name, children)
+                return ArrowField(name, children)
             if kind == _LIST and len(children) == 1 and not children[0].many:
-                return Field(name, children[0].type, many=True)
+                return ArrowField(name, children[0].type, many=True)
         raise ValueError(f"column {name!r} is of a type that kproxy does not read")
 
     def _name(self, table: int) -> str:

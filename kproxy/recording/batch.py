@@ -71,12 +71,12 @@ _shared = operator.attrgetter(*SHARED_FIELDS)
 _SPLICE = struct.Struct("<III")
 
 
-def _first_position(batch: Batch) -> int:
+def _first_position(batch: RecordingBatch) -> int:
     return Position(batch.number, 0, 0).integer
 
 
 @attrs.define(eq=False)
-class Batch:
+class RecordingBatch:
     """The content of one write to a recording, as rows of integers."""
 
     number: int

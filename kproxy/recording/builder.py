@@ -2,7 +2,7 @@
 
 ::
 
-    Frame, Run, Note ─▶ BatchBuilder ─▶ Batch: rows, bytes, notes ─▶ `table_messages`, in a thread
+    Frame, Run, Note ─▶ BatchBuilder ─▶ RecordingBatch ─▶ `table_messages`, in a thread
                            │ what is pending on each connection
                            └─▶ a row per exchange that is complete
 
@@ -56,7 +56,7 @@ from kproxy.recording.batch import (
     RUN_STEP,
     RUNS_BYTES_MAX,
     SHARED,
-    Batch,
+    RecordingBatch,
     divided,
     in_pieces,
     packed_splices,
@@ -82,7 +82,7 @@ _KIND = operator.itemgetter(1, 2, 5)
 
 
 @attrs.define(eq=False)
-class _Connection:
+class _PendingConnection:
     """A connection with the requests and frames that are pending on it."""
 
     node_id: int = NO_NODE
@@ -94,7 +94,7 @@ class _Connection:
     """The last pieces of frames that are not complete."""
 
 
-_Copy = tuple[int, int, Iterable[tuple[int, PendingRun]], PendingRun | None]
+_PendingCopy = tuple[int, int, Iterable[tuple[int, PendingRun]], PendingRun | None]
 """A copy of what is pending on a connection: its number and node_id, `pending`, and the request
 that is still arriving."""
 
@@ -106,11 +106,11 @@ class BatchBuilder:
     """
 
     def __init__(self, number: int = 1) -> None:
-        self._batch = Batch(number)
-        self._full: list[Batch] = []
+        self._batch = RecordingBatch(number)
+        self._full: list[RecordingBatch] = []
         self._refused_from = 0
         """The number of the first refused batch since the last one that was written."""
-        self._connections: dict[int, _Connection] = {}
+        self._connections: dict[int, _PendingConnection] = {}
         self._unsent: list[tuple[Frame, ChunkTimes]] = []
         """Pending requests that had not left when their batch was closed, each by itself."""
         self._late: list[tuple[Frame | ChunkTimes, str, ExchangeRow]] = []
@@ -136,7 +136,7 @@ class BatchBuilder:
                 if batch.full:
                     self._close()
 
-    def take(self) -> list[Batch]:
+    def take(self) -> list[RecordingBatch]:
         """End the current batch; return all batches with content that were not taken yet."""
         if self._late:
             self._look_at_late()
@@ -145,11 +145,11 @@ class BatchBuilder:
         batches, self._full = self._full, []
         return batches
 
-    def tell_pending(self, batch: Batch) -> None:
+    def tell_pending(self, batch: RecordingBatch) -> None:
         """Have the batch that was taken last list the exchanges that are pending behind it. The
         writer makes the rows: for thousands of them that takes longer than a client should wait."""
         late = [row for _, _, row in self._late]
-        connections: list[_Copy] = [
+        connections: list[_PendingCopy] = [
             (number, each.node_id, [*each.pending.items()], each.unfinished.get(Side.CLIENT))
             for number, each in self._connections.items()
             if each.pending or each.unfinished
@@ -181,7 +181,7 @@ class BatchBuilder:
                             self._response(connection, frame, 0)
                 connection.answered_ns = max(connection.answered_ns, entry.time_ns)
 
-    def refused(self, batches: Sequence[Batch]) -> None:
+    def refused(self, batches: Sequence[RecordingBatch]) -> None:
         """Take back batches that could not be written, once those before them were written or taken
         back. Rows with the outcome of recorded frames are kept for the next batch."""
         first = self._refused_from = self._refused_from or batches[0].number
@@ -207,17 +207,17 @@ class BatchBuilder:
         """The number of frames that wait to be taken."""
         return self._batch.frames + sum(batch.frames for batch in self._full)
 
-    def give_up(self) -> tuple[list[Batch], Batch]:
+    def give_up(self) -> tuple[list[RecordingBatch], RecordingBatch]:
         """Begin a new batch in place of one that an exception has left half made; return the
         batches that were not taken yet, and the half made one.
 
         Pending requests are forgotten: they may have positions in the half made batch.
         """
         spoilt = self._batch
-        self._batch = Batch(spoilt.number + 1)
+        self._batch = RecordingBatch(spoilt.number + 1)
         self._unsent, self._late = [], []
         self._connections = {
-            number: _Connection(connection.node_id)
+            number: _PendingConnection(connection.node_id)
             for number, connection in self._connections.items()
         }
         return self._full, spoilt
@@ -242,7 +242,7 @@ class BatchBuilder:
         if not batch.end_ns:
             batch.span_exchanges()
         self._full.append(batch)
-        self._batch = Batch(batch.number + 1)
+        self._batch = RecordingBatch(batch.number + 1)
 
     def _look_at_unsent(self) -> None:
         """Copy the times of frames that have left since they were added."""
@@ -258,10 +258,10 @@ class BatchBuilder:
     def _may_leave(self, frame: Frame) -> bool:
         return not frame.sent_ns and frame.connection in self._connections
 
-    def _connection(self, number: int) -> _Connection:
+    def _connection(self, number: int) -> _PendingConnection:
         connection = self._connections.get(number)
         if connection is None:
-            connection = self._connections[number] = _Connection()
+            connection = self._connections[number] = _PendingConnection()
         return connection
 
     # ---- runs: the hot path
@@ -312,7 +312,7 @@ class BatchBuilder:
         requests: Sequence[PendingRow],
         sizes: Sequence[int],
         nth: int,
-        connection: _Connection,
+        connection: _PendingConnection,
         known: PendingRun,
     ) -> None:
         """Complete the exchanges of one run of requests with the responses from the nth on."""
@@ -428,7 +428,7 @@ class BatchBuilder:
         if not frame.sent_ns and not frame.withheld:
             batch.unsent.append((len(batch.runs) - RUN.size, frame, kept))
 
-    def _request(self, connection: _Connection, frame: Frame, position: int) -> ChunkTimes | None:
+    def _request(self, connection: _PendingConnection, frame: Frame, position: int) -> ChunkTimes | None:
         known = _known(frame, position)
         (request,) = known[6]
         if frame.flags & NO_RESPONSE:
@@ -438,7 +438,7 @@ class BatchBuilder:
         connection.pending[frame.number] = known
         return request[6]
 
-    def _response(self, connection: _Connection, frame: Frame, position: int) -> None:
+    def _response(self, connection: _PendingConnection, frame: Frame, position: int) -> None:
         """Complete an exchange by its response, or by its end without one; a lost one has no
         position."""
         known, _ = take(connection.pending, frame.number, 1)

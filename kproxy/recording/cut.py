@@ -36,7 +36,7 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.filter.terms import grouped
-from kproxy.recording.batch import Batch, in_pieces
+from kproxy.recording.batch import RecordingBatch, in_pieces
 from kproxy.recording.columns import Rows
 from kproxy.recording.exchanges import Reader, StoredFrames
 from kproxy.recording.file import RecordingFile
@@ -93,7 +93,7 @@ def cut(
         schemas=schemas,
     )
     try:
-        copy = _Copy(writer)
+        copy = _Copier(writer)
         both = functools.partial(_both, told, copy.note)
         narrow = None if meant is None else meant.narrow
         reader = Reader(both, narrow, lambda done: passed(half + done // 2 if narrow else done))
@@ -140,7 +140,7 @@ def _schemas(paths: Iterable[Path]) -> Schemas:
 
 
 @attrs.define(eq=False)
-class _Meant:
+class _KeptExchanges:
     """The exchanges to keep."""
 
     wanted: Filter
@@ -169,8 +169,8 @@ class _Meant:
         return exchange.number in self.numbers or self.wanted.matches(exchange)
 
 
-def _meant(files: list[Path], wanted: Filter, passed: Callable[[int], None]) -> _Meant:
-    meant = _Meant(wanted)
+def _meant(files: list[Path], wanted: Filter, passed: Callable[[int], None]) -> _KeptExchanges:
+    meant = _KeptExchanges(wanted)
     sessions: dict[tuple[int | None, int], int] = {}
     """The number of the exchange that began a session, by broker and session id."""
     for exchange in Reader(lambda note: None, _or(wanted, "api:Fetch"), passed).files(files):
@@ -198,13 +198,13 @@ def _both(one: Callable[[Note], None], other: Callable[[Note], None], note: Note
 # ---------------------------------------------------------------- writing what stays
 
 
-class _Copy:
+class _Copier:
     """Writes exchanges and notes as they are: each exchange with its frames, then its row."""
 
     def __init__(self, writer: Writer) -> None:
         self.exchanges = 0
         self._writer = writer
-        self._batch = Batch(1)
+        self._batch = RecordingBatch(1)
         self._held: dict[int, list[Note]] = {}
         """Notes on connections without an exchange that has stayed so far."""
         self._connections: set[int] = set()
@@ -260,7 +260,7 @@ class _Copy:
         """Write what has not been written yet."""
         if self._batch:
             self._writer.append([self._batch])
-            self._batch = Batch(self._batch.number + 1)
+            self._batch = RecordingBatch(self._batch.number + 1)
 
     def _frame(self, frame: Frame, unknown: Values) -> int:
         """Add a frame, in pieces if it is large; return its position."""

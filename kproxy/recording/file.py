@@ -27,12 +27,12 @@ from kproxy.recording.files import RecordingError, being_written, open_recording
 from kproxy.recording.info import Chunk, Info
 from kproxy.recording.other_columns import Values
 from kproxy.recording.scan import Scan
-from kproxy.recording.source import Source
+from kproxy.recording.source import RecordingSource
 from kproxy.recording.stored import (
     BatchScan,
     Locations,
-    Message,
-    Place,
+    StoredMessage,
+    MessagePlace,
     StoredBatch,
     check,
     read_messages,
@@ -67,7 +67,7 @@ class RecordingFile:
         self.damages: list[RecordingError] = []
         file = open_recording(self.path)
         self._closer = weakref.finalize(self, file.close)
-        self._scan = Scan(Source(self.path, file), self.damages.append if skip_damaged else None)
+        self._scan = Scan(RecordingSource(self.path, file), self.damages.append if skip_damaged else None)
         self._start_ns = self._end_ns = 0
         self._pass = BatchScan(self._scan, self._keep, not whole)
         self._batches: list[StoredBatch] = []
@@ -76,7 +76,7 @@ class RecordingFile:
         """The number of batches whose frames are kept: 256 KiB or more for each."""
         self.locations: Locations | None = None
         """The places of frames, if they are known without a pass."""
-        self._kept: OrderedDict[int, list[Message]] = OrderedDict()
+        self._kept: OrderedDict[int, list[StoredMessage]] = OrderedDict()
         self._tables: OrderedDict[int, FrameTable] = OrderedDict()
         self._skipped_to = 0
         """The batches before this offset are not known yet."""
@@ -200,7 +200,7 @@ class RecordingFile:
         """The latest time of the batches that passes have reached."""
         return self._end_ns
 
-    def _table(self, place: Place | None, kind: type[Table]) -> Table | None:
+    def _table(self, place: MessagePlace | None, kind: type[Table]) -> Table | None:
         if place is None:
             return None
         message = self._message(place)
@@ -211,7 +211,7 @@ class RecordingFile:
         except ValueError as error:
             raise self.wrong(place, error) from None
 
-    def _message(self, place: Place) -> Message:
+    def _message(self, place: MessagePlace) -> StoredMessage:
         chunk = place.chunk
         messages = self._kept.get(chunk.offset)
         if messages is None:
@@ -223,7 +223,7 @@ class RecordingFile:
             self._keep(chunk, messages)
         return messages[place.nth]
 
-    def _keep(self, chunk: Chunk, messages: list[Message] | None) -> None:
+    def _keep(self, chunk: Chunk, messages: list[StoredMessage] | None) -> None:
         if messages is not None:
             self._kept[chunk.offset] = messages
             if len(self._kept) > _CHUNKS_KEPT:
@@ -337,7 +337,7 @@ class RecordingFile:
             batch = self._stored(position.batch)
             raise self.wrong(None if batch is None else batch.frames, error) from None
 
-    def wrong(self, place: Place | None, error: Exception) -> RecordingError:
+    def wrong(self, place: MessagePlace | None, error: Exception) -> RecordingError:
         """Return the error for a table that does not decode."""
         assert place is not None
         return wrong(self._scan, place.chunk, f"has a table that does not decode: {error}")

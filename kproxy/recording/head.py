@@ -2,7 +2,7 @@
 
 ::
 
-    Header, Schema, Channel, Metadata ─▶ Head ─▶ Info · channels · the columns of their tables
+    Header, Schema, Channel, Metadata ─▶ RecordingHead ─▶ Info · channels · columns of tables
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kproxy.recording.mcap import (
     take_string,
 )
 from kproxy.recording.other_columns import OWN, TableColumns, table_columns
-from kproxy.recording.source import Source, Torn
+from kproxy.recording.source import RecordingSource, Torn
 
 _CHANNELS = {channel.topic: channel for channel in Channel}
 _NUMBERS = struct.Struct("<HH")
@@ -41,10 +41,10 @@ u32 length."""
 
 
 @attrs.define(eq=False)
-class Head:
+class RecordingHead:
     """The head of a file, as far as it was read."""
 
-    source: Source
+    source: RecordingSource
     info: Info = attrs.field(init=False)
     channels: dict[int, Channel] = attrs.field(factory=dict)
     """Our channels, by their ids in the file."""

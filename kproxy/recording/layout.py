@@ -114,7 +114,7 @@ from kproxy.exchange.entries import (
     Note,
 )
 from kproxy.recording.arrow import Schema
-from kproxy.recording.arrow_schema import Field
+from kproxy.recording.arrow_schema import ArrowField
 from kproxy.recording.mcap import channel_record, message_head, schema_record
 
 FORMAT_VERSION = 2
@@ -173,14 +173,14 @@ EXCHANGE_INTEGERS = tuple(
 )
 
 FRAMES = Schema(
-    *(Field(*integer) for integer in RUN_INTEGERS),
-    Field("sizes", "int32", many=True),
-    Field("heads", "int64", many=True),
-    Field("splices", "binary"),
-    Field("data", "binary"),
+    *(ArrowField(*integer) for integer in RUN_INTEGERS),
+    ArrowField("sizes", "int32", many=True),
+    ArrowField("heads", "int64", many=True),
+    ArrowField("splices", "binary"),
+    ArrowField("data", "binary"),
 )
 EXCHANGES = Schema(
-    *(Field(*integer) for integer in EXCHANGE_INTEGERS), Field("fault_ids", "int32", many=True)
+    *(ArrowField(*integer) for integer in EXCHANGE_INTEGERS), ArrowField("fault_ids", "int32", many=True)
 )
 
 DEFAULTS = {name: ExchangeRow._field_defaults.get(name, 0) for name, _ in EXCHANGE_INTEGERS}

@@ -29,7 +29,7 @@ def notice(note: Note) -> str | None:
         return None
     text = _NOTICES.get(str(note.body.get("event")))
     told = {"time": _time_of_day(note.time_ns), **note.body}
-    return None if text is None else text.format_map(_Given(told))
+    return None if text is None else text.format_map(_NoteBody(told))
 
 
 @attrs.define(eq=False)
@@ -50,7 +50,7 @@ def _time_of_day(time_ns: int) -> str:
     return f"{moment(time_ns):%H:%M:%S}.{time_ns // 1_000_000 % 1000:03}"
 
 
-class _Given(dict[str, Any]):
+class _NoteBody(dict[str, Any]):
     """The body of a note; a key that a foreign file leaves out is a question mark."""
 
     def __missing__(self, key: str) -> str:

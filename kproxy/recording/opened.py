@@ -2,12 +2,12 @@
 
 ::
 
-    paths ─▶ Opened ─┬─▶ exchanges ─▶ place(exchange, side): one integer
+    paths ─▶ OpenRecordings ─┬─▶ exchanges ─▶ place(exchange, side): one integer
                      └─▶ frame(place) ─▶ the bytes
 
 A place is a `Position`, and which of the recordings it is in. Where the batches of a file lie is
 known after a pass over it, 28 bytes for each; `locations` can be kept, and given to another
-`Opened`, which needs no pass then.
+`OpenRecordings`, which needs no pass then.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RECORDINGS_MAX = 1 << 63 - _POSITION_BITS
 
 
 @attrs.define(eq=False)
-class Opened:
+class OpenRecordings:
     """Recordings that stay open.
 
     Resource handling: holds a file open for each, until nobody refers to it.
@@ -51,12 +51,12 @@ class Opened:
     _passed: int = attrs.field(default=0, init=False)
 
     @classmethod
-    def of(cls, paths: Paths) -> Opened:
+    def of(cls, paths: Paths) -> OpenRecordings:
         """Return the recordings that paths stand for, in the order of their times."""
         return cls(recordings(paths))
 
     @classmethod
-    def again(cls, paths: list[Path], locations: list[Locations]) -> Opened:
+    def again(cls, paths: list[Path], locations: list[Locations]) -> OpenRecordings:
         """Return recordings with known locations: they need no pass.
 
         Raises: RecordingError, also when the locations are of other files.

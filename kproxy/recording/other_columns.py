@@ -21,7 +21,7 @@ from typing import Any
 import attrs
 
 from kproxy.recording.arrow import CODES, Buffer, Column, Schema
-from kproxy.recording.arrow_schema import BITS, Field, fields_of
+from kproxy.recording.arrow_schema import BITS, ArrowField, fields_of
 from kproxy.recording.layout import DEFAULTS, EXCHANGES, FRAMES, IN_EVERY_FILE, Channel
 from kproxy.recording.mcap import CHUNK_BYTES_MAX
 
@@ -116,7 +116,7 @@ def fitting(values: Values, schema: Schema) -> Values:
     }
 
 
-def _has_room(field: Field, value: object) -> bool:
+def _has_room(field: ArrowField, value: object) -> bool:
     if field.many:
         one = attrs.evolve(field, many=False)
         return isinstance(value, list) and all(_has_room(one, each) for each in value)
@@ -126,7 +126,7 @@ def _has_room(field: Field, value: object) -> bool:
     return -limit <= value < limit
 
 
-def _alike(one: Field, other: Field) -> bool:
+def _alike(one: ArrowField, other: ArrowField) -> bool:
     both_integers = one.type in BITS and other.type in BITS
     return one.many == other.many and (both_integers or one.type == other.type)
 
@@ -184,7 +184,7 @@ def merged(channel: Channel, others: Iterable[TableColumns]) -> Schema:
     return own if len(fields) == len(own.fields) else Schema(*fields.values())
 
 
-def _wider(one: Field, other: Field) -> Field:
+def _wider(one: ArrowField, other: ArrowField) -> ArrowField:
     if one == other:
         return one
     if not _alike(one, other):
@@ -221,7 +221,7 @@ def recast(
     return wanted.encode(lengths, buffers[:-1], buffers[-1:])
 
 
-def _nothing(field: Field) -> Any:
+def _nothing(field: ArrowField) -> Any:
     if field.many:
         return []
     if isinstance(field.type, tuple):
@@ -229,7 +229,7 @@ def _nothing(field: Field) -> Any:
     return b"" if field.type == "binary" else 0
 
 
-def _values(field: Field, columns: Iterator[memoryview]) -> list[Any]:
+def _values(field: ArrowField, columns: Iterator[memoryview]) -> list[Any]:
     """Return the values of a field, one for each row, out of its columns."""
     if field.many or field.type == "binary":
         ends = next(columns).tolist()
@@ -244,7 +244,7 @@ def _values(field: Field, columns: Iterator[memoryview]) -> list[Any]:
     return next(columns).tolist()
 
 
-def _add(field: Field, values: Sequence[Any], lengths: list[int], buffers: list[bytes]) -> None:
+def _add(field: ArrowField, values: Sequence[Any], lengths: list[int], buffers: list[bytes]) -> None:
     """Append the columns of a field, and the number of values of each of its nodes."""
     lengths.append(len(values))
     if field.many or field.type == "binary":

@@ -60,7 +60,7 @@ def _says(note: Note) -> bool:
 
 
 @attrs.frozen
-class _Noted:
+class _NotedExchange:
     """A pending exchange according to a note."""
 
     row: ExchangeRow = _NOTHING
@@ -68,7 +68,7 @@ class _Noted:
     """The values of columns that are not ours."""
 
 
-def _noted(body: dict[str, Any]) -> Iterator[_Noted]:
+def _noted(body: dict[str, Any]) -> Iterator[_NotedExchange]:
     """Yield the exchanges of such a note; the valid part of them, in a foreign file."""
     columns = [str(name) for name in _list(body.get("columns"))]
     for values in _list(body.get("exchanges")):
@@ -76,7 +76,7 @@ def _noted(body: dict[str, Any]) -> Iterator[_Noted]:
         known = {name: given[name] for name, bits in _BITS.items() if _fits(given.get(name), bits)}
         fault_ids = tuple(each for each in _list(given.get("fault_ids")) if _fits(each, 32))
         unknown = {name: given[name] for name in given.keys() - set(ExchangeRow._fields)}
-        yield _Noted(_NOTHING._replace(**known, fault_ids=fault_ids), unknown)
+        yield _NotedExchange(_NOTHING._replace(**known, fault_ids=fault_ids), unknown)
 
 
 def _list(value: object) -> list[Any]:
@@ -87,11 +87,11 @@ def _fits(value: object, bits: int) -> bool:
     return type(value) is int and -1 << bits - 1 <= value < 1 << bits - 1
 
 
-_NO_NOTE = _Noted()
+_NO_NOTE = _NotedExchange()
 
 
 @attrs.frozen
-class Left:
+class RowlessExchange:
     """An exchange that has no row."""
 
     request: Frame | None
@@ -113,7 +113,7 @@ class Pending:
     """True if the current file has listed what was pending before it."""
     _requests: dict[int, int] = attrs.field(factory=dict[int, int])
     _responses: dict[int, int] = attrs.field(factory=dict[int, int])
-    _noted: dict[int, _Noted] = attrs.field(factory=dict[int, _Noted])
+    _noted: dict[int, _NotedExchange] = attrs.field(factory=dict[int, _NotedExchange])
 
     def begin(self) -> None:
         """Begin another file."""
@@ -147,7 +147,7 @@ class Pending:
         self._responses = earlier._responses | self._responses
         self._noted = earlier._noted | self._noted
 
-    def left(self, open_frame: Callable[[Position], Frame | None]) -> Iterator[Left]:
+    def left(self, open_frame: Callable[[Position], Frame | None]) -> Iterator[RowlessExchange]:
         """Yield the exchanges, in the order of their numbers."""
         for number in sorted({*self._requests, *self._responses, *self._noted}):
             noted = self._noted.get(number, _NO_NOTE)
@@ -170,7 +170,7 @@ class Pending:
                     "request_position": request_position,
                     "response_position": 0 if response is None else response_position,
                 }
-                yield Left(request, response, ended, more, noted.unknown)
+                yield RowlessExchange(request, response, ended, more, noted.unknown)
 
 
 def _more(row: ExchangeRow) -> dict[str, Any]:

@@ -28,7 +28,7 @@ import attrs
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Frame, Note
 from kproxy.recording.arrow import Schema
-from kproxy.recording.batch import Batch
+from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile
@@ -96,7 +96,7 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
             for batch in RecordingFile(earlier[-1].path).batches():
                 log.remember(batch.notes)
             opening = log.opening(scan.info.start_ns)
-        rest = Batch(0 if half is None else half.number)
+        rest = RecordingBatch(0 if half is None else half.number)
         if len(others) == len(earlier):  # else a later file has the rows
             _add_left(rest, reader, scan.head.schemas.exchanges)
         for note in opening:
@@ -131,7 +131,7 @@ def _others(path: Path, file: RecordingFile) -> list[RecordingFile]:
     return sorted(found, key=lambda other: other.info.part)
 
 
-def _add_left(rest: Batch, reader: Reader, schema: Schema) -> None:
+def _add_left(rest: RecordingBatch, reader: Reader, schema: Schema) -> None:
     """Add rows for the exchanges that have none, with these columns."""
     for exchange, unknown in reader.left():
         row = exchange.row

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from kproxy.exchange.entries import Entry, Note
-from kproxy.recording.batch import Batch
+from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.files import make_folder, reason
@@ -136,7 +136,7 @@ class Recording:
             return False
         return not self._says_pending or self._due(time_ns)
 
-    def append(self, batches: Sequence[Batch]) -> None:
+    def append(self, batches: Sequence[RecordingBatch]) -> None:
         """Append batches, to a new file if the current one is due.
 
         Raises: OSError, when they cannot be written: then none of them is in the recording.
@@ -256,9 +256,9 @@ def _why(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
-def _batches(notes: list[Note]) -> list[Batch]:
+def _batches(notes: list[Note]) -> list[RecordingBatch]:
     """Return notes as a batch to which no position refers."""
-    batch = Batch(0)
+    batch = RecordingBatch(0)
     for note in notes:
         batch.note(note)
     return [batch] if notes else []

@@ -1,6 +1,6 @@
 """Walks the records of one recording file, in order, and checks everything on the way.
 
-    Source ─▶ Head ─▶ Chunk, Chunk, … ─▶ DataEnd, summary, footer
+    RecordingSource ─▶ RecordingHead ─▶ Chunk, Chunk, … ─▶ DataEnd, summary, footer
 
 Three things can be wrong with a file, and they are kept apart:
 
@@ -28,7 +28,7 @@ from zlib_ng.zlib_ng import crc32
 from kproxy.recording.compression import decompress
 from kproxy.recording.ending import Index
 from kproxy.recording.files import RecordingError
-from kproxy.recording.head import LAYOUTS, Head
+from kproxy.recording.head import LAYOUTS, RecordingHead
 from kproxy.recording.info import Chunk, Info
 from kproxy.recording.mcap import (
     CHUNK,
@@ -41,7 +41,7 @@ from kproxy.recording.mcap import (
     MESSAGE,
     RECORD,
 )
-from kproxy.recording.source import Source, Torn
+from kproxy.recording.source import RecordingSource, Torn
 
 _COMPRESSION_NAME_BYTES_MAX = 32
 _BEHIND_THE_HEAD = {bytes([opcode]) for opcode in (CHUNK, MESSAGE, DATA_END, FOOTER)}
@@ -55,9 +55,9 @@ class Scan:
     without it the error is raised. After `chunks` ended, `torn` is None for a complete file.
     """
 
-    source: Source
+    source: RecordingSource
     damaged: Callable[[RecordingError], None] | None = None
-    head: Head = attrs.field(init=False)
+    head: RecordingHead = attrs.field(init=False)
     index: Index | None = None
     """The index of a native file so far; the caller adds the chunks, and then the summary is
     compared with it. None: the summary is not compared."""
@@ -66,7 +66,7 @@ class Scan:
     _ended: bool = False
 
     def __attrs_post_init__(self) -> None:
-        self.head = Head(self.source)
+        self.head = RecordingHead(self.source)
 
     @property
     def info(self) -> Info:

@@ -37,7 +37,7 @@ class Torn(Exception):
 
 
 @attrs.define(eq=False)
-class Source:
+class RecordingSource:
     """The bytes of one open file, and the progress of reading them."""
 
     path: Path | Uri

@@ -1,6 +1,6 @@
 """The messages of verified chunks, put together to batches.
 
-    Scan ─▶ chunk ─▶ Message, Message … ─▶ StoredBatch
+    Scan ─▶ chunk ─▶ StoredMessage, StoredMessage … ─▶ StoredBatch
 
 In files that kproxy wrote, every batch is one chunk if it is small, else one of frames and one of
 exchanges and notes; which lets a reader of exchanges pass over the frames. Other tools cut chunks
@@ -36,7 +36,7 @@ from kproxy.recording.scan import Scan
 _NOTE_CHANNELS = {Channel.CONNECTIONS: CONNECTIONS, Channel.EVENTS: EVENTS}
 
 
-class Message(NamedTuple):
+class StoredMessage(NamedTuple):
     """One message on one of our channels."""
 
     channel: Channel
@@ -47,7 +47,7 @@ class Message(NamedTuple):
     """The columns of its table; None for a note."""
 
 
-class Place(NamedTuple):
+class MessagePlace(NamedTuple):
     """The place of a message: its chunk and its index in the chunk."""
 
     chunk: Chunk
@@ -59,8 +59,8 @@ class StoredBatch:
     """A batch in a file."""
 
     number: int
-    frames: Place | None = None
-    exchanges: Place | None = None
+    frames: MessagePlace | None = None
+    exchanges: MessagePlace | None = None
     """None if the file ends before it."""
     notes: list[Note] = attrs.field(factory=list)
 
@@ -70,7 +70,7 @@ class StoredBatch:
         first = self.frames or self.exchanges
         return -1 if first is None else first.chunk.offset
 
-    def takes(self, message: Message) -> bool:
+    def takes(self, message: StoredMessage) -> bool:
         """Return whether a message that follows belongs to the batch."""
         if message.channel is Channel.FRAMES:
             return False
@@ -110,7 +110,7 @@ class Locations:
         if index == len(self.numbers) or self.numbers[index] != number:
             return None
         chunk = Chunk(self.offsets[index], self.ends[index], 0, 0, "", 0, 0, None)
-        return StoredBatch(number, Place(chunk, self.nths[index]))
+        return StoredBatch(number, MessagePlace(chunk, self.nths[index]))
 
 
 class BatchScan:
@@ -124,7 +124,7 @@ class BatchScan:
     def __init__(
         self,
         scan: Scan,
-        seen: Callable[[Chunk, list[Message] | None], None],
+        seen: Callable[[Chunk, list[StoredMessage] | None], None],
         skip_frames: bool = False,
     ) -> None:
         self._scan = scan
@@ -142,7 +142,7 @@ class BatchScan:
         for chunk in scan.chunks(self._skip):
             if chunk.records is None:
                 self._seen(chunk, None)
-                self._open = StoredBatch(-1, Place(chunk, 0))
+                self._open = StoredBatch(-1, MessagePlace(chunk, 0))
                 continue
             messages = read_messages(scan, chunk)
             self._seen(chunk, messages)
@@ -169,7 +169,7 @@ class BatchScan:
         native = self._skip_frames and self._scan.info.native
         return native and self._open is None and size >= SMALL_BATCH_BYTES
 
-    def _grouped(self, chunk: Chunk, messages: list[Message]) -> Iterator[StoredBatch]:
+    def _grouped(self, chunk: Chunk, messages: list[StoredMessage]) -> Iterator[StoredBatch]:
         for index, message in enumerate(messages):
             if self._open is not None and not self._open.takes(message):
                 yield self._numbered(self._open)
@@ -178,9 +178,9 @@ class BatchScan:
                 self._open = StoredBatch(message.sequence)
             self._open.number = message.sequence
             if message.channel is Channel.FRAMES:
-                self._open.frames = Place(chunk, index)
+                self._open.frames = MessagePlace(chunk, index)
             elif message.channel is Channel.EXCHANGES:
-                self._open.exchanges = Place(chunk, index)
+                self._open.exchanges = MessagePlace(chunk, index)
             else:
                 self._open.notes.append(_note(self._scan, chunk, message))
         if self._open is not None and self._open.exchanges is not None and self._scan.info.native:
@@ -188,7 +188,7 @@ class BatchScan:
             self._open = None
 
 
-def read_messages(scan: Scan, chunk: Chunk) -> list[Message]:
+def read_messages(scan: Scan, chunk: Chunk) -> list[StoredMessage]:
     """Return the messages of a chunk that are on our channels.
 
     Raises: RecordingError.
@@ -196,7 +196,7 @@ def read_messages(scan: Scan, chunk: Chunk) -> list[Message]:
     return list(_messages(scan, chunk))
 
 
-def _messages(scan: Scan, chunk: Chunk) -> Iterator[Message]:
+def _messages(scan: Scan, chunk: Chunk) -> Iterator[StoredMessage]:
     data = memoryview(chunk.records or b"")
     at, end = 0, len(data)
     while at < end:
@@ -214,7 +214,7 @@ def _messages(scan: Scan, chunk: Chunk) -> Iterator[Message]:
             if channel is not None:
                 content = data[at + MESSAGE_HEAD.size : after]
                 columns = scan.head.tables.get(number)
-                yield Message(channel, sequence, log_ns, content, columns)
+                yield StoredMessage(channel, sequence, log_ns, content, columns)
             elif scan.info.native:
                 raise wrong(scan, chunk, "has a message on an unknown channel")
         elif scan.info.native:
@@ -229,7 +229,7 @@ def _messages(scan: Scan, chunk: Chunk) -> Iterator[Message]:
         at = after
 
 
-def check(scan: Scan, chunk: Chunk, messages: list[Message], begun: int | None) -> None:
+def check(scan: Scan, chunk: Chunk, messages: list[StoredMessage], begun: int | None) -> None:
     """Check a chunk of a file that kproxy wrote against the layout; `begun` is the number of the
     batch whose frames are in the chunk before it, -1 if it is not known yet.
 
@@ -256,7 +256,7 @@ def check(scan: Scan, chunk: Chunk, messages: list[Message], begun: int | None) 
         raise wrong(scan, chunk, "has other times than its messages")
 
 
-def _counted(chunk: Chunk, messages: list[Message]) -> ChunkInfo:
+def _counted(chunk: Chunk, messages: list[StoredMessage]) -> ChunkInfo:
     """Return a chunk as the index of a file lists it."""
     counts = [0] * len(Channel)
     for message in messages:
@@ -273,7 +273,7 @@ def _counted(chunk: Chunk, messages: list[Message]) -> ChunkInfo:
     )
 
 
-def _note(scan: Scan, chunk: Chunk, message: Message) -> Note:
+def _note(scan: Scan, chunk: Chunk, message: StoredMessage) -> Note:
     try:
         body = json.loads(bytes(message.data))
     except (ValueError, RecursionError) as error:

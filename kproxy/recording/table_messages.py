@@ -2,7 +2,7 @@
 
 ::
 
-    Batch ─▶ frames_message, exchanges_message ─▶ Writer
+    RecordingBatch ─▶ frames_message, exchanges_message ─▶ Writer
     message ─▶ FrameTable ─▶ Frame …          message ─▶ ExchangeTable ─▶ ExchangeRow …
 
 Writing shares the interpreter with the proxy: it goes on in slices of less than a tenth of a
@@ -33,7 +33,7 @@ from kproxy.recording.batch import (
     RESPONSE_HEAD,
     RUN_LISTS,
     SHARED_FIELDS,
-    Batch,
+    RecordingBatch,
     unpacked_splices,
 )
 from kproxy.recording.layout import (
@@ -62,7 +62,7 @@ _OWN_CODES: list[Code] = [CODES[dict(EXCHANGE_INTEGERS)[name]] for name in OWN_F
 _SHARED_CODES: list[Code] = [CODES[dict(EXCHANGE_INTEGERS)[name]] for name in SHARED_FIELDS]
 
 
-def frames_message(batch: Batch, schema: Schema = FRAMES) -> tuple[list[Buffer], int]:
+def frames_message(batch: RecordingBatch, schema: Schema = FRAMES) -> tuple[list[Buffer], int]:
     """Return the message on /kafka/frames, as buffers, and its size.
 
     Raises: ValueError, when a value is too large for a column of a schema that is not ours.
@@ -80,7 +80,7 @@ def frames_message(batch: Batch, schema: Schema = FRAMES) -> tuple[list[Buffer],
     return recast(FRAMES, schema, parts, batch.unknown_of_runs)
 
 
-def exchanges_message(batch: Batch, schema: Schema = EXCHANGES) -> tuple[list[Buffer], int]:
+def exchanges_message(batch: RecordingBatch, schema: Schema = EXCHANGES) -> tuple[list[Buffer], int]:
     """Return the message on /kafka/exchanges, as buffers, and its size.
 
     Raises: ValueError, as above.

@@ -28,7 +28,7 @@ from zlib_ng.zlib_ng import crc32, crc32_combine
 
 from kproxy.exchange.entries import Entry, coalesced
 from kproxy.recording.arrow import Buffer
-from kproxy.recording.batch import Batch
+from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.compression import compress
 from kproxy.recording.direct import Direct
@@ -67,7 +67,7 @@ _UNCACHE_BYTES = 8 * 1024 * 1024  # how much of a file is written between two ca
 
 
 @attrs.define(eq=False)
-class _Records:
+class _ChunkRecords:
     """The records of one chunk."""
 
     parts: list[Buffer]
@@ -171,7 +171,7 @@ class Writer:
         self._builder.add(entries)
         self.append(self._builder.take())
 
-    def append(self, batches: Sequence[Batch]) -> None:
+    def append(self, batches: Sequence[RecordingBatch]) -> None:
         """Append batches.
 
         Raises: OSError, when the file cannot take them (disk full …): then none of them is in it.
@@ -182,7 +182,7 @@ class Writer:
         schemas = self._schemas
         self._append(r for batch in batches for r in _chunks(batch, schemas, alone=alone))
 
-    def append_exchanges(self, batch: Batch) -> None:
+    def append_exchanges(self, batch: RecordingBatch) -> None:
         """Append only the exchanges of a batch, and its notes: the file ends behind the frames.
 
         Raises: OSError.
@@ -190,7 +190,7 @@ class Writer:
         *_, exchanges = _chunks(batch, self._schemas, small=False)
         self._append([exchanges])
 
-    def _append(self, chunks: Iterable[_Records]) -> None:
+    def _append(self, chunks: Iterable[_ChunkRecords]) -> None:
         index = self._index
         start = at = index.size
         crc = index.crc
@@ -235,7 +235,7 @@ class Writer:
             os.close(self._fd)
 
     def _chunk(
-        self, records: _Records, at: int, crc: int, buffers: list[Buffer]
+        self, records: _ChunkRecords, at: int, crc: int, buffers: list[Buffer]
     ) -> tuple[ChunkInfo, int]:
         """Append a chunk's buffers; return its index entry, and the file's CRC including it."""
         parts = coalesced(records.parts) if records.stored else [b"".join(records.parts)]
@@ -303,15 +303,15 @@ class Writer:
 
 
 def _chunks(
-    batch: Batch, schemas: Schemas, small: bool = True, alone: bool = False
-) -> Iterator[_Records]:
+    batch: RecordingBatch, schemas: Schemas, small: bool = True, alone: bool = False
+) -> Iterator[_ChunkRecords]:
     """Yield the chunks of a batch: one of frames, and one of exchanges and notes; a small batch is
     one chunk.
 
     A small one that is written `alone` is compressed harder: there is time for it.
     """
     sequence = batch.number & 0xFFFFFFFF
-    tables: list[_Records] = []
+    tables: list[_ChunkRecords] = []
     for channel, (parts, size) in (
         (Channel.FRAMES, frames_message(batch, schemas.frames)),
         (Channel.EXCHANGES, exchanges_message(batch, schemas.exchanges)),
@@ -319,7 +319,7 @@ def _chunks(
         head = message_head(channel, sequence, batch.end_ns, batch.start_ns, size)
         counts = [int(each is channel) for each in Channel]
         size += len(head)
-        tables.append(_Records([head, *parts], size, batch.end_ns, batch.end_ns, counts))
+        tables.append(_ChunkRecords([head, *parts], size, batch.end_ns, batch.end_ns, counts))
     frames, exchanges = tables
     for note in batch.notes:
         record = note_record(note, sequence)
@@ -332,7 +332,7 @@ def _chunks(
         counts[0] += 1
         size = frames.size + exchanges.size
         times = exchanges.start_ns, exchanges.end_ns
-        yield _Records(parts, size, *times, counts, hard=alone)
+        yield _ChunkRecords(parts, size, *times, counts, hard=alone)
         return
     # Beside frames that are stored, a few rows are not worth the trouble either.
     frames.stored = exchanges.stored = batch.stored_bytes * 2 >= frames.size

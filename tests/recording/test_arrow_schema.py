@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kproxy import recording
 from kproxy.recording import RecordingError, info
 from kproxy.recording.arrow import Schema
-from kproxy.recording.arrow_schema import Field, fields_of
+from kproxy.recording.arrow_schema import ArrowField, fields_of
 from kproxy.recording.layout import EXCHANGES, FRAMES
 from kproxy.recording.mcap import HEADER, MAGIC, channel_record, record, schema_record, string
 from tests.recording.making import rewrite
@@ -125,7 +125,7 @@ def words(*values: int) -> bytes:
 
 
 def field_table(children: int, to_child: int | None = None, name: bytes = b"f") -> bytes:
-    """A table Field, behind its vtable: of binary if it has no children, else a struct of as many,
+    """A table ArrowField, behind its vtable: of binary if it has no children, else a struct of as many,
     which are all one table: the next one, or `to_child` bytes from this one."""
     text = words(len(name)) + name + bytes(4 - len(name) % 4)
     type_at = 24 + len(text) + 4
@@ -181,7 +181,7 @@ def test_the_like_of_what_was_forged_is_a_schema() -> None:
     data = forged_message(field_table(3), LEAF)
     theirs = pyarrow.ipc.read_schema(pyarrow.py_buffer(data))
     assert [theirs.field(0).type.field(each).name for each in range(3)] == ["f"] * 3
-    assert fields_of(data) == (Field("f", (Field("f", "binary"),) * 3),)
+    assert fields_of(data) == (ArrowField("f", (ArrowField("f", "binary"),) * 3),)
     data = forged_message(field_table(2), field_table(2), LEAF)
     assert pyarrow.ipc.read_schema(pyarrow.py_buffer(data)).field(0).type.num_fields == 2
 

@@ -24,7 +24,7 @@ from kproxy.exchange.entries import (
     Run,
     Side,
 )
-from kproxy.recording.batch import Batch
+from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.layout import BATCH_BYTES
 from kproxy.recording.table_messages import (
@@ -38,7 +38,7 @@ from tests.recording.making import START_NS, event, opened, request, response
 FETCH = 1
 
 
-def rows(batch: Batch) -> list[ExchangeRow]:
+def rows(batch: RecordingBatch) -> list[ExchangeRow]:
     """The exchanges that a batch completes."""
     parts, _ = exchanges_message(batch)
     return list(ExchangeTable(memoryview(b"".join(parts))).rows())

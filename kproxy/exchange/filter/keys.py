@@ -23,7 +23,7 @@ from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.fields import (
     BodyFact,
     Duration,
-    Field,
+    ExchangeField,
     Flag,
     HeaderColumn,
     Need,
@@ -107,7 +107,7 @@ def _texts(name: str) -> Callable[[Any], Iterable[str]]:
 # ── reading columns ──────────────────────────────────────────────────────────────────────────
 
 
-def _look(field: Field) -> rows.Look:
+def _look(field: ExchangeField) -> rows.Look:
     """Return how columns answer a term about a field, by its source."""
     match field.source:
         case RowColumn(none=none):
@@ -139,7 +139,7 @@ class Quality:
     help: str
 
 
-def _truth(field: Field) -> Quality:
+def _truth(field: ExchangeField) -> Quality:
     """Return the quality for a boolean field."""
     look = _look(field)
     return Quality(

@@ -1,4 +1,4 @@
-"""Text to filter: the grammar, and what a mistake is told.
+"""Text to filter: the grammar, and the errors for mistakes.
 
 Invariant: any text gives a Filter or a FilterError whose column lies in the text.
 """
@@ -112,7 +112,7 @@ def parse(text: str) -> Filter:
     Raises:
         FilterError: the text is not a filter.
     """
-    reader = _Reader(text)
+    reader = _FilterReader(text)
     reader.skip()
     if reader.at == len(text):
         return Filter(Group((), one=False), text)
@@ -123,7 +123,7 @@ def parse(text: str) -> Filter:
 
 
 @attrs.define
-class _Reader:
+class _FilterReader:
     text: str
     at: int = 0
     nested: int = 0

@@ -32,7 +32,7 @@ _HIGH_WATERMARK = -1
 
 
 @attrs.define
-class _Tally:
+class _RecordTally:
     """Counts of the records in some `records` fields, from the heads of their batches alone."""
 
     fields: int = 0
@@ -99,15 +99,15 @@ def _batch(data: bytes, head: Head) -> Batch:
     return read_header(data, head.start, head.end, head.magic)
 
 
-def _tally(partitions: Iterable[Any]) -> _Tally:
-    tally = _Tally()
+def _tally(partitions: Iterable[Any]) -> _RecordTally:
+    tally = _RecordTally()
     for partition in partitions:
         if partition.records:
             tally.add(partition.records)
     return tally
 
 
-def _fetched(tally: _Tally, where: str) -> str:
+def _fetched(tally: _RecordTally, where: str) -> str:
     """Describe fetched records with their offsets: `[1] 3 records @41..43, 812 B`."""
     offsets = ""
     if tally.fields == 1 and tally.last >= 0:
@@ -156,7 +156,7 @@ def _fetch_request(request: Any, context: Context) -> str:
 
 def _fetch_response(response: Any, context: Context) -> str:
     found: list[_Reached] = []
-    tally = _Tally()
+    tally = _RecordTally()
     for topic in response.responses or ():
         for partition in topic.partitions or ():
             behind = -1

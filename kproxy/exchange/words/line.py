@@ -46,7 +46,7 @@ Segment = tuple[str, str]
 
 
 @attrs.frozen(eq=False)
-class Layout:
+class LineLayout:
     """The widths of the fixed part of a line; a width of 0 leaves the column out."""
 
     fraction: bool = True
@@ -63,19 +63,19 @@ class Layout:
 _TEXTS_KEPT = 1024
 """The size of the caches of texts that stand in many lines."""
 
-WHOLE = Layout()
+WHOLE = LineLayout()
 """The layout for a file or a pipe: nothing is cut."""
 _BY_WIDTH = (
-    (140, Layout(client_cut=True)),
-    (110, Layout(client_width=10, client_cut=True)),
-    (90, Layout(False, 5, 6, 8, True, "", 12)),
-    (80, Layout(False, 5, 6, 6, True, "", 12)),
-    (0, Layout(False, 5, 6, 0, True, "", 12)),
+    (140, LineLayout(client_cut=True)),
+    (110, LineLayout(client_width=10, client_cut=True)),
+    (90, LineLayout(False, 5, 6, 8, True, "", 12)),
+    (80, LineLayout(False, 5, 6, 6, True, "", 12)),
+    (0, LineLayout(False, 5, 6, 0, True, "", 12)),
 )
 """The least columns of a terminal for each layout."""
 
 
-def layout(width: int | None) -> Layout:
+def layout(width: int | None) -> LineLayout:
     """Return the layout for a terminal with this many columns; None is a file."""
     if width is None:
         return WHOLE
@@ -93,7 +93,7 @@ def plain(segments: Iterable[Segment]) -> str:
     return printable("".join([text for _, text in segments])).rstrip()
 
 
-def whole(exchange: Exchange, text: ExchangeText, layout: Layout) -> list[Segment]:
+def whole(exchange: Exchange, text: ExchangeText, layout: LineLayout) -> list[Segment]:
     """Return all segments of a line, without cutting any."""
     segments = head(exchange, layout)
     behind = response(exchange, text)
@@ -108,7 +108,7 @@ def whole(exchange: Exchange, text: ExchangeText, layout: Layout) -> list[Segmen
 # ---- the fixed part
 
 
-def head(exchange: Exchange, layout: Layout) -> list[Segment]:
+def head(exchange: Exchange, layout: LineLayout) -> list[Segment]:
     """Return the fixed part of an exchange's line."""
     row, unit, proxy_ms = exchange.row, layout.unit, exchange.proxy_ms
     proxy = "–" if proxy_ms is None else f"+{milliseconds(proxy_ms)}{unit}"
@@ -128,7 +128,7 @@ def _api(api: str | None, version: int | None, width: int) -> str:
     return f"{text:<{width}} "
 
 
-def clock(time_ns: int, layout: Layout) -> str:
+def clock(time_ns: int, layout: LineLayout) -> str:
     """Return the time of day in UTC."""
     seconds, fraction = divmod(time_ns // 1_000_000, 1000)
     return _clock(seconds) + _FRACTIONS[fraction] if layout.fraction else f"{_clock(seconds)} "
@@ -144,7 +144,7 @@ def _clock(seconds: int) -> str:
 
 
 @functools.lru_cache(maxsize=_TEXTS_KEPT)
-def who(connection: int, node_id: int | None, client_id: str | None, layout: Layout) -> str:
+def who(connection: int, node_id: int | None, client_id: str | None, layout: LineLayout) -> str:
     """Return a connection, the broker that it leads to, and its client."""
     ends = f"c{connection}" if node_id is None else f"c{connection}→n{node_id}"
     if not layout.client_width:
@@ -251,7 +251,7 @@ def _never_answered(exchange: Exchange) -> str:
 # ---- the end of a connection
 
 
-def end_head(end: ConnectionEnd, client_id: str | None, layout: Layout) -> Iterator[Segment]:
+def end_head(end: ConnectionEnd, client_id: str | None, layout: LineLayout) -> Iterator[Segment]:
     """Yield the fixed part of the line of a connection's end."""
     yield "dim", clock(end.time_ns, layout) + " " * (layout.number_width + 1)
     yield "", who(end.connection, end.node_id, client_id, layout)
