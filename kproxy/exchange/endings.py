@@ -121,7 +121,7 @@ def connection(body: dict[str, Any]) -> int:
     return -1 if number is None else number
 
 
-def about(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def connection_facts(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the facts that a note tells of its connection: names and values."""
     for name, read in (("client_address", text), ("node_id", integer), ("client_id", text)):
         if name in body:

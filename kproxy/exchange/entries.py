@@ -58,7 +58,7 @@ Splice = tuple[int, int, bytes]
 """Offset and length of the bytes to replace, and their replacement."""
 
 
-def spliced(data: bytes, splices: Sequence[Splice], start: int = 0) -> Iterator[bytes]:
+def apply_splices(data: bytes, splices: Sequence[Splice], start: int = 0) -> Iterator[bytes]:
     """Yield the pieces of `data`, from offset `start` on, with the splices applied."""
     for offset, length, replacement in splices:
         yield data[start:offset]
@@ -75,7 +75,7 @@ VIEWED_BYTES_MIN = 16 << 10
 and a frame that is whole in its chunk is recorded by itself instead of in a run."""
 
 
-def coalesced(pieces: Iterable[Buffer]) -> list[Buffer]:
+def coalesce(pieces: Iterable[Buffer]) -> list[Buffer]:
     """Join neighbouring small pieces; leave large ones as they are."""
     joined: list[Buffer] = []
     small: list[Buffer] = []
@@ -146,7 +146,7 @@ class Frame:
         """The bytes as they were sent on."""
         if not self.splices:
             return self.data
-        body = b"".join(spliced(self.data, self.splices, 4))
+        body = b"".join(apply_splices(self.data, self.splices, 4))
         return len(body).to_bytes(4) + body
 
     @property
@@ -355,7 +355,7 @@ def each(entries: Iterable[Entry]) -> Iterator[Frame | Note]:
             yield entry
 
 
-def frame_count(entries: Iterable[Entry]) -> int:
+def count_frames(entries: Iterable[Entry]) -> int:
     """Return the number of frames that these entries complete: a piece that others follow does not
     count, nor does the end of a request without a response."""
     count = 0

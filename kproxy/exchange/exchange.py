@@ -446,7 +446,7 @@ class Exchange:
         kind = (row.api_key, row.api_version) if self.named else None
         frames = self.request_frame, self.response_frame
         flags = row.request_flags, row.response_flags
-        return body_facts.of_frames(kind, frames, flags, self.topic_names)
+        return body_facts.facts_of_frames(kind, frames, flags, self.topic_names)
 
     @Lazily
     def decoded_facts(self) -> DecodedFacts:

@@ -114,7 +114,7 @@ Source = RowColumn | HeaderColumn | Flag | Duration | BodyFact | Callable[[Any],
 """The source of a field's values; a function makes the value of one exchange."""
 
 
-def _maker(source: Source, name: str) -> Callable[[Any], Any]:
+def _make_reader(source: Source, name: str) -> Callable[[Any], Any]:
     """Return the function that makes the value of one exchange."""
     match source:
         case RowColumn(none=None):
@@ -159,7 +159,7 @@ class ExchangeField(Lazily[Any]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
         self.key = self.key or name
-        self.make = _maker(self.source, name)
+        self.make = _make_reader(self.source, name)
 
 
 def field(

@@ -120,7 +120,7 @@ PREDICATES: dict[Meaning, Predicate] = {
 }
 
 
-def is_told_by_kind(field: Field, beside: tuple[Field, ...]) -> bool:
+def has_kind_field(field: Field, beside: tuple[Field, ...]) -> bool:
     """Return whether a field has a name, and a field beside it says which kind of name."""
     kind = KIND_FIELDS.get(field.name)
     return kind is not None and any(other.name == kind for other in beside)
@@ -142,14 +142,14 @@ def is_own_topic_name(field: Field) -> bool:
     return field.entity == _TOPIC_NAME and not field.is_array
 
 
-def kinds(message: str) -> dict[int, Meaning]:
+def meanings_by_kind(message: str) -> dict[int, Meaning]:
     """Return the meanings of the numbers of kinds in a message."""
     if message.startswith("FindCoordinator"):
         return _COORDINATORS
     return _ACL_RESOURCES if "Acls" in message else _CONFIG_RESOURCES
 
 
-def of_body(body: type, meaning: Meaning) -> Selection:
+def fields_in_body(body: type, meaning: Meaning) -> Selection:
     """Return the fields with a meaning in bodies of a class."""
     return select_of(body, PREDICATES[meaning])
 
@@ -164,7 +164,10 @@ def apis_with(meaning: Meaning, *directions: str) -> frozenset[int]:
         for direction in directions or (REQUEST, RESPONSE)
         if (message := schema.message(key, direction)) is not None
         if select(message, PREDICATES[meaning]).places
-        or (meaning in kinds(message.name).values() and select(message, is_told_by_kind).places)
+        or (
+            meaning in meanings_by_kind(message.name).values()
+            and select(message, has_kind_field).places
+        )
         or (meaning is TOPIC and message.name in embedded.MESSAGES)
     )
 

@@ -177,7 +177,7 @@ class Pairing:
             return self._closed(endings.connection(body), note.time_ns)
         if note.channel == CONNECTIONS:
             # A later file repeats it ("open").
-            for name, value in endings.about(body):
+            for name, value in endings.connection_facts(body):
                 setattr(self._connection(endings.connection(body)), name, value)
         return ()
 

@@ -38,7 +38,7 @@ class RecordingContext:
         if body.get("event") == "closed":
             self.closed.append(number)
             return
-        for name, value in endings.about(body):
+        for name, value in endings.connection_facts(body):
             setattr(self.peer(number), name, value)
 
     def peer(self, number: int) -> Peer:

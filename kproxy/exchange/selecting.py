@@ -39,7 +39,7 @@ from kproxy.protocol import api_name
 
 ALWAYS = frozenset((3, 18))
 """Metadata and ApiVersions: without them the other exchanges cannot be understood."""
-_OWN = frozenset(("number", "time", "request_bytes", "correlation_id"))
+_VARYING_KEYS = frozenset(("number", "time", "request_bytes", "correlation_id"))
 """Filter keys with a value of their own in each request of a connection."""
 _KINDS_MAX = 256
 """Verdicts remembered per connection."""
@@ -70,8 +70,8 @@ class EntrySelection:
 
     def __init__(self, wanted: Filter) -> None:
         """Keep the entries that match this filter, which looks at connections and headers only."""
-        self._wanted = wanted
-        self._repeats = _OWN.isdisjoint(term.name for term in terms_of(wanted.node))
+        self._filter = wanted
+        self._repeats = _VARYING_KEYS.isdisjoint(term.name for term in terms_of(wanted.node))
         self._connections: dict[int, _FilteredConnection] = {}
 
     def keep(self, entries: Iterable[Entry]) -> list[Entry]:
@@ -116,20 +116,20 @@ class EntrySelection:
             return kept
         if frame.flags & FRAGMENT and connection.in_pieces[0] == frame.number:
             return connection.in_pieces[1]
-        kept = self._means(connection, frame)
+        kept = self._matches_header(connection, frame)
         if frame.flags & FRAGMENT:
             connection.in_pieces = frame.number, kept
         if not kept and not frame.flags & (NO_RESPONSE | UNANSWERED):
             connection.left_out.add(frame.number)
         return kept
 
-    def _means(self, connection: _FilteredConnection, frame: Frame) -> bool:
+    def _matches_header(self, connection: _FilteredConnection, frame: Frame) -> bool:
         """Return whether a request matches, by its header."""
         data = frame.data
         header = data[_CLIENT_ID - 2 : _CLIENT_ID]
         length = int.from_bytes(header, signed=True) if len(header) == 2 else 0
         client_id = data[_CLIENT_ID - 2 : _CLIENT_ID + max(0, length)]
-        return self._decide(
+        return self._matches(
             connection,
             (frame.api_key, frame.api_version, client_id),
             frame.number,
@@ -164,7 +164,7 @@ class EntrySelection:
             kind = api_key, api_version, client_id
             known = connection.verdicts.get(kind) if self._repeats else None
             if known is None:
-                known = self._decide(
+                known = self._matches(
                     connection, kind, number, correlation_id, size, flags, received_ns
                 )
             if not known and not flags & NO_RESPONSE:
@@ -172,7 +172,7 @@ class EntrySelection:
             yield known
             at += size
 
-    def _decide(
+    def _matches(
         self,
         connection: _FilteredConnection,
         kind: _Kind,
@@ -203,7 +203,7 @@ class EntrySelection:
             client_address=connection.client_address,
             time_ns=received_ns,
         )
-        kept = self._wanted.matches(request)
+        kept = self._filter.matches(request)
         if self._repeats and named:
             if len(connection.verdicts) >= _KINDS_MAX:
                 connection.verdicts.clear()

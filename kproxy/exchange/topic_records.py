@@ -70,12 +70,12 @@ class CarriedBatches(NamedTuple):
 
 def read(facts: DecodedFacts) -> list[TopicRecord]:
     """Return the records in the bodies of an exchange."""
-    found = carried(facts)
+    found = carried_batches(facts)
     allowance = allowance_of(found)
-    return [record for each in found for record in read_carried(each, allowance)]
+    return [record for each in found for record in read_batches(each, allowance)]
 
 
-def carried(facts: BodyFacts | DecodedFacts) -> list[CarriedBatches]:
+def carried_batches(facts: BodyFacts | DecodedFacts) -> list[CarriedBatches]:
     """Return the batches in the bodies of an exchange, each with the offset that it got."""
     if not facts.records:
         return []
@@ -103,7 +103,7 @@ def allowance_of(found: Iterable[CarriedBatches]) -> Allowance:
     return Allowance(max(DECOMPRESSED_BYTES_MAX, _RATIO * size), max(RECORDS_MAX, size // 4))
 
 
-def read_carried(found: CarriedBatches, allowance: Allowance) -> Iterator[TopicRecord]:
+def read_batches(found: CarriedBatches, allowance: Allowance) -> Iterator[TopicRecord]:
     """Yield the records of one partition."""
     if found.produced:
         return _produced(found.data, found.where, found.base_offset, allowance)
@@ -120,7 +120,7 @@ class BatchHeads(NamedTuple):
     producer."""
 
 
-def heads(found: Records) -> BatchHeads:
+def batch_heads(found: Records) -> BatchHeads:
     """Read the heads of the batches of one partition."""
     frame, start, stop, produced = found.frame, found.start, found.stop, found.produced
     if stop - start >= BATCH_HEADER.size:
@@ -162,11 +162,11 @@ def _fetched(
 ) -> Iterator[TopicRecord]:
     transactions = AbortedTransactions(aborted)
     for batch, records_in in _read(data, allowance):
-        gone = transactions.dropped(batch)
+        is_aborted = transactions.is_dropped(batch)
         if batch.control:
             continue
         for record in records_in:
-            yield _topic_record(record, where, record.offset, produced=False, aborted=gone)
+            yield _topic_record(record, where, record.offset, produced=False, aborted=is_aborted)
 
 
 _MARKER_BYTES_MAX = 1024
@@ -179,13 +179,13 @@ class AbortedTransactions:
 
     def __init__(self, aborted: Iterable[Any]) -> None:
         """Take the aborted_transactions of a Fetch response's partition."""
-        self._waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+        self._upcoming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
         self._aborting: set[int] = set()
 
-    def dropped(self, batch: Batch) -> bool:
+    def is_dropped(self, batch: Batch) -> bool:
         """Return whether the next batch belongs to an aborted transaction."""
-        while self._waiting and self._waiting[-1].first_offset <= batch.last_offset:
-            self._aborting.add(self._waiting.pop().producer_id)
+        while self._upcoming and self._upcoming[-1].first_offset <= batch.last_offset:
+            self._aborting.add(self._upcoming.pop().producer_id)
         if batch.control:
             if batch.producer_id in self._aborting and is_abort(batch):
                 self._aborting.discard(batch.producer_id)

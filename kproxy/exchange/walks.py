@@ -45,9 +45,9 @@ class Kind(enum.Enum):
     THROTTLE = enum.auto()
     TOPIC_NAME = enum.auto()
     TOPIC_ID = enum.auto()
-    NAME_TOO = enum.auto()
+    NAME_AFTER_ID = enum.auto()
     """A topic's name, after its id in the same struct."""
-    ID_TOO = enum.auto()
+    ID_AFTER_NAME = enum.auto()
     """A topic's id, after its name in the same struct."""
     TOPICS = enum.auto()
     GROUP = enum.auto()
@@ -56,7 +56,7 @@ class Kind(enum.Enum):
     TRANSACTIONAL_IDS = enum.auto()
     PARTITION = enum.auto()
     PARTITIONS = enum.auto()
-    PARTITION_OF = enum.auto()
+    PARTITION_AHEAD = enum.auto()
     """The partition of the records or the offset that follow it."""
     RECORDS = enum.auto()
     OFFSET = enum.auto()
@@ -83,13 +83,13 @@ _SEVERAL = {
     PARTITION: Kind.PARTITIONS,
     ABORTED: Kind.ABORTED,
 }
-_TOO = {Kind.TOPIC_NAME: Kind.NAME_TOO, Kind.TOPIC_ID: Kind.ID_TOO}
-_NAMING = frozenset({*_TOO, *_TOO.values()})
-_OF_PARTITION = frozenset({Kind.PARTITION, Kind.PARTITION_OF})
+_SECOND_NAMES = {Kind.TOPIC_NAME: Kind.NAME_AFTER_ID, Kind.TOPIC_ID: Kind.ID_AFTER_NAME}
+_NAMING = frozenset({*_SECOND_NAMES, *_SECOND_NAMES.values()})
+_OF_PARTITION = frozenset({Kind.PARTITION, Kind.PARTITION_AHEAD})
 _OF_TOPIC = frozenset({*_OF_PARTITION, Kind.PARTITIONS, Kind.RECORDS, Kind.OFFSET})
 _FILLED = frozenset(Kind) - _NAMING - _OF_PARTITION - {Kind.OFFSET}
 """Kinds that carry no information where the field is zero, null or empty."""
-_ANSWERS = frozenset({ERROR, ERROR_MESSAGE, THROTTLE})
+_RESPONSE_ONLY = frozenset({ERROR, ERROR_MESSAGE, THROTTLE})
 """Meanings that only responses have."""
 
 
@@ -120,23 +120,27 @@ class BodyWalk:
     locate: Locate
     kinds: tuple[Kind | None, ...]
     """The kinds of the located fields; the last is None, for structs that only surround them."""
-    told_names: tuple[tuple[int, int], ...]
+    name_id_pairs: tuple[tuple[int, int], ...]
     """Pairs of indexes: the name and the id of one topic."""
 
 
 @functools.cache
-def walk_of(api_key: int, version: int, direction: str, wanted: frozenset[Meaning]) -> BodyWalk | None:
+def walk_of(
+    api_key: int, version: int, direction: str, wanted: frozenset[Meaning]
+) -> BodyWalk | None:
     """Make the walk that finds the wanted meanings; None where bodies must be decoded for that."""
     message = schema.message(api_key, direction)
     if message is None or version not in message.versions:
         return None
-    by_kind = select(message, meanings.is_told_by_kind).paths(version)
+    by_kind = select(message, meanings.has_kind_field).paths(version)
     if (by_kind and wanted.intersection(NAMES)) or (
         TOPIC in wanted and message.name in embedded.MESSAGES
     ):
         return None
     layout = codec.layout(message, version)
-    spots = _understood(list(_spots(layout, message.fields, _needed(wanted, direction), wanted)))
+    spots = _with_known_topics(
+        list(_spots(layout, message.fields, _needed(wanted, direction), wanted))
+    )
     if direction == REQUEST:
         header = codec.request_header_version(api_key, version)
     else:
@@ -147,7 +151,7 @@ def walk_of(api_key: int, version: int, direction: str, wanted: frozenset[Meanin
     paths = tuple(spot.path for spot in spots)
     locate = codec.locate(message, version, paths, filled=filled)
     kinds = (*(spot.kind for spot in spots), None)
-    return BodyWalk(header == 2, layout.flexible, locate, kinds, tuple(_told_names(spots)))
+    return BodyWalk(header == 2, layout.flexible, locate, kinds, tuple(_name_id_pairs(spots)))
 
 
 def _needed(wanted: frozenset[Meaning], direction: str) -> frozenset[Meaning]:
@@ -157,7 +161,7 @@ def _needed(wanted: frozenset[Meaning], direction: str) -> frozenset[Meaning]:
         needed |= {TOPIC, PARTITION}
     if OFFSET in wanted:
         needed.add(ERROR)
-    return frozenset(needed if direction == RESPONSE else needed - _ANSWERS)
+    return frozenset(needed if direction == RESPONSE else needed - _RESPONSE_ONLY)
 
 
 def _spots(
@@ -172,11 +176,13 @@ def _spots(
         kind = _kind(slot, fields, needed)
         if kind is Kind.PARTITION and PARTITION not in wanted:
             beside = (_kind(each, fields, needed) for each in layout.slots)
-            kind = Kind.PARTITION_OF if {Kind.RECORDS, Kind.OFFSET}.intersection(beside) else None
+            kind = (
+                Kind.PARTITION_AHEAD if {Kind.RECORDS, Kind.OFFSET}.intersection(beside) else None
+            )
         elif kind is Kind.PARTITIONS and PARTITION not in wanted:
             kind = None
-        elif kind in _TOO:
-            kind, named = _TOO[kind] if named else kind, True
+        elif kind in _SECOND_NAMES:
+            kind, named = _SECOND_NAMES[kind] if named else kind, True
         if kind is not None:
             yield _Spot(layout.path, slot.name, kind, slot.tag is not None)
         if slot.struct is not None:
@@ -191,7 +197,7 @@ def _kind(slot: Slot, beside: tuple[Field, ...], needed: frozenset[Meaning]) -> 
     return None
 
 
-def _understood(spots: list[_Spot]) -> list[_Spot] | None:
+def _with_known_topics(spots: list[_Spot]) -> list[_Spot] | None:
     """Leave out partitions that belong to no topic; return None if a spot cannot be understood
     where it stands."""
     kept: list[_Spot] = []
@@ -203,13 +209,13 @@ def _understood(spots: list[_Spot]) -> list[_Spot] | None:
             ]  # fmt: skip
             if not within and spot.kind in (Kind.PARTITION, Kind.PARTITIONS):
                 continue
-            if not _is_told(spots, index, within):
+            if not _is_topic_known(spots, index, within):
                 return None
         kept.append(spot)
     return kept
 
 
-def _is_told(spots: list[_Spot], index: int, within: list[_Spot]) -> bool:
+def _is_topic_known(spots: list[_Spot], index: int, within: list[_Spot]) -> bool:
     """Return whether the names of a spot's topic stand before it, in one struct, and no other names
     do."""
     spot = spots[index]
@@ -228,10 +234,10 @@ def _is_told(spots: list[_Spot], index: int, within: list[_Spot]) -> bool:
     return told or not _OF_PARTITION.isdisjoint(beside)
 
 
-def _told_names(spots: list[_Spot]) -> Iterator[tuple[int, int]]:
+def _name_id_pairs(spots: list[_Spot]) -> Iterator[tuple[int, int]]:
     places = {(spot.holder, spot.kind): index for index, spot in enumerate(spots)}
     for (holder, kind), index in places.items():
-        if kind is Kind.NAME_TOO:
+        if kind is Kind.NAME_AFTER_ID:
             yield index, places[holder, Kind.TOPIC_ID]
-        elif kind is Kind.ID_TOO:
+        elif kind is Kind.ID_AFTER_NAME:
             yield places[holder, Kind.TOPIC_NAME], index

@@ -51,7 +51,7 @@ class ReadBatch:
     targets: list[str] = attrs.Factory(list[str])
     codes: str = ""
     after: list[str] = attrs.Factory(list[str])
-    passed: tuple[Slot, str, ReadBatch] | None = None
+    nullable: tuple[Slot, str, ReadBatch] | None = None
     """The nullable field, its target, and the reads up to its length."""
 
     def add(self, target: str, code: str, after: str = "") -> None:
@@ -61,15 +61,15 @@ class ReadBatch:
         if after:
             self.after.append(after)
 
-    def passes(self, slot: Slot, target: str) -> bool:
+    def take_nullable(self, slot: Slot, target: str) -> bool:
         """Take a nullable field among the reads, if that saves a read."""
         usually_empty = slot.is_array or slot.kind == "string"
         if not (slot.nullable and slot.flexible and usually_empty and self.source.inlines):
             return False
-        if self.passed or not self.targets:
+        if self.nullable or not self.targets:
             return False
         self.add(self.source.name("m"), "B")
-        self.passed = slot, target, ReadBatch(self.source, self.targets, self.codes)
+        self.nullable = slot, target, ReadBatch(self.source, self.targets, self.codes)
         self.targets, self.codes = [], ""
         return True
 
@@ -81,16 +81,16 @@ class ReadBatch:
 
     def read(self, back: int = 0) -> int:
         """Write the read; what comes next is `back` bytes less than this behind the position."""
-        if not (self.targets or self.passed):
+        if not (self.targets or self.nullable):
             return 0
-        if self.passed:
-            self._read_past(*self.passed, back)
+        if self.nullable:
+            self._read_past(*self.nullable, back)
             position = 0
         else:
             self._read(self.targets, self.codes)
             position = _width(self.codes) - back
         self.source(*self.after)
-        self.targets, self.codes, self.after, self.passed = [], "", [], None
+        self.targets, self.codes, self.after, self.nullable = [], "", [], None
         return position
 
     def _read_past(self, slot: Slot, target: str, before: ReadBatch, back: int) -> None:
@@ -321,7 +321,7 @@ def write_default(source: Source, layout: Layout, field: Field, target: str) -> 
 
 def write_slot(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
     """Write the read of one field."""
-    if batch.passes(slot, target):
+    if batch.take_nullable(slot, target):
         return
     if slot.is_array:
         _write_array(source, slot, target, batch)

@@ -147,7 +147,7 @@ class RecordingBatch:
             self.stored_bytes += size
             self.spared_bytes += size - size // 16
         self.frames += not flags & (MORE | UNANSWERED)
-        self.splices += packed_splices(frame.splices)
+        self.splices += pack_splices(frame.splices)
         self.heads += FRAME_HEAD.pack(
             frame.number, frame.api_key, frame.api_version, frame.correlation_id,
             frame.frame_bytes, before,
@@ -204,7 +204,7 @@ class RecordingBatch:
             self.end_ns = time_ns
 
 
-def in_pieces(frame: Frame) -> Iterator[Frame]:
+def split_into_pieces(frame: Frame) -> Iterator[Frame]:
     """Split a frame, or a piece of one, into pieces that are not too large."""
     if sum(map(len, frame.pieces)) <= PIECE_BYTES_MAX:
         yield frame
@@ -221,7 +221,7 @@ def in_pieces(frame: Frame) -> Iterator[Frame]:
             yield attrs.evolve(frame, pieces=pieces, flags=frame.flags | FRAGMENT)
 
 
-def divided(run: Run, frames: int) -> Iterator[Run]:
+def divide(run: Run, frames: int) -> Iterator[Run]:
     """Divide a run into runs of this many frames."""
     at = run.start
     for first in range(0, len(run), frames):
@@ -230,7 +230,7 @@ def divided(run: Run, frames: int) -> Iterator[Run]:
         at += sum(run.sizes[part])
 
 
-def packed_splices(splices: Sequence[Splice]) -> bytes:
+def pack_splices(splices: Sequence[Splice]) -> bytes:
     """Return splices as they stand in a recording."""
     return b"".join(
         _SPLICE.pack(offset, length, len(replacement)) + replacement
@@ -238,7 +238,7 @@ def packed_splices(splices: Sequence[Splice]) -> bytes:
     )
 
 
-def unpacked_splices(data: bytes) -> list[Splice]:
+def unpack_splices(data: bytes) -> list[Splice]:
     """Return splices from a recording.
 
     Raises: ValueError, when they are cut off.

@@ -57,9 +57,9 @@ from kproxy.recording.batch import (
     RUNS_BYTES_MAX,
     SHARED,
     RecordingBatch,
-    divided,
-    in_pieces,
-    packed_splices,
+    divide,
+    pack_splices,
+    split_into_pieces,
 )
 from kproxy.recording.layout import BATCH_BYTES
 from kproxy.recording.requests import (
@@ -122,7 +122,7 @@ class BatchBuilder:
         for entry in entries:
             if type(entry) is Run:
                 if len(entry.sizes) > RUN_FRAMES_MAX:
-                    self.add(divided(entry, RUN_FRAMES_MAX))
+                    self.add(divide(entry, RUN_FRAMES_MAX))
                 elif entry.side:
                     self._responses(entry)
                 else:
@@ -139,13 +139,13 @@ class BatchBuilder:
     def take(self) -> list[RecordingBatch]:
         """End the current batch; return all batches with content that were not taken yet."""
         if self._late:
-            self._look_at_late()
+            self._complete_late()
         if self._batch:
             self._close()
         batches, self._full = self._full, []
         return batches
 
-    def tell_pending(self, batch: RecordingBatch) -> None:
+    def list_pending(self, batch: RecordingBatch) -> None:
         """Have the batch that was taken last list the exchanges that are pending behind it. The
         writer makes the rows: for thousands of them that takes longer than a client should wait."""
         late = [row for _, _, row in self._late]
@@ -181,7 +181,7 @@ class BatchBuilder:
                             self._response(connection, frame, 0)
                 connection.answered_ns = max(connection.answered_ns, entry.time_ns)
 
-    def refused(self, batches: Sequence[RecordingBatch]) -> None:
+    def take_back(self, batches: Sequence[RecordingBatch]) -> None:
         """Take back batches that could not be written, once those before them were written or taken
         back. Rows with the outcome of recorded frames are kept for the next batch."""
         first = self._refused_from = self._refused_from or batches[0].number
@@ -192,7 +192,7 @@ class BatchBuilder:
                 row = row._replace(request_position=request, response_position=response)
                 self._batch.exchange(row)
 
-    def written(self) -> None:
+    def confirm_written(self) -> None:
         """Note that all batches that were taken and not taken back have been written."""
         self._refused_from = 0
 
@@ -226,11 +226,11 @@ class BatchBuilder:
         """End all connections: pending requests will not be completed any more."""
         for number in list(self._connections):
             self._end(number, 0)
-        self._look_at_late()
+        self._complete_late()
 
     def _close(self) -> None:
         batch = self._batch
-        self._look_at_unsent()
+        self._update_unsent()
         self._unsent += [
             (each, kept) for _, each, kept in batch.unsent if isinstance(each, Frame) and kept
         ]
@@ -244,7 +244,7 @@ class BatchBuilder:
         self._full.append(batch)
         self._batch = RecordingBatch(batch.number + 1)
 
-    def _look_at_unsent(self) -> None:
+    def _update_unsent(self) -> None:
         """Copy the times of frames that have left since they were added."""
         batch, unsent = self._batch, self._batch.unsent
         batch.unsent = [each for each in unsent if not each[1].sent_ns]
@@ -271,7 +271,7 @@ class BatchBuilder:
         _, api_key, _, first, _, flags, times, _ = requests[0]
         last = first + len(requests) - 1
         if last > first and (requests[-1][3] != last or len(set(map(_KIND, requests))) > 1):
-            for single in divided(run, 1):  # it is not one row
+            for single in divide(run, 1):  # it is not one row
                 self._requests(single)
             return
         waits = waits_of(run) if api_key == FETCH else None
@@ -335,7 +335,7 @@ class BatchBuilder:
                 batch.heads += _PACK_HEAD(number + place, api)
                 row = row_of_request(run.connection, connection.node_id, request, known)
                 queued_ns = later_ns if place else queued_ns
-                self._later(run, nth + place, row, request_sent_ns, queued_ns, size)
+                self._complete_later(run, nth + place, row, request_sent_ns, queued_ns, size)
             return
         heads, own = batch.heads, batch.own
         for request, size in zip(requests, sizes):  # noqa: B905, it costs
@@ -363,7 +363,7 @@ class BatchBuilder:
             shared[4] = later_ns
             batch.shared += _PACK_SHARED(*shared) * (count - 1)
 
-    def _later(
+    def _complete_later(
         self, run: Run, nth: int, row: ExchangeRow, sent_ns: int, queued_ns: int, size: int
     ) -> None:
         """Complete an exchange that a rule has touched, or whose response has not left."""
@@ -388,7 +388,7 @@ class BatchBuilder:
             size = sum(sizes)
             batch.sizes += struct.pack(f"<{count}i", *sizes)
         if run.splices:
-            batch.splices += packed_splices(run.splices)
+            batch.splices += pack_splices(run.splices)
         batch.frames += count
         batch.pieces.append(data if size == len(data) else data[run.start : run.start + size])
         batch.data_bytes = data_bytes = batch.data_bytes + size
@@ -404,7 +404,7 @@ class BatchBuilder:
     # ---- frames by themselves
 
     def _frame(self, frame: Frame) -> None:
-        for piece in in_pieces(frame):
+        for piece in split_into_pieces(frame):
             if self._batch.full:
                 self._close()
             self._piece(piece)
@@ -416,7 +416,7 @@ class BatchBuilder:
         before = connection.unfinished.pop(side, NOT_RECORDED) if flags & FRAGMENT else NOT_RECORDED
         position = batch.frame(frame, before[1])
         if flags & MORE:
-            connection.unfinished[side] = _known(frame, position)
+            connection.unfinished[side] = _pending_run(frame, position)
             return
         if flags & UNANSWERED:
             connection.unfinished.pop(side, None)
@@ -428,8 +428,10 @@ class BatchBuilder:
         if not frame.sent_ns and not frame.withheld:
             batch.unsent.append((len(batch.runs) - RUN.size, frame, kept))
 
-    def _request(self, connection: _PendingConnection, frame: Frame, position: int) -> ChunkTimes | None:
-        known = _known(frame, position)
+    def _request(
+        self, connection: _PendingConnection, frame: Frame, position: int
+    ) -> ChunkTimes | None:
+        known = _pending_run(frame, position)
         (request,) = known[6]
         if frame.flags & NO_RESPONSE:
             row = row_of_request(frame.connection, connection.node_id, request, known)
@@ -483,7 +485,7 @@ class BatchBuilder:
         else:
             self._batch.exchange(row)
 
-    def _look_at_late(self) -> None:
+    def _complete_late(self) -> None:
         late, self._late = self._late, []
         for timed, field, row in late:
             gone = row.connection not in self._connections
@@ -495,7 +497,7 @@ class BatchBuilder:
         connection = self._connections.pop(number, None)
         if connection is None:
             return
-        self._look_at_unsent()
+        self._update_unsent()
         for row in _rows(number, connection.node_id, connection.pending.items(), None):
             row = row._replace(response_flags=UNANSWERED, response_received_ns=ended_ns)
             self._complete(None, "", row)
@@ -515,7 +517,7 @@ class BatchBuilder:
                 self._connection(number).node_id = node_id
 
 
-def _known(frame: Frame, position: int) -> PendingRun:
+def _pending_run(frame: Frame, position: int) -> PendingRun:
     """Return a request by itself, or a piece of one, as a pending run."""
     number, waits = frame.number, None
     if frame.api_key == FETCH and frame.pieces and not frame.flags & FRAGMENT:

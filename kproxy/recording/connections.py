@@ -30,54 +30,54 @@ class ConnectionLog:
         self._open: dict[int, dict[str, Any]] = {}
         self._standing: dict[str, Note] = {}
         """Notes on EVENTS that hold for later files, by what they are about."""
-        self._untold: set[int] = set()
+        self._incomplete: set[int] = set()
         """Open connections whose notes are missing in the current file, because a batch was
         refused."""
-        self._unopened: set[int] = set()
+        self._without_opened: set[int] = set()
         """Open connections without even the note that they are open."""
         self._endings: list[Note] = []
         """Refused notes about the ends of other connections: no more than were open then."""
-        self._untold_standing: dict[str, Note] = {}
+        self._missing_standing: dict[str, Note] = {}
 
-    def opening(self, time_ns: int) -> list[Note]:
+    def opening_notes(self, time_ns: int) -> list[Note]:
         """Return the notes with which a file starts."""
         return [*self._opened(time_ns, self._open), *_at(time_ns, self._standing.values())]
 
-    def untold(self, time_ns: int) -> list[Note]:
+    def notes_to_repeat(self, time_ns: int) -> list[Note]:
         """Return the notes to repeat in the current file."""
         return [
             *self._endings,
-            *self._opened(time_ns, self._untold),
-            *_at(time_ns, self._untold_standing.values()),
+            *self._opened(time_ns, self._incomplete),
+            *_at(time_ns, self._missing_standing.values()),
         ]
 
-    def told(self) -> None:
+    def clear_missing(self) -> None:
         """Note that the current file has all notes to repeat, or begins anew."""
-        self._untold.clear()
-        self._unopened.clear()
+        self._incomplete.clear()
+        self._without_opened.clear()
         self._endings.clear()
-        self._untold_standing.clear()
+        self._missing_standing.clear()
 
-    def refused(self, missing: Iterable[Note]) -> None:
+    def keep_missing(self, missing: Iterable[Note]) -> None:
         """Keep the notes that could not be written, to repeat them."""
         for note in missing:
             event, connection = note.body.get("event"), note.body.get("connection", -1)
             if note.channel == EVENTS:
                 if event in _STANDING:
-                    self._untold_standing[_about(note)] = note
+                    self._missing_standing[_about(note)] = note
                 continue
             if event == "opened":
-                self._unopened.add(connection)
-            elif event == "closed" and connection not in self._unopened:
+                self._without_opened.add(connection)
+            elif event == "closed" and connection not in self._without_opened:
                 self._endings.append(note)
-            self._untold.add(connection)
+            self._incomplete.add(connection)
 
     def remember(self, taken: Iterable[Note]) -> None:
         """Learn from notes, written or not: a connection is open even if its note is lost."""
         for note in taken:
             self._remember(note)
-        self._untold &= self._open.keys()
-        self._unopened &= self._open.keys()
+        self._incomplete &= self._open.keys()
+        self._without_opened &= self._open.keys()
 
     def _remember(self, note: Note) -> None:
         body = note.body

@@ -36,7 +36,7 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.filter.terms import grouped
-from kproxy.recording.batch import RecordingBatch, in_pieces
+from kproxy.recording.batch import RecordingBatch, split_into_pieces
 from kproxy.recording.columns import Rows
 from kproxy.recording.exchanges import Reader, StoredFrames
 from kproxy.recording.file import RecordingFile
@@ -61,11 +61,11 @@ def cut(
     to: Path,
     wanted: Filter | None,
     library_version: str,
-    told: Callable[[Note], None] = lambda note: None,
-    passed: Callable[[int], None] = lambda done: None,
+    on_note: Callable[[Note], None] = lambda note: None,
+    on_progress: Callable[[int], None] = lambda done: None,
 ) -> int:
     """Write a recording of the exchanges that match a filter to a path that is free; return their
-    number. `told` gets the notes, as in `read`; `passed` gets the progress, in bytes of the
+    number. `on_note` gets the notes, as in `read`; `on_progress` gets the progress, in bytes of the
     recording.
 
     Raises:
@@ -79,10 +79,10 @@ def cut(
         if not info(path).continues(info(before)):
             what = f"is not of the same recording as {before}: export them one by one"
             raise RecordingError(path, None, what)
-    meant = (
+    kept = (
         None
         if wanted is None
-        else _meant(files, starting(wanted, files), lambda done: passed(done // 2))
+        else _kept_exchanges(files, starting(wanted, files), lambda done: on_progress(done // 2))
     )
     writer = Writer(
         to,
@@ -94,11 +94,13 @@ def cut(
     )
     try:
         copy = _Copier(writer)
-        both = functools.partial(_both, told, copy.note)
-        narrow = None if meant is None else meant.narrow
-        reader = Reader(both, narrow, lambda done: passed(half + done // 2 if narrow else done))
+        both = functools.partial(_both, on_note, copy.note)
+        narrow = None if kept is None else kept.narrow
+        reader = Reader(
+            both, narrow, lambda done: on_progress(half + done // 2 if narrow else done)
+        )
         for exchange, unknown in _with_unknown(reader, files, copy.rows):
-            if meant is None or meant.has(exchange):
+            if kept is None or kept.has(exchange):
                 copy.exchange(exchange, reader.frames, fitting(unknown, schemas.exchanges))
         copy.flush()
         writer.close()
@@ -169,21 +171,23 @@ class _KeptExchanges:
         return exchange.number in self.numbers or self.wanted.matches(exchange)
 
 
-def _meant(files: list[Path], wanted: Filter, passed: Callable[[int], None]) -> _KeptExchanges:
-    meant = _KeptExchanges(wanted)
+def _kept_exchanges(
+    files: list[Path], wanted: Filter, on_progress: Callable[[int], None]
+) -> _KeptExchanges:
+    kept = _KeptExchanges(wanted)
     sessions: dict[tuple[int | None, int], int] = {}
     """The number of the exchange that began a session, by broker and session id."""
-    for exchange in Reader(lambda note: None, _or(wanted, "api:Fetch"), passed).files(files):
+    for exchange in Reader(lambda note: None, _or(wanted, "api:Fetch"), on_progress).files(files):
         fetch = exchange.request if exchange.api == "Fetch" else None
         if fetch is not None and getattr(fetch, "session_epoch", -1) == 0:
             began = getattr(exchange.response, "session_id", 0)
             sessions[exchange.node_id, began] = exchange.number
         if wanted.matches(exchange):
-            meant.take(exchange)
+            kept.take(exchange)
             session_id = getattr(fetch, "session_id", 0)
             if session_id and (exchange.node_id, session_id) in sessions:
-                meant.numbers.add(sessions[exchange.node_id, session_id])
-    return meant
+                kept.numbers.add(sessions[exchange.node_id, session_id])
+    return kept
 
 
 def _or(wanted: Filter, text: str) -> Filter:
@@ -265,7 +269,7 @@ class _Copier:
     def _frame(self, frame: Frame, unknown: Values) -> int:
         """Add a frame, in pieces if it is large; return its position."""
         position = 0
-        for piece in in_pieces(frame):
+        for piece in split_into_pieces(frame):
             if self._batch.full:
                 self.flush()
             self._batch.unknown_of_runs[self._batch.run_count] = unknown

@@ -54,9 +54,9 @@ class Reader:
 
     def __init__(
         self,
-        told: Callable[[Note], None],
+        on_note: Callable[[Note], None],
         wanted: Filter | None = None,
-        passed: Callable[[int], None] = lambda done: None,
+        on_progress: Callable[[int], None] = lambda done: None,
         share: tuple[int, int] = (0, 1),
     ) -> None:
         """Read all exchanges, or those that match a filter. The columns of the tables answer its
@@ -69,13 +69,13 @@ class Reader:
         """
         self.exchange_count = 0
         """The number of exchanges so far in the share, wanted or not."""
-        self._told = told
-        self._told_of_files = told if share[0] == 0 else _ignore
+        self._on_note = on_note
+        self._on_file_note = on_note if share[0] == 0 else _ignore
         self._wanted = wanted
         self._share = share
         self._batches = 0
-        self._passed = passed
-        self._passed_bytes = 0
+        self._on_progress = on_progress
+        self._finished_bytes = 0
         self._recording = 0
         self._begin()
 
@@ -90,8 +90,8 @@ class Reader:
         """True if the last file is torn …"""
         self._torn_batches: list[StoredBatch] = []
         """… and its batches that were read."""
-        self._known = RecordingContext()
-        self._names = self._known.names
+        self._context = RecordingContext()
+        self._names = self._context.names
         self._pending = Pending()
 
     def files(
@@ -113,13 +113,13 @@ class Reader:
         file = RecordingFile(path)
         if self._files and file.info.repeats(self.last.info):
             original = str(self.last.path)
-            self._told_of_files(notes.copied(file.info.start_ns, str(path), original))
+            self._on_file_note(notes.copied(file.info.start_ns, str(path), original))
             return
         yield from self.begin(file)
         yield from self.more(count)
-        self._passed_bytes += file.scan.offset
+        self._finished_bytes += file.scan.offset
         if file.torn is not None:
-            self._told_of_files(file.torn)
+            self._on_file_note(file.torn)
 
     def begin(self, file: RecordingFile) -> Iterator[Exchange]:
         """Go on with another file; yield the remaining exchanges of the recording before, if it is
@@ -129,11 +129,11 @@ class Reader:
         """
         if self._files and not file.info.continues(self._files[-1].info):
             yield from self.finish()
-            self._told_of_files(notes.recording(file.info.start_ns, str(file.path)))
+            self._on_file_note(notes.recording(file.info.start_ns, str(file.path)))
         first = self._files[-1].info.part + 1 if self._files else 1
         if file.info.part > first:
             info = file.info
-            self._told_of_files(notes.missing(info.start_ns, str(file.path), info.part, first))
+            self._on_file_note(notes.missing(info.start_ns, str(file.path), info.part, first))
         self._files.append(file)
         self._batches_read = 0
         self._torn, self._torn_batches = not file.complete, []
@@ -166,11 +166,11 @@ class Reader:
         for batch in file.batches(self._batches_read):
             self._batches_read += 1
             index, shares = self._share
-            mine = self._batches % shares == index
+            in_share = self._batches % shares == index
             self._batches += 1
-            yield from self.batch(file, batch, torn, count, mine)
-            if mine:
-                self._passed(self._passed_bytes + file.scan.offset)
+            yield from self.batch(file, batch, torn, count, in_share)
+            if in_share:
+                self._on_progress(self._finished_bytes + file.scan.offset)
 
     def finish(self) -> Iterator[Exchange]:
         """Yield the exchanges without a row; then another recording begins.
@@ -186,14 +186,14 @@ class Reader:
 
         Raises: RecordingError.
         """
-        if self._torn and len(self._files) > 1 and not self._pending.said:
+        if self._torn and len(self._files) > 1 and not self._pending.listed:
             self._look_back()
         files, ended_ns = self._files, max((file.end_ns for file in self._files), default=0)
         for left in self._pending.left(functools.partial(frame_in, files)):
             self.exchange_count += 1
             request, response, ended = left.request, left.response, left.ended
             known = request or response or ended
-            peer = self._known.peer(known.connection) if known is not None else Peer(self._names)
+            peer = self._context.peer(known.connection) if known is not None else Peer(self._names)
             if response is None and not (request and request.flags & NO_RESPONSE):
                 at_ns = ended_ns if ended is None else ended.received_ns
                 exchange = peer.give_up(request, ended, at_ns, open_at_end=ended is None)
@@ -226,8 +226,8 @@ class Reader:
         self, before: Pending, file: RecordingFile, batch: StoredBatch, frames: bool
     ) -> None:
         for note in batch.notes:
-            self._known.note(note)
-        self._known.forget()
+            self._context.note(note)
+        self._context.forget()
         with contextlib.suppress(RecordingError):
             before.take(batch, file.frames(batch) if frames else None, None)
         with contextlib.suppress(RecordingError):
@@ -239,23 +239,23 @@ class Reader:
         batch: StoredBatch,
         torn: bool,
         count: Count[Made] | None = None,
-        mine: bool = True,
+        in_share: bool = True,
     ) -> Iterator[Exchange | Made]:
         """Yield the exchanges that a batch has rows for; of a torn file, take its frames too. A
         batch that is not `in_share` is only read for its effect on others.
 
         Raises: RecordingError.
         """
-        told = self._told if mine else _ignore
+        on_note = self._on_note if in_share else _ignore
         if torn:
             self._torn_batches.append(batch)
         closing: list[Note] = []
         for note in batch.notes:
-            self._known.note(note)
+            self._context.note(note)
             if _closes(note):
                 closing.append(note)
             else:
-                told(note)
+                on_note(note)
         table = file.exchanges(batch)
         if torn:
             self._pending.take(batch, file.frames(batch), table)
@@ -265,22 +265,22 @@ class Reader:
             ends = _Endings(closing, table)
             offer_names(self._names, table, self._frames)
             columns = RowColumns(table, self._about)
-            verdicts = self._verdicts(columns, len(table)) if mine else bytes(len(table))
-            self.exchange_count += len(table) * mine
-            if mine and count is not None:
+            verdicts = self._verdicts(columns, len(table)) if in_share else bytes(len(table))
+            self.exchange_count += len(table) * in_share
+            if in_share and count is not None:
                 verdicts, made = count(self._countable(table, columns, verdicts))
                 if made is not None:
                     yield made
             for index, row, verdict in self._rows(table, verdicts):
                 for note in ends.before(index, row):
-                    told(note)
+                    on_note(note)
                 exchange = self._exchange(row)
                 if verdict == YES or (verdict and self._matches(exchange)):
                     yield exchange
             closing = ends.left
         for note in closing:
-            told(note)
-        self._known.forget()
+            on_note(note)
+        self._context.forget()
 
     def _matches(self, exchange: Exchange) -> bool:
         return self._wanted is None or self._wanted.matches(exchange)
@@ -303,22 +303,22 @@ class Reader:
     ) -> Iterable[tuple[int, ExchangeRow, int]]:
         """Return rows with their places and verdicts; unwanted rows are included only if they
         affect others."""
-        if NO not in verdicts or self._known.any_stuck or has_unanswered(table):
+        if NO not in verdicts or self._context.any_stuck or has_unanswered(table):
             return zip(range(len(verdicts)), table.rows(), verdicts, strict=True)
         chosen = (index for index, verdict in enumerate(verdicts) if verdict)
         return ((index, table.row(index), verdicts[index]) for index in chosen)
 
     def _about(self, connection: int) -> tuple[str | None, str | None]:
-        peer = self._known.peer(connection)
+        peer = self._context.peer(connection)
         return peer.client_address, peer.client_id
 
     def _made(self, row: ExchangeRow) -> Exchange:
-        peer = self._known.peer(row.connection)
+        peer = self._context.peer(row.connection)
         about = peer.client_address, peer.client_id
         return Exchange(row, *about, self._frames, self._names)
 
     def _exchange(self, row: ExchangeRow) -> Exchange:
-        peer = self._known.peer(row.connection)
+        peer = self._context.peer(row.connection)
         exchange = self._made(row)
         if row.response_bytes:
             peer.answered()

@@ -31,9 +31,9 @@ from kproxy.recording.source import RecordingSource
 from kproxy.recording.stored import (
     BatchScan,
     Locations,
-    StoredMessage,
     MessagePlace,
     StoredBatch,
+    StoredMessage,
     check,
     read_messages,
     wrong,
@@ -67,7 +67,9 @@ class RecordingFile:
         self.damages: list[RecordingError] = []
         file = open_recording(self.path)
         self._closer = weakref.finalize(self, file.close)
-        self._scan = Scan(RecordingSource(self.path, file), self.damages.append if skip_damaged else None)
+        self._scan = Scan(
+            RecordingSource(self.path, file), self.damages.append if skip_damaged else None
+        )
         self._start_ns = self._end_ns = 0
         self._pass = BatchScan(self._scan, self._keep, not whole)
         self._batches: list[StoredBatch] = []

@@ -180,7 +180,8 @@ FRAMES = Schema(
     ArrowField("data", "binary"),
 )
 EXCHANGES = Schema(
-    *(ArrowField(*integer) for integer in EXCHANGE_INTEGERS), ArrowField("fault_ids", "int32", many=True)
+    *(ArrowField(*integer) for integer in EXCHANGE_INTEGERS),
+    ArrowField("fault_ids", "int32", many=True),
 )
 
 DEFAULTS = {name: ExchangeRow._field_defaults.get(name, 0) for name, _ in EXCHANGE_INTEGERS}

@@ -28,8 +28,8 @@ def notice(note: Note) -> str | None:
     if note.channel != EVENTS:
         return None
     text = _NOTICES.get(str(note.body.get("event")))
-    told = {"time": _time_of_day(note.time_ns), **note.body}
-    return None if text is None else text.format_map(_NoteBody(told))
+    values = {"time": _time_of_day(note.time_ns), **note.body}
+    return None if text is None else text.format_map(_NoteBody(values))
 
 
 @attrs.define(eq=False)

@@ -48,7 +48,7 @@ class OpenRecordings:
     """True after a pass if every file has an end, as kproxy wrote it."""
     _files: list[list[RecordingFile]] = attrs.field(factory=list, init=False)
     """The files, by recording."""
-    _passed: int = attrs.field(default=0, init=False)
+    _finished_bytes: int = attrs.field(default=0, init=False)
 
     @classmethod
     def of(cls, paths: Paths) -> OpenRecordings:
@@ -78,20 +78,20 @@ class OpenRecordings:
     def bytes_passed(self) -> int:
         """The number of bytes that a pass has read so far."""
         last = self._files[-1][-1].scan.offset if self._files else 0
-        return self._passed + last
+        return self._finished_bytes + last
 
-    def exchanges(self, told: Callable[[Note], None] = lambda note: None) -> Iterator[Exchange]:
+    def exchanges(self, on_note: Callable[[Note], None] = lambda note: None) -> Iterator[Exchange]:
         """Yield the exchanges, as `recording.read` does; that is the pass."""
-        reader = Reader(told)
+        reader = Reader(on_note)
         for path in self.paths:
             if self._files:
-                self._passed += self._files[-1][-1].scan.offset
+                self._finished_bytes += self._files[-1][-1].scan.offset
             file = RecordingFile(path)
             yield from reader.begin(file)
             self._join(file)
             yield from reader.more()
             if file.torn is not None:
-                told(file.torn)
+                on_note(file.torn)
                 self.whole = False
             self.whole = self.whole and file.info.native
         yield from reader.finish()

@@ -244,7 +244,9 @@ def _values(field: ArrowField, columns: Iterator[memoryview]) -> list[Any]:
     return next(columns).tolist()
 
 
-def _add(field: ArrowField, values: Sequence[Any], lengths: list[int], buffers: list[bytes]) -> None:
+def _add(
+    field: ArrowField, values: Sequence[Any], lengths: list[int], buffers: list[bytes]
+) -> None:
     """Append the columns of a field, and the number of values of each of its nodes."""
     lengths.append(len(values))
     if field.many or field.type == "binary":

@@ -46,7 +46,7 @@ _TOLD_BY_FRAMES = frozenset((
 """The columns that frames and their connection tell (`rows.row_of`); only notes tell the others."""
 
 
-def said(time_ns: int, rows: Sequence[ExchangeRow]) -> list[Note]:
+def pending_notes(time_ns: int, rows: Sequence[ExchangeRow]) -> list[Note]:
     """Return the notes that list the pending exchanges: at least one, even for an empty list."""
     return [
         notes.pending(time_ns, ExchangeRow._fields, rows[first : first + _ROWS_MAX])
@@ -54,7 +54,7 @@ def said(time_ns: int, rows: Sequence[ExchangeRow]) -> list[Note]:
     ]
 
 
-def _says(note: Note) -> bool:
+def _lists_pending(note: Note) -> bool:
     """Return whether a note lists pending exchanges."""
     return note.channel == EVENTS and note.body.get("event") == "pending"
 
@@ -109,7 +109,7 @@ class Pending:
     """The exchanges that have no row yet, by number: the positions of their frames, and the values
     that notes have of them."""
 
-    said: bool = False
+    listed: bool = False
     """True if the current file has listed what was pending before it."""
     _requests: dict[int, int] = attrs.field(factory=dict[int, int])
     _responses: dict[int, int] = attrs.field(factory=dict[int, int])
@@ -117,14 +117,14 @@ class Pending:
 
     def begin(self) -> None:
         """Begin another file."""
-        self.said = False
+        self.listed = False
 
     def take(
         self, batch: StoredBatch, frames: FrameTable | None, rows: ExchangeTable | None
     ) -> None:
         """Take a batch and its tables, as far as they exist."""
-        for note in filter(_says, batch.notes):
-            self.said = True
+        for note in filter(_lists_pending, batch.notes):
+            self.listed = True
             self._noted |= {each.row.number: each for each in _noted(note.body)}
         for run, (side, numbers) in enumerate(() if frames is None else frames.numbers()):
             positions = self._requests if side == Side.CLIENT else self._responses
@@ -166,14 +166,14 @@ class Pending:
             if response is not None and response.flags & TRUNCATED and request is not None:
                 response = None  # half a response is none
             if request is not None or response is not None or ended is not None:
-                more = _more(row) | {
+                more = _note_only_values(row) | {
                     "request_position": request_position,
                     "response_position": 0 if response is None else response_position,
                 }
                 yield RowlessExchange(request, response, ended, more, noted.unknown)
 
 
-def _more(row: ExchangeRow) -> dict[str, Any]:
+def _note_only_values(row: ExchangeRow) -> dict[str, Any]:
     """Return the values that a note alone tells of an exchange."""
     values = row._asdict().items()
     nothing = _NOTHING._asdict()
@@ -185,7 +185,7 @@ def _more(row: ExchangeRow) -> dict[str, Any]:
 
 
 def _opened(
-    open_frame: Callable[[Position], Frame | None], integer: int, seen: bool
+    open_frame: Callable[[Position], Frame | None], integer: int, has_frame: bool
 ) -> Frame | None:
     """Open the frame at a position, if it is recorded; a position that only a note has may be
     wrong."""
@@ -193,7 +193,7 @@ def _opened(
     try:
         return None if position is None else open_frame(position)
     except RecordingError:
-        if seen:
+        if has_frame:
             raise
         return None
 

@@ -174,7 +174,7 @@ def in_order(paths: Iterable[Path | Uri]) -> list[Path | Uri]:
     files = list(found.values())
     if len(files) > 1:
         files = [path for path in files if not is_empty(path)] or files[:1]
-    return _together(files) if len(files) > 1 else files
+    return _sort_files(files) if len(files) > 1 else files
 
 
 def by_recording(paths: Paths) -> list[list[Path]]:
@@ -202,7 +202,7 @@ def names(recordings: Iterable[Sequence[Path]]) -> dict[str, str]:
 
     Raises: RecordingError.
     """
-    files = [(path, info(path).metadata.get("recording")) for some in recordings for path in some]
+    files = [(path, info(path).metadata.get("recording")) for group in recordings for path in group]
     stems = Counter(path.stem for path, name in files if not name)
     return {
         str(path): name or (path.stem if stems[path.stem] < 2 else str(path))
@@ -228,7 +228,7 @@ def is_empty(path: Path | Uri) -> bool:
     return not about.st_size and stat.S_ISREG(about.st_mode)  # a pipe has no size
 
 
-def _together(files: Iterable[Path | Uri]) -> list[Path | Uri]:
+def _sort_files(files: Iterable[Path | Uri]) -> list[Path | Uri]:
     """Sort files by start time and part, copies by size, the largest first; the files of a
     recording follow its first one."""
     heads = [(path, info(path), path.stat().st_size) for path in files]
@@ -236,7 +236,7 @@ def _together(files: Iterable[Path | Uri]) -> list[Path | Uri]:
     parts: dict[str, list[Path | Uri]] = {}
     for path, head, _ in heads:
         parts.setdefault(head.metadata.get("recording") or str(path), []).append(path)
-    return [path for some in parts.values() for path in some]
+    return [path for group in parts.values() for path in group]
 
 
 def _folder(folder: Path | Uri) -> Sequence[Path | Uri]:
@@ -272,7 +272,7 @@ def batch_entries(file: RecordingFile, batch: StoredBatch) -> Iterator[Frame | N
             for index, frame in enumerate(_run(file, batch, frames, run)):
                 row = rows.get(frame.number)
                 if row is not None:
-                    _tell(frame, row, Position(batch.number, run, index))
+                    _copy_from_row(frame, row, Position(batch.number, run, index))
                 yield frame
     yield from batch.notes[given:]
 
@@ -284,7 +284,7 @@ def _run(file: RecordingFile, batch: StoredBatch, table: FrameTable, run: int) -
         raise file.wrong(batch.frames, error) from None
 
 
-def _tell(frame: Frame, row: ExchangeRow, position: Position) -> None:
+def _copy_from_row(frame: Frame, row: ExchangeRow, position: Position) -> None:
     """Copy the request's values from the exchange's row into a response."""
     if frame.side is Side.CLIENT:
         return

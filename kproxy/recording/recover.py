@@ -95,7 +95,7 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
             log = ConnectionLog()
             for batch in RecordingFile(earlier[-1].path).batches():
                 log.remember(batch.notes)
-            opening = log.opening(scan.info.start_ns)
+            opening = log.opening_notes(scan.info.start_ns)
         rest = RecordingBatch(0 if half is None else half.number)
         if len(others) == len(earlier):  # else a later file has the rows
             _add_left(rest, reader, scan.head.schemas.exchanges)

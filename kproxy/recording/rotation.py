@@ -8,7 +8,8 @@ and the recording's id that the files carry, never by name.
 
 Each file stands alone: it starts with a batch 0 that repeats what is open (`connections`), and says
 behind its first batches what is pending (`pending`): only who makes the batches knows that, and is
-asked for it (`asks`), once for a file. Numbers of exchanges, connections and batches go on.
+asked for it (`wants_pending`), once for a file. Numbers of exchanges, connections and batches
+go on.
 
 A file ends when a batch would begin behind `rotate_bytes` or `rotate_ns`, measured by the times of
 the entries: nothing here reads a clock. A file that cannot be begun is no reason to lose anything:
@@ -37,7 +38,7 @@ from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.files import make_folder, reason
-from kproxy.recording.pending import said
+from kproxy.recording.pending import pending_notes
 from kproxy.recording.writer import Writer
 
 ROTATE_BYTES = 1 << 30
@@ -124,11 +125,11 @@ class Recording:
             self._builder = BatchBuilder()
         self._builder.add(entries)
         batches = self._builder.take()
-        if batches and self.asks(batches[0].start_ns):
-            self._builder.tell_pending(batches[-1])
+        if batches and self.wants_pending(batches[0].start_ns):
+            self._builder.list_pending(batches[-1])
         self.append(batches)
 
-    def asks(self, time_ns: int) -> bool:
+    def wants_pending(self, time_ns: int) -> bool:
         """Return whether the next batches, which begin at a time, should list the pending exchanges
         behind them (`BatchBuilder.tell_pending`). Never while a disk refuses, for it may do so for
         long."""
@@ -145,20 +146,20 @@ class Recording:
             return
         time_ns, last = batches[0].start_ns, batches[-1]
         if last.pending is not None:
-            last.notes += said(last.end_ns, list(last.pending))
+            last.notes += pending_notes(last.end_ns, list(last.pending))
         notes = [note for batch in batches for note in batch.notes]
         try:
             if self._writer.deleted or self._due(time_ns):
                 self._rotate(time_ns)
-            again = self._connections.untold(time_ns)
+            again = self._connections.notes_to_repeat(time_ns)
             self._writer.append([*_batches(again), *batches] if again else batches)
-            self._connections.told()
+            self._connections.clear_missing()
             self._refused = False
             self._says_pending |= last.pending is not None
         except Exception as error:
             self._refused = True
             self._doubtful |= not isinstance(error, OSError)
-            self._connections.refused(notes)
+            self._connections.keep_missing(notes)
             raise
         finally:
             self._connections.remember(notes)
@@ -202,7 +203,7 @@ class Recording:
             **self._settings,
         )
         try:
-            writer.append(_batches(self._connections.opening(start_ns)))
+            writer.append(_batches(self._connections.opening_notes(start_ns)))
         except BaseException:
             writer.abandon()
             path.unlink()
@@ -232,7 +233,7 @@ class Recording:
         self.problem, self._says_pending = None, False
         if self._doubtful:
             self._doubtful, self._kept_until_ns = False, time_ns + _DOUBT_NS
-        self._connections.told()
+        self._connections.clear_missing()
         if deleted:
             self._log(f"{old.path} was deleted; the recording goes on in {new.path}")
         self._growing = new, bytes_before + old.bytes_written

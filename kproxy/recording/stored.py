@@ -124,11 +124,11 @@ class BatchScan:
     def __init__(
         self,
         scan: Scan,
-        seen: Callable[[Chunk, list[StoredMessage] | None], None],
+        on_chunk: Callable[[Chunk, list[StoredMessage] | None], None],
         skip_frames: bool = False,
     ) -> None:
         self._scan = scan
-        self._seen = seen
+        self._on_chunk = on_chunk
         self._skip_frames = skip_frames
         self._open: StoredBatch | None = None
         """A batch that may have more messages to come."""
@@ -141,17 +141,17 @@ class BatchScan:
         scan = self._scan
         for chunk in scan.chunks(self._skip):
             if chunk.records is None:
-                self._seen(chunk, None)
+                self._on_chunk(chunk, None)
                 self._open = StoredBatch(-1, MessagePlace(chunk, 0))
                 continue
             messages = read_messages(scan, chunk)
-            self._seen(chunk, messages)
+            self._on_chunk(chunk, messages)
             chunk = attrs.evolve(chunk, records=None)
             # Behind a chunk that is damaged and left out, what begins a batch may be missing.
             if scan.info.native and (scan.index is not None or scan.damaged is None):
                 check(scan, chunk, messages, None if self._open is None else self._open.number)
             if scan.index is not None:
-                scan.index.add(_counted(chunk, messages), scan.source.crc)
+                scan.index.add(_chunk_info(chunk, messages), scan.source.crc)
             yield from self._grouped(chunk, messages)
         if self._open is not None and not (scan.info.native and being_written(scan.source.file)):
             batch, self._open = self._open, None
@@ -237,7 +237,7 @@ def check(scan: Scan, chunk: Chunk, messages: list[StoredMessage], begun: int | 
     """
     if not messages:
         raise wrong(scan, chunk, "is empty")
-    counts = _counted(chunk, messages).messages
+    counts = _chunk_info(chunk, messages).messages
     channels = [message.channel for message in messages]
     small = [Channel.FRAMES, Channel.EXCHANGES]
     if begun is not None:
@@ -256,7 +256,7 @@ def check(scan: Scan, chunk: Chunk, messages: list[StoredMessage], begun: int | 
         raise wrong(scan, chunk, "has other times than its messages")
 
 
-def _counted(chunk: Chunk, messages: list[StoredMessage]) -> ChunkInfo:
+def _chunk_info(chunk: Chunk, messages: list[StoredMessage]) -> ChunkInfo:
     """Return a chunk as the index of a file lists it."""
     counts = [0] * len(Channel)
     for message in messages:

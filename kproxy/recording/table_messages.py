@@ -34,7 +34,7 @@ from kproxy.recording.batch import (
     RUN_LISTS,
     SHARED_FIELDS,
     RecordingBatch,
-    unpacked_splices,
+    unpack_splices,
 )
 from kproxy.recording.layout import (
     EXCHANGE_INTEGERS,
@@ -80,7 +80,9 @@ def frames_message(batch: RecordingBatch, schema: Schema = FRAMES) -> tuple[list
     return recast(FRAMES, schema, parts, batch.unknown_of_runs)
 
 
-def exchanges_message(batch: RecordingBatch, schema: Schema = EXCHANGES) -> tuple[list[Buffer], int]:
+def exchanges_message(
+    batch: RecordingBatch, schema: Schema = EXCHANGES
+) -> tuple[list[Buffer], int]:
     """Return the message on /kafka/exchanges, as buffers, and its size.
 
     Raises: ValueError, as above.
@@ -258,7 +260,7 @@ class FrameTable:
         start, end = self._ends["splices"][row : row + 2]
         splices: tuple[Splice, ...] = ()
         if end > start:
-            splices = tuple(unpacked_splices(bytes(self.column("splices")[start:end])))
+            splices = tuple(unpack_splices(bytes(self.column("splices")[start:end])))
         frames: list[Frame] = []
         at = 0
         for size, head in zip(sizes, heads, strict=True):

@@ -26,7 +26,7 @@ from pathlib import Path
 import attrs
 from zlib_ng.zlib_ng import crc32, crc32_combine
 
-from kproxy.exchange.entries import Entry, coalesced
+from kproxy.exchange.entries import Entry, coalesce
 from kproxy.recording.arrow import Buffer
 from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.builder import BatchBuilder
@@ -238,7 +238,7 @@ class Writer:
         self, records: _ChunkRecords, at: int, crc: int, buffers: list[Buffer]
     ) -> tuple[ChunkInfo, int]:
         """Append a chunk's buffers; return its index entry, and the file's CRC including it."""
-        parts = coalesced(records.parts) if records.stored else [b"".join(records.parts)]
+        parts = coalesce(records.parts) if records.stored else [b"".join(records.parts)]
         records_crc = 0
         for part in parts:
             records_crc = crc32(part, records_crc)

@@ -148,8 +148,8 @@ class Bodies:
         request = at(row.request_position) if asks else None
         response = at(row.response_position) if answers or self._offsets else None
         kind, flags = (row.api_key, row.api_version), (row.request_flags, row.response_flags)
-        found = body_facts.of_frames(kind, (request, response), flags, self._names, _WANTED)
-        return topic_records.carried(found)
+        found = body_facts.facts_of_frames(kind, (request, response), flags, self._names, _WANTED)
+        return topic_records.carried_batches(found)
 
 
 def _field(found: _Simple) -> bytes:

@@ -343,7 +343,7 @@ def _in_turn(queue: Sequence[tuple[Where, BatchSpan]]) -> Iterator[_Row]:
 
 def _one_by_one(carrier: int, found: CarriedBatches, allowance: Allowance) -> Iterator[_Row]:
     """Read what is unusual."""
-    for record in topic_records.read_carried(found, allowance):
+    for record in topic_records.read_batches(found, allowance):
         where = Where(carrier, *found.where, record.produced, record.aborted)
         yield where, record.offset, record.timestamp, record.key, record.value, record.headers
 

@@ -125,7 +125,7 @@ def words(*values: int) -> bytes:
 
 
 def field_table(children: int, to_child: int | None = None, name: bytes = b"f") -> bytes:
-    """A table ArrowField, behind its vtable: of binary if it has no children, else a struct of as many,
+    """A table Field, behind its vtable: of binary if it has no children, else a struct of as many,
     which are all one table: the next one, or `to_child` bytes from this one."""
     text = words(len(name)) + name + bytes(4 - len(name) % 4)
     type_at = 24 + len(text) + 4

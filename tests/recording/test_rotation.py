@@ -413,7 +413,9 @@ def test_what_is_pending_is_not_asked_for_where_no_file_can_be_begun(
 ) -> None:
     run = recording(tmp_path, rotate_ns=10 * SECOND)
     run.write([at(0, 1)])
-    assert not run.asks(START_NS + 9 * SECOND) and run.asks(START_NS + 10 * SECOND)
+    assert not run.wants_pending(START_NS + 9 * SECOND) and run.wants_pending(
+        START_NS + 10 * SECOND
+    )
     with monkeypatch.context() as patched:
 
         def refuse(*_: object) -> int:
@@ -421,7 +423,7 @@ def test_what_is_pending_is_not_asked_for_where_no_file_can_be_begun(
 
         patched.setattr(os, "open", refuse)
         run.write([at(11, 2)])
-        assert run.problem is not None and not run.asks(START_NS + 12 * SECOND)
+        assert run.problem is not None and not run.wants_pending(START_NS + 12 * SECOND)
     run.write([at(12, 3)])
     run.write([at(13, 4)])
     assert pending(run.paths[1]) == [(1, False), (2, False), (3, True), (4, True)]

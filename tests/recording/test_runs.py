@@ -17,8 +17,8 @@ from kproxy.exchange.entries import (
     PendingRow,
     Run,
     Side,
+    count_frames,
     each,
-    frame_count,
 )
 from kproxy.net.recorder import Recorder
 from kproxy.recording import entries, read
@@ -189,6 +189,6 @@ def test_what_is_lost_of_a_run_is_counted_by_frames(sizes: list[int]) -> None:
     run = run_of(sizes, Side.CLIENT, [(START_NS, 0)] * 3, 1, ())
     recorder.put([run], 100)
     trio.run(recorder.finish)
-    assert recorder.frames_lost == len(sizes) == frame_count([run])
+    assert recorder.frames_lost == len(sizes) == count_frames([run])
     assert recorder.frame_bytes_lost == sum(sizes)
     assert plains(seen) == plains(run.frames())

@@ -59,7 +59,7 @@ class Key:
     value: Callable[[Typed], Value]
     """Reads a value; raises ValueError if it is none."""
     read: Read
-    look: rows.Look
+    decide: rows.ColumnDecision
     help: str
     example: str
 
@@ -107,7 +107,7 @@ def _texts(name: str) -> Callable[[Any], Iterable[str]]:
 # ── reading columns ──────────────────────────────────────────────────────────────────────────
 
 
-def _look(field: ExchangeField) -> rows.Look:
+def _decision_of(field: ExchangeField) -> rows.ColumnDecision:
     """Return how columns answer a term about a field, by its source."""
     match field.source:
         case RowColumn(none=none):
@@ -123,7 +123,7 @@ def _look(field: ExchangeField) -> rows.Look:
         case BodyFact(meaning=meaning):
             return rows.only_with(meaning)
         case _:
-            return rows.unsure
+            return rows.undecided
 
 
 # ── is: ──────────────────────────────────────────────────────────────────────────────────────
@@ -135,17 +135,17 @@ class Quality:
 
     need: Need
     read: Callable[[Any], bool]
-    look: Callable[[rows.Columns], bytes | None]
+    decide: Callable[[rows.Columns], bytes | None]
     help: str
 
 
 def _truth(field: ExchangeField) -> Quality:
     """Return the quality for a boolean field."""
-    look = _look(field)
+    decide = _decision_of(field)
     return Quality(
         field.need,
         operator.attrgetter(field.name),
-        lambda columns: look(columns, ()),
+        lambda columns: decide(columns, ()),
         field.about,
     )
 
@@ -216,7 +216,7 @@ _TYPED: dict[Type, tuple[Callable[[Typed], Value], Callable[[str], Read], str]] 
 def _key(
     name: str,
     example: str = "",
-    look: rows.Look | None = None,
+    decide: rows.ColumnDecision | None = None,
     value: Callable[[Typed], Value] | None = None,
     need: Need | None = None,
 ) -> Key:
@@ -228,7 +228,7 @@ def _key(
         need or field.need,
         value or (BYTES if field.unit == "bytes" else plain),
         read(field.name),
-        look or _look(field),
+        decide or _decision_of(field),
         field.about,
         example or f"{field.key}:{shape}",
     )
@@ -236,9 +236,9 @@ def _key(
 
 def _record(name: str, example: str) -> Key:
     """Return the key for a part of records."""
-    look = rows.only_with(meanings.RECORDS)
+    decide = rows.only_with(meanings.RECORDS)
     about = f"the {name} of a record that it carries, as text"
-    return Key(name, Need.REQUEST, glob, _texts(name), look, about, example)
+    return Key(name, Need.REQUEST, glob, _texts(name), decide, about, example)
 
 
 _WITH_EXAMPLES = (
@@ -255,8 +255,8 @@ _WITH_EXAMPLES = (
     _key("error_messages", "error_message:*quota*"),
     _key("broker_ms", "broker_ms:50.. broker_ms:10ms..1s"),
     # A body may tell how long a poll may wait.
-    _key("service_ms", look=rows.parts("broker_us"), need=Need.RESPONSE),
-    _key("waiting_ms", "waiting_ms:100..", rows.parts("broker_us"), need=Need.RESPONSE),
+    _key("service_ms", decide=rows.parts_of_duration("broker_us"), need=Need.RESPONSE),
+    _key("waiting_ms", "waiting_ms:100..", rows.parts_of_duration("broker_us"), need=Need.RESPONSE),
     _key("queued_ms", "queued_ms:10.."),
     _key("proxy_ms", "proxy_ms:1.."),
     _key("request_bytes", "request_bytes:1MiB.."),

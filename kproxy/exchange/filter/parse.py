@@ -20,7 +20,7 @@ from kproxy.protocol import schema
 _NESTED_MAX = 50
 _IS = "is"
 _WORDS = {"and", "or", "not"}
-_COMPARED = re.compile(r"([a-z_]+)(==?|>=?|<=?|!=)(.+)", re.DOTALL)
+_COMPARISON = re.compile(r"([a-z_]+)(==?|>=?|<=?|!=)(.+)", re.DOTALL)
 _OTHER_NAMES = {
     "version": "api_version",
     "client": "client_id",
@@ -209,10 +209,10 @@ class _FilterReader:
         start, word = self.at, self.word()
         name, colon, _ = word.partition(":")
         if not colon:
-            raise self.error(start, _no_term(word))
+            raise self.error(start, _explain_no_term(word))
         read = _value_reader(name.lower())
         if read is None:
-            raise self.error(start, f"there is no key {name!r}{_meant(name)}")
+            raise self.error(start, f"there is no key {name!r}{_suggest_key(name)}")
         self.at += len(name) + 1
         values = [self.value(start, read)]
         while self.at < len(self.text) and self.text[self.at] == ",":
@@ -277,16 +277,16 @@ def _quality(typed: Typed) -> Is:
     return Is(name.lower())
 
 
-def _meant(name: str) -> str:
+def _suggest_key(name: str) -> str:
     if name in QUALITIES:
         return f" (did you mean {_IS}:{name}?)"
     other = _OTHER_NAMES.get(name)
     return f" (did you mean {other}?)" if other else suggestion(name, [*BY_NAME, _IS])
 
 
-def _no_term(word: str) -> str:
+def _explain_no_term(word: str) -> str:
     """Return advice about a word that is not a term."""
-    compared = _COMPARED.fullmatch(word)
+    compared = _COMPARISON.fullmatch(word)
     if compared is not None and compared[1] in BY_NAME:
         name, sign, value = compared.groups()
         written_so = {"<": f"..{value}", "<=": f"..{value}", ">": f"{value}..", ">=": f"{value}.."}

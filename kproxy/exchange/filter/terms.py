@@ -46,7 +46,7 @@ class Term:
 
     def rows(self, columns: Columns, count: int) -> bytes:
         """Return the verdicts for `count` rows."""
-        found = BY_NAME[self.name].look(columns, self.values)
+        found = BY_NAME[self.name].decide(columns, self.values)
         return bytes([MAYBE]) * count if found is None else found
 
 
@@ -76,7 +76,7 @@ class Is:
 
     def rows(self, columns: Columns, count: int) -> bytes:
         """Return the verdicts for `count` rows."""
-        found = QUALITIES[self.quality].look(columns)
+        found = QUALITIES[self.quality].decide(columns)
         return bytes([MAYBE]) * count if found is None else found
 
 

@@ -11,7 +11,7 @@ from kproxy.exchange.words.wording import (
     count,
     joined,
     listed,
-    nothing,
+    no_text,
 )
 from kproxy.units import format_bytes
 
@@ -167,12 +167,12 @@ WORDS: Words = {
     "SaslHandshake": (lambda request, context: request.mechanism, _sasl_handshake_response),
     "SaslAuthenticate": (_sasl_token, _sasl_token),
     "Metadata": (_metadata_request, _metadata_response),
-    "DescribeCluster": (nothing, _describe_cluster_response),
+    "DescribeCluster": (no_text, _describe_cluster_response),
     "FindCoordinator": (_find_coordinator_request, _find_coordinator_response),
-    "CreateTopics": (_create_topics_request, nothing),
-    "DeleteTopics": (_delete_topics_request, nothing),
-    "CreatePartitions": (_create_partitions_request, nothing),
+    "CreateTopics": (_create_topics_request, no_text),
+    "DeleteTopics": (_delete_topics_request, no_text),
+    "CreatePartitions": (_create_partitions_request, no_text),
     "DescribeConfigs": (_describe_configs_request, _describe_configs_response),
-    "AlterConfigs": (_alter_configs_request, nothing),
-    "IncrementalAlterConfigs": (_alter_configs_request, nothing),
+    "AlterConfigs": (_alter_configs_request, no_text),
+    "IncrementalAlterConfigs": (_alter_configs_request, no_text),
 }

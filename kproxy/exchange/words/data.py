@@ -16,7 +16,7 @@ from kproxy.exchange.words.wording import (
     count,
     joined,
     listed,
-    nothing,
+    no_text,
     partitions,
     transaction,
 )
@@ -65,7 +65,7 @@ class _RecordTally:
         self.last = heads[-1].last_offset
         transactions = AbortedTransactions(aborted) if aborted else None
         for head in heads:
-            gone = transactions is not None and transactions.dropped(_batch(data, head))
+            is_aborted = transactions is not None and transactions.is_dropped(_batch(data, head))
             if head.control:
                 self._marker(_batch(data, head))
                 continue
@@ -74,7 +74,7 @@ class _RecordTally:
                 self.uncounted = True
             elif count > 0:
                 self.found += count
-                self.aborted += count * gone
+                self.aborted += count * is_aborted
         return self.last + 1
 
     def _marker(self, batch: Batch) -> None:
@@ -284,5 +284,5 @@ WORDS: Words = {
     "ShareFetch": (_share_fetch_request, _share_fetch_response),
     "ListOffsets": (_list_offsets_request, _list_offsets_response),
     "OffsetForLeaderEpoch": (_leader_epoch_request, _leader_epoch_response),
-    "DeleteRecords": (_delete_records_request, nothing),
+    "DeleteRecords": (_delete_records_request, no_text),
 }

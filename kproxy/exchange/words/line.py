@@ -32,7 +32,7 @@ import attrs
 
 from kproxy.exchange.entries import LEFT_OUT
 from kproxy.exchange.words.bodies import ExchangeText, text_of
-from kproxy.exchange.words.columns import cut_middle, padded
+from kproxy.exchange.words.terminal_width import cut_middle, padded
 from kproxy.exchange.words.wording import age, milliseconds
 from kproxy.printable import printable
 from kproxy.units import format_bytes
@@ -84,23 +84,23 @@ def layout(width: int | None) -> LineLayout:
 
 def text(exchange: Exchange) -> str:
     """Return an exchange as one whole line of plain text."""
-    segments = whole(exchange, text_of(exchange), WHOLE)
-    return plain(segments)
+    segments = all_segments(exchange, text_of(exchange), WHOLE)
+    return plain_text(segments)
 
 
-def plain(segments: Iterable[Segment]) -> str:
+def plain_text(segments: Iterable[Segment]) -> str:
     """Return segments as plain text that a terminal may see."""
     return printable("".join([text for _, text in segments])).rstrip()
 
 
-def whole(exchange: Exchange, text: ExchangeText, layout: LineLayout) -> list[Segment]:
+def all_segments(exchange: Exchange, text: ExchangeText, layout: LineLayout) -> list[Segment]:
     """Return all segments of a line, without cutting any."""
-    segments = head(exchange, layout)
-    behind = response(exchange, text)
+    segments = head_segments(exchange, layout)
+    behind = response_segments(exchange, text)
     if text.request:
         segments.append(("", text.request))
     if behind:
-        segments.append(arrow(exchange, text, text.request))
+        segments.append(separator(exchange, text, text.request))
         segments += behind
     return segments
 
@@ -108,14 +108,14 @@ def whole(exchange: Exchange, text: ExchangeText, layout: LineLayout) -> list[Se
 # ---- the fixed part
 
 
-def head(exchange: Exchange, layout: LineLayout) -> list[Segment]:
+def head_segments(exchange: Exchange, layout: LineLayout) -> list[Segment]:
     """Return the fixed part of an exchange's line."""
     row, unit, proxy_ms = exchange.row, layout.unit, exchange.proxy_ms
     proxy = "–" if proxy_ms is None else f"+{milliseconds(proxy_ms)}{unit}"
     return [
         ("dim", clock(exchange.time_ns, layout)),
         ("dim", f"#{row.number}".ljust(layout.number_width) + " "),
-        ("", who(row.connection, exchange.node_id, exchange.client_id, layout)),
+        ("", connection_text(row.connection, exchange.node_id, exchange.client_id, layout)),
         _broker(exchange),
         ("dim", f" {proxy.rjust(5 + len(unit))} "),
         ("api", _api(exchange.api, exchange.api_version, layout.api_width)),
@@ -144,7 +144,9 @@ def _clock(seconds: int) -> str:
 
 
 @functools.lru_cache(maxsize=_TEXTS_KEPT)
-def who(connection: int, node_id: int | None, client_id: str | None, layout: LineLayout) -> str:
+def connection_text(
+    connection: int, node_id: int | None, client_id: str | None, layout: LineLayout
+) -> str:
     """Return a connection, the broker that it leads to, and its client."""
     ends = f"c{connection}" if node_id is None else f"c{connection}→n{node_id}"
     if not layout.client_width:
@@ -174,7 +176,7 @@ _LATE_MS_MIN = 100
 """Milliseconds that a long poll must take beyond its limit to be mentioned."""
 
 
-def arrow(exchange: Exchange, text: ExchangeText, request: str) -> Segment:
+def separator(exchange: Exchange, text: ExchangeText, request: str) -> Segment:
     """Return the separator between a request and the rest of its line: a comma instead of an arrow
     where only the reason for a late success follows."""
     if text.response or exchange.errors or exchange.error_messages or not exchange.ordinary:
@@ -182,7 +184,7 @@ def arrow(exchange: Exchange, text: ExchangeText, request: str) -> Segment:
     return "dim", ", " if request else ""
 
 
-def response(exchange: Exchange, text: ExchangeText) -> list[Segment]:
+def response_segments(exchange: Exchange, text: ExchangeText) -> list[Segment]:
     """Return the segments behind the arrow, separated by commas."""
     given = list(_errors(exchange)) if exchange.errors or exchange.error_messages else []
     if text.response:
@@ -190,7 +192,7 @@ def response(exchange: Exchange, text: ExchangeText) -> list[Segment]:
     given += _delays(exchange)
     if not exchange.ordinary:
         given += _marks(exchange)
-    return list(separated(given)) if len(given) > 1 else given
+    return list(separate(given)) if len(given) > 1 else given
 
 
 def _marks(exchange: Exchange) -> Iterator[Segment]:
@@ -205,7 +207,7 @@ def _marks(exchange: Exchange) -> Iterator[Segment]:
     yield from (("mark", f"fault {fault}") for fault in exchange.faults)
 
 
-def separated(segments: Iterable[Segment]) -> Iterator[Segment]:
+def separate(segments: Iterable[Segment]) -> Iterator[Segment]:
     """Put commas between segments."""
     for position, segment in enumerate(segments):
         if position:
@@ -251,13 +253,15 @@ def _never_answered(exchange: Exchange) -> str:
 # ---- the end of a connection
 
 
-def end_head(end: ConnectionEnd, client_id: str | None, layout: LineLayout) -> Iterator[Segment]:
+def end_head_segments(
+    end: ConnectionEnd, client_id: str | None, layout: LineLayout
+) -> Iterator[Segment]:
     """Yield the fixed part of the line of a connection's end."""
     yield "dim", clock(end.time_ns, layout) + " " * (layout.number_width + 1)
-    yield "", who(end.connection, end.node_id, client_id, layout)
+    yield "", connection_text(end.connection, end.node_id, client_id, layout)
 
 
-def ended(end: ConnectionEnd) -> Iterator[Segment]:
+def end_segments(end: ConnectionEnd) -> Iterator[Segment]:
     """Yield who ended a connection, the first side first, and why."""
     yield "quiet", f"ended {_sides(end.ends)}"
     if end.reason:
@@ -266,15 +270,15 @@ def ended(end: ConnectionEnd) -> Iterator[Segment]:
 
 def _sides(ends: Sequence[SideEnd]) -> str:
     if not ends:
-        return f"by {named(None)}"
+        return f"by {side_name(None)}"
     given: list[str] = []
     for position, end in enumerate(ends):
         later = f" {age((end.time_ns - ends[0].time_ns) / 1e6)} later" if position else ""
-        given.append(f"by {named(end.side)} ({printable(end.how)}){later}")
+        given.append(f"by {side_name(end.side)} ({printable(end.how)}){later}")
     return ", ".join(given)
 
 
-def named(side: str | None) -> str:
+def side_name(side: str | None) -> str:
     """Return the name of a side (`SideEnd.side`) behind "by"; None is unknown."""
     if side is None:
         return "nobody knows whom"

@@ -25,7 +25,7 @@ _ID_LENGTH_MAX = 20
 class Context:
     """The facts around a body that are needed to put it in words."""
 
-    known: TopicNames = attrs.field(factory=TopicNames)
+    topic_names: TopicNames = attrs.field(factory=TopicNames)
     """The names of topic ids."""
     request: Any = None
     """The body of the request, for a response; None if it is not known."""
@@ -38,7 +38,7 @@ class Context:
         topic_id = getattr(value, "topic_id", None)
         if topic_id is None or not topic_id.int:
             return "?"
-        return self.known.name(topic_id) or f"id:{uuid_text(topic_id)[:8]}"
+        return self.topic_names.name(topic_id) or f"id:{uuid_text(topic_id)[:8]}"
 
 
 Describe = Callable[[Any, Context], str]
@@ -184,6 +184,6 @@ def transaction(body: Any) -> str:
     return f"transaction {name}" if name else ""
 
 
-def nothing(body: Any, context: Context) -> str:
+def no_text(body: Any, context: Context) -> str:
     """Return no text: for a plain success, or a request that is all in its API's name."""
     return ""
