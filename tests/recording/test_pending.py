@@ -34,7 +34,7 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
 from kproxy.recording import Recording, RecordingFile, Writer, entries, read, recordings, recover
-from kproxy.recording.arrow import Field, Schema
+from kproxy.recording.arrow import ArrowField, Schema
 from kproxy.recording.cut import cut
 from kproxy.recording.layout import EXCHANGES, FRAMES, Schemas
 from kproxy.recording.opened import OpenRecordings
@@ -402,7 +402,7 @@ def test_a_note_that_names_a_wrong_place_says_the_rest(tmp_path: Path) -> None:
     assert [each.number for each in read(tmp_path)] == [1, 7]
 
 
-NEW = Field("rtt_ns", "int64")
+NEW = ArrowField("rtt_ns", "int64")
 
 
 def test_columns_of_a_newer_kproxy_stay_with_what_was_pending(tmp_path: Path) -> None:
