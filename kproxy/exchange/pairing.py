@@ -90,14 +90,16 @@ class Peer:
         given = self.exchange(request, None, ended)
         flags = UNANSWERED | OPEN_AT_END if open_at_end else UNANSWERED
         row = given.row._replace(response_flags=flags, response_received_ns=ended_ns or 0)
-        return attrs.evolve(given, row=row, unanswered=self.waited(given, ended_ns))
+        return attrs.evolve(given, row=row, unanswered=self.explain_unanswered(given, ended_ns))
 
-    def waited(self, exchange: Exchange, ended_ns: int | None) -> endings.Unanswered:
+    def explain_unanswered(self, exchange: Exchange, ended_ns: int | None) -> endings.Unanswered:
         """Return what an exchange without a response waited for."""
         row = exchange.row
-        return self.unanswered(row.number, row.request_received_ns, row.request_sent_ns, ended_ns)
+        return self.follow_unanswered(
+            row.number, row.request_received_ns, row.request_sent_ns, ended_ns
+        )
 
-    def unanswered(
+    def follow_unanswered(
         self, number: int, received_ns: int, sent_ns: int, ended_ns: int | None
     ) -> endings.Unanswered:
         """Follow a request that was never answered, and return what it waited for."""
@@ -105,7 +107,7 @@ class Peer:
         self.stuck = self.stuck or number
         return waited
 
-    def answered(self) -> None:
+    def follow_response(self) -> None:
         """Follow a response: the connection is no longer stuck."""
         self.stuck = None
 
@@ -246,7 +248,7 @@ class Pairing:
         while (first := next(iter(pending))) != frame.number:
             # Brokers answer in order: what was asked before it will not be answered any more.
             exchanges.append(connection.give_up(pending.pop(first), None, frame.received_ns))
-        connection.answered()
+        connection.follow_response()
         exchanges.append(connection.exchange(pending.pop(first), frame))
         return exchanges
 

@@ -70,7 +70,7 @@ class Sink(Protocol):
     """Where batches go: a recording."""
 
     def wants_pending(self, time_ns: int) -> bool:
-        """Whether the next batches, which begin then, should tell what is pending behind them."""
+        """Return whether the next batches, which begin then, should list the pending exchanges."""
         ...
 
     def append(self, batches: Sequence[RecordingBatch]) -> None:

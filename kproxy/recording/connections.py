@@ -1,10 +1,10 @@
 """The notes that later files of a recording repeat: on connections, topics and faults.
 
-    notes ─▶ ConnectionLog ─▶ the notes with which a file begins, or that must be said again
+    notes ─▶ ConnectionLog ─▶ the notes with which a file begins, or that it must repeat
 
 A file begins with a note per connection that is open, `{"event": "open", …}` with everything that
-earlier notes on CONNECTIONS said about that connection, one per topic id, as it was first said, and
-the last one that said which fault rules there are.
+earlier notes on CONNECTIONS told of that connection, the first one per topic id, and the last one
+on the fault rules.
 So whoever learns something that later files need says it once, in a note.
 """
 

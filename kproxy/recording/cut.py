@@ -1,15 +1,15 @@
-"""Cuts a recording: what a filter means, and what a replay of that needs.
+"""Cuts a recording: the exchanges that match a filter, and those that a replay of them needs.
 
 ::
 
-    recording ─▶ first pass: which connections and clients are meant, which fetch sessions they use
+    recording ─▶ first pass: connections and clients of matching exchanges, their fetch sessions
               ─▶ second pass: exchanges and notes, as they are ─▶ a new recording, complete
 
-What stays beside the exchanges that are meant: of the same clients what they begin with
-(ApiVersions, SASL, Metadata, coordinators, producer ids) and the ends of transactions; the Fetch
-that began a session whose later Fetches are meant, for these name only what has changed; what the
-notes say of the connections that are left, of topic ids, fault rules and losses. Exchanges keep
-their numbers, times, flags and bytes.
+Beside the matching exchanges these stay: the first exchanges of the same clients (ApiVersions,
+SASL, Metadata, coordinators, producer ids) and the ends of their transactions; the Fetch that began
+a session with matching Fetches, for these name only what has changed; the notes on the connections
+that are left, on topic ids, fault rules and losses. Exchanges keep their numbers, times, flags and
+bytes.
 
 Invariants: memory does not grow with the recording beyond its connections and fetch sessions. The
 new file is whole or not there.
@@ -138,7 +138,7 @@ def _schemas(paths: Iterable[Path]) -> Schemas:
     return schemas
 
 
-# ---------------------------------------------------------------- what is meant
+# ---------------------------------------------------------------- the exchanges to keep
 
 
 @attrs.define(eq=False)

@@ -321,9 +321,9 @@ class Reader:
         peer = self._context.peer(row.connection)
         exchange = self._made(row)
         if row.response_bytes:
-            peer.answered()
+            peer.follow_response()
         elif row.response_flags & UNANSWERED:
-            waited = peer.waited(exchange, row.response_received_ns or None)
+            waited = peer.explain_unanswered(exchange, row.response_received_ns or None)
             return attrs.evolve(exchange, unanswered=waited)
         return exchange
 

@@ -87,7 +87,7 @@ newer than the one that wrote them.
   gets a new column, flag or key. An older reader passes over new flags where they have room: one
   that it must not pass over is another version.
 * A column of frames that is added says something of all frames of its run, and one of exchanges of
-  this exchange alone: `export` writes a run for each frame, and repeats what was said of its run.
+  this exchange alone: `export` writes a run for each frame, and repeats the values of its run.
 * Types are signed integers, binary, lists of these, structs of all of them, and lists of structs.
   Every record batch has the one form of `arrow`.
 * Notes may get new keys and new events: readers pass over them, and the next file of a recording

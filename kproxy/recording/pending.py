@@ -2,7 +2,7 @@
 
 ::
 
-    BatchBuilder ─ when a file begins ─▶ said ─▶ notes ─┐
+    BatchBuilder ─ when a file begins ─▶ pending_notes ─┐
     frames of a torn file ──────────────────────────────┴─▶ Pending ◀── rows
 
 A file that goes on with a recording says once, behind its first batches, what is pending there:

@@ -7,9 +7,8 @@ name that was asked for, and a long one's files stand together in a listing. Rea
 and the recording's id that the files carry, never by name.
 
 Each file stands alone: it starts with a batch 0 that repeats what is open (`connections`), and says
-behind its first batches what is pending (`pending`): only who makes the batches knows that, and is
-asked for it (`wants_pending`), once for a file. Numbers of exchanges, connections and batches
-go on.
+behind its first batches what is pending (`pending`): the builder of the batches knows that, and is
+asked for it once for a file (`wants_pending`). Numbers of exchanges, connections and batches go on.
 
 A file ends when a batch would begin behind `rotate_bytes` or `rotate_ns`, measured by the times of
 the entries: nothing here reads a clock. A file that cannot be begun is no reason to lose anything:
@@ -18,9 +17,9 @@ next one at once: what goes into it nobody will ever read. So is one in which so
 that nobody foresaw, because what the writer knows of it may be wrong; but once a minute at most.
 
 Some room on the disk is held from the beginning, by a file without a name, and given back for the
-end: what was lost for want of room must be told in the recording itself.
+end: the recording itself must report what was lost for want of room.
 
-What was said of connections in a batch that could not be written is said again with the next one.
+Notes on connections in a batch that could not be written are repeated with the next one.
 """
 
 from __future__ import annotations

@@ -218,13 +218,13 @@ def waited_of(exchanges: ExchangeTable, known: RecordingContext) -> Waited:
     for index, row in enumerate(zip(*columns, strict=True)):
         number, connection, received_ns, sent_ns, ended_ns, size, flags = row
         if size:
-            known.peer(connection).answered()
+            known.peer(connection).follow_response()
         elif flags & UNANSWERED:
             peer = known.peer(connection)
-            waited = peer.unanswered(number, received_ns, sent_ns, ended_ns or None)
+            waited = peer.follow_unanswered(number, received_ns, sent_ns, ended_ns or None)
             found[index] = attrs.asdict(waited)
     for connection in known.closed:  # they are forgotten later
-        known.peer(connection).answered()
+        known.peer(connection).follow_response()
     return found
 
 

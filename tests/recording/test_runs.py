@@ -167,7 +167,7 @@ def test_a_request_that_was_answered_before_it_had_all_left_has_no_time_of_leavi
 class Refusing:
     """A disk that is full."""
 
-    def asks(self, time_ns: int) -> bool:
+    def wants_pending(self, time_ns: int) -> bool:
         """Want to know nothing."""
         return False
 

@@ -1,6 +1,6 @@
-"""The keys of filter terms: what each means, what it needs, how it is read and looked up.
+"""The keys of filter terms: the values of each, what it needs, how it is read and looked up.
 
-    exchange.FIELDS, and here: how a value is typed, what columns tell ─▶ KEYS, QUALITIES
+    exchange.FIELDS, and here: readers of values, columns ─▶ KEYS, QUALITIES
 
 The fields of an exchange are keys by themselves: of a list, one of which must match; those that are
 true or false are the values of `is:`. Columns answer as the source of a field allows; only what is
