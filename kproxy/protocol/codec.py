@@ -90,7 +90,7 @@ def layout(message: Message, version: int) -> Layout:
 
 @functools.cache
 def decoder(message: Message, version: int) -> Decoder:
-    """`f(data, pos) -> (value, pos)`: reads the message that starts at `pos`.
+    """Return `f(data, pos) -> (value, pos)`, which reads the message that starts at `pos`.
 
     Raises:
         ProtocolError: the bytes do not follow the definition.
@@ -286,7 +286,7 @@ def _request_start(frame: bytes) -> tuple[int, int, int]:
 
 
 def request_body(frame: bytes) -> int:
-    """The offset of the body in a request frame, of which only the front need be there.
+    """Return the offset of the body in a request frame, whose front is enough.
 
     Raises:
         ProtocolError: the API is unknown, or the header is cut short (`truncated`).
@@ -297,7 +297,7 @@ def request_body(frame: bytes) -> int:
 
 
 def response_body(frame: bytes, api_key: int, api_version: int) -> int:
-    """The offset of the body in a response frame, of which only the front need be there.
+    """Return the offset of the body in a response frame, whose front is enough.
 
     Raises:
         ProtocolError: the API is unknown, or the header is cut short (`truncated`).

@@ -137,7 +137,7 @@ class Schema:
     def _metadata_values(
         self, body_bytes: int, lengths: Sequence[int], places: Sequence[int]
     ) -> list[int]:
-        """The integers of a record batch's metadata: a Message with a RecordBatch.
+        """Return the integers of a record batch's metadata: a Message with a RecordBatch.
 
         Between them stand the offsets that make a flatbuffer of it: of the two tables, their
         vtables, and the vectors of field nodes (length, nulls) and buffers (offset, length).

@@ -71,7 +71,7 @@ class OpenRecordings:
 
     @property
     def bytes(self) -> int:
-        """Return the size of all files that exist; reading reports missing ones."""
+        """The size of all files that exist; reading reports missing ones."""
         return sum(path.stat().st_size for path in self.paths if path.exists())
 
     @property

@@ -154,14 +154,14 @@ class Uri:
 
     @property
     def _first_pattern(self) -> int | None:
-        """Return the index of the first part between slashes that has wild cards."""
+        """The index of the first part between slashes that has wild cards."""
         parts = enumerate(self._split[0].split("/"))
         magic = (at for at, part in parts if _MAGIC_CHARACTERS.search(part))
         return next((at for at in magic if at >= _AUTHORITY_PARTS), None)
 
     @property
     def _split(self) -> tuple[str, str]:
-        """Return the URI before the query, and the query."""
+        """The URI before the query, and the query."""
         found = _QUERY.search(self.text)
         at = len(self.text) if found is None else found.start()
         return self.text[:at], self.text[at:]
