@@ -207,7 +207,7 @@ def count_traffic(exchange: Exchange, second: int, traffic: Counter[tuple[Any, .
         if each.where in refused:
             continue
         key = (*each.where, second, produced)
-        traffic[(*key, 0)] += topic_records.heads(each).records or 0
+        traffic[(*key, 0)] += topic_records.batch_heads(each).records or 0
         traffic[(*key, 1)] += each.stop - each.start
         traffic[(*key, 2)] += 1
 
@@ -218,7 +218,7 @@ def ends_of(exchange: Exchange) -> Iterator[tuple[str, int, int]]:
     if exchange.api == "Produce":
         offsets = topic_records.base_offsets(exchange.facts)
         for each in exchange.facts.records:
-            count = topic_records.heads(each).records
+            count = topic_records.batch_heads(each).records
             if each.where in offsets and count is not None:
                 yield each.where.topic, each.where.partition, offsets[each.where] + count
     elif exchange.api == "Fetch":

@@ -31,7 +31,7 @@ from typing import Any
 
 import trio
 
-from kproxy.exchange.entries import Side, coalesced
+from kproxy.exchange.entries import Side, coalesce
 from kproxy.net.accept import CONNECTIONS_MAX, Acceptor
 from kproxy.net.alarm import NEVER, Alarm
 from kproxy.net.defects import defect
@@ -436,7 +436,7 @@ class Pump:
         if link is None:
             return
         end = link.ends[action.side] or link.end(action.side)
-        pieces = action.pieces if len(action.pieces) == 1 else coalesced(action.pieces)
+        pieces = action.pieces if len(action.pieces) == 1 else coalesce(action.pieces)
         try:
             for piece in pieces[:-1]:
                 end.send(piece, ())

@@ -40,9 +40,9 @@ import attrs
 import trio
 
 from kproxy.exchange import notes
-from kproxy.exchange.entries import Entry, Frame, Note, Run, each, frame_count
+from kproxy.exchange.entries import Entry, Frame, Note, Run, count_frames, each
 from kproxy.net.defects import defect
-from kproxy.recording.batch import Batch
+from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.builder import BatchBuilder
 
 FLUSH_SECONDS = 0.05
@@ -69,11 +69,11 @@ Intake = Callable[[list[Entry]], list[Entry]]
 class Sink(Protocol):
     """Where batches go: a recording."""
 
-    def asks(self, time_ns: int) -> bool:
-        """Whether the next batches, which begin then, should tell what is pending behind them."""
+    def wants_pending(self, time_ns: int) -> bool:
+        """Return whether the next batches, which begin then, should list the pending exchanges."""
         ...
 
-    def append(self, batches: Sequence[Batch]) -> None:
+    def append(self, batches: Sequence[RecordingBatch]) -> None:
         """Write them all; raises OSError, having written none that is not whole."""
         ...
 
@@ -117,7 +117,7 @@ class Loss:
 class _Job:
     """What the thread is to write at once."""
 
-    batches: list[Batch]
+    batches: list[RecordingBatch]
     loss: Loss
     """What a note in the last of them says."""
     memory_bytes: int
@@ -306,8 +306,8 @@ class Recorder:
             # The note and what it stands behind, or neither: so there is one note for one gap.
             self._build(self._builder.add, [note])
         batches = self._build(self._builder.take) or []
-        if batches and self._sink is not None and self._sink.asks(batches[0].start_ns):
-            self._build(self._builder.tell_pending, batches[-1])
+        if batches and self._sink is not None and self._sink.wants_pending(batches[0].start_ns):
+            self._build(self._builder.list_pending, batches[-1])
         if not any(each is note for batch in batches for each in batch.notes):
             loss.merge(self._loss)
             loss, self._loss = Loss(), loss
@@ -359,7 +359,7 @@ class Recorder:
             job = self._done.popleft()
             if job.error is None:
                 self._frames_recorded += job.frames
-                self._builder.written()
+                self._builder.confirm_written()
             else:
                 self._refused(job, job.error)
             self._end(job)
@@ -383,7 +383,7 @@ class Recorder:
                 span = batch.start_ns, batch.end_ns
                 self._lose(Loss(batch.frames, batch.data_bytes, reason, *span))
         self._loss.merge(newer)
-        self._build(self._builder.refused, job.batches)
+        self._build(self._builder.take_back, job.batches)
 
     def _taken_in(self, entries: list[Entry]) -> list[Entry]:
         """Return what the intake leaves of entries; if that fails, their notes."""
@@ -467,7 +467,7 @@ def _notes_of(entries: Iterable[Entry]) -> list[Entry]:
 
 def _loss_of(entries: list[Entry], reason: str) -> Loss:
     """What is lost with entries."""
-    loss = Loss(frame_count(entries), reason=reason)
+    loss = Loss(count_frames(entries), reason=reason)
     for entry in entries:
         if isinstance(entry, Note):
             continue

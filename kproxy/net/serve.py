@@ -18,7 +18,7 @@ import trio
 from kproxy import __version__
 from kproxy.exchange.entries import Entry, Frame, Note
 from kproxy.exchange.filter import Filter
-from kproxy.exchange.selecting import Selection
+from kproxy.exchange.selecting import EntrySelection
 from kproxy.net import listeners, stalls
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.addresses import address_text, listening_at, reachable
@@ -260,7 +260,7 @@ def _intake(
     """What entries pass through before they are recorded."""
     if only is None and traffic is None and observer is None:
         return None
-    selection = None if only is None else Selection(only.starting(start_ns))
+    selection = None if only is None else EntrySelection(only.starting(start_ns))
 
     def intake(entries: list[Entry]) -> list[Entry]:
         if traffic is not None:

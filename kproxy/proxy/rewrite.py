@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 
 import attrs
 
-from kproxy.exchange.entries import Buffer, Splice, spliced
+from kproxy.exchange.entries import Buffer, Splice, apply_splices
 from kproxy.exchange.meanings import PREDICATES, RECORDS
 from kproxy.protocol import ProtocolError, codec, schema, wire
 from kproxy.protocol.select import select
@@ -211,7 +211,7 @@ def splices(
 
 def apply(frame: bytes, changes: Sequence[Splice]) -> bytes:
     """Return the frame with the splices applied and its size prefix corrected."""
-    body = b"".join(spliced(frame, changes, 4))
+    body = b"".join(apply_splices(frame, changes, 4))
     return struct.pack(">i", len(body)) + body
 
 
@@ -320,7 +320,7 @@ def replace_tail(
     if not changes:
         return tail
     end = fields.locate_tail(tail, 0)[1]
-    replaced = b"".join(spliced(tail[:end], changes))
+    replaced = b"".join(apply_splices(tail[:end], changes))
     for candidate in (replaced, _without_list(tail[:end], fields)):
         padded = _padded(candidate, fields, end)
         if padded is not None:

@@ -20,7 +20,7 @@ import attrs
 
 from kproxy.exchange.entries import Note
 from kproxy.recording import RecordingError
-from kproxy.recording.opened import Opened
+from kproxy.recording.opened import OpenRecordings
 from kproxy.replay import index_file
 from kproxy.replay.index_file import Indexed
 from kproxy.replay.load import Loader
@@ -72,7 +72,7 @@ def open_recorded(
 
     Raises: RecordingError.
     """
-    opened = Opened.of(list(files))
+    opened = OpenRecordings.of(list(files))
     key = _key(opened, wanted)
     folder = folder or index_file.cache_folder()
     if key is None or folder is None:
@@ -81,7 +81,7 @@ def open_recorded(
     indexed = index_file.read(path, key)
     if indexed is not None:
         with contextlib.suppress(RecordingError):  # to read it says what is wrong with it
-            return _recorded(indexed, Opened.again(opened.paths, indexed.locations), wanted)
+            return _recorded(indexed, OpenRecordings.again(opened.paths, indexed.locations), wanted)
     indexed = _read(opened, wanted, progress, told)
     if opened.whole:
         try:
@@ -91,7 +91,7 @@ def open_recorded(
     return _recorded(indexed, opened, wanted)
 
 
-def _key(opened: Opened, wanted: Wanted) -> dict[str, Any] | None:
+def _key(opened: OpenRecordings, wanted: Wanted) -> dict[str, Any] | None:
     """What an index must say of itself; None where there is to be none."""
     if opened.bytes < INDEXED_BYTES_MIN:
         return None
@@ -103,7 +103,7 @@ def _key(opened: Opened, wanted: Wanted) -> dict[str, Any] | None:
 
 
 def _read(
-    opened: Opened, wanted: Wanted, progress: Progress, told: Callable[[Note], None]
+    opened: OpenRecordings, wanted: Wanted, progress: Progress, told: Callable[[Note], None]
 ) -> Indexed:
     served = modelled(wanted.mode)
     loader = Loader(served, opened.place)
@@ -133,7 +133,7 @@ def _read(
     return Indexed(loaded, opened.locations, {} if pace is None else pace.times, rules)
 
 
-def _recorded(indexed: Indexed, opened: Opened, wanted: Wanted) -> Recorded:
-    indexed.loaded.cluster.store.read_frame = partial(Opened.frame, opened)
+def _recorded(indexed: Indexed, opened: OpenRecordings, wanted: Wanted) -> Recorded:
+    indexed.loaded.cluster.store.read_frame = partial(OpenRecordings.frame, opened)
     pace = Pace(wanted.timing, indexed.times) if wanted.timing else None
     return Recorded(indexed.loaded, pace, indexed.faults)

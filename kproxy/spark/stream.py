@@ -108,7 +108,7 @@ class Followed:
         self._forget(start)
         if not any(batch.offset < end for batch in self.batches):
             return None
-        notes: tuple[Note, ...] = tuple(self.log.opening(self.file.info.start_ns))
+        notes: tuple[Note, ...] = tuple(self.log.opening_notes(self.file.info.start_ns))
         begin = self.batches[0].offset
         return attrs.evolve(
             self.all_of_it, begin=begin, start=begin, stop=end, bytes=end - begin, notes=notes

@@ -62,7 +62,7 @@ def _facts(
     wanted: frozenset[Meaning],
 ) -> Iterator[BodyFacts | DecodedFacts]:
     columns = (exchanges.column(name).tolist() for name in _FRAMES)
-    at, of_frames = frames.bytes_at, body_facts.of_frames
+    at, of_frames = frames.bytes_at, body_facts.facts_of_frames
     for key, version, asked, answered, request, response in zip(*columns, strict=True):
         kind = None if key == NO_API or (asked | answered) & RAW_SASL else (key, version)
         both = at(request), at(response)

@@ -1,6 +1,6 @@
 """What the exchanges of a table carry: small bodies side by side, others one by one.
 
-    table of exchanges ─▶ rows of APIs with records ─┬▶ small ─▶ record_bodies ─┬▶ Carried …
+    table of exchanges ─▶ rows of APIs with records ─┬▶ small ─▶ record_bodies ─┬▶ CarriedBatches …
                                                      └▶ body_facts: others ◀─ not simple ┘
 
 Invariant: what is found is what `topic_records.carried` finds in the decoded bodies. Bodies that do
@@ -20,7 +20,7 @@ from kproxy.exchange import body_facts, facts, topic_records
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.entries import RAW_SASL
 from kproxy.exchange.meanings import ABORTED, OFFSET, RECORDS, Meaning, apis_with
-from kproxy.exchange.topic_records import Carried
+from kproxy.exchange.topic_records import CarriedBatches
 from kproxy.protocol import schema as kafka
 from kproxy.recording.exchanges import StoredFrames
 from kproxy.recording.table_messages import ExchangeTable
@@ -49,7 +49,7 @@ class _Body(NamedTuple):
 
 _NEEDED = _Body._fields
 _WANTED = frozenset({RECORDS, OFFSET, ABORTED})
-_Carrying = tuple[int, list[Carried]]
+_Carrying = tuple[int, list[CarriedBatches]]
 """An exchange, as a carrier, and what it carries."""
 _Simple = tuple[bytes, record_bodies.RecordsPlace]
 """A frame, and what was found in it."""
@@ -116,23 +116,23 @@ class Bodies:
 
     def _quickly(
         self, row: _Body, sent: _Simple | None, fetched: _Simple | None, answer: _Simple | None
-    ) -> list[Carried] | None:
+    ) -> list[CarriedBatches] | None:
         """Return what simple bodies carry; None if the exchange has others."""
         asks, answers = _carries(row)
         if (asks and sent is None) or (answers and fetched is None):
             return None
         if asks and answer is None and self._offsets and row.response_position:
             return None
-        found: list[Carried] = []
+        found: list[CarriedBatches] = []
         if sent is not None and (data := _field(sent)):
             where = self._where(sent[1])
             base_offset = None
             if answer is not None and answer[1][:2] == sent[1][:2]:  # of the same partition
                 offset = int.from_bytes(_field(answer), "big", signed=True)
                 base_offset = offset if offset >= 0 else None
-            found.append(Carried(where, data, True, base_offset, ()))
+            found.append(CarriedBatches(where, data, True, base_offset, ()))
         if fetched is not None and (data := _field(fetched)):
-            found.append(Carried(self._where(fetched[1]), data, False, None, ()))
+            found.append(CarriedBatches(self._where(fetched[1]), data, False, None, ()))
         return found
 
     def _where(self, found: record_bodies.RecordsPlace) -> TopicPartition:
@@ -141,15 +141,15 @@ class Bodies:
             topic = self._names.text(topic) if topic.int else ""
         return TopicPartition(topic, found.partition)
 
-    def _one_by_one(self, row: _Body) -> list[Carried]:
+    def _one_by_one(self, row: _Body) -> list[CarriedBatches]:
         """Return what bodies of any kind carry."""
         asks, answers = _carries(row)
         at = self._frames.bytes_at
         request = at(row.request_position) if asks else None
         response = at(row.response_position) if answers or self._offsets else None
         kind, flags = (row.api_key, row.api_version), (row.request_flags, row.response_flags)
-        found = body_facts.of_frames(kind, (request, response), flags, self._names, _WANTED)
-        return topic_records.carried(found)
+        found = body_facts.facts_of_frames(kind, (request, response), flags, self._names, _WANTED)
+        return topic_records.carried_batches(found)
 
 
 def _field(found: _Simple) -> bytes:

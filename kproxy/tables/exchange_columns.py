@@ -30,7 +30,7 @@ from kproxy.exchange.entries import (
     Position,
 )
 from kproxy.exchange.exchange import FIELDS
-from kproxy.exchange.fields import Duration, Field, Flag, HeaderColumn, RowColumn
+from kproxy.exchange.fields import Duration, ExchangeField, Flag, HeaderColumn, RowColumn
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.protocol.codec import FETCH
 from kproxy.recording.exchanges import StoredFrames, has_unanswered
@@ -218,13 +218,13 @@ def waited_of(exchanges: ExchangeTable, known: RecordingContext) -> Waited:
     for index, row in enumerate(zip(*columns, strict=True)):
         number, connection, received_ns, sent_ns, ended_ns, size, flags = row
         if size:
-            known.peer(connection).answered()
+            known.peer(connection).follow_response()
         elif flags & UNANSWERED:
             peer = known.peer(connection)
-            waited = peer.unanswered(number, received_ns, sent_ns, ended_ns or None)
+            waited = peer.follow_unanswered(number, received_ns, sent_ns, ended_ns or None)
             found[index] = attrs.asdict(waited)
     for connection in known.closed:  # they are forgotten later
-        known.peer(connection).answered()
+        known.peer(connection).follow_response()
     return found
 
 
@@ -252,7 +252,7 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _maker(field: Field) -> Callable[[ExchangeRows], Any] | None:
+def _maker(field: ExchangeField) -> Callable[[ExchangeRows], Any] | None:
     """Return what makes the column of a field out of others, by its source."""
     name = field.name
     match field.source:

@@ -30,7 +30,7 @@ import pyarrow as pa
 from kproxy.exchange import topic_records
 from kproxy.exchange.entries import Note
 from kproxy.exchange.recording_context import RecordingContext
-from kproxy.exchange.topic_records import Carried
+from kproxy.exchange.topic_records import CarriedBatches
 from kproxy.protocol import ProtocolError
 from kproxy.protocol.compression import Allowance
 from kproxy.protocol.record_batch import BATCH_HEADER, CONTROL, LOG_APPEND_TIME, content, entries
@@ -180,7 +180,7 @@ class RecordRows:
         return len(batch), found
 
     def _take(
-        self, carrier: int, found: Carried, allowance: Allowance
+        self, carrier: int, found: CarriedBatches, allowance: Allowance
     ) -> Iterator[tuple[int, Columns]]:
         places = _plain_batches(found)
         if places is None:
@@ -200,7 +200,7 @@ class RecordRows:
             self._bytes += size
 
 
-def _plain_batches(found: Carried) -> list[tuple[int, int]] | None:
+def _plain_batches(found: CarriedBatches) -> list[tuple[int, int]] | None:
     """Where batches lie; None if they must be read one by one: old formats, and batches whose
     records get their offsets, or their fate, from those before."""
     if found.aborted:
@@ -222,7 +222,7 @@ def _plain_batches(found: Carried) -> list[tuple[int, int]] | None:
 
 
 def _opened(
-    carrier: int, found: Carried, start: int, end: int, allowance: Allowance
+    carrier: int, found: CarriedBatches, start: int, end: int, allowance: Allowance
 ) -> tuple[Where, BatchSpan] | None:
     """Decompress a batch; None if that is not possible, or no record of it is an application's."""
     offset, *_, attributes, _, base_time, max_time, _, _, _, count = BATCH_HEADER.unpack_from(
@@ -341,9 +341,9 @@ def _in_turn(queue: Sequence[tuple[Where, BatchSpan]]) -> Iterator[_Row]:
         yield from zip(itertools.repeat(where), offsets, times, *into[2:], strict=False)
 
 
-def _one_by_one(carrier: int, found: Carried, allowance: Allowance) -> Iterator[_Row]:
+def _one_by_one(carrier: int, found: CarriedBatches, allowance: Allowance) -> Iterator[_Row]:
     """Read what is unusual."""
-    for record in topic_records.read_carried(found, allowance):
+    for record in topic_records.read_batches(found, allowance):
         where = Where(carrier, *found.where, record.produced, record.aborted)
         yield where, record.offset, record.timestamp, record.key, record.value, record.headers
 

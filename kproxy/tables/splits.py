@@ -276,7 +276,7 @@ def cut(
     for batch in file.batches():
         batches += 1
         if following is None and _enough(part, batch, batches, partition_bytes):
-            notes = tuple(log.opening(file.end_ns))
+            notes = tuple(log.opening_notes(file.end_ns))
             following = attrs.evolve(every, begin=batch.offset, notes=notes)
             batches = 0
         elif following is not None and batches >= _LEAD_BATCHES:

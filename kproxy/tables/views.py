@@ -26,7 +26,7 @@ from kproxy.exchange import endings
 from kproxy.exchange.body_json import body_text
 from kproxy.exchange.entries import OPAQUE, REDACTED, Note
 from kproxy.exchange.exchange import FIELDS, Exchange
-from kproxy.exchange.fields import Field, Type
+from kproxy.exchange.fields import ExchangeField, Type
 from kproxy.exchange.filter.values import suggestion
 from kproxy.tables.arrow_types import (
     BOOLEAN,
@@ -79,7 +79,7 @@ def when(time_ns: int) -> datetime | None:
 # ---------------------------------------------------------------- exchanges
 
 
-def _get(field: Field) -> Callable[[Exchange], Any]:
+def _get(field: ExchangeField) -> Callable[[Exchange], Any]:
     """What gives the value of a field as Arrow takes it."""
     name = field.name
     if field.type is Type.BODY:

@@ -23,7 +23,7 @@ from kproxy.exchange.body_json import allowance, body_pieces
 from kproxy.exchange.endings import ConnectionEnd, Unanswered
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import FIELDS, Exchange
-from kproxy.exchange.fields import Field, Type
+from kproxy.exchange.fields import ExchangeField, Type
 from kproxy.protocol import schema
 from kproxy.units import moment
 
@@ -147,7 +147,7 @@ KEYS = tuple(each.name for each in FIELDS.values() if each.in_json)
 """The keys of an exchange, in order: the bodies come last."""
 
 
-def _field(place: int, field: Field) -> tuple[str, Callable[[Exchange], Any], Any]:
+def _field(place: int, field: ExchangeField) -> tuple[str, Callable[[Exchange], Any], Any]:
     """How a field is written: what stands before it, its value, its text."""
     # What is read out of bodies is kept by the exchange; the rest is made sooner than found again.
     read = operator.attrgetter(field.name) if field.need.opens_bodies else field.make

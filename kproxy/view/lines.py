@@ -22,8 +22,8 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words import ExchangeText, line, text_of
-from kproxy.exchange.words.columns import columns, cut
 from kproxy.exchange.words.line import Segment
+from kproxy.exchange.words.terminal_width import columns, cut
 from kproxy.exchange.words.wording import age, joined
 from kproxy.printable import printable
 
@@ -56,7 +56,7 @@ def rendered(segments: Iterable[Segment], colour: bool) -> str:
     """Return styled text for a terminal, or plain text."""
     # The one gate to the terminal: whatever a peer or a file has put into a text ends here.
     if not colour:
-        return line.plain(segments)
+        return line.plain_text(segments)
     safe = ((style, printable(text)) for style, text in segments)
     return "".join(
         f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if style else text for style, text in safe
@@ -75,15 +75,18 @@ def exchange_line(
     """
     text = text or text_of(exchange)
     if width is None:
-        return rendered(line.whole(exchange, text, line.WHOLE), colour)
-    head, behind = line.head(exchange, line.layout(width)), line.response(exchange, text)
-    nameless = line.who(exchange.connection, exchange.node_id, None, line.layout(0))
+        return rendered(line.all_segments(exchange, text, line.WHOLE), colour)
+    head, behind = (
+        line.head_segments(exchange, line.layout(width)),
+        line.response_segments(exchange, text),
+    )
+    nameless = line.connection_text(exchange.connection, exchange.node_id, None, line.layout(0))
     _make_room(head, _error_columns(behind), width, ("", nameless))
     space = max(width - _columns(head), _WORDS_WIDTH_MIN)
     request, response = _cut(printable(text.request), behind, space)
     tail: list[Segment] = [("", request)] if request else []
     if response:
-        tail += [line.arrow(exchange, text, request), *response]
+        tail += [line.separator(exchange, text, request), *response]
     return rendered(_within([*head, *tail], width), colour)
 
 
@@ -94,8 +97,8 @@ def end_line(
     client_id: str | None = None,
 ) -> str:
     """Return the end of a connection as one line without its line end."""
-    head = list(line.end_head(end, client_id, line.layout(width)))
-    tail = list(line.ended(end))
+    head = list(line.end_head_segments(end, client_id, line.layout(width)))
+    tail = list(line.end_segments(end))
     if width is not None:
         tail = list(_cut_to(tail, max(width - _columns(head), _WORDS_WIDTH_MIN)))
     return rendered(_within([*head, *tail], width), colour)
@@ -275,7 +278,7 @@ class Folding:
         counted = joined(*(what % found for what, found in quiet.counts.items()))
         head = [
             ("dim", line.clock(quiet.since.time_ns, layout) + " " * (layout.number_width + 1)),
-            ("", line.who(number, last.node_id, last.client_id, layout)),
+            ("", line.connection_text(number, last.node_id, last.client_id, layout)),
         ]
         indent = " " * (13 + len(layout.unit))
         words: list[Segment] = [("dim", f"{indent}{counted}, {age(took_ms + last.took_ms)}")]

@@ -18,8 +18,8 @@ from kproxy.exchange.filter import Filter
 from kproxy.exchange.filter.terms import Group, Term
 from kproxy.exchange.filter.values import Glob
 from kproxy.exchange.topic_records import TopicRecord
-from kproxy.exchange.words.columns import columns, cut, cut_middle, padded
 from kproxy.exchange.words.line import Segment
+from kproxy.exchange.words.terminal_width import columns, cut, cut_middle, padded
 from kproxy.printable import printable
 from kproxy.protocol.records import text_or_base64
 from kproxy.view.frame import value_text, when

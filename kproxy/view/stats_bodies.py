@@ -42,7 +42,7 @@ def told(facts: BodyFacts | DecodedFacts) -> Told:
     counted: list[tuple[str, int, int]] = []
     sequences: list[Sequence] = []
     for each in facts.records:
-        count, sent = topic_records.heads(each)
+        count, sent = topic_records.batch_heads(each)
         counted.append((each.topic, count or 0, each.stop - each.start))
         for producer_id, producer_epoch, sequence in sent:
             producer = producer_id << 16 | producer_epoch & 0xFFFF

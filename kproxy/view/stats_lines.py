@@ -12,8 +12,8 @@ from typing import TextIO
 
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.histogram import PERCENTILES
-from kproxy.exchange.words.columns import columns, cut_middle, padded
-from kproxy.exchange.words.line import Segment, named
+from kproxy.exchange.words.line import Segment, side_name
+from kproxy.exchange.words.terminal_width import columns, cut_middle, padded
 from kproxy.exchange.words.wording import age, count, joined, listed, milliseconds
 from kproxy.printable import printable
 from kproxy.recording.reader import by_recording, info
@@ -242,7 +242,7 @@ def _events(stats: Stats) -> Iterator[str]:
         else:
             changes = count(len(generations) - 1, "rebalance")
             yield f"{where}: generation {low} → {high}, {changes}"
-    ends = listed(f"{number} by {named(side)}" for side, number in stats.ended_by.most_common())
+    ends = listed(f"{number} by {side_name(side)}" for side, number in stats.ended_by.most_common())
     yield joined(
         f"connections ended: {ends}" if ends else "",
         count(stats.reconnects, "reconnect") if stats.reconnects else "",

@@ -140,7 +140,7 @@ def _told(rows: Rows, chosen: _Chosen) -> Iterator[tuple[int, Told, Exchange | N
     """Yield the APIs of rows and what their bodies tell; and the exchange, where that is one with
     bodies to be decoded."""
     columns: list[list[int]] = [chosen.keys, *map(chosen.column, _FOR_BODIES)]
-    frame, names, walked = rows.frame, rows.names, body_facts.walked
+    frame, names, walked = rows.frame, rows.names, body_facts.walk_facts
     every: Iterator[tuple[int, ...]] = zip(*columns, strict=True)
     for index, (key, version, flags, asked_at, answered_at, wait) in enumerate(every):
         found = exchange = None

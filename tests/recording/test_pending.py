@@ -34,10 +34,10 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
 from kproxy.recording import Recording, RecordingFile, Writer, entries, read, recordings, recover
-from kproxy.recording.arrow import Field, Schema
+from kproxy.recording.arrow import ArrowField, Schema
 from kproxy.recording.cut import cut
 from kproxy.recording.layout import EXCHANGES, FRAMES, Schemas
-from kproxy.recording.opened import Opened
+from kproxy.recording.opened import OpenRecordings
 from kproxy.view.jsonl import to_json
 from kproxy.view.stream import exchange_count
 from tests.exchange.making import request
@@ -233,7 +233,7 @@ def test_every_request_that_lies_in_the_files_is_an_exchange(
         each.number: (each.request_frame, each.response_frame) for each in pair(entries(paths))
     }
     assert {number: about[3:5] for number, about in before.items()} == frames
-    opened = Opened.of(paths)
+    opened = OpenRecordings.of(paths)
     assert sorted(exchange.number for exchange in opened.exchanges()) == expected
     assert recover(paths[-1]).was_complete is False
     assert said(paths) == before
@@ -402,7 +402,7 @@ def test_a_note_that_names_a_wrong_place_says_the_rest(tmp_path: Path) -> None:
     assert [each.number for each in read(tmp_path)] == [1, 7]
 
 
-NEW = Field("rtt_ns", "int64")
+NEW = ArrowField("rtt_ns", "int64")
 
 
 def test_columns_of_a_newer_kproxy_stay_with_what_was_pending(tmp_path: Path) -> None:
