@@ -8,7 +8,7 @@
                        Machine.receive ─▶ actions ───┤ the rest when writable
                                                      ├ Dial ─▶ Dialler ─▶ Machine.dialled
                                                      ├ Probe ─▶ Dialler ─▶ Machine.probed
-        at next_wake ─▶ Machine.wake                 ├ Record ─▶ Recorder
+        at next_wake ─▶ Machine.wake                 ├ RecordEntries ─▶ Recorder
                                                      └ Listen, Refuse ─▶ Acceptor
 
 One task waits for all connections (a trio task per socket costs more than the bytes that it moves,
@@ -54,7 +54,7 @@ from kproxy.proxy.actions import (
     Log,
     Pause,
     Probe,
-    Record,
+    RecordEntries,
     Refuse,
     Resume,
     Send,
@@ -510,7 +510,7 @@ class Pump:
         self._watch_both(link)
         self._set_alarm()
 
-    def _record(self, action: Record) -> None:
+    def _record(self, action: RecordEntries) -> None:
         self._recorder.put(action.entries, action.data_bytes)
 
     def _write_log(self, action: Log) -> None:
@@ -528,7 +528,7 @@ PERFORMERS: dict[type, Callable[[Pump, Any], None]] = {
     Refuse: Pump._refuse,
     Probe: Pump._probe,
     Unlisten: Pump._unlisten,
-    Record: Pump._record,
+    RecordEntries: Pump._record,
     Log: Pump._write_log,
 }
 """How each action is performed."""
