@@ -139,5 +139,16 @@ class Log:
 
 
 Action = (
-    Dial | Send | Eof | Pause | Resume | Close | Listen | Refuse | Probe | Unlisten | RecordEntries | Log
+    Dial
+    | Send
+    | Eof
+    | Pause
+    | Resume
+    | Close
+    | Listen
+    | Refuse
+    | Probe
+    | Unlisten
+    | RecordEntries
+    | Log
 )

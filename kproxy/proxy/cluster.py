@@ -341,7 +341,9 @@ class Cluster:
         return [*bootstrap[self._last_bootstrap_index :], *bootstrap[: self._last_bootstrap_index]]
 
 
-def _connection_facts(node_id: int | None, client_address: str, local_address: Address) -> dict[str, Any]:
+def _connection_facts(
+    node_id: int | None, client_address: str, local_address: Address
+) -> dict[str, Any]:
     """Return the facts that the recording gets of a connection before its broker is known."""
     return {
         "node_id": node_id,

@@ -48,7 +48,17 @@ from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import Buffer, ChunkTimes, Entry, Frame, Note, Side
 from kproxy.proxy import diagnosis
-from kproxy.proxy.actions import Action, Address, Close, Eof, Log, Pause, RecordEntries, Resume, Send
+from kproxy.proxy.actions import (
+    Action,
+    Address,
+    Close,
+    Eof,
+    Log,
+    Pause,
+    RecordEntries,
+    Resume,
+    Send,
+)
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.delays import Delays
 from kproxy.proxy.framer import Violation
@@ -317,7 +327,9 @@ class Connection:
         self._settle(actions, now)
         return actions
 
-    def _end_by_violation(self, side: Side, out: Output, error: Violation, now: int) -> list[Action]:
+    def _end_by_violation(
+        self, side: Side, out: Output, error: Violation, now: int
+    ) -> list[Action]:
         """Send what came before the bytes that are not Kafka's, and end."""
         actions: list[Action] = []
         self._perform(side, out, 0, actions, now)
@@ -515,7 +527,9 @@ class Connection:
             return None
         has_responded = self._broker_bytes > self._responses.versions_bytes
         silent_tls = "broker_tls" in self.about and not self._broker_bytes
-        return diagnosis.explain_hang_up(self._address_source, has_responded, first.api_key, silent_tls)
+        return diagnosis.explain_hang_up(
+            self._address_source, has_responded, first.api_key, silent_tls
+        )
 
     def _log_line(self, reason: str) -> str:
         """Return the line in the log about its end."""

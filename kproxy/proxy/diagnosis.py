@@ -59,7 +59,9 @@ def check_response(data: bytes, position: int, address_source: str) -> None:
         raise Violation(f"the broker sent a frame of {size} bytes: it does not speak Kafka")
 
 
-def explain_hang_up(address_source: str, has_responded: bool, api_key: int, silent_tls: bool) -> str | None:
+def explain_hang_up(
+    address_source: str, has_responded: bool, api_key: int, silent_tls: bool
+) -> str | None:
     """Explain why a broker may have ended a connection with a pending request; None: no idea.
 
     `has_responded`: it responded to something other than ApiVersions; `api_key`: of the request

@@ -78,7 +78,9 @@ class Down:
             if node_id is not None and "advertised.listeners" not in reason:
                 reason += f" (the address is from {diagnosis.address_source(node_id)})"
             what = "are refused" if actions else "end"
-            actions.append(Log(f"{_node_text(node_id)} is down, connections to it {what}: {reason}"))
+            actions.append(
+                Log(f"{_node_text(node_id)} is down, connections to it {what}: {reason}")
+            )
         return actions
 
     def answered(self, node_id: int | None) -> list[Action]:
@@ -115,7 +117,12 @@ class Down:
     def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
         """Take the result of a probe."""
         refusing, node = self._refusing.get(node_id), self._node(node_id)
-        if refusing is None or node is None or refusing.probe_ns is not None or refusing.listen_requested:
+        if (
+            refusing is None
+            or node is None
+            or refusing.probe_ns is not None
+            or refusing.listen_requested
+        ):
             return []
         if address != node.broker:  # it has moved meanwhile
             return self._probe(node_id)

@@ -220,7 +220,9 @@ class Framer:
             if self._partial is None and position < end:
                 position = direction.whole_frames(data, position, now, out)
 
-    def _take_piece(self, partial: Partial, data: bytes, position: int, now: int, out: Output) -> int:
+    def _take_piece(
+        self, partial: Partial, data: bytes, position: int, now: int, out: Output
+    ) -> int:
         """Give a frame its next bytes; return the offset behind them."""
         stop = min(len(data), position + partial.left_bytes)
         piece = part(data, position, stop)

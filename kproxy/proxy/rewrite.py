@@ -222,7 +222,9 @@ def difference(before: bytes, after: bytes) -> tuple[Splice, ...]:
     shorter = min(len(before), len(after))
     start = 4 + _common_prefix_bytes(before[4:shorter], after[4:shorter])
     longest = shorter - start
-    end = _common_prefix_bytes(before[len(before) - longest :][::-1], after[len(after) - longest :][::-1])
+    end = _common_prefix_bytes(
+        before[len(before) - longest :][::-1], after[len(after) - longest :][::-1]
+    )
     return ((start, len(before) - end - start, after[start : len(after) - end]),)
 
 

@@ -148,8 +148,7 @@ ACTIONS: dict[str, Action] = {
 def help_text(actions: Mapping[str, Action] = ACTIONS) -> str:
     """Return the help on all actions: key, example, text."""
     return "\n\n".join(
-        f"{key}\n    {action.example}\n\n" + _indent(action.help)
-        for key, action in actions.items()
+        f"{key}\n    {action.example}\n\n" + _indent(action.help) for key, action in actions.items()
     )
 
 

@@ -64,8 +64,8 @@ _VALUES: dict[tuple[str, str], dict[str, Any]] = {
     ("DescribeClientQuotas", ""): {"entries": None},
     ("DescribeShareGroupOffsets", "partitions"): {"start_offset": -1},
 }
-"""(API, array, "" for the top) → the values that Kafka sets there beside an error, where they differ
-from the definition's defaults. None only where the version allows it."""
+"""(API, array, "" for the top) → the values that Kafka sets there beside an error, where they
+differ from the definition's defaults. None only where the version allows it."""
 
 _KEPT: dict[tuple[str, str], dict[str, Any]] = {
     ("Metadata", "partitions"): {"leader_id": -1},
@@ -112,7 +112,8 @@ def _code_field(fields: Iterable[schema.Field], version: int) -> str | None:
 
 
 def depth(api_key: int, api_version: int, level: str | None, keys: frozenset[str]) -> int | None:
-    """Return the depth of an error's code, 0 being the top; None if the version has no place for it.
+    """Return the depth of an error's code, 0 being the top; None if the version has no place for
+    it.
 
     `level` None chooses: for a rule that names topics or partitions (`keys`) their own code, else
     Kafka's own place.

@@ -181,5 +181,7 @@ def _parse_value(key: str, text: str, nested: int = 0) -> Any:
         return [_parse_value(key, each, nested + 1) for each in inner]
     pairs = [each.partition("=") for each in inner]
     if text[0] + text[-1] == "{}" and all(equals for _, equals, _ in pairs):
-        return {name.strip(): _parse_value(key, value.strip(), nested + 1) for name, _, value in pairs}
+        return {
+            name.strip(): _parse_value(key, value.strip(), nested + 1) for name, _, value in pairs
+        }
     raise wrong

@@ -19,7 +19,7 @@ from kproxy.protocol.schema import api_name
 from kproxy.proxy.faults.action import PHASES, Action, PhaseByApi
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.faults.active import Active
-from kproxy.proxy.faults.apis import suggest, parse_apis
+from kproxy.proxy.faults.apis import parse_apis, suggest
 from kproxy.proxy.faults.errors import LEVELS, REQUEST
 from kproxy.proxy.faults.items import shape
 from kproxy.proxy.faults.match import Matcher, item_names, names, numbers

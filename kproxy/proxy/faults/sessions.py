@@ -148,8 +148,8 @@ def _partition(item: Item) -> Partition:
 
 
 def not_found_response(view: RequestView) -> bytes:
-    """Return the response of a broker that does not know the session of a Fetch: the client begins a
-    new one."""
+    """Return the response of a broker that does not know the session of a Fetch: the client begins
+    a new one."""
     assert view.request is not None
     failure = Failure(view.api_key, view.api_version, _NOT_FOUND[view.api_key], "", 0)
     return errors.answer(failure, view.request, ())

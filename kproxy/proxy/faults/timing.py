@@ -1,7 +1,7 @@
 """Actions on time: latency, bandwidth, throttle.
 
-Invariant: nothing here sleeps or reads a clock; a delay is a number in a verdict, and random numbers
-come from the hit's own draws.
+Invariant: nothing here sleeps or reads a clock; a delay is a number in a verdict, and random
+numbers come from the hit's own draws.
 """
 
 from __future__ import annotations

@@ -139,7 +139,9 @@ def _mislead(hit: Hit, body: Any) -> bool:
         if partition.leader_id < 0 or not hit.matches(keys):
             continue
         replicas = [node for node in partition.replica_nodes if node in known]
-        node = _choose_node(hit, partition.leader_id, replicas) or _choose_node(hit, partition.leader_id, known)
+        node = _choose_node(hit, partition.leader_id, replicas) or _choose_node(
+            hit, partition.leader_id, known
+        )
         if node is not None:
             partition.leader_id = node[0]
             partition.leader_epoch = max(-1, partition.leader_epoch - 1)
