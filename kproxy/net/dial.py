@@ -99,8 +99,8 @@ async def dial_again(
     at once: it takes us for the broker.
 
     There is no second try if the broker refuses and the client's listener `can_refuse`: that
-    refuses from then on, as the broker does. So clients are held at the bootstrap listener, and where
-    a broker fails in other ways.
+    refuses from then on, as the broker does. So clients are held at the bootstrap listener, and
+    where a broker fails in other ways.
 
     `hint` says what to do if all addresses are our own.
     """
