@@ -19,7 +19,7 @@ from kproxy.commands.parser import COMMANDS, command_parser
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.filter.keys import KEYS, QUALITIES
-from kproxy.net.control_api import Api
+from kproxy.net.control_api import ControlApi
 from kproxy.proxy.faults import Rules, rule_from_flag, rules_from_toml
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.faults.rule import KEYS as RULE_KEYS
@@ -278,7 +278,7 @@ def test_the_actions_on_the_page_can_be_typed() -> None:
 
 
 def test_the_page_about_running_has_all_routes() -> None:
-    routes = Api(None).routes()  # type: ignore[arg-type]  # nothing is asked of it
+    routes = ControlApi(None).routes()  # type: ignore[arg-type]  # nothing is asked of it
     asked = [f"{method} {path}" for path in routes for method in routes[path]]
     plain = [each.replace("{name}", "NAME").replace("{number}", "N") for each in asked]
     text = BY_NAME["run"].text

@@ -28,7 +28,7 @@ from kproxy.commands.place import add_place_options, node_ports
 from kproxy.commands.tls import add_listen_tls_options, listen_tls
 
 if TYPE_CHECKING:
-    from kproxy.net.replaying import Control, StartingMachine
+    from kproxy.net.replaying import ReplayControl, StartingMachine
     from kproxy.proxy.faults import Rules
     from kproxy.replay.json_paths import Path as JsonPath
     from kproxy.replay.loaded import Loaded
@@ -183,7 +183,7 @@ def run(options: argparse.Namespace) -> int:
     """Be the broker until a signal comes."""
     import trio
 
-    from kproxy.net.allocator import look_for_garbage_rarely
+    from kproxy.net.allocator import collect_garbage_rarely
     from kproxy.net.listeners import ListenError
     from kproxy.net.replaying import replay
     from kproxy.net.running import Unusable
@@ -201,7 +201,7 @@ def run(options: argparse.Namespace) -> int:
 
         report = Report(tell)
         try:
-            look_for_garbage_rarely()
+            collect_garbage_rarely()
             machine = _machine(options, settings, report, rules, console.log)
             announce_faults(rules, console.log)
             place = (*options.listen, options.advertise)
@@ -223,13 +223,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _control(
     options: argparse.Namespace, machine: StartingMachine, rules: Rules, recordings: Path | None
-) -> Control | None:
-    from kproxy.net.replaying import Control
+) -> ReplayControl | None:
+    from kproxy.net.replaying import ReplayControl
     from kproxy.replay.broker import Broker
 
     if options.control is None or not isinstance(machine, Broker):
         return None
-    return Control(options.control, control_token(), machine, rules, recordings)
+    return ReplayControl(options.control, control_token(), machine, rules, recordings)
 
 
 def _settings(options: argparse.Namespace) -> Settings:

@@ -33,7 +33,7 @@ from kproxy.commands.tls import (
 )
 
 if TYPE_CHECKING:
-    from kproxy.net.serve import Options, Summary
+    from kproxy.net.serve import Options, RunSummary
     from kproxy.proxy.actions import Address
     from kproxy.tls.settings import BrokerTls
 
@@ -236,14 +236,14 @@ def _serve(serve_options: Options, live: bool) -> int:
     import trio
 
     from kproxy.net import running, serve
-    from kproxy.net.allocator import keep_freed_memory, look_for_garbage_rarely
+    from kproxy.net.allocator import collect_garbage_rarely, keep_freed_memory
     from kproxy.net.listeners import ListenError
     from kproxy.recording import RecordingError
     from kproxy.tls.settings import TlsError
     from kproxy.view.console import Console
 
     keep_freed_memory()
-    look_for_garbage_rarely()
+    collect_garbage_rarely()
     with contextlib.ExitStack() as after, Console(sys.stdout, sys.stderr, live) as console:
         announce_faults(serve_options.rules, console.log)
         try:
@@ -284,7 +284,7 @@ def _leave(code: int) -> None:
     os._exit(code)
 
 
-def _report(summary: Summary) -> str:
+def _report(summary: RunSummary) -> str:
     lost = f", {summary.frames_lost} frames LOST" if summary.frames_lost else ""
     where = " ".join(str(path) if path.exists() else f"{path} (deleted)" for path in summary.paths)
     return f"recorded {summary.frames_recorded} frames{lost} in {where}"

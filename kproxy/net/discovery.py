@@ -1,8 +1,8 @@
-"""The first look at the cluster: is a broker there, and which brokers are there?
+"""Discovery: the first request to the cluster, for a list of its brokers.
 
 The brokers are asked for (Metadata v1, no topics) on a connection of our own that is not recorded,
-so that the listener of every broker is open before a client comes: one that knew us before a
-restart goes straight to its broker's port. A broker that does not answer an unauthenticated client
+so that the listener of every broker is open before a client comes: after a restart of kproxy,
+clients go straight to their broker's port. A broker that does not answer an unauthenticated client
 is left alone; its listeners open when a response first names it.
 """
 
@@ -38,7 +38,7 @@ async def discover(
 ) -> None:
     """Try the bootstrap addresses until one answers, and report the brokers that it names.
 
-    That none answers is logged once, and that one answers then as well.
+    If none answers, that is logged once, and so is the first answer then.
     """
     logged = False
     while True:
@@ -55,13 +55,13 @@ async def discover(
     if logged:
         log("{}:{} answers now".format(*found.address))
     try:
-        brokers = await _ask(found.secured.transport)
+        brokers = await _request_brokers(found.secured.transport)
     finally:
         found.close()
     discovered(brokers)
 
 
-async def _ask(transport: Transport) -> list[BrokerAddress]:
+async def _request_brokers(transport: Transport) -> list[BrokerAddress]:
     header = messages.RequestHeader(
         api_key=_METADATA, api_version=_VERSION, correlation_id=0, client_id="kproxy"
     )
@@ -70,7 +70,7 @@ async def _ask(transport: Transport) -> list[BrokerAddress]:
     try:
         with trio.move_on_after(_ANSWER_SECONDS):
             transport.try_send(protocol.encode_request(request))  # which fits into any socket
-            while not _whole(answer):
+            while not _is_whole(answer):
                 await trio.lowlevel.wait_readable(transport.fileno())
                 chunk = transport.try_receive()
                 if chunk == b"" or len(answer) > _ANSWER_BYTES_MAX:
@@ -82,5 +82,5 @@ async def _ask(transport: Transport) -> list[BrokerAddress]:
     return []
 
 
-def _whole(answer: bytes) -> bool:
+def _is_whole(answer: bytes) -> bool:
     return len(answer) >= 4 and len(answer) - 4 >= struct.unpack_from(">i", answer)[0]

@@ -1,4 +1,4 @@
-"""The handshake of TLS, on either side, before the pump gets a connection.
+"""The TLS handshake of either side, before the pump gets a connection.
 
 ::
 
@@ -31,7 +31,7 @@ HANDSHAKE_SECONDS = 10.0
 
 
 class HandshakeFailed(Exception):
-    """The peers do not agree; the text says why."""
+    """A failed handshake; the text says why."""
 
 
 @attrs.frozen
@@ -40,19 +40,19 @@ class Secured:
 
     transport: Transport
     tls: TlsSession | None
-    """What was agreed; None: plaintext."""
+    """The result of the handshake; None: plaintext."""
 
 
 Secure = Callable[[trio.SocketStream, str], Awaitable[Secured]]
-"""Makes a connection ready whose peer has this host. It owns the stream from then on.
+"""A function that makes a connection to a peer with this host ready, and owns the stream.
 
 Raises:
-    HandshakeFailed: the peer is not who it should be, does not agree, or speaks something else.
+    HandshakeFailed: the peer is another one, does not agree, or does not speak TLS.
 """
 
 
 async def plaintext(stream: trio.SocketStream, host: str = "") -> Secured:
-    """Use a connection as it is. Like the functions of `Handshakes` it takes the stream over."""
+    """Use a connection as it is; take the stream over, as the functions of `Handshakes` do."""
     try:
         return Secured(SocketTransport(stream), None)
     except BaseException:
@@ -61,7 +61,7 @@ async def plaintext(stream: trio.SocketStream, host: str = "") -> Secured:
 
 
 class Handshakes:
-    """Makes the handshakes of all connections take turns."""
+    """Runs the handshakes of all connections, in turns."""
 
     def __init__(self, seconds: float = HANDSHAKE_SECONDS) -> None:
         self._seconds = seconds
@@ -70,7 +70,7 @@ class Handshakes:
     def with_brokers(
         self, contexts: Callable[[], ssl.SSLContext], server_name: str | None
     ) -> Secure:
-        """Return what speaks TLS to brokers: each must have this name, or that of its host."""
+        """Return the function for brokers: each must have this name, or that of its host."""
 
         async def secure(stream: trio.SocketStream, host: str) -> Secured:
             return await self._shake(stream, contexts(), server_name or host)
@@ -78,7 +78,7 @@ class Handshakes:
         return secure
 
     def with_clients(self, contexts: Callable[[], ssl.SSLContext]) -> Secure:
-        """Return what speaks TLS to clients."""
+        """Return the function for clients."""
 
         async def secure(stream: trio.SocketStream, host: str) -> Secured:
             return await self._shake(stream, contexts(), None)
@@ -92,7 +92,7 @@ class Handshakes:
         sock.setblocking(False)
         try:
             with trio.fail_after(self._seconds):
-                tls = await self._shaken(sock, context, server_name)
+                tls = await self._take_steps(sock, context, server_name)
         except trio.TooSlowError:
             raise HandshakeFailed(f"no TLS handshake within {self._seconds:g} s") from None
         except OSError as error:
@@ -102,7 +102,7 @@ class Handshakes:
             raise
         return Secured(TlsTransport(tls), _session(tls))
 
-    async def _shaken(
+    async def _take_steps(
         self, sock: socket.socket, context: ssl.SSLContext, server_name: str | None
     ) -> ssl.SSLSocket:
         tls = context.wrap_socket(
@@ -131,7 +131,7 @@ class Handshakes:
 
 def _session(tls: ssl.SSLSocket) -> TlsSession:
     cipher = tls.cipher()
-    certificate: Any = tls.getpeercert() or {}  # its shape is typed as that of any certificate
+    certificate: Any = tls.getpeercert() or {}  # its type is too wide for the loop below
     names = dict(pair for part in certificate.get("subject", ()) for pair in part)
     return TlsSession(
         version=tls.version() or "",
@@ -159,18 +159,18 @@ _REASONS = {
     "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept the certificate",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "to it the certificate has expired",
 }
-"""OpenSSL's name of an error → why the peer and kproxy do not agree."""
+"""OpenSSL's name of an error → the reason in plain words."""
 
 
 _HINTS = {
     **dict.fromkeys((18, 19, 20, 21), " (--broker-tls-ca names who signed it)"),
     **dict.fromkeys((62, 64), " (--broker-tls-name names another host)"),
 }
-"""OpenSSL's code of what is wrong with a broker's certificate (X509_V_ERR_…) → what to do."""
+"""OpenSSL's code of a wrong certificate (X509_V_ERR_…) → the option that may help."""
 
 
 def why_tls(error: ssl.SSLError) -> str:
-    """Say in a few words what OpenSSL says about a peer."""
+    """Return OpenSSL's reason in a few plain words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         hint = _HINTS.get(error.verify_code, "")
         return f"its certificate is refused: {error.verify_message.rstrip('.').lower()}{hint}"

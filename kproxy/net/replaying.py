@@ -4,7 +4,7 @@
 
     listen ─▶ pump ─▶ machine.start (the listeners of its brokers) ─▶ ready(address) ─▶ …
 
-What runs with it, and how it ends, is of `running`.
+`running` runs it beside other tasks, and ends it.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from kproxy.tls.settings import ListenTls
 
 
 class StartingMachine(Machine, Protocol):
-    """A machine that knows its brokers before a client has come."""
+    """A machine that has listeners before a client has come."""
 
     def start(self, now: int) -> list[Action]:
-        """What it wants at the start: listeners."""
+        """Return the actions of the start: listeners."""
         ...
 
 
 @attrs.frozen
-class Control:
-    """Where an operator looks into a replaying broker, and what there is to change."""
+class ReplayControl:
+    """The control address of a replaying broker, and the parts that it shows and changes."""
 
     address: Address
     token: str | None
     machine: OpenMachine
     rules: Rules
     recordings: Path | None = None
-    """The folder below which rules that come there may name recordings."""
+    """The folder of the recordings that rules from the control API may name; None: no recording."""
 
 
 async def replay(
@@ -58,10 +58,10 @@ async def replay(
     ready: Callable[[str], None],
     log: Callable[[str], None],
     stop: trio.Event | None = None,
-    control: Control | None = None,
+    control: ReplayControl | None = None,
     listen_tls: ListenTls | None = None,
 ) -> None:
-    """Run until a signal, or until `stop` is set; say the bootstrap address through `ready`.
+    """Run until a signal, or until `stop` is set; call `ready` with the bootstrap address.
 
     Raises:
         Unusable: other machines reach the control address, and there is no token.

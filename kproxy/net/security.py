@@ -1,4 +1,4 @@
-"""How each side of a connection is made ready: in plaintext, or by TLS as the user wants it."""
+"""The security of each side of a connection: plaintext, or TLS as the user has set it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kproxy.tls.settings import BrokerTls, ListenTls
 
 @attrs.frozen
 class Security:
-    """What a connection to a broker, and one from a client, goes through first."""
+    """The functions that make connections to brokers, and from clients, ready."""
 
     broker: Secure = plaintext
     client: Secure = plaintext
@@ -29,7 +29,7 @@ def security(
     names: Sequence[str],
     log: Callable[[str], None],
 ) -> Security:
-    """Load what TLS needs. `names` are the hosts at which clients reach us, the preferred first.
+    """Load the TLS contexts. `names` are the hosts at which clients reach us, the preferred first.
 
     Raises:
         TlsError: a certificate, a key or a store cannot be used.
@@ -41,12 +41,12 @@ def security(
         if not broker.verified:
             log("certificates of brokers are not verified: whoever is there is taken for one")
     if client:
-        to_client = handshakes.with_clients(listen_contexts(client, _reached(names), log))
+        to_client = handshakes.with_clients(listen_contexts(client, _listener_names(names), log))
     return Security(to_broker, to_client)
 
 
-def _reached(names: Sequence[str]) -> list[str]:
-    """All names and addresses at which this machine may be reached; none twice."""
+def _listener_names(names: Sequence[str]) -> list[str]:
+    """Return all names and addresses at which this machine may be reached, without duplicates."""
     local = ["localhost", socket.gethostname(), "127.0.0.1", "::1"]
     wildcards = ("0.0.0.0", "::", "")
     return list(dict.fromkeys(name for name in (*names, *local) if name not in wildcards))

@@ -5,8 +5,8 @@ larger reads into a memory BIO, which copy everything twice (1 KB: half, 1 MB: 0
 
 Invariants:
 
-* OpenSSL does not read ahead: what one record held is given out whole, and what has not been read
-  makes the descriptor readable.
+* OpenSSL does not read ahead: the content of a record is returned whole, and unread records make
+  the descriptor readable.
 * A record that the socket did not take whole must be offered again before anything else. Its
   plaintext counts as taken, and `wants_write` is true until `flush` has sent it.
 """
@@ -20,7 +20,7 @@ import ssl
 from kproxy.net.transport import RECEIVE_BYTES_MAX, close_socket
 
 _RECORD_BYTES_MAX = 16 << 10
-"""Of plaintext (RFC 8446, 5.1)."""
+"""The most plaintext in a record (RFC 8446, 5.1)."""
 
 
 class TlsTransport:
@@ -31,11 +31,11 @@ class TlsTransport:
         self._unsent = b""
         """The plaintext of the record that the socket has not taken whole."""
         self._eof_due = False
-        """Whether the socket had no room for close_notify."""
+        """The socket had no room for close_notify."""
         self._ended = False
-        """Whether the peer has ended."""
-        self._close_said = False
-        """Whether close_notify is sent."""
+        """The peer has ended."""
+        self._close_sent = False
+        """The close_notify is sent."""
         self.receiving_waits = False
         """See Transport: the peer wants new keys, and the socket has no room for the answer."""
 
@@ -68,7 +68,7 @@ class TlsTransport:
         except ssl.SSLZeroReturnError:
             self._ended = True
         except ssl.SSLEOFError:
-            self._tls.getpeername()  # OpenSSL tells a reset as an end; here it is an OSError
+            self._tls.getpeername()  # OpenSSL reports a reset as an end; this raises an OSError
             self._ended = True
         if not records:
             return b"" if self._ended else None
@@ -95,10 +95,10 @@ class TlsTransport:
     def send_eof(self) -> None:
         """See Transport.
 
-        `SSLSocket.unwrap` reads after it has sent close_notify, and loses what it finds. So where
-        something has arrived, the end of the socket is all that the peer gets.
+        `SSLSocket.unwrap` reads after it has sent close_notify, and loses the bytes. So if bytes
+        have arrived, the peer gets only the end of the socket.
         """
-        self._eof_due = not (self._readable() or self._say_close())
+        self._eof_due = not (self._has_unread() or self._send_close())
         if not self._eof_due:
             socket.socket.shutdown(self._tls, socket.SHUT_WR)  # SSLSocket's own drops the keys
 
@@ -106,7 +106,7 @@ class TlsTransport:
         """See Transport."""
         if not abrupt and self._tls.fileno() != -1:
             with contextlib.suppress(OSError):
-                self._say_close()
+                self._send_close()
         close_socket(self._tls, abrupt)
 
     def _write(self, record: bytes | memoryview) -> None:
@@ -117,16 +117,16 @@ class TlsTransport:
         else:
             self._unsent = b""
 
-    def _readable(self) -> bool:
-        """Whether something has arrived that is not read yet."""
+    def _has_unread(self) -> bool:
+        """Return whether bytes have arrived that are not read yet."""
         try:
             return bool(socket.socket.recv(self._tls, 1, socket.MSG_PEEK))
         except BlockingIOError:
             return False
 
-    def _say_close(self) -> bool:
+    def _send_close(self) -> bool:
         """Send close_notify, unless it is sent; return whether the socket had room for it."""
-        if not self._close_said:
+        if not self._close_sent:
             try:
                 self._tls.unwrap()
                 self._ended = True  # the peer's was there
@@ -134,5 +134,5 @@ class TlsTransport:
                 pass
             except ssl.SSLWantWriteError:
                 return False
-            self._close_said = True
+            self._close_sent = True
         return True

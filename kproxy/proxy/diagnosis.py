@@ -1,4 +1,4 @@
-"""What is likely wrong when a peer does not speak Kafka, or hangs up, and what to change."""
+"""The likely mistake when a peer does not speak Kafka, or hangs up, and what to change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
 
 
 def address_source(node_id: int | None) -> str:
-    """Where it stands which address the broker of a connection has."""
+    """Return the setting that names the broker of a connection."""
     return "--bootstrap" if node_id is None else f"advertised.listeners of node {node_id}"
 
 
@@ -59,11 +59,13 @@ def check_response(data: bytes, position: int, address_source: str) -> None:
         raise Violation(f"the broker sent a frame of {size} bytes: it does not speak Kafka")
 
 
-def hung_up(address_source: str, has_responded: bool, api_key: int, silent_tls: bool) -> str | None:
-    """What it may mean that a broker ended a connection while a request was pending; None: nothing.
+def explain_hang_up(
+    address_source: str, has_responded: bool, api_key: int, silent_tls: bool
+) -> str | None:
+    """Explain why a broker may have ended a connection with a pending request; None: no idea.
 
-    `has_responded` says whether it had responded to anything but ApiVersions; `api_key` is of the
-    request that waits; `silent_tls`: it agreed on TLS, and sent not a byte.
+    `has_responded`: it responded to something other than ApiVersions; `api_key`: of the request
+    that waits; `silent_tls`: it agreed on TLS, and sent no byte.
     """
     if silent_tls:
         return (

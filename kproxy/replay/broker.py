@@ -306,7 +306,7 @@ class Broker:
         elif verdict.own_response is not None:
             self._send(connection, b"", verdict.own_response, now, actions)
         else:
-            departures = carry_out.departures(verdict, frame, now)
+            departures = carry_out.depart(verdict, frame, now)
             arrive = partial(self._arrive, connection, verdict)
             self._depart(connection, departures, arrive, now, actions)
 
@@ -440,7 +440,7 @@ class Broker:
                 actions.append(connection.send(departure.pieces, now))
 
         if not verdict.dropped:
-            departures = carry_out.departures(verdict, frame, now)
+            departures = carry_out.depart(verdict, frame, now)
             self._depart(connection, departures, send, now, actions)
 
     def _after(

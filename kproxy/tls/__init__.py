@@ -1,4 +1,4 @@
-"""TLS: whom kproxy trusts, and who it says that it is, on either side.
+"""TLS: the trust and the identity of kproxy, on either side.
 
 ::
 
@@ -6,7 +6,7 @@
                                      ▲
                  stores (PEM, PKCS12) ┘        authority ─▶ certificates of kproxy's own CA
 
-Invariants: certificates and host names are verified unless one option, named for it, says no. No
-decrypted private key is ever written to a disk. The environment changes nothing: SSLKEYLOGFILE has
-no effect.
+Invariants: certificates and host names are verified unless an option named for it turns that off.
+No decrypted private key is ever written to a disk. The environment changes nothing: SSLKEYLOGFILE
+has no effect.
 """

@@ -1,13 +1,13 @@
-"""kproxy's own CA, for clients that are to speak TLS to kproxy.
+"""kproxy's own CA, for clients that speak TLS to kproxy.
 
 ::
 
     the user's config folder: ca.pem (certificate and key, 0600), made once
-        ├─ leaf(names), at each start, in memory ─▶ listeners
+        ├─ make_leaf(names), at each start, in memory ─▶ listeners
         └─ write_for_clients ─▶ ca.pem, truststore.p12
 
-Who has the key can stand between any broker and any client that trusts this CA. So the key stays in
-that file, and the CA is for development and tests.
+With this key anybody can stand between any broker and any client that trusts the CA. So the key
+stays in that file, and the CA is for development and tests.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kproxy.tls.settings import TlsError
-from kproxy.tls.stores import EXTRA, Pem, encrypted
+from kproxy.tls.stores import EXTRA, Pem, encrypt_key
 
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as Key
 
 TRUSTSTORE_PASSWORD = "changeit"
-"""Java's own, for a store that holds no secret."""
+"""Java's default password, for a store that holds no secret."""
 _AUTHORITY_DAYS = 3650
 _LEAF_DAYS = 90
 _EARLIER = datetime.timedelta(hours=1)
-"""Clocks differ."""
+"""Certificates are valid from this long ago, because clocks differ."""
 
 
 def authority_file() -> Path:
-    """Return where the CA is, or will be."""
+    """Return the path of the CA, which may not exist yet."""
     config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(config) / "kproxy" / "ca.pem"
 
 
-def leaf(names: list[str]) -> Pem:
+def make_leaf(names: list[str]) -> Pem:
     """Return a certificate of the CA for these host names and IP addresses, with a new key.
 
     Raises:
@@ -56,7 +56,7 @@ def leaf(names: list[str]) -> Pem:
     key = ec.generate_private_key(ec.SECP256R1())
     signed = (
         _builder(names[0], certificate.subject, key, _LEAF_DAYS)
-        .add_extension(x509.SubjectAlternativeName([_name(name) for name in names]), False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
         .add_extension(
@@ -64,11 +64,11 @@ def leaf(names: list[str]) -> Pem:
         )
         .sign(ca_key, hashes.SHA256())
     )
-    return encrypted(_pem(signed) + _pem(certificate), key)
+    return encrypt_key(_pem(signed) + _pem(certificate), key)
 
 
 def write_for_clients(folder: Path) -> list[Path]:
-    """Write what clients need to trust the CA, in each form that they take.
+    """Write the certificate of the CA for clients, in each form that they take.
 
     Raises:
         TlsError: the CA cannot be read or written, or the folder cannot.
@@ -92,7 +92,7 @@ def write_for_clients(folder: Path) -> list[Path]:
 
 
 def _authority() -> tuple[x509.Certificate, Key]:
-    """Return the CA; make it if there is none.
+    """Return the certificate and the key of the CA; make it if there is none.
 
     Raises:
         TlsError: it cannot be read or written.
@@ -120,7 +120,7 @@ def _authority() -> tuple[x509.Certificate, Key]:
 
 
 def _make_authority(path: Path) -> None:
-    """Make the CA. Of two that are made at once the first one stays."""
+    """Make the CA. If two are made at once the first one stays."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -160,7 +160,7 @@ def _builder(common_name: str, issuer: x509.Name, key: Key, days: int) -> x509.C
     )
 
 
-def _name(name: str) -> x509.GeneralName:
+def _general_name(name: str) -> x509.GeneralName:
     from cryptography import x509
 
     try:

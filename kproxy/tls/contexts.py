@@ -1,8 +1,8 @@
-"""From settings to contexts of OpenSSL, made again when a file changes.
+"""OpenSSL contexts from settings, made again when a file changes.
 
-A `ContextSource` is asked for the context of each handshake. It looks at the files (their inode,
-size and time) and loads them again where they differ. While new files cannot be used, the ones
-before stay in use, and the log says it once.
+A `ContextSource` returns the context of each handshake. It checks the files (their inode, size and
+time) and loads them again when they differ. While new files cannot be used, the old ones stay in
+use, and that is logged once.
 
 Errors: `TlsError` at the start; later a line in the log.
 """
@@ -34,12 +34,12 @@ class ContextSource:
         self._make = make
         self._files = files
         self._log = log
-        self._state = self._look()
+        self._state = self._file_states()
         self._context = make()
 
     def __call__(self) -> ssl.SSLContext:
         """Return the context for a handshake now."""
-        state = self._look()
+        state = self._file_states()
         if state != self._state:
             self._state = state
             try:
@@ -50,7 +50,7 @@ class ContextSource:
                 self._log("TLS files have changed and are in use")
         return self._context
 
-    def _look(self) -> list[tuple[int, ...] | None]:
+    def _file_states(self) -> list[tuple[int, ...] | None]:
         return [_state(path) for path in self._files]
 
 
@@ -79,8 +79,8 @@ def broker_contexts(tls: BrokerTls, log: Callable[[str], None]) -> ContextSource
 
 
 def listen_contexts(tls: ListenTls, names: list[str], log: Callable[[str], None]) -> ContextSource:
-    """Return the contexts for connections from clients; a certificate of kproxy's own CA is for
-    these names.
+    """Return the contexts for connections from clients; `names` are for a certificate of kproxy's
+    own CA.
 
     Raises:
         TlsError: a file cannot be used.
@@ -92,9 +92,9 @@ def listen_contexts(tls: ListenTls, names: list[str], log: Callable[[str], None]
         if tls.identity:
             load_identity(context, tls.identity)
         else:
-            from kproxy.tls.authority import authority_file, leaf
+            from kproxy.tls.authority import authority_file, make_leaf
 
-            load_pem(context, leaf(names), authority_file())
+            load_pem(context, make_leaf(names), authority_file())
         if tls.clients:
             load_trust(context, tls.clients)
             context.verify_mode = ssl.CERT_REQUIRED

@@ -1,12 +1,12 @@
-"""Properties of a Kafka client, as settings of kproxy: what a user has is a file of them.
+"""The properties file of a Kafka client, as settings of kproxy.
 
 ::
 
-    client.properties ─▶ ClientProperties: bootstrap, TLS, which keys are used, and which are not
+    client.properties ─▶ ClientProperties: bootstrap, TLS, the keys that kproxy uses, the others
 
 Both dialects are read: Java's (`ssl.truststore.location`) and librdkafka's (`ssl.ca.location`).
-Credentials of SASL belong to the client, which goes on saying them itself: their values are dropped
-while the file is read.
+SASL credentials belong to the client, which goes on sending them itself: their values are dropped
+when the file is read.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _USED = frozenset(
 
 @attrs.frozen
 class ClientProperties:
-    """What a file of properties means for kproxy."""
+    """The content of a properties file, as far as kproxy uses it."""
 
     bootstrap: str | None
-    """As it stands there: HOST:PORT[,…]."""
+    """The bootstrap servers as written there: HOST:PORT[,…]."""
     protocol: str
     """security.protocol, in capitals."""
     tls: BrokerTls | None
-    """How to speak TLS to brokers; None: they speak plaintext."""
+    """TLS to brokers; None: they speak plaintext."""
     used: list[str]
     """The keys that kproxy uses."""
     left: list[str]
@@ -70,7 +70,7 @@ def read_properties(path: Path) -> ClientProperties:
     """Read a file of properties.
 
     Raises:
-        TlsError: it cannot be read, or asks for what kproxy cannot do.
+        TlsError: it cannot be read, or has a setting that kproxy does not support.
     """
     try:
         import javaproperties
@@ -101,7 +101,7 @@ def _broker_tls(path: Path, values: Mapping[str, str]) -> BrokerTls:
     """Return the settings of TLS.
 
     Raises:
-        TlsError: a private key stands in the file itself.
+        TlsError: the file itself holds a private key.
     """
     inline = _first_key(values, _KEY_INLINE)
     if inline:
@@ -137,7 +137,7 @@ def _identity(path: Path, values: Mapping[str, str]) -> Identity | None:
 
 
 def _beside(path: Path, location: str) -> Path:
-    """Return a file as its client finds it, or else the one beside the properties."""
+    """Return a file at its path, or else the one beside the properties."""
     found = Path(location).expanduser()
     beside = path.parent / found
     return beside if not found.exists() and beside.exists() else found

@@ -1,4 +1,4 @@
-"""What a user decides about TLS."""
+"""The settings of TLS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import attrs
 
 
 class TlsError(Exception):
-    """A certificate, a key or a store cannot be used; the text says which, why, what to do."""
+    """An unusable certificate, key or store; the text says which, why, and what to do."""
 
 
 @attrs.frozen
@@ -17,7 +17,7 @@ class Identity:
 
     certificate: Path
     key: Path | None = None
-    """None: the file of the certificate has the key, too."""
+    """The file of the key; None: the certificate's file has it."""
     password: str | None = attrs.field(default=None, repr=False)
 
 
@@ -28,32 +28,32 @@ class Trust:
     authorities: Path
     password: str | None = attrs.field(default=None, repr=False)
     pem: str | None = attrs.field(default=None, repr=False)
-    """They stand in a file of properties, of that path."""
+    """The authorities themselves, from a properties file; its path is `authorities` then."""
 
 
 @attrs.frozen
 class BrokerTls:
-    """How kproxy speaks TLS to brokers."""
+    """The settings of TLS to brokers."""
 
     trust: Trust | None = None
-    """None: the authorities of the system."""
+    """The trusted authorities; None: those of the system."""
     identity: Identity | None = None
-    """Who kproxy is, for brokers that ask (mTLS)."""
+    """kproxy's certificate, for brokers that request one (mTLS)."""
     server_name: str | None = None
     """The name that a broker's certificate must have, and SNI; None: the host that is dialled."""
     verified: bool = True
-    """Whether the broker's certificate is checked."""
+    """The broker's certificate is verified."""
     names_verified: bool = True
-    """Whether its host name is; `ssl.endpoint.identification.algorithm=` turns that off."""
+    """Its host name is verified too; `ssl.endpoint.identification.algorithm=` turns that off."""
     key_log: Path | None = None
 
 
 @attrs.frozen
 class ListenTls:
-    """How kproxy speaks TLS to clients."""
+    """The settings of TLS to clients."""
 
     identity: Identity | None = None
-    """None: a certificate by kproxy's own CA."""
+    """kproxy's certificate; None: one by kproxy's own CA."""
     clients: Trust | None = None
-    """Who signs the certificates that clients must have; None: they need none."""
+    """The authorities of the certificates that clients must have; None: they need none."""
     key_log: Path | None = None

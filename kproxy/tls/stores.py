@@ -1,8 +1,8 @@
-"""Certificates and keys from files, as PEM: what users have is PEM or PKCS12.
+"""Certificates and keys from files in PEM or PKCS12, as PEM.
 
-Python's `ssl` loads a private key from a file only. So one that comes out of PKCS12, or from
-memory, is encrypted with a password of this moment, written to a file that nobody else can read,
-loaded, and deleted.
+Python's `ssl` loads a private key from a file only. So one from PKCS12, or from memory, is
+encrypted with a one-time password, written to a file that nobody else can read, loaded, and
+deleted.
 
 Errors: `TlsError`, one line.
 """
@@ -36,17 +36,17 @@ class Pem:
     """An identity in memory."""
 
     certificates: bytes
-    """PEM, the leaf first."""
+    """The certificates in PEM, the leaf first."""
     key: bytes = attrs.field(repr=False)
-    """PEM, encrypted."""
+    """The key in PEM, encrypted."""
     password: str = attrs.field(repr=False)
 
 
 def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
-    """Have a context show a certificate.
+    """Load a certificate and its key into a context.
 
     Raises:
-        TlsError: it cannot be read, its password is wrong, or its key is another's.
+        TlsError: it cannot be read, its password is wrong, or its key does not belong to it.
     """
     path = identity.certificate
     if not _read(path).lstrip().startswith(_PEM):
@@ -64,12 +64,12 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
 
 
 def load_pem(context: ssl.SSLContext, pem: Pem, source: Path) -> None:
-    """Have a context show a certificate that is in memory; `source` names it in errors.
+    """Load a certificate in memory and its key into a context; `source` names it in errors.
 
     Raises:
-        TlsError: its key is another's.
+        TlsError: its key does not belong to it.
     """
-    # mkstemp makes it 0600; the key in it is encrypted, and the password is nowhere but here.
+    # mkstemp makes it 0600; the key in it is encrypted, and the password is only in memory.
     with tempfile.NamedTemporaryFile(prefix="kproxy-") as file:
         file.write(pem.certificates + pem.key)
         file.flush()
@@ -80,7 +80,7 @@ def load_pem(context: ssl.SSLContext, pem: Pem, source: Path) -> None:
 
 
 def load_trust(context: ssl.SSLContext, trust: Trust) -> None:
-    """Have a context trust authorities.
+    """Load trusted authorities into a context.
 
     Raises:
         TlsError: the file cannot be read, or holds no certificate.
@@ -104,11 +104,11 @@ def _pem(identity: Identity) -> Pem:
         raise TlsError(f"{path} holds no private key with its certificate")
     chain = [store.cert, *store.additional_certs]
     certificates = b"".join(_certificate_pem(each.certificate) for each in chain)
-    return encrypted(certificates, store.key)
+    return encrypt_key(certificates, store.key)
 
 
-def encrypted(certificates: bytes, key: PKCS12PrivateKeyTypes) -> Pem:
-    """Return an identity with its key encrypted by a password of this moment."""
+def encrypt_key(certificates: bytes, key: PKCS12PrivateKeyTypes) -> Pem:
+    """Return an identity with its key encrypted by a one-time password."""
     from cryptography.hazmat.primitives import serialization
 
     password = secrets.token_urlsafe(32)
@@ -134,8 +134,8 @@ def _pkcs12(path: Path, data: bytes, password: str | None) -> PKCS12KeyAndCertif
     try:
         return pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
     except ValueError as error:
-        told = "its password is wrong" if "password" in str(error).lower() else "it cannot be read"
-        raise TlsError(f"{path} is not PEM, and as PKCS12 {told}") from error
+        what = "its password is wrong" if "password" in str(error).lower() else "it cannot be read"
+        raise TlsError(f"{path} is not PEM, and as PKCS12 {what}") from error
 
 
 def _certificate_pem(certificate: Certificate) -> bytes:
@@ -152,7 +152,7 @@ def _read(path: Path) -> bytes:
 
 
 def _why_no_key(error: ssl.SSLError, with_password: bool) -> str:
-    """Say why OpenSSL does not take a certificate with its key."""
+    """Return the reason why OpenSSL does not take a certificate with its key."""
     if error.reason == "KEY_VALUES_MISMATCH":
         return "the key is not that of the certificate"
     if error.reason in ("BAD_DECRYPT", "BAD_PASSWORD_READ", "EMPTY_PASSWORD") or (
