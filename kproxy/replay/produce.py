@@ -79,7 +79,7 @@ def _write(
         found.error_code, found.base_offset = _CORRUPT_MESSAGE, -1
         return
     found.log_start_offset = partition.log.start_offset
-    state.fetches.more(state, partition)
+    state.fetches.more_visible(state, partition)
 
 
 def _write_batch(
@@ -155,7 +155,7 @@ def _more(state: State, expected: Expected) -> None:
     """More may be visible in a partition that the producer did not name."""
     partition = state.cluster.partition(expected.topic, NO_UUID, expected.partition)
     if partition is not None:
-        state.fetches.more(state, partition)
+        state.fetches.more_visible(state, partition)
 
 
 def _batch_of(batch: Batch, kept: list[Record]) -> bytes:

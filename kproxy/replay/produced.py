@@ -21,7 +21,7 @@ import attrs
 
 from kproxy.protocol import ProtocolError, records
 from kproxy.protocol.record_batch import Record
-from kproxy.replay.differences import common, differences, sentence, short, text_of
+from kproxy.replay.differences import common_prefix_length, differences, sentence, short, text_of
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.report import Report
@@ -89,7 +89,7 @@ class ProduceCheck:
         """Find the record among those that were not produced yet: it is produced then."""
         same = self._of(topic).get(self.ignored.content(record))
         found = None if same is None else same.left(partition)
-        if found is None and same is not None and not self.ignored.partition_counts(record):
+        if found is None and same is not None and not self.ignored.compares_partition(record):
             found = same.left(None)
         if found is not None:
             found.produced = True
@@ -170,7 +170,7 @@ def _closest(among: Iterable[Expected], partition: int, record: Record) -> Expec
         alike = (
             2 * (other.key == record.key) + 2 * (other.value == record.value),
             (other.headers == record.headers) + (expected.partition == partition),
-            common(other.value or b"", record.value or b""),
+            common_prefix_length(other.value or b"", record.value or b""),
         )
         if alike > score:
             best, score = expected, alike

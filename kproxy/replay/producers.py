@@ -164,7 +164,7 @@ def txn_offset_commit(state: State, call: Call) -> Any:
     found = state.producers.check(body.transactional_id, body.producer_id, body.producer_epoch)
     error = found if isinstance(found, int) else 0
     if not error:
-        error = state.groups.may_commit(
+        error = state.groups.check_commit(
             body.group_id,
             body.member_id,
             body.group_instance_id,
@@ -218,7 +218,7 @@ def end(state: State, producer: Producer, committed: bool, now: int) -> None:
             log.append(data, partition.leader_epoch)
         if rewritten >= 0:
             _show_marker(state, (name, index), rewritten, committed)
-        state.fetches.more(state, partition)
+        state.fetches.more_visible(state, partition)
     for group_id in producer.groups:
         offsets = state.groups.undecided.get(group_id, {}).pop(producer.producer_id, {})
         if committed:

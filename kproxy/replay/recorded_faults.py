@@ -71,7 +71,7 @@ _KEYS = ("topic", "topic_id", "partition", "group", "transactional_id")
 
 
 @attrs.define(eq=False)
-class _Event:
+class _RecordedFault:
     """What happened to successive requests of a kind."""
 
     api: str
@@ -102,8 +102,8 @@ class RecordedFaults:
     served: frozenset[int]
     _seen: dict[tuple[str, Scope], int] = attrs.field(factory=dict, init=False)
     """How many requests there were, by API and scope."""
-    _events: list[_Event] = attrs.field(factory=list, init=False)
-    _last: dict[tuple[str, Scope], _Event] = attrs.field(factory=dict, init=False)
+    _events: list[_RecordedFault] = attrs.field(factory=list, init=False)
+    _last: dict[tuple[str, Scope], _RecordedFault] = attrs.field(factory=dict, init=False)
     _lost: dict[int, _Lost] = attrs.field(factory=dict, init=False)
     """By connection: the first request that was not answered there."""
 
@@ -135,7 +135,7 @@ class RecordedFaults:
         before = len(self._events)
         for scope, code, _ in found:
             if code and (code not in _OF_THE_STATE or exchange.faults):
-                self._note(_Event(api, scope, "error", error_name(code), ordinals[scope], 1, code))
+                self._note(_RecordedFault(api, scope, "error", error_name(code), ordinals[scope], 1, code))
         self._note_time(exchange, api, _scope(own), ordinals, len(self._events) > before)
 
     def note(self, note: Note) -> None:
@@ -149,7 +149,7 @@ class RecordedFaults:
             return
         action = "drop" if side == "client" else "disconnect"
         scope, ordinal = lost.scopes[-1]
-        self._note(_Event(lost.api, scope, action, True, ordinal, phase=lost.phase))
+        self._note(_RecordedFault(lost.api, scope, action, True, ordinal, phase=lost.phase))
 
     def rules(self, names: Mapping[uuid.UUID, str], topics: Iterable[str]) -> Iterator[dict]:
         """Yield the words of the rules; `names` of topic ids, and the topics that there are."""
@@ -178,10 +178,10 @@ class RecordedFaults:
         ordinal = ordinals[scope]
         throttled = getattr(exchange.response, "throttle_time_ms", 0)
         if throttled > 0:
-            self._note(_Event(api, scope, "throttle", f"{throttled}ms", ordinal))
+            self._note(_RecordedFault(api, scope, "throttle", f"{throttled}ms", ordinal))
         delay_ms = exchange.proxy_ms or 0
         if exchange.faults and not failed and not throttled and delay_ms >= _LATENCY_MS_MIN:
-            self._note(_Event(api, scope, "latency", f"{round(delay_ms)}ms", ordinal))
+            self._note(_RecordedFault(api, scope, "latency", f"{round(delay_ms)}ms", ordinal))
 
     def _count(self, api: str, scopes: Iterable[Scope]) -> list[tuple[Scope, int]]:
         found = []
@@ -190,7 +190,7 @@ class RecordedFaults:
             found.append((scope, self._seen[api, scope]))
         return found
 
-    def _note(self, event: _Event) -> None:
+    def _note(self, event: _RecordedFault) -> None:
         """Take an event; the same one again right behind it only lengthens it."""
         last = self._last.get((event.api, event.scope))
         if last is not None and last.ordinal + last.count == event.ordinal:

@@ -42,7 +42,7 @@ from kproxy.replay import (
     versions,
 )
 from kproxy.replay.call import Call
-from kproxy.replay.connection import Connection, encode
+from kproxy.replay.connection import ReplayConnection, encode
 from kproxy.replay.settings import Mode
 from kproxy.replay.state import Handler, State
 
@@ -100,7 +100,7 @@ class Serving:
         self.state.ranges = versions.ranges(self.state, served)
         self._handlers = {key: HANDLERS[key] for key in map(api_key, served) if key is not None}
 
-    def call(self, connection: Connection, frame: bytes, now: int) -> Call:
+    def call(self, connection: ReplayConnection, frame: bytes, now: int) -> Call:
         """Decode a request.
 
         Raises:

@@ -31,7 +31,7 @@ class Visible(enum.Enum):
 
 
 @attrs.frozen
-class Settings:
+class ReplaySettings:
     """What a user decides about a replaying broker."""
 
     mode: Mode = Mode.STATE
@@ -42,7 +42,7 @@ class Settings:
     node_ports: Mapping[int, int] = attrs.field(factory=dict)
     """Ports fixed by the user, by node id."""
     visible: Visible = Visible.ALL
-    unplayed_told: bool = False
+    report_unproduced: bool = False
     """Whether a record that was recorded and is never produced again is a finding."""
     ignored: Ignored = attrs.field(factory=Ignored)
     """What is not compared of records."""

@@ -13,14 +13,14 @@ import attrs
 
 from kproxy.proxy.actions import Address
 from kproxy.replay.call import Call
-from kproxy.replay.fetch import Fetches
+from kproxy.replay.fetch import WaitingFetches
 from kproxy.replay.groups import Groups
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.produced import ProduceCheck
 from kproxy.replay.producers import Producers
 from kproxy.replay.report import Report
 from kproxy.replay.semantic import Semantic
-from kproxy.replay.settings import Settings
+from kproxy.replay.settings import ReplaySettings
 from kproxy.replay.timers import Timers
 from kproxy.replay.topics import ClusterState
 
@@ -30,7 +30,7 @@ class State:
     """The cluster, and everything that handlers keep."""
 
     loaded: Loaded
-    settings: Settings
+    settings: ReplaySettings
     report: Report
     timers: Timers = attrs.Factory(Timers)
     listening: dict[int, Address] = attrs.Factory(dict)
@@ -44,7 +44,7 @@ class State:
     """Topics that clients have created again."""
     missed: set[str] = attrs.field(factory=set, init=False)
     """Topics that the recording does not know, and clients have named: each is told once."""
-    fetches: Fetches = attrs.field(init=False)
+    fetches: WaitingFetches = attrs.field(init=False)
     groups: Groups = attrs.field(init=False)
     producers: Producers = attrs.field(init=False)
     semantic: Semantic = attrs.field(init=False)
@@ -52,7 +52,7 @@ class State:
     def __attrs_post_init__(self) -> None:
         settings, loaded = self.settings, self.loaded
         self.check = ProduceCheck(loaded, self.report, settings.ignored)
-        self.fetches = Fetches()
+        self.fetches = WaitingFetches()
         self.groups = Groups(loaded, self.timers, self.respond)
         self.producers = Producers(loaded.producer_id_max + 1)
         self.semantic = Semantic(loaded.others, self.report)

@@ -27,10 +27,10 @@ from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.machine import TlsSession
 from kproxy.proxy.nodes import listener_port
-from kproxy.replay.connection import Connection
+from kproxy.replay.connection import ReplayConnection
 from kproxy.replay.differences import parts, sentence
 from kproxy.replay.report import Report
-from kproxy.replay.settings import Settings
+from kproxy.replay.settings import ReplaySettings
 
 _ADVICE = "strict mode wants the very same requests; --mode state takes any client"
 _DIFFERENCES_SHOWN = 5
@@ -47,10 +47,10 @@ class _Track:
 
 
 @attrs.define(eq=False)
-class _Live:
+class _LiveConnection:
     """A live connection, and the recorded ones that it may be."""
 
-    connection: Connection
+    connection: ReplayConnection
     candidates: list[_Track]
     position: int = 0
 
@@ -58,7 +58,7 @@ class _Live:
 class StrictBroker:
     """The machine. Feed it events; perform, in order, the actions that it answers with."""
 
-    def __init__(self, exchanges: Iterable[Exchange], settings: Settings, report: Report) -> None:
+    def __init__(self, exchanges: Iterable[Exchange], settings: ReplaySettings, report: Report) -> None:
         self._settings = settings
         self._report = report
         tracks: dict[int, _Track] = {}
@@ -74,7 +74,7 @@ class StrictBroker:
         self._tracks = list(tracks.values())
         self._unopened = sorted(nodes)
         self._listening: dict[int, Address] = {}
-        self._live: dict[int, _Live] = {}
+        self._live: dict[int, _LiveConnection] = {}
         self._budget = Budget(settings.held_bytes_max)
         self._started = False
 
@@ -110,13 +110,13 @@ class StrictBroker:
         """A client connected."""
         host = client_address
         share = Share(self._budget)
-        connection = Connection(number, node_id, host, host, local_address, now, now, share)
+        connection = ReplayConnection(number, node_id, host, host, local_address, now, now, share)
         candidates = [
             track
             for track in self._tracks
             if track.owner is None and track.exchanges[0].node_id == node_id
         ]
-        self._live[number] = _Live(connection, candidates)
+        self._live[number] = _LiveConnection(connection, candidates)
         return self.start(now)
 
     def rejected(
@@ -185,7 +185,7 @@ class StrictBroker:
 
     # ---- following
 
-    def _follow(self, live: _Live, frame: bytes) -> list[Action]:
+    def _follow(self, live: _LiveConnection, frame: bytes) -> list[Action]:
         """Take a request: its recorded response, or the end."""
         number, position = live.connection.number, live.position
         free = [track for track in live.candidates if track.owner in (None, number)]
@@ -201,7 +201,7 @@ class StrictBroker:
             fitting[0].owner = number
         return self._response(live, fitting[0].exchanges[position], frame)
 
-    def _response(self, live: _Live, exchange: Exchange, frame: bytes) -> list[Action]:
+    def _response(self, live: _LiveConnection, exchange: Exchange, frame: bytes) -> list[Action]:
         data = exchange.response_frame
         if data is None:
             if exchange.one_way:
@@ -217,13 +217,13 @@ class StrictBroker:
                 data = rewrite.apply(data, rewrite.splices(found, ours, fields))
         return [Send(live.connection.number, Side.CLIENT, [data], [])]
 
-    def _address(self, live: _Live, node_id: int) -> Address:
+    def _address(self, live: _LiveConnection, node_id: int) -> Address:
         """What a client is told of a node; of one without a listener, where it has reached us."""
         host, port = live.connection.local_address
         _, port = self._listening.get(node_id, (host, port))
         return self._settings.advertised_host or host, port
 
-    def _differs(self, live: _Live, candidates: list[_Track], frame: bytes) -> list[Action]:
+    def _differs(self, live: _LiveConnection, candidates: list[_Track], frame: bytes) -> list[Action]:
         number, position = live.connection.number, live.position
         what = f"connection {number}, request {position + 1}, {_title(frame)}"
         rest = [track for track in candidates if position < len(track.exchanges)]
@@ -242,7 +242,7 @@ class StrictBroker:
         self._report.add("differs", text, _ADVICE)
         return self._end(live, "it asks what was not recorded")
 
-    def _end(self, live: _Live, reason: str) -> list[Action]:
+    def _end(self, live: _LiveConnection, reason: str) -> list[Action]:
         number = live.connection.number
         if self._live.pop(number, None) is None:
             return []

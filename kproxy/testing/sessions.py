@@ -35,12 +35,11 @@ from kproxy.net import replaying, serve
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
-from kproxy.replay.broker import Broker as ReplayingBroker
+from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.opening import Wanted, open_recorded
 from kproxy.replay.report import Finding, Report
-from kproxy.replay.settings import Mode, Visible
-from kproxy.replay.settings import Settings as ReplaySettings
+from kproxy.replay.settings import Mode, ReplaySettings, Visible
 from kproxy.testing.broker import Broker, Watcher, fault_rules
 from kproxy.testing.host import Host
 
@@ -148,7 +147,7 @@ class Replaying:
     broker: Broker = attrs.field(init=False)
     log: list[str] = attrs.Factory(list)
     _report: Report = attrs.field(init=False)
-    _machine: ReplayingBroker = attrs.field(init=False)
+    _machine: ReplayBroker = attrs.field(init=False)
     _hosts: list[Host[str]] = attrs.field(factory=list, init=False)
     """Of the replaying broker, and of the proxy."""
 
@@ -175,18 +174,18 @@ class Replaying:
             raise
         return self.broker
 
-    def _loaded(self) -> ReplayingBroker:
+    def _loaded(self) -> ReplayBroker:
         how = self.how
         # A recording that ends too early would be a broker that forgets: a test needs all of it.
-        recorded = open_recorded(how.paths, Wanted(how.mode, how.factor), told=_refuse_torn)
+        recorded = open_recorded(how.paths, Wanted(how.mode, how.factor), on_note=_refuse_torn)
         settings = ReplaySettings(
             mode=how.mode,
             visible=how.visible,
-            unplayed_told=how.unplayed_fails,
+            report_unproduced=how.unplayed_fails,
             ignored=how.ignored,
             users=how.users,
         )
-        return ReplayingBroker(recorded.loaded, settings, self._report, None, recorded.pace)
+        return ReplayBroker(recorded.loaded, settings, self._report, None, recorded.pace)
 
     def _started(self, serve_it: Serve, name: str) -> str:
         host = Host(partial(_serving, serve_it, self.log), name)
