@@ -210,7 +210,7 @@ class ReplayBroker:
     def stop(self, now: int) -> list[Action]:
         """Close every connection; report the recorded records that were not produced."""
         if self._settings.report_unproduced and not self._stopped:  # stop may be called twice
-            self.state.check.missing()
+            self.state.check.report_unproduced()
         self._stopped = True
         return [
             action

@@ -66,12 +66,12 @@ def _report_unknown_topic(state: State, name: str) -> None:
     """Report a topic that does not exist, unless it was missing in the recording, too."""
     loaded = state.loaded
     known = loaded.cluster.names.values()
-    if name in state.missed or name in loaded.refused or name in known:
+    if name in state.reported_topics or name in loaded.refused or name in known:
         return
     if state.report.full:
         state.report.add("not recorded", "")
         return
-    state.missed.add(name)
+    state.reported_topics.add(name)
     closest = get_close_matches(name, islice(known, _COMPARED_MAX), 1)
     hint = f" (closest: {closest[0]})" if closest else ""
     state.report.add("not recorded", f"topic {name} is not in the recording{hint}", _ADVICE)
