@@ -56,7 +56,7 @@ class WaitingFetches:
     """The Fetch requests that wait for more records."""
 
     waiting: dict[int, list[_WaitingFetch]] = attrs.Factory(dict)
-    """By connection."""
+    """Waiting requests by connection number."""
 
     def wait(self, state: State, call: Call, partitions: set[Partition]) -> None:
         """Let a Fetch wait for more records, at most until its time is up."""

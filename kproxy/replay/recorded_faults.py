@@ -135,7 +135,7 @@ class RecordedFaults:
         before = len(self._events)
         for scope, code, _ in found:
             if code and (code not in _OF_THE_STATE or exchange.faults):
-                self._note(_RecordedFault(api, scope, "error", error_name(code), ordinals[scope], 1, code))
+                self._add_fault(_RecordedFault(api, scope, "error", error_name(code), ordinals[scope], 1, code))
         self._note_time(exchange, api, _scope(own), ordinals, len(self._events) > before)
 
     def note(self, note: Note) -> None:
@@ -149,7 +149,7 @@ class RecordedFaults:
             return
         action = "drop" if side == "client" else "disconnect"
         scope, ordinal = lost.scopes[-1]
-        self._note(_RecordedFault(lost.api, scope, action, True, ordinal, phase=lost.phase))
+        self._add_fault(_RecordedFault(lost.api, scope, action, True, ordinal, phase=lost.phase))
 
     def rules(self, names: Mapping[uuid.UUID, str], topics: Iterable[str]) -> Iterator[dict]:
         """Yield the rules as dicts; `names` are those of topic ids, `topics` all topic names."""
@@ -178,10 +178,10 @@ class RecordedFaults:
         ordinal = ordinals[scope]
         throttled = getattr(exchange.response, "throttle_time_ms", 0)
         if throttled > 0:
-            self._note(_RecordedFault(api, scope, "throttle", f"{throttled}ms", ordinal))
+            self._add_fault(_RecordedFault(api, scope, "throttle", f"{throttled}ms", ordinal))
         delay_ms = exchange.proxy_ms or 0
         if exchange.faults and not failed and not throttled and delay_ms >= _LATENCY_MS_MIN:
-            self._note(_RecordedFault(api, scope, "latency", f"{round(delay_ms)}ms", ordinal))
+            self._add_fault(_RecordedFault(api, scope, "latency", f"{round(delay_ms)}ms", ordinal))
 
     def _count(self, api: str, scopes: Iterable[Scope]) -> list[tuple[Scope, int]]:
         found = []
@@ -190,7 +190,7 @@ class RecordedFaults:
             found.append((scope, self._seen[api, scope]))
         return found
 
-    def _note(self, event: _RecordedFault) -> None:
+    def _add_fault(self, event: _RecordedFault) -> None:
         """Add a fault; one that continues the last fault of its kind is merged into that."""
         last = self._last.get((event.api, event.scope))
         if last is not None and last.ordinal + last.count == event.ordinal:
