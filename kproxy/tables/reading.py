@@ -43,7 +43,7 @@ from kproxy.tables import (
 )
 from kproxy.tables.arrow_types import TEXT
 from kproxy.tables.splits import END, Stretch
-from kproxy.tables.views import FILE, RECORDING, Column, chosen, schema_of
+from kproxy.tables.views import FILE, RECORDING, ViewColumn, chosen, schema_of
 
 _TABLE_ROWS = 64 << 10
 """A record batch has about no more rows, if no bytes of frames or records are in them."""
@@ -91,11 +91,11 @@ def read(
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-@damage.named
+@damage.names_file
 def record_batches(
     stretch: Stretch,
     view: str,
-    columns: Sequence[Column],
+    columns: Sequence[ViewColumn],
     schema: pa.Schema | None = None,
     wanted: Filter | None = None,
 ) -> Iterator[pa.RecordBatch]:

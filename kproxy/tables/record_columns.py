@@ -142,7 +142,7 @@ class RecordRows:
         before, first = self._first, self._next
         self._tables.append(exchanges)
         self._next += len(exchanges)
-        for carrier, carried in self._bodies.found(exchanges, first):
+        for carrier, carried in self._bodies.carried(exchanges, first):
             allowance = topic_records.allowance_of(carried)
             for each in carried:
                 yield from self._take(carrier, each, allowance)

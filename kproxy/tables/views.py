@@ -46,7 +46,7 @@ _NS_END = 1 << 63
 
 
 @attrs.frozen
-class Column:
+class ViewColumn:
     """One column of a view."""
 
     name: str
@@ -64,8 +64,8 @@ FILE = "file"
 
 
 _WHERE = (
-    Column(RECORDING, TEXT, "id of the recording: numbers count within it"),
-    Column(FILE, TEXT, "the file that has the row", default=False),
+    ViewColumn(RECORDING, TEXT, "id of the recording: numbers count within it"),
+    ViewColumn(FILE, TEXT, "the file that has the row", default=False),
 )
 
 
@@ -93,7 +93,7 @@ def _get(field: Field) -> Callable[[Exchange], Any]:
 
 
 _FIELDS = [
-    Column(each.name, OF_FIELDS[each.type], each.about, _get(each), not each.need.opens_bodies)
+    ViewColumn(each.name, OF_FIELDS[each.type], each.about, _get(each), not each.need.opens_bodies)
     for each in FIELDS.values()
 ]
 EXCHANGES = (*_WHERE, *sorted(_FIELDS, key=lambda column: not column.default))
@@ -127,32 +127,32 @@ def _headers(item: Any) -> list[dict[str, Any]]:
     return [{"key": key, "value": value} for key, value in item[1].headers]
 
 
-def _record(name: str, type_: pa.DataType, comment: str) -> Column:
+def _record(name: str, type_: pa.DataType, comment: str) -> ViewColumn:
     get = operator.attrgetter(name)
-    return Column(name, type_, comment, lambda item: get(item[1]))
+    return ViewColumn(name, type_, comment, lambda item: get(item[1]))
 
 
-def _carrier(name: str, comment: str = "") -> Column:
+def _carrier(name: str, comment: str = "") -> ViewColumn:
     """A field of the exchange."""
     field, get = FIELDS[name], operator.attrgetter(name)
-    return Column(name, OF_FIELDS[field.type], comment or field.about, lambda item: get(item[0]))
+    return ViewColumn(name, OF_FIELDS[field.type], comment or field.about, lambda item: get(item[0]))
 
 
 RECORDS = (
     *_WHERE,
     _record("topic", TEXT, "name of the topic; its id if nothing told the name"),
     _record("partition", INT32, "number of the partition"),
-    Column(
+    ViewColumn(
         "offset",
         INT64,
         "offset; null if no Produce response says it: also if it was refused",
         _offset,
     ),
-    Column("timestamp", TIME, "of the record", _timestamp),
-    Column("timestamp_ms", INT64, "of the record, ms since 1970", _timestamp_ms),
+    ViewColumn("timestamp", TIME, "of the record", _timestamp),
+    ViewColumn("timestamp_ms", INT64, "of the record, ms since 1970", _timestamp_ms),
     _record("key", BYTES, "key; null where there is none"),
     _record("value", BYTES, "value; null is a tombstone"),
-    Column("headers", HEADERS, "headers, in order", _headers),
+    ViewColumn("headers", HEADERS, "headers, in order", _headers),
     _record("produced", BOOLEAN, "a client sent it; else a broker did, to be consumed"),
     _record("aborted", BOOLEAN, "it is known that its transaction was aborted"),
     _carrier("number", "the exchange that carried it"),
@@ -172,13 +172,13 @@ def _recorded(item: Any, name: str) -> Any:
     return getattr(exchange.row, f"{direction}_{name}")
 
 
-def _side(name: str, type_: pa.DataType, comment: str, recorded: str = "") -> Column:
+def _side(name: str, type_: pa.DataType, comment: str, recorded: str = "") -> ViewColumn:
     recorded = recorded or name
-    return Column(name, type_, comment, lambda item: _recorded(item, recorded))
+    return ViewColumn(name, type_, comment, lambda item: _recorded(item, recorded))
 
 
-def _flag(name: str, flag: int, comment: str) -> Column:
-    return Column(name, BOOLEAN, comment, lambda item: bool(_recorded(item, "flags") & flag))
+def _flag(name: str, flag: int, comment: str) -> ViewColumn:
+    return ViewColumn(name, BOOLEAN, comment, lambda item: bool(_recorded(item, "flags") & flag))
 
 
 def _arrived(item: Any) -> datetime | None:
@@ -193,8 +193,8 @@ def _data(item: Any) -> bytes | None:
 FRAMES = (
     *_WHERE,
     _carrier("number", "the exchange that it belongs to"),
-    Column("side", TEXT, "who sent it: client, broker", lambda item: _SIDES[item[1]]),
-    Column("time", TIME, "when it arrived", _arrived),
+    ViewColumn("side", TEXT, "who sent it: client, broker", lambda item: _SIDES[item[1]]),
+    ViewColumn("time", TIME, "when it arrived", _arrived),
     _carrier("connection"),
     _carrier("client_id"),
     _carrier("node_id"),
@@ -208,7 +208,7 @@ FRAMES = (
     _side("flags", INT32, "all flags (kproxy.exchange.entries)"),
     _side("received_ns", INT64, "when it arrived, ns since 1970; 0: unknown"),
     _side("sent_ns", INT64, "when it was sent on; 0: it was not, or unknown"),
-    Column("data", BYTES, "the bytes as their sender sent them", _data, False),
+    ViewColumn("data", BYTES, "the bytes as their sender sent them", _data, False),
 )
 """Requests and responses, as their exchanges tell of them: the request of an exchange, then its
 response, when that was complete. Of what was recorded of no exchange there is no row."""
@@ -246,24 +246,24 @@ _EVENT_NAMES = (
 )
 EVENTS = (
     *_WHERE,
-    Column("time", TIME, "when it happened", lambda note: when(note.time_ns)),
-    Column("time_ns", INT64, "when it happened, ns since 1970", lambda note: note.time_ns),
-    Column("event", TEXT, _EVENT_NAMES, _text("event")),
-    Column("connection", INT32, "number of the connection", _integer("connection", 31)),
-    Column("client_address", TEXT, "host and port of the client", _text("client_address")),
-    Column("node_id", INT32, "broker of the connection", _integer("node_id", 31)),
-    Column("number", INT64, "the exchange that it is about", _integer("number", 63)),
-    Column("fault", TEXT, "the fault rule that fired", _text("rule")),
-    Column("first", TEXT, "who ended the connection first", _text("first", "side")),
-    Column("how", TEXT, "how they ended it: eof, reset, idle, refused, …", _how),
-    Column("reason", TEXT, "what went wrong, if anything did", _text("reason", "what")),
-    Column("body", TEXT, "all of it, JSON", lambda note: json.dumps(note.body)),
+    ViewColumn("time", TIME, "when it happened", lambda note: when(note.time_ns)),
+    ViewColumn("time_ns", INT64, "when it happened, ns since 1970", lambda note: note.time_ns),
+    ViewColumn("event", TEXT, _EVENT_NAMES, _text("event")),
+    ViewColumn("connection", INT32, "number of the connection", _integer("connection", 31)),
+    ViewColumn("client_address", TEXT, "host and port of the client", _text("client_address")),
+    ViewColumn("node_id", INT32, "broker of the connection", _integer("node_id", 31)),
+    ViewColumn("number", INT64, "the exchange that it is about", _integer("number", 63)),
+    ViewColumn("fault", TEXT, "the fault rule that fired", _text("rule")),
+    ViewColumn("first", TEXT, "who ended the connection first", _text("first", "side")),
+    ViewColumn("how", TEXT, "how they ended it: eof, reset, idle, refused, …", _how),
+    ViewColumn("reason", TEXT, "what went wrong, if anything did", _text("reason", "what")),
+    ViewColumn("body", TEXT, "all of it, JSON", lambda note: json.dumps(note.body)),
 )
 
 VIEWS = {"exchanges": EXCHANGES, "records": RECORDS, "frames": FRAMES, "events": EVENTS}
 
 
-def chosen(view: str, names: Iterable[str] | None = None) -> tuple[Column, ...]:
+def chosen(view: str, names: Iterable[str] | None = None) -> tuple[ViewColumn, ...]:
     """Return the columns of a view that are named, in a list or with commas between them; the
     default ones, if none are.
 
@@ -275,7 +275,7 @@ def chosen(view: str, names: Iterable[str] | None = None) -> tuple[Column, ...]:
     if names is None:
         return tuple(column for column in VIEWS[view] if column.default)
     by_name = {column.name: column for column in VIEWS[view]}
-    found: list[Column] = []
+    found: list[ViewColumn] = []
     for name in map(str.strip, names.split(",")) if isinstance(names, str) else names:
         if name not in by_name:
             what = f"{view} have no column {name!r}{suggestion(name, by_name)}"
@@ -284,6 +284,6 @@ def chosen(view: str, names: Iterable[str] | None = None) -> tuple[Column, ...]:
     return tuple(found)
 
 
-def schema_of(columns: Iterable[Column]) -> pa.Schema:
+def schema_of(columns: Iterable[ViewColumn]) -> pa.Schema:
     """Return the schema of the record batches of these columns; its fields have comments."""
     return pa.schema([pa.field(c.name, c.type, metadata={"comment": c.comment}) for c in columns])
