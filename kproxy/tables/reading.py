@@ -84,7 +84,7 @@ def read(
 
     def batches() -> Iterator[pa.RecordBatch]:
         for stretch in splits.stretches(found, END):
-            if stretch.rest:
+            if stretch.pending_only:
                 deque(map(warn, events(stretch)), 0)
             yield from record_batches(stretch, view, some, schema, wanted)
 
@@ -104,12 +104,12 @@ def record_batches(
 
     Raises: RecordingError.
     """
-    if stretch.rest and not stretch.last and view != "events":
+    if stretch.pending_only and not stretch.last and view != "events":
         return  # the files that follow have their rows
     schema = schema_of(columns) if schema is None else schema
     names = [column.name for column in columns]
     read = _COLUMNS.get(view)
-    if read is None or stretch.rest or wanted is not None or not _in_columns(view, names):
+    if read is None or stretch.pending_only or wanted is not None or not _in_columns(view, names):
         items = _ITEMS[view](stretch, wanted)
         yield from item_columns.batches(items, columns, file_values(stretch), schema)
         return
@@ -233,10 +233,10 @@ def exchanges(stretch: Stretch, wanted: Filter | None = None) -> Iterator[Exchan
             deque(reader.begin(each), 0)
         deque(reader.batch(file, StoredBatch(-1, notes=list(stretch.notes)), False), 0)
         for batch, given in _batches(file, stretch):
-            for exchange in reader.batch(file, batch, stretch.rest):
-                if given and not stretch.rest:
+            for exchange in reader.batch(file, batch, stretch.pending_only):
+                if given and not stretch.pending_only:
                     yield exchange
-        if stretch.rest:
+        if stretch.pending_only:
             yield from reader.finish()
 
 
@@ -262,11 +262,11 @@ def events(stretch: Stretch) -> Iterator[Note]:
     """
     with _opened(stretch) as file:
         for batch, given in _batches(file, stretch):
-            if given and not stretch.rest:
+            if given and not stretch.pending_only:
                 yield from batch.notes
-        if stretch.rest:
+        if stretch.pending_only:
             deque(file.batches(), 0)
-        if stretch.rest and file.torn is not None:
+        if stretch.pending_only and file.torn is not None:
             yield file.torn
 
 

@@ -1,14 +1,14 @@
-"""The views of recordings, and their columns: names, types, what each says, and its value.
+"""The views of recordings, and their columns: names, types, descriptions and values.
 
     exchanges ─ Exchange      records ─ (Exchange, TopicRecord)
     events    ─ Note          frames  ─ (Exchange, "request" or "response")
 
 A column takes its value out of one such item; `exchange_columns`, `record_columns` and
-`frame_columns` have faster ways for many at once. Names are those of `kproxy show --json` and of
-filters. Columns in nanoseconds are exact, timestamps have microseconds.
+`frame_columns` are faster for many at once. Names are those of `kproxy show --json` and of filters.
+Columns in nanoseconds are exact, timestamps have microseconds.
 
-Invariants: the default columns of `exchanges` come from the recording's tables and notes alone, so
-that no body is opened for them; those that need bodies come when somebody names them.
+Invariants: the default columns of `exchanges` come from the recording's tables and notes alone;
+columns that need bodies are only included if they are named.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class ViewColumn:
     type: pa.DataType
     comment: str
     get: Callable[[Any], Any] | None = None
-    """Takes the value out of an item of its view; None where values are not those of items."""
+    """Takes the value out of an item of its view; None if its values do not come from items."""
     default: bool = True
-    """Whether it is there when nobody names columns."""
+    """True if it is included when no columns are named."""
 
 
 RECORDING = "recording"
 FILE = "file"
-"""Columns whose values are those of a whole file."""
+"""Columns with one value for a whole file."""
 
 
 _WHERE = (
@@ -70,7 +70,7 @@ _WHERE = (
 
 
 def when(time_ns: int) -> datetime | None:
-    """Return a time of a recording; None for 0, and for what no clock says."""
+    """Return a time of a recording; None for 0, and for times out of range."""
     if not 0 < time_ns < _NS_END:
         return None
     return moment(time_ns)
@@ -80,7 +80,7 @@ def when(time_ns: int) -> datetime | None:
 
 
 def _get(field: Field) -> Callable[[Exchange], Any]:
-    """What gives the value of a field as Arrow takes it."""
+    """Return the function that takes the value of a field in a form for Arrow."""
     name = field.name
     if field.type is Type.BODY:
         return lambda exchange: body_text(exchange, name)
@@ -97,7 +97,7 @@ _FIELDS = [
     for each in FIELDS.values()
 ]
 EXCHANGES = (*_WHERE, *sorted(_FIELDS, key=lambda column: not column.default))
-"""The fields of an exchange, those for which bodies are opened at last."""
+"""The fields of an exchange; those that need bodies come last."""
 
 # ---------------------------------------------------------------- records
 
@@ -114,8 +114,7 @@ def _timestamp_ms(item: Any) -> int:
 
 
 def wrapped(number: int) -> int:
-    """Return a number as 64 bits hold it: sums of what a batch says need not fit, and Java's wrap
-    around."""
+    """Return a number wrapped to 64 bits, as in Java: sums of a batch's values may not fit."""
     return ((number + _NS_END) & 2 * _NS_END - 1) - _NS_END
 
 
@@ -133,7 +132,7 @@ def _record(name: str, type_: pa.DataType, comment: str) -> ViewColumn:
 
 
 def _carrier(name: str, comment: str = "") -> ViewColumn:
-    """A field of the exchange."""
+    """Return the column of a field of the exchange."""
     field, get = FIELDS[name], operator.attrgetter(name)
     return ViewColumn(name, OF_FIELDS[field.type], comment or field.about, lambda item: get(item[0]))
 
@@ -210,8 +209,8 @@ FRAMES = (
     _side("sent_ns", INT64, "when it was sent on; 0: it was not, or unknown"),
     ViewColumn("data", BYTES, "the bytes as their sender sent them", _data, False),
 )
-"""Requests and responses, as their exchanges tell of them: the request of an exchange, then its
-response, when that was complete. Of what was recorded of no exchange there is no row."""
+"""Requests and responses, in the order of their exchanges: the request of an exchange, then its
+response, if that was complete. Frames without an exchange have no row."""
 
 # ---------------------------------------------------------------- events
 
@@ -264,10 +263,10 @@ VIEWS = {"exchanges": EXCHANGES, "records": RECORDS, "frames": FRAMES, "events":
 
 
 def chosen(view: str, names: Iterable[str] | None = None) -> tuple[ViewColumn, ...]:
-    """Return the columns of a view that are named, in a list or with commas between them; the
-    default ones, if none are.
+    """Return the named columns of a view, by a list or a comma-separated text; without names, the
+    default ones.
 
-    Raises: ValueError, when there is no such view or column.
+    Raises: ValueError if there is no such view or column.
     """
     if view not in VIEWS:
         what = f"there is no view {view!r}{suggestion(view, VIEWS)}"

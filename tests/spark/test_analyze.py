@@ -422,16 +422,16 @@ def test_a_reader_in_spark_says_what_is_torn_or_empty(tmp_path: Path) -> None:
     (tmp_path / "empty.mcap").touch()
     (tmp_path / "whole.mcap").write_bytes(whole)
     told: list[str] = []
-    splits.stretches(splits.find([str(tmp_path)]), told=told.append)
+    splits.stretches(splits.find([str(tmp_path)]), on_message=told.append)
     assert [line.partition(": ")[0] for line in told] == [
         str(tmp_path / "cut.mcap"), str(tmp_path / "empty.mcap"),
     ]  # fmt: skip
     del told[:]
-    splits.stretches(splits.find([str(tmp_path / "whole.mcap")]), told=told.append)
+    splits.stretches(splits.find([str(tmp_path / "whole.mcap")]), on_message=told.append)
     assert told == []
     with (tmp_path / "cut.mcap").open("rb") as file:
         assert files.lock(file.fileno())
-        splits.stretches(splits.find([str(tmp_path / "cut.mcap")]), told=told.append)
+        splits.stretches(splits.find([str(tmp_path / "cut.mcap")]), on_message=told.append)
     assert len(told) == 1 and told[0].endswith("it is still being written")
 
 
