@@ -290,8 +290,8 @@ def by_topic(cluster: ClusterState, keys: Iterable[Key]) -> list[tuple[Any, list
     found: dict[str, list[int]] = {}
     for name, index in sorted(keys):
         found.setdefault(name, []).append(index)
-    there = cluster.topics
-    return [(there[name], indexes) for name, indexes in found.items() if name in there]
+    topics = cluster.topics
+    return [(topics[name], indexes) for name, indexes in found.items() if name in topics]
 
 
 def _refusal(error: int, text: str) -> Any:

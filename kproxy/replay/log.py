@@ -187,10 +187,10 @@ class PartitionLog:
         index = self.index
         for first, end, magic in found:
             attributes, delta, time, base = _header(data, first, end, magic)
-            there = index.find(base)
-            known = there < len(index) and index.bases[there] <= base + delta
+            at_index = index.find(base)
+            known = at_index < len(index) and index.bases[at_index] <= base + delta
             if known and produced:
-                index.mark(there, PRODUCED)
+                index.mark(at_index, PRODUCED)
                 continue
             was_produced = known and self._remove(base, base + delta)
             both = flags | (PRODUCED if was_produced else 0)

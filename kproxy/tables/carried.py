@@ -68,23 +68,23 @@ class Bodies:
         carrier number of the first row."""
         apis = apis_with(RECORDS)
         columns = [exchanges.column(name).tolist() for name in _NEEDED]
-        some: list[tuple[int, _BodyRow]] = []
+        carriers: list[tuple[int, _BodyRow]] = []
         for carrier, row in enumerate(map(_BodyRow._make, zip(*columns, strict=True)), first):
             if row.api_key in apis and not (row.request_flags | row.response_flags) & RAW_SASL:
-                some.append((carrier, row))
-                if len(some) >= _BODIES_MAX:
-                    yield from self._of_bodies(some)
-                    some = []
-        yield from self._of_bodies(some)
+                carriers.append((carrier, row))
+                if len(carriers) >= _BODIES_MAX:
+                    yield from self._of_bodies(carriers)
+                    carriers = []
+        yield from self._of_bodies(carriers)
 
-    def _of_bodies(self, some: Sequence[tuple[int, _BodyRow]]) -> Iterator[_Carrying]:
-        rows = [row for _, row in some]
+    def _of_bodies(self, carriers: Sequence[tuple[int, _BodyRow]]) -> Iterator[_Carrying]:
+        rows = [row for _, row in carriers]
         sent = self._simple(rows, kafka.REQUEST, RECORDS)
         fetched = self._simple(rows, kafka.RESPONSE, RECORDS)
         offsets: dict[int, _Simple] = {}
         if self._offsets:
             offsets = self._simple(rows, kafka.RESPONSE, OFFSET)
-        for index, (carrier, row) in enumerate(some):
+        for index, (carrier, row) in enumerate(carriers):
             carried = self._quickly(row, sent.get(index), fetched.get(index), offsets.get(index))
             if carried is None:
                 carried = self._decoded(row)

@@ -70,7 +70,7 @@ def read(
     Raises: RecordingError, also while rows are read; ValueError if there is no such view or column,
     or the text is no filter.
     """
-    some = chosen(view, columns)
+    selected = chosen(view, columns)
     if isinstance(wanted, str):
         wanted = parse(wanted)
     if wanted is not None and view == "events":
@@ -80,13 +80,13 @@ def read(
     first = info(found.files[0])  # its head was read before, if there are several
     if wanted is not None and wanted.relative:
         wanted = wanted.starting(first.start_ns)
-    schema = schema_of(some)
+    schema = schema_of(selected)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for stretch in splits.stretches(found, END):
             if stretch.pending_only:
                 deque(map(warn, events(stretch)), 0)
-            yield from record_batches(stretch, view, some, schema, wanted)
+            yield from record_batches(stretch, view, selected, schema, wanted)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 

@@ -349,16 +349,16 @@ def _one_by_one(carrier: int, found: Carried, allowance: Allowance) -> Iterator[
 
 
 def _cells(rows: Iterator[_Row]) -> Iterator[RecordColumns]:
-    some: list[_Row] = []
+    taken: list[_Row] = []
     size = 0
     for row in rows:
-        some.append(row)
+        taken.append(row)
         size += len(row[3] or b"") + len(row[4] or b"")
-        if size >= BYTES_MAX or len(some) >= ROWS_MAX:
-            yield _of_rows(some)
-            some, size = [], 0
-    if some:
-        yield _of_rows(some)
+        if size >= BYTES_MAX or len(taken) >= ROWS_MAX:
+            yield _of_rows(taken)
+            taken, size = [], 0
+    if taken:
+        yield _of_rows(taken)
 
 
 def _of_rows(rows: list[_Row]) -> RecordColumns:

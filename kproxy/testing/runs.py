@@ -73,11 +73,11 @@ class FixtureRun:
             Unrecorded: there is no recording.
             Unable: the recording cannot be read; the broker's address is invalid or not found.
         """
-        there = self.path.exists()
-        if self.mode in ("replay", "verify") and not there:
+        recorded_before = self.path.exists()
+        if self.mode in ("replay", "verify") and not recorded_before:
             raise Unrecorded(f"there is no recording {self.shown}; make it: {self.again}")
         try:
-            if self.mode == "replay" or (self.mode == "once" and there):
+            if self.mode == "replay" or (self.mode == "once" and recorded_before):
                 self._session = ReplaySession(self.how)
             else:
                 self._session = self._recording_session(real_broker())
