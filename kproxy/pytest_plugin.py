@@ -204,7 +204,9 @@ def _run_of(node: Any) -> FixtureRun:
     if records and _recorded_by_another(node, path):
         mode, records = "replay", False
     if records and _refused(config):
-        pytest.fail(f"there is no recording {_relative_path(node, path)}, and {_REFUSED}", pytrace=False)
+        pytest.fail(
+            f"there is no recording {_relative_path(node, path)}, and {_REFUSED}", pytrace=False
+        )
     how, why = None, ""
     try:
         how = replaying(
@@ -297,7 +299,14 @@ def _relative_path(node: Any, path: Path) -> str:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
     """Remove the state of an earlier run of the test: some plugins run a test again."""
-    before: list[Any] = [_run, _unrecorded, _findings_reported, _outcomes, _being_set_up, _requesters]
+    before: list[Any] = [
+        _run,
+        _unrecorded,
+        _findings_reported,
+        _outcomes,
+        _being_set_up,
+        _requesters,
+    ]
     for key in before:
         if key in item.stash:
             del item.stash[key]
@@ -313,7 +322,9 @@ def pytest_fixture_setup(
     if fixturedef.scope != "function":
         return (yield)
     if fixturedef.argname == "kproxy":
-        node.stash[_requesters] = node.stash.get(_requesters, ()) + node.stash.get(_being_set_up, ())
+        node.stash[_requesters] = node.stash.get(_requesters, ()) + node.stash.get(
+            _being_set_up, ()
+        )
         return (yield)
     before = node.stash.get(_being_set_up, ())
     node.stash[_being_set_up] = (*before, fixturedef.argname)

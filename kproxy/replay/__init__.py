@@ -2,7 +2,7 @@
 
 ::
 
-    recording ─▶ load ─▶ Loaded ─▶ ReplayBroker (a `proxy.machine.Machine`) ◀─▶ any client, any version
+    recording ─▶ load ─▶ Loaded ─▶ ReplayBroker (a `proxy.machine.Machine`) ◀─▶ any client
 
 `load` rebuilds topics, logs, groups and offsets; `broker` serves them; one small module per area
 has the handlers. `semantic` answers requests that the state does not model, or they are refused.

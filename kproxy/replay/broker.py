@@ -267,7 +267,9 @@ class ReplayBroker:
             self._handle_waiting(connection, now, actions)
         return actions
 
-    def _handle_waiting(self, connection: ReplayConnection, now: int, actions: list[Action]) -> None:
+    def _handle_waiting(
+        self, connection: ReplayConnection, now: int, actions: list[Action]
+    ) -> None:
         waiting = connection.waiting
         handled = 0
         while waiting and not connection.busy and not self._unopened:

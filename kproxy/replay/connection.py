@@ -137,7 +137,8 @@ class ReplayConnection:
             raise Violation(self.share.refusal(held))
 
 
-def encode(api_key: int, version: int, correlation_id: int, body: Any) -> list[Buffer]:    """Encode a response as a frame in pieces; large pieces are those of `body`, not copied.
+def encode(api_key: int, version: int, correlation_id: int, body: Any) -> list[Buffer]:
+    """Encode a response as a frame in pieces; large pieces are those of `body`, not copied.
 
     Raises:
         ProtocolError: a value does not fit its field.

@@ -132,7 +132,9 @@ class ConsumerGroup:
 
     # ---- members
 
-    def _join(self, call: Call, member: ConsumerMember | None, new_member_id: str) -> ConsumerMember | int:
+    def _join(
+        self, call: Call, member: ConsumerMember | None, new_member_id: str
+    ) -> ConsumerMember | int:
         body = call.body
         if member is not None:
             member.last_sent = None

@@ -135,7 +135,9 @@ class RecordedFaults:
         before = len(self._events)
         for scope, code, _ in found:
             if code and (code not in _OF_THE_STATE or exchange.faults):
-                self._add_fault(_RecordedFault(api, scope, "error", error_name(code), ordinals[scope], 1, code))
+                self._add_fault(
+                    _RecordedFault(api, scope, "error", error_name(code), ordinals[scope], 1, code)
+                )
         self._note_time(exchange, api, _scope(own), ordinals, len(self._events) > before)
 
     def note(self, note: Note) -> None:

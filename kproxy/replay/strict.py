@@ -58,7 +58,9 @@ class _LiveConnection:
 class StrictBroker:
     """The strict replaying broker. Feed it events; perform, in order, the actions it returns."""
 
-    def __init__(self, exchanges: Iterable[Exchange], settings: ReplaySettings, report: Report) -> None:
+    def __init__(
+        self, exchanges: Iterable[Exchange], settings: ReplaySettings, report: Report
+    ) -> None:
         self._settings = settings
         self._report = report
         tracks: dict[int, _RecordedConnection] = {}
@@ -224,7 +226,9 @@ class StrictBroker:
         _, port = self._listening.get(node_id, (host, port))
         return self._settings.advertised_host or host, port
 
-    def _differs(self, live: _LiveConnection, candidates: list[_RecordedConnection], frame: bytes) -> list[Action]:
+    def _differs(
+        self, live: _LiveConnection, candidates: list[_RecordedConnection], frame: bytes
+    ) -> list[Action]:
         number, position = live.connection.number, live.position
         what = f"connection {number}, request {position + 1}, {_title(frame)}"
         rest = [track for track in candidates if position < len(track.exchanges)]

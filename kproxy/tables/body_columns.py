@@ -2,8 +2,8 @@
 
     ExchangeTable ─▶ frames ─▶ body_facts ─▶ a column of lists
 
-Invariant: a column has the values that `Exchange` gives. Only the parts of bodies that these columns
-need are read.
+Invariant: a column has the values that `Exchange` gives. Only the parts of bodies that these
+columns need are read.
 """
 
 from __future__ import annotations

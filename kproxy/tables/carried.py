@@ -91,7 +91,9 @@ class Bodies:
             if carried:
                 yield carrier, carried
 
-    def _simple(self, rows: Sequence[_BodyRow], direction: str, wanted: Meaning) -> dict[int, _Simple]:
+    def _simple(
+        self, rows: Sequence[_BodyRow], direction: str, wanted: Meaning
+    ) -> dict[int, _Simple]:
         """Return the bodies that can be read without decoding, by their index in `rows`."""
         groups: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
         asks = direction == kafka.REQUEST

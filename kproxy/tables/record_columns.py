@@ -237,14 +237,18 @@ def _opened(
         return None
     base_offset = found.base_offset if found.produced else offset
     appended = max_time if attributes & LOG_APPEND_TIME else None
-    origin = BatchOrigin(carrier, *found.where, found.produced, False, base_offset, base_time, appended)
+    origin = BatchOrigin(
+        carrier, *found.where, found.produced, False, base_offset, base_time, appended
+    )
     return origin, BatchSpan(data, start, stop, count)
 
 
 # ---------------------------------------------------------------- all at once
 
 
-def _at_once(queue: Sequence[tuple[BatchOrigin, BatchSpan]], spans: Spans) -> Iterator[RecordColumns]:
+def _at_once(
+    queue: Sequence[tuple[BatchOrigin, BatchSpan]], spans: Spans
+) -> Iterator[RecordColumns]:
     origins = [origin for origin, _ in queue]
     counts = np.array([run.records for _, run in queue])
     batch = np.repeat(np.arange(len(queue), dtype=np.int32), counts)
@@ -284,8 +288,8 @@ def _spans_bytes(spans: Spans, part: slice, nth: int) -> Any:
 
 
 def _cut(joined: bytes, spans: Any, nth: int, nulls: Any) -> Any:
-    """Return the first or the second span of each row as an array. All of `joined` is made an Arrow
-    array, which has the gaps between spans as values, too; the wanted values are taken out of it."""
+    """Return the first or the second span of each row as an array. All of `joined` becomes an Arrow
+    array, with the gaps between spans as values, too; the wanted values are taken out of that."""
     offsets = pa.py_buffer(np.ascontiguousarray(spans, np.int32))
     every = pa.Array.from_buffers(BYTES, 4 * len(spans) - 1, [None, offsets, pa.py_buffer(joined)])
     places = np.arange(2 * nth, 4 * len(spans), 4, dtype=np.int32)

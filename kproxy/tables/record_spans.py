@@ -103,7 +103,9 @@ def _found(joined: bytes, starts: Any) -> Spans:
     data = np.frombuffer(joined, np.uint8)
     n, p = varints(data, starts)
     ends = p + (n >> 1)
-    _raise_if_any((n & 1 != 0) | (n < 2 * RECORD_BYTES_MIN - 2) | (ends > len(data) - len(_PADDING)))
+    _raise_if_any(
+        (n & 1 != 0) | (n < 2 * RECORD_BYTES_MIN - 2) | (ends > len(data) - len(_PADDING))
+    )
     times, p = varints(data, p + 1, 9)
     offsets, p = varints(data, p)
     fields = np.empty((len(starts), 4), np.int64)

@@ -235,7 +235,7 @@ def _incomplete_message(file: RecordingFile) -> str:
 def cut(
     file: RecordingFile, earlier: tuple[str, ...], partition_bytes: int, with_pending: bool = True
 ) -> Iterator[Stretch]:
-    """Yield the stretches of a file; `with_pending`, also that of a torn file's pending requests."""
+    """Yield the stretches of a file; `with_pending`, also a torn file's pending requests."""
     size = file.path.stat().st_size
     every = whole(file, earlier, size)
     if not _divisible(file, size, partition_bytes):

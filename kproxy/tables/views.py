@@ -134,7 +134,9 @@ def _record(name: str, type_: pa.DataType, comment: str) -> ViewColumn:
 def _carrier(name: str, comment: str = "") -> ViewColumn:
     """Return the column of a field of the exchange."""
     field, get = FIELDS[name], operator.attrgetter(name)
-    return ViewColumn(name, OF_FIELDS[field.type], comment or field.about, lambda item: get(item[0]))
+    return ViewColumn(
+        name, OF_FIELDS[field.type], comment or field.about, lambda item: get(item[0])
+    )
 
 
 RECORDS = (

@@ -81,7 +81,9 @@ def record(
 
     ignore = [ignore] if isinstance(ignore, str) else list(ignore)
     ignored.parse(ignore)
-    session = sessions.RecordingSession(bootstrap, None if path is None else Path(path), ignore=ignore)
+    session = sessions.RecordingSession(
+        bootstrap, None if path is None else Path(path), ignore=ignore
+    )
     return sessions.Session(session.begin, session.end)
 
 

@@ -26,7 +26,7 @@ _ODD = re.compile(r"[^A-Za-z0-9_.=+-]+")
 
 
 def test_file(folder: Path, module: PurePath, names: Sequence[str], parameters: str | None) -> Path:
-    """Return the path of a test's recording, by its module, class names and name, and parameters."""
+    """Return the path of a test's recording, by its module, class names, name and parameters."""
     name = slug(".".join(names))
     if parameters is not None:
         name = f"{name}-{slug(parameters, cases_differ=False)}"

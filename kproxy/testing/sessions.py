@@ -6,8 +6,8 @@
     client ─▶ kproxy ─▶ real brokers                                               RecordingSession
                  └─▶ a recording
 
-`Session` makes either a context manager, for `with` and for `async with` (trio and asyncio): both do
-the same, but the latter does not block the event loop.
+`Session` makes either a context manager, for `with` and for `async with` (trio and asyncio): both
+do the same, but the latter does not block the event loop.
 
 Resource handling: on leaving, every connection and listener is closed and the thread has ended,
 whatever happened in the block.
@@ -269,7 +269,7 @@ class RecordingSession:
     path: Path | None
     mode: str = "record"
     ignore: Sequence[str] = ()
-    """Differences to ignore in later replays (`replay.ignored`); they are noted in the recording."""
+    """Differences to ignore in later replays (`replay.ignored`), noted in the recording."""
     broker: Broker = attrs.field(init=False)
     log: list[str] = attrs.Factory(list)
     _host: Host[str] = attrs.field(init=False)
