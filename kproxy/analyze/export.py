@@ -38,7 +38,7 @@ from kproxy.tables.reading import (
     record_batches,
 )
 from kproxy.tables.splits import Stretch
-from kproxy.tables.views import EVENTS, EXCHANGES, RECORDS, Column, chosen, schema_of
+from kproxy.tables.views import EVENTS, EXCHANGES, RECORDS, ViewColumn, chosen, schema_of
 
 _LEFT_OUT = frozenset(
     {"request", "response", "request_frame", "response_frame", "partitions", "file"}
@@ -50,12 +50,12 @@ RECORD_COLUMNS = chosen("records", [c.name for c in RECORDS if c.name not in _LE
 EVENT_COLUMNS = chosen("events", [c.name for c in EVENTS if c.name not in _LEFT_OUT])
 
 
-def _step(*columns: tuple[str, pa.DataType], table: str = "") -> tuple[Column, ...]:
+def _step(*columns: tuple[str, pa.DataType], table: str = "") -> tuple[ViewColumn, ...]:
     said = comments(table) if table else {}
-    return tuple(Column(name, kind, said.get(name, "")) for name, kind in columns)
+    return tuple(ViewColumn(name, kind, said.get(name, "")) for name, kind in columns)
 
 
-TABLES: dict[str, tuple[Column, ...]] = {
+TABLES: dict[str, tuple[ViewColumn, ...]] = {
     "exchanges": EXCHANGE_COLUMNS,
     "records": RECORD_COLUMNS,
     "events": EVENT_COLUMNS,

@@ -41,7 +41,7 @@ from kproxy.spark.ddl import ddl
 from kproxy.spark.session import failures
 from kproxy.tables import splits
 from kproxy.tables.splits import PARTITION_BYTES, FoundFiles, Stretch, packed, stretches, task_bytes
-from kproxy.tables.views import Column, schema_of
+from kproxy.tables.views import ViewColumn, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -268,6 +268,6 @@ def _read(spark: SparkSession, name: str, folder: Path, schema: Any) -> None:
     spark.read.schema(schema).parquet(where).createOrReplaceTempView(name)
 
 
-def _empty(folder: Path, columns: Sequence[Column]) -> None:
+def _empty(folder: Path, columns: Sequence[ViewColumn]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(schema_of(columns).empty_table(), folder / "part-00000.parquet")

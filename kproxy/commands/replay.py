@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kproxy.replay.json_paths import Path as JsonPath
     from kproxy.replay.loaded import Loaded
     from kproxy.replay.report import Report
-    from kproxy.replay.settings import Settings
+    from kproxy.replay.settings import ReplaySettings
 
 _MODES = ("state", "semantic", "strict")
 _VISIBLE = ("all", "causal")
@@ -225,16 +225,16 @@ def _control(
     options: argparse.Namespace, machine: StartingMachine, rules: Rules, recordings: Path | None
 ) -> ReplayControl | None:
     from kproxy.net.replaying import ReplayControl
-    from kproxy.replay.broker import Broker
+    from kproxy.replay.broker import ReplayBroker
 
-    if options.control is None or not isinstance(machine, Broker):
+    if options.control is None or not isinstance(machine, ReplayBroker):
         return None
     return ReplayControl(options.control, control_token(), machine, rules, recordings)
 
 
-def _settings(options: argparse.Namespace) -> Settings:
+def _settings(options: argparse.Namespace) -> ReplaySettings:
     from kproxy.replay.ignored import Ignored, Partitions
-    from kproxy.replay.settings import Mode, Settings, Visible
+    from kproxy.replay.settings import Mode, ReplaySettings, Visible
 
     if options.mode == "strict":
         others = options.fault, options.recorded_faults, options.control, options.timing
@@ -242,13 +242,13 @@ def _settings(options: argparse.Namespace) -> Settings:
             what = "no faults, no --timing, no --control"
             raise UsageError(f"strict mode responds at once and as recorded: {what}")
     visible = Visible(options.visible)
-    return Settings(
+    return ReplaySettings(
         mode=Mode(options.mode),
         listen_port=options.listen[1],
         advertised_host=options.advertise,
         node_ports=node_ports(options),
         visible=visible,
-        unplayed_told=visible is Visible.CAUSAL,
+        report_unproduced=visible is Visible.CAUSAL,
         ignored=Ignored(
             Partitions(options.partitions),
             frozenset(options.ignore_header),
@@ -262,13 +262,13 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _machine(
     options: argparse.Namespace,
-    settings: Settings,
+    settings: ReplaySettings,
     report: Report,
     rules: Rules,
     log: Callable[[str], None],
 ) -> StartingMachine:
     from kproxy.recording.notices import Notices
-    from kproxy.replay.broker import Broker
+    from kproxy.replay.broker import ReplayBroker
     from kproxy.replay.opening import Wanted, open_recorded
     from kproxy.replay.settings import Mode
     from kproxy.replay.strict import StrictBroker
@@ -288,14 +288,14 @@ def _machine(
             wanted,
             lambda done, total: progress.passed(done),
             log,
-            told=notices.note,
+            on_note=notices.note,
         )
     deque(map(log, notices.texts), 0)
     for words in recorded.faults:
         rules.add(words, time.time_ns())
     for text in _what_there_is(recorded.loaded):
         log(text)
-    return Broker(recorded.loaded, settings, report, rules, recorded.pace)
+    return ReplayBroker(recorded.loaded, settings, report, rules, recorded.pace)
 
 
 def _what_there_is(loaded: Loaded) -> Iterator[str]:

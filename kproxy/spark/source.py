@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from kproxy.tables.splits import Stretch
-    from kproxy.tables.views import Column
+    from kproxy.tables.views import ViewColumn
 
 VIEW = "exchanges"
 _OPTIONS = frozenset(("path", "paths", "view", "columns", "partition_bytes"))
@@ -91,7 +91,7 @@ def _paths(options: Any) -> tuple[str, ...]:
     raise ValueError('name recordings: load("recording.mcap"), a folder, a glob, or a list of them')
 
 
-def columns_of(view: str, schema: StructType) -> tuple[Column, ...]:
+def columns_of(view: str, schema: StructType) -> tuple[ViewColumn, ...]:
     """Return the columns that a schema names.
 
     Raises: ValueError, when it names one that is not there, or with another type.

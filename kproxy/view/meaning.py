@@ -252,7 +252,7 @@ class Meaning:
 
     def _by_chance(self, topic: _Topic, record: TopicRecord) -> bool:
         """Whether it may be in another partition the next time."""
-        return topic.partitions != 1 and not self.ignored.partition_counts(record)
+        return topic.partitions != 1 and not self.ignored.compares_partition(record)
 
     def _record_lines(self, topic: _Topic, records: Iterable[TopicRecord]) -> Iterator[str]:
         """Each partition's records in order; those that can be in any, sorted by what they are."""

@@ -432,16 +432,16 @@ def test_a_reader_in_spark_says_what_is_torn_or_empty(tmp_path: Path) -> None:
     (tmp_path / "empty.mcap").touch()
     (tmp_path / "whole.mcap").write_bytes(whole)
     told: list[str] = []
-    splits.stretches(splits.find([str(tmp_path)]), told=told.append)
+    splits.stretches(splits.find([str(tmp_path)]), on_message=told.append)
     copy, empty = told
     assert copy == f"{tmp_path}/cut.mcap is a copy of {tmp_path}/whole.mcap, which is read alone"
     assert empty.partition(": ")[0] == str(tmp_path / "empty.mcap")
     del told[:]
-    splits.stretches(splits.find([str(tmp_path / "whole.mcap")]), told=told.append)
+    splits.stretches(splits.find([str(tmp_path / "whole.mcap")]), on_message=told.append)
     assert told == []
     with (tmp_path / "cut.mcap").open("rb") as file:
         assert files.lock(file.fileno())
-        splits.stretches(splits.find([str(tmp_path / "cut.mcap")]), told=told.append)
+        splits.stretches(splits.find([str(tmp_path / "cut.mcap")]), on_message=told.append)
     assert len(told) == 1 and told[0].endswith("it is still being written")
 
 
