@@ -37,7 +37,7 @@ from kproxy.proxy.faults import Rules, rule_from_flag
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
 from kproxy.view.live import Live
-from kproxy.view.output import Output
+from kproxy.view.output import TextOutput
 
 TOPIC = "orders"
 RECORDS = 12
@@ -115,7 +115,7 @@ def consume(bootstrap: str, go_on: Callable[[], bool] = lambda: True) -> list[Re
 class _Stage:
     """Where the demo is shown, and what is typed for kproxy there."""
 
-    output: Output
+    output: TextOutput
     program: str
 
     def say(self, text: str) -> None:
@@ -129,7 +129,7 @@ class _Stage:
 
 def run(path: Path, out: TextIO) -> int:
     """Run the demo, leave the recording at `path`; return the exit code."""
-    output = Output(out)
+    output = TextOutput(out)
     stage = _Stage(output, _program())
     try:
         with _replaying(stand_in(), "--visible", "causal") as bootstrap:

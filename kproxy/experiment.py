@@ -29,7 +29,7 @@ from kproxy.proxy.faults import Rules, table
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
 from kproxy.view.live import Live
-from kproxy.view.output import Output
+from kproxy.view.output import TextOutput
 
 _BROKERS = 3
 _WAIT_SECONDS = 12.0
@@ -45,7 +45,7 @@ def run(path: Path, out: TextIO, rules: Rules) -> int:
     )
     brokers = owner.list_topics(timeout=_WAIT_SECONDS).brokers.values()
     settings = Settings([(broker.host, broker.port) for broker in brokers])
-    output = Output(out)
+    output = TextOutput(out)
     try:
         delivered, consumed = trio.run(_play, settings, path, rules, output)
     except BaseExceptionGroup as group:
@@ -63,7 +63,7 @@ def run(path: Path, out: TextIO, rules: Rules) -> int:
 
 
 async def _play(
-    settings: Settings, path: Path, rules: Rules, output: Output
+    settings: Settings, path: Path, rules: Rules, output: TextOutput
 ) -> tuple[int, Counter[bytes]]:
     """Have the clients work through the proxy; return what was delivered, and what came back."""
     listening, stop = trio.Event(), trio.Event()

@@ -82,7 +82,7 @@ _ROWS = 8192
 
 
 @attrs.define(eq=False)
-class Sink:
+class TableSink:
     """One Parquet file, which is there once it has a row and is closed.
 
     Until then it has a name of its own, so that two attempts at one task, of which the later one
@@ -140,7 +140,7 @@ def write(
     Raises: RecordingError; OSError, when the disk is full.
     """
     sinks = {
-        name: Sink(Path(folder) / name / f"part-{task:05}.parquet", schema_of(columns))
+        name: TableSink(Path(folder) / name / f"part-{task:05}.parquet", schema_of(columns))
         for name, columns in TABLES.items()
     }
     try:
@@ -155,7 +155,7 @@ def write(
     return {name: sink.count for name, sink in sinks.items()}
 
 
-def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> None:
+def _stretch(stretch: Stretch, sinks: dict[str, TableSink], with_records: bool) -> None:
     traffic: Counter[tuple[Any, ...]] = Counter()
     log_ends: dict[tuple[str, int, int], int] = {}
     cluster_ids: set[str | None] = {None}

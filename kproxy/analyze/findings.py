@@ -34,7 +34,7 @@ _ROUTINE = {("UNSUPPORTED_VERSION", "ApiVersions"), ("MEMBER_ID_REQUIRED", "Join
 
 
 @attrs.frozen
-class Finding:
+class ReportFinding:
     """A sentence, and how grave it is."""
 
     level: str
@@ -42,7 +42,7 @@ class Finding:
     text: str
 
 
-def findings(gathered: Gathered) -> list[Finding]:
+def findings(gathered: Gathered) -> list[ReportFinding]:
     """Return what stands out."""
     found = [each for rule in _RULES for each in rule(gathered)]
     order = {"bad": 0, "warn": 1, "info": 2}
@@ -77,19 +77,19 @@ def most_lag(group: dict[str, Any]) -> str:
     return f"{part} of it on {worst['topic']}[{worst['partition']}]"
 
 
-def _completeness(gathered: Gathered) -> Iterator[Finding]:
+def _completeness(gathered: Gathered) -> Iterator[ReportFinding]:
     totals = gathered.totals
     for notice in gathered.notices:
-        yield Finding("warn", f"{notice}.")
+        yield ReportFinding("warn", f"{notice}.")
     if not totals["exchanges"]:
-        yield Finding("warn", "There are no exchanges in these recordings.")
+        yield ReportFinding("warn", "There are no exchanges in these recordings.")
 
 
-def _errors(gathered: Gathered) -> Iterator[Finding]:
+def _errors(gathered: Gathered) -> Iterator[ReportFinding]:
     totals = gathered.totals
     if not totals["errors"]:
         if totals["exchanges"]:
-            yield Finding("info", "No response has an error.")
+            yield ReportFinding("info", "No response has an error.")
         return
     routine = [row for row in gathered.errors if (row["error"], row["api"]) in _ROUTINE]
     others = [row for row in gathered.errors if row not in routine]
@@ -97,7 +97,7 @@ def _errors(gathered: Gathered) -> Iterator[Finding]:
     part = share(totals["errors"], totals["exchanges"])
     if not others:
         named = " and ".join(f"{row['error']} of {row['api']}" for row in routine)
-        yield Finding(
+        yield ReportFinding(
             "info",
             f"{counted(totals['errors'], 'response')} ({part}) had errors, all of them"
             f" {named}: so clients and brokers come to terms.",
@@ -107,7 +107,7 @@ def _errors(gathered: Gathered) -> Iterator[Finding]:
     which = "the most frequent" if worst is others[0] else "the most frequent of those not injected"
     injected = "" if not worst["injected"] else f", {number(worst['injected'])} of them injected"
     level = "bad" if grave * 100 > totals["exchanges"] else "warn"
-    yield Finding(
+    yield ReportFinding(
         level,
         f"{counted(totals['errors'], 'response')} ({part}) had errors;"
         f" {'besides what is routine, ' if routine else ''}{which}"
@@ -122,13 +122,13 @@ def _clients(names: list[str]) -> str:
     return f", to {shown}{more}" if names else ""
 
 
-def _unanswered(gathered: Gathered) -> Iterator[Finding]:
+def _unanswered(gathered: Gathered) -> Iterator[ReportFinding]:
     if lost := gathered.totals["unanswered"]:
         verb = "was" if lost == 1 else "were"
-        yield Finding("warn", f"{counted(lost, 'request')} {verb} never answered.")
+        yield ReportFinding("warn", f"{counted(lost, 'request')} {verb} never answered.")
 
 
-def _slow(gathered: Gathered) -> Iterator[Finding]:
+def _slow(gathered: Gathered) -> Iterator[ReportFinding]:
     for row in gathered.apis:
         histogram = gathered.histograms.get(row["api"] or "?", {})
         count, ends = sum(histogram.values()), (row["broker_min"], row["broker_max"])
@@ -138,7 +138,7 @@ def _slow(gathered: Gathered) -> Iterator[Finding]:
         if middle and tail and count >= _HUNDRED and representative(count, row["count"]):
             if tail > _SLOW_MS and tail > _SLOW_FACTOR * middle:
                 rest = "" if count == row["count"] else f" of the {number(count)} not held back"
-                yield Finding(
+                yield ReportFinding(
                     "warn",
                     f"One {row['api']} in a hundred{rest} takes {duration(tail)} or more, half of"
                     f" them less than {duration(middle)}.",
@@ -146,7 +146,7 @@ def _slow(gathered: Gathered) -> Iterator[Finding]:
     if gathered.slowest:
         worst = gathered.slowest[0]
         topics = f" on {', '.join(worst['topics'][:3])}" if worst["topics"] else ""
-        yield Finding(
+        yield ReportFinding(
             "info",
             f"The slowest exchange is #{worst['number']}, {worst['api']}{topics} of"
             f" {worst['client_id'] or 'an unnamed client'}:"
@@ -154,7 +154,7 @@ def _slow(gathered: Gathered) -> Iterator[Finding]:
         )
 
 
-def _parts(gathered: Gathered) -> Iterator[Finding]:
+def _parts(gathered: Gathered) -> Iterator[ReportFinding]:
     """Say which topics and clients an API is slower for than for all others."""
     for kind, on in (("topic", "on topic"), ("client", "of client")):
         slow: list[tuple[Row, Row]] = []
@@ -169,14 +169,14 @@ def _parts(gathered: Gathered) -> Iterator[Finding]:
                 if found["p95_ratio"] >= _PART_FACTOR:
                     slow.append((row, found))
         for row, found in slow[:_WORST_MAX]:
-            yield Finding(
+            yield ReportFinding(
                 "warn",
                 f"{row['api']} {on} {row['name'] or '–'} is slower than the rest: p95 is"
                 f" {duration(found['p95'])}, of the others {duration(found['baseline_p95'])}.",
             )
 
 
-def _minutes(gathered: Gathered) -> Iterator[Finding]:
+def _minutes(gathered: Gathered) -> Iterator[ReportFinding]:
     """Say when a topic was slower than at other times."""
     slow: list[tuple[Row, Row]] = []
     for row in gathered.minutes:
@@ -186,7 +186,7 @@ def _minutes(gathered: Gathered) -> Iterator[Finding]:
                 slow.append((row, found))
     for row, found in slow[:_WORST_MAX]:
         when, then = (moment(row[name]["us"] * 1000) for name in ("slowest", "quickest"))
-        yield Finding(
+        yield ReportFinding(
             "info",
             f"{row['api']} on topic {row['topic']} was slowest from {when:%H:%M} on: p95 of that"
             f" minute is {duration(found['p95'])}, of the quickest ({then:%H:%M})"
@@ -194,7 +194,7 @@ def _minutes(gathered: Gathered) -> Iterator[Finding]:
         )
 
 
-def _queues(gathered: Gathered) -> Iterator[Finding]:
+def _queues(gathered: Gathered) -> Iterator[ReportFinding]:
     for row in gathered.apis:
         enough = row["count"] >= _HUNDRED and row["queued"] * 5 > row["count"]
         if enough and (row["queued_ms"] or 0) > 10 * row["queued"]:
@@ -204,7 +204,7 @@ def _queues(gathered: Gathered) -> Iterator[Finding]:
             slow = (
                 tail is not None and tail * _QUEUE_FACTOR > queued_ms
             )  # the broker, not the queue
-            yield Finding(
+            yield ReportFinding(
                 "warn",
                 f"{share(row['queued'], row['count'])} of {row['api']} waited behind earlier"
                 f" requests of their connection, {duration(queued_ms)} on average"
@@ -212,9 +212,9 @@ def _queues(gathered: Gathered) -> Iterator[Finding]:
             )
 
 
-def _proxy(gathered: Gathered) -> Iterator[Finding]:
+def _proxy(gathered: Gathered) -> Iterator[ReportFinding]:
     if stalls := gathered.totals["stalls"]:
-        yield Finding(
+        yield ReportFinding(
             "warn",
             f"kproxy itself stood still {counted(stalls, 'time')}, for"
             f" {duration(1000 * (gathered.totals['stall_seconds'] or 0))} at most: what came"
@@ -222,14 +222,14 @@ def _proxy(gathered: Gathered) -> Iterator[Finding]:
         )
     paused = [row for row in gathered.apis if (row["proxy_max"] or 0) >= _PAUSE_MS]
     for row in sorted(paused, key=lambda row: -row["proxy_max"])[:_WORST_MAX]:
-        yield Finding(
+        yield ReportFinding(
             "warn",
             f"kproxy itself held #{row['proxy_max_number']} {row['api']} for"
             f" {duration(row['proxy_max'])}: not the broker, nor the network.",
         )
     if (more := len(paused) - _WORST_MAX) > 0:
         apis = f"{more} other API{'' if more == 1 else 's'}"
-        yield Finding("warn", f"It held exchanges of {apis} for {duration(_PAUSE_MS)} or more.")
+        yield ReportFinding("warn", f"It held exchanges of {apis} for {duration(_PAUSE_MS)} or more.")
     slow = [
         row
         for row in gathered.apis
@@ -237,41 +237,41 @@ def _proxy(gathered: Gathered) -> Iterator[Finding]:
     ]
     if slow:
         worst = max(slow, key=lambda row: row["proxy_p99"])
-        yield Finding(
+        yield ReportFinding(
             "info",
             f"kproxy itself held one {worst['api']} in a hundred for"
             f" {duration(worst['proxy_p99'])} or more.",
         )
 
 
-def _groups(gathered: Gathered) -> Iterator[Finding]:
+def _groups(gathered: Gathered) -> Iterator[ReportFinding]:
     totals = gathered.group_totals
     rebalanced = sorted(gathered.groups, key=lambda row: -row["rebalances"])[:_WORST_MAX]
     for row in rebalanced:
         if row["rebalances"]:
             level = "warn" if row["rebalances"] > row["members"] else "info"
-            yield Finding(
+            yield ReportFinding(
                 level,
                 f"Group {row['group']} rebalanced {counted(row['rebalances'], 'time')}"
                 f" ({counted(row['members'], 'member id')}).",
             )
     if (more := totals["rebalanced"] - _WORST_MAX) > 0:
-        yield Finding("info", f"{counted(more, 'other group')} rebalanced, none more often.")
+        yield ReportFinding("info", f"{counted(more, 'other group')} rebalanced, none more often.")
     behind = sorted(gathered.groups, key=lambda row: -(row["lag"] or 0))[:_WORST_MAX]
     for row in behind:
         if row["lag"]:
             worst = most_lag(row)
-            yield Finding(
+            yield ReportFinding(
                 "info",
                 f"Group {row['group']} ends {counted(row['lag'], 'record')} behind its topics"
                 f"{f', {worst}' if worst else ''}.",
             )
     if (more := totals["behind"] - _WORST_MAX) > 0:
         verb = "ends" if more == 1 else "end"
-        yield Finding("info", f"{counted(more, 'other group')} {verb} behind, none further.")
+        yield ReportFinding("info", f"{counted(more, 'other group')} {verb} behind, none further.")
 
 
-def _faults(gathered: Gathered) -> Iterator[Finding]:
+def _faults(gathered: Gathered) -> Iterator[ReportFinding]:
     totals = gathered.fault_totals
     if not totals["hits"]:
         return
@@ -282,20 +282,20 @@ def _faults(gathered: Gathered) -> Iterator[Finding]:
         text += f"; clients were back after {duration(totals['recovered_ms_max'])} at most"
     if left:
         text += f"; after {number(left)} of them the same request did not succeed again"
-    yield Finding("warn" if left else "info", f"{text}.")
+    yield ReportFinding("warn" if left else "info", f"{text}.")
 
 
-def _differences(gathered: Gathered) -> Iterator[Finding]:
+def _differences(gathered: Gathered) -> Iterator[ReportFinding]:
     for row in gathered.differences:
         if row["topic"] is None and row["p99_ratio"] and abs(row["p99_sigma"]) >= SIGNIFICANT:
             if not 0.8 < row["p99_ratio"] < 1.25:
                 slower = row["p99_ratio"] > 1
-                yield Finding(
+                yield ReportFinding(
                     "bad" if slower else "info",
                     f"p99 of {row['api']} is {row['p99_ratio']:.2f} times that of the baseline.",
                 )
         if row["topic"] is None and abs(row["errors_sigma"]) >= SIGNIFICANT:
-            yield Finding(
+            yield ReportFinding(
                 "bad" if row["errors_sigma"] > 0 else "info",
                 f"{row['api']} fails {'more' if row['errors_sigma'] > 0 else 'less'} often than in"
                 f" the baseline: {share(row['errors'], 1)} of responses have errors, there"
@@ -303,7 +303,7 @@ def _differences(gathered: Gathered) -> Iterator[Finding]:
             )
 
 
-def _one_sided(gathered: Gathered) -> Iterator[Finding]:
+def _one_sided(gathered: Gathered) -> Iterator[ReportFinding]:
     """Say what cannot be compared as only one side has it."""
     for kind, whole in (("topic", False), ("api", True)):
         rows = [row for row in gathered.differences if (row["topic"] is None) is whole]
@@ -319,7 +319,7 @@ def _one_sided(gathered: Gathered) -> Iterator[Finding]:
             if names:
                 shown = ", ".join(sorted(names)[:_NAMES_MAX])
                 more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
-                yield Finding("info", f"{noun} {where}: {shown}{more}.")
+                yield ReportFinding("info", f"{noun} {where}: {shown}{more}.")
 
 
 _RULES: tuple[Callable[[Gathered], Iterator[Any]], ...] = (

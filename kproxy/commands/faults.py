@@ -21,7 +21,7 @@ from kproxy.commands.options import UsageError
 
 if TYPE_CHECKING:
     from kproxy.proxy.faults import Rule, Rules
-    from kproxy.view.log import Log
+    from kproxy.view.log import LineLog
 
 _SEEDS = 1 << 32
 """So many different seeds are drawn where none is given."""
@@ -153,13 +153,13 @@ def announce_faults(rules: Rules, log: Callable[[str], None]) -> None:
         log(warning)
 
 
-def report_faults(rules: Rules, log: Log) -> None:
+def report_faults(rules: Rules, log: LineLog) -> None:
     """Say what the rules have done, and which of them have done nothing."""
     from kproxy.proxy.faults import table, unmatched
 
     if rules.rules:
         warnings = (f"kproxy: {text}" for text in unmatched(rules.rules))
-        log.tell(*table(rules.rules).splitlines(), *warnings)
+        log.write(*table(rules.rules).splitlines(), *warnings)
 
 
 def missed_faults(rules: Rules, options: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         with reading("recover", [options.file]) as progress:
-            recovery = recover(options.file, progress.passed)
+            recovery = recover(options.file, progress.update)
         print(printable(str(recovery)))
     except RecordingError as error:
         return fail(f"kproxy recover: {error}")

@@ -278,7 +278,7 @@ def _machine(
     notices = Notices()
     with reading("replay", options.files) as progress:
         if settings.mode is Mode.STRICT:
-            stream = Stream(options.files, heard=notices.note, passed=progress.passed)
+            stream = Stream(options.files, heard=notices.note, passed=progress.update)
             machine = StrictBroker(stream.exchanges(), settings, report)
             deque(map(log, notices.texts), 0)
             return machine
@@ -286,7 +286,7 @@ def _machine(
         recorded = open_recorded(
             options.files,
             wanted,
-            lambda done, total: progress.passed(done),
+            lambda done, total: progress.update(done),
             log,
             told=notices.note,
         )

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     count, notices = 0, Notices()
     try:
         with reading("scan", options.files) as progress:
-            for finding in scan(options.files, progress.passed, notices.note):
+            for finding in scan(options.files, progress.update, notices.note):
                 progress.finish()
                 text = json.dumps(finding.plain()) if options.json else printable(finding.line())
                 print(text)

@@ -3,8 +3,8 @@
 ::
 
     spark.read.format("kproxy").load(path)
-        driver: schema() ─▶ reader(schema) ─▶ partitions() ─▶ Partition, …
-        workers:                                              read(Partition) ─▶ record batches
+        driver: schema() ─▶ reader(schema) ─▶ partitions() ─▶ SparkPartition, …
+        workers:                                              read(SparkPartition) ─▶ record batches
 
 Options: `path`, `paths` (a JSON list, as `load([…])` gives it), `view`, `columns` (names separated
 by commas), `partition_bytes`. Spark prunes no columns of Python sources: what is not needed is left
@@ -61,7 +61,7 @@ class KproxyDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read what is there."""
-        return Reader(*self._what(schema))
+        return RecordingsReader(*self._what(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Follow what is still written."""
@@ -109,14 +109,14 @@ def columns_of(view: str, schema: StructType) -> tuple[Column, ...]:
 
 
 @attrs.frozen
-class Partition(InputPartition):
+class SparkPartition(InputPartition):
     """What one task reads."""
 
     stretches: tuple[Stretch, ...]
 
 
 @attrs.frozen
-class Reader(DataSourceReader):
+class RecordingsReader(DataSourceReader):
     """Reads recordings as they are now."""
 
     paths: tuple[str, ...]
@@ -134,7 +134,7 @@ class Reader(DataSourceReader):
         except RecordingError as error:
             # Spark's exception has the traceback in its message: the sentence is what matters.
             raise error.with_traceback(None) from None
-        return [Partition(tuple(group)) for group in packed(found, self.partition_bytes)]
+        return [SparkPartition(tuple(group)) for group in packed(found, self.partition_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of one task, as Arrow record batches."""
@@ -155,7 +155,7 @@ def read(
     arrow = arrow_schema(schema)
     columns = columns_of(view, schema)
     # Spark makes a partition of nothing where there are none.
-    for stretch in partition.stretches if isinstance(partition, Partition) else ():
+    for stretch in partition.stretches if isinstance(partition, SparkPartition) else ():
         yield from record_batches(stretch, view, columns, arrow)
 
 

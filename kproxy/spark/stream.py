@@ -3,8 +3,8 @@
 ::
 
     latestOffset ─▶ {file: [offset, identity]}     how far each file goes now
-    partitions(start, end) ─▶ Partition, …     the batches between two such offsets
-    read(Partition) ─▶ record batches
+    partitions(start, end) ─▶ SparkPartition, …     the batches between two such offsets
+    read(SparkPartition) ─▶ record batches
 
 An offset is that of a batch in a file. Files grow at their end only, `kproxy recover` included, so
 offsets from a checkpoint hold for ever, and a file that appears is read from its beginning; so is
@@ -34,7 +34,7 @@ from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.reader import in_order, info, is_empty
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, absolute, located
-from kproxy.spark.source import Partition, read, tell
+from kproxy.spark.source import SparkPartition, read, tell
 from kproxy.tables import splits
 from kproxy.tables.splits import Stretch
 
@@ -47,7 +47,7 @@ AvailableNow: Any = _available_now
 
 
 @attrs.define(eq=False)
-class Followed:
+class FollowedFile:
     """One file that is followed, on the driver."""
 
     file: RecordingFile
@@ -155,7 +155,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
         self._view = view
         self._schema = schema
         self._partition_bytes = partition_bytes
-        self._followed: dict[str, Followed] = {}
+        self._followed: dict[str, FollowedFile] = {}
         self._told: set[str] = set()
         self._target: dict[str, int] | None = None
         """Up to where a query goes that ends when it has what was there at its start."""
@@ -178,8 +178,8 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
         ends = {path: (each.look(), each.identity) for path, each in self._follow().items()}
         return {path: list(end) for path, end in ends.items() if end[0]}
 
-    def _follow(self) -> dict[str, Followed]:
-        before: Followed | None = None
+    def _follow(self) -> dict[str, FollowedFile]:
+        before: FollowedFile | None = None
         for path in _present(self._paths, self._tell_once):
             name = str(path)
             if name in self._followed and self._followed[name].replaced():
@@ -192,7 +192,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
                 if before is not None:
                     earlier = splits.earlier_of(file, before.file, before.all_of_it.earlier)
                 every = splits.whole(file, earlier, 0)
-                self._followed[name] = Followed(file, every)
+                self._followed[name] = FollowedFile(file, every)
             before = self._followed[name]
         return self._followed
 
@@ -226,7 +226,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
                     raise RecordingError(path, None, f"{what}: give each recording its own name")
                 stretch = each.stretch(first, stop)
                 found += [] if stretch is None else [stretch]
-        return [Partition(tuple(group)) for group in splits.packed(found, self._partition_bytes)]
+        return [SparkPartition(tuple(group)) for group in splits.packed(found, self._partition_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of one task, as Arrow record batches."""

@@ -3,7 +3,7 @@
 ::
 
     entries ─▶ notes ───────────────────────────────▶ names and values ─┐
-        └────▶ exchanges ─▶ SASL, tokens, configs: redacted again       ├─▶ secrets.find ─▶ Finding
+        └────▶ exchanges ─▶ SASL, tokens, configs: redacted again       ├─▶ secrets.find ─▶ SecretFinding
                     └─────▶ fields, records' keys, values, headers ─────┘
 
 What the proxy blanks out while recording is looked for by blanking it out again: what that changes
@@ -35,7 +35,7 @@ Text = tuple[str, bytes, bytes]
 
 
 @attrs.frozen
-class Finding:
+class SecretFinding:
     """Something that looks like a secret."""
 
     path: Path
@@ -64,7 +64,7 @@ def scan(
     paths: Iterable[Path | str],
     passed: Callable[[int], None] = lambda done: None,
     told: Callable[[Note], None] = lambda note: None,
-) -> Iterator[Finding]:
+) -> Iterator[SecretFinding]:
     """Yield what looks like a secret in recordings; `passed` is told how many bytes were read, and
     `told` is given their notes.
 
@@ -83,7 +83,7 @@ def scan(
 
 def _in_file(
     path: Path, passed: Callable[[int], None], told: Callable[[Note], None]
-) -> Iterator[Finding]:
+) -> Iterator[SecretFinding]:
     pairing = Pairing()
     for entry in entries(path, passed=passed):
         if isinstance(entry, Note):
@@ -95,13 +95,13 @@ def _in_file(
         yield from _in_exchange(path, exchange)
 
 
-def _in_note(path: Path, note: Note) -> Iterator[Finding]:
+def _in_note(path: Path, note: Note) -> Iterator[SecretFinding]:
     for place, name, text in _json_texts("note", note.body, b""):
         for secret in secrets.find_named(name, text):
             yield _finding(path, None, None, place, secret, text)
 
 
-def _in_exchange(path: Path, exchange: Exchange) -> Iterator[Finding]:
+def _in_exchange(path: Path, exchange: Exchange) -> Iterator[SecretFinding]:
     size = (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
     allowance = records.json_allowance(size)
     for side in Side:
@@ -126,9 +126,9 @@ def _finding(
     where: str,
     secret: secrets.Secret,
     text: bytes,
-) -> Finding:
+) -> SecretFinding:
     hint = secrets.hint(text[secret.start : secret.end])
-    return Finding(path, number, api, where, secret.start, secret.kind, hint)
+    return SecretFinding(path, number, api, where, secret.start, secret.kind, hint)
 
 
 def _unredacted(exchange: Exchange, frame: bytes, side: Side) -> list[secrets.Secret]:

@@ -187,7 +187,7 @@ def _stream(
 ) -> tuple[Stream, Progress]:
     """What `show` reads, and how far it is, where its output does not tell."""
     progress = reading("show", paths) if is_file(out) else Progress("show", 0)
-    return Stream(paths, wanted, passed=progress.passed), progress
+    return Stream(paths, wanted, passed=progress.update), progress
 
 
 def write(

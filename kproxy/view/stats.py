@@ -1,6 +1,6 @@
 """`kproxy stats`: a recording on one screen.
 
-    Part, ConnectionEnd ─▶ Stats: tallies by API, client and topic, errors, events ─▶ lines
+    StatsPart, ConnectionEnd ─▶ Stats: tallies by API, client and topic, errors, events ─▶ lines
 
 The broker's time is what it took for certain: without what a request waited behind an earlier one,
 and without what a long poll or the joining of a group may have waited (`exchange.derived`). Of
@@ -19,7 +19,7 @@ import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
-from kproxy.view.stats_counts import Counts, Part
+from kproxy.view.stats_counts import Counts, StatsPart
 
 _SEQUENCES = 1 << 31
 """Sequences go from 0 to one less, and begin anew."""
@@ -120,7 +120,7 @@ class Stats:
     """Partitions of which Metadata named another leader than before."""
     _recording: _Recording = attrs.field(factory=_Recording, init=False)
 
-    def take(self, part: Part) -> None:
+    def take(self, part: StatsPart) -> None:
         """Count what the next exchanges tell."""
         if part.recording != self._recording.number:
             self._recording = _Recording(part.recording)

@@ -1,6 +1,6 @@
 """What `kproxy stats` counts of bodies: errors, topics, records, throttling.
 
-BodyFacts ─▶ told ─▶ Told      records are counted from the heads of their batches
+BodyFacts ─▶ count_bodies ─▶ BodyCounts      records are counted from the heads of their batches
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from kproxy.exchange.meanings import ERROR, RECORDS, THROTTLE, TOPIC
 COUNTED = frozenset({ERROR, TOPIC, THROTTLE, RECORDS})
 """What is looked for."""
 
-Sequence = tuple[int, TopicPartition, int]
+ProducerSequence = tuple[int, TopicPartition, int]
 """Of a batch of an idempotent producer: its id and epoch, to where, its base sequence."""
 
 
-class Told(NamedTuple):
+class BodyCounts(NamedTuple):
     """What the bodies of one exchange tell."""
 
     errors: tuple[str, ...] = ()
@@ -27,24 +27,24 @@ class Told(NamedTuple):
     throttled: bool = False
     records: tuple[tuple[str, int, int], ...] = ()
     """Topic, how many records, bytes of their batches."""
-    sequences: tuple[Sequence, ...] = ()
+    sequences: tuple[ProducerSequence, ...] = ()
     """What producers sent, to see what they send again."""
 
 
-NOTHING = Told()
+NOTHING = BodyCounts()
 
 
-def told(facts: BodyFacts | DecodedFacts) -> Told:
+def count_bodies(facts: BodyFacts | DecodedFacts) -> BodyCounts:
     """What is counted of what bodies tell."""
     errors, topics = tuple(facts.errors), tuple(facts.topics)
     if not facts.records:
-        return Told(errors, topics, facts.throttled)
+        return BodyCounts(errors, topics, facts.throttled)
     counted: list[tuple[str, int, int]] = []
-    sequences: list[Sequence] = []
+    sequences: list[ProducerSequence] = []
     for each in facts.records:
         count, sent = topic_records.heads(each)
         counted.append((each.topic, count or 0, each.stop - each.start))
         for producer_id, producer_epoch, sequence in sent:
             producer = producer_id << 16 | producer_epoch & 0xFFFF
             sequences.append((producer, each.where, sequence))
-    return Told(errors, topics, facts.throttled, tuple(counted), tuple(sequences))
+    return BodyCounts(errors, topics, facts.throttled, tuple(counted), tuple(sequences))

@@ -1,6 +1,6 @@
 """What `kproxy stats` counts: tallies by API, client and topic, and their sums.
 
-    batch of rows, or Exchange ─▶ Part ─▶ `Stats`
+    batch of rows, or Exchange ─▶ StatsPart ─▶ `Stats`
 
 A part is what some exchanges tell by themselves; what they tell together with those before them
 (retries, reconnects, changes of leaders) is for `Stats` to see, which takes part after part.
@@ -17,7 +17,7 @@ from kproxy.exchange.derived import UNKNOWN
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import Histogram
-from kproxy.view.stats_bodies import NOTHING, Sequence, Told, told
+from kproxy.view.stats_bodies import NOTHING, ProducerSequence, BodyCounts, count_bodies
 
 
 @attrs.define(eq=False)
@@ -122,21 +122,21 @@ _Use = tuple[int, str | None, int | None, int]
 
 
 @attrs.define(eq=False)
-class Part:
+class StatsPart:
     """What some exchanges tell, in their order."""
 
     recording: int = 1
     """Which one they are in."""
     counts: Counts = attrs.field(factory=Counts)
     connections: list[_Use] = attrs.field(factory=list[_Use])
-    sequences: list[Sequence] = attrs.field(factory=list[Sequence])
+    sequences: list[ProducerSequence] = attrs.field(factory=list[ProducerSequence])
     leaders: list[tuple[TopicPartition, int]] = attrs.field(
         factory=list[tuple[TopicPartition, int]]
     )
     """What Metadata says."""
 
     @classmethod
-    def of(cls, exchange: Exchange, reads_bodies: bool, recording: int = 1) -> Part:
+    def of(cls, exchange: Exchange, reads_bodies: bool, recording: int = 1) -> StatsPart:
         """What an exchange tells by itself."""
         part = cls(recording)
         counts = part.counts
@@ -145,7 +145,7 @@ class Part:
         part.connections.append(about)
         said = NOTHING
         if reads_bodies:
-            said = told(exchange.facts)
+            said = count_bodies(exchange.facts)
             part.tell(said, exchange.number, exchange.api)
             part.see(exchange)
         tallies = counts.tallies(exchange.api, exchange.client_id)
@@ -161,7 +161,7 @@ class Part:
                 by_topic[topic].bytes += size
         return part
 
-    def tell(self, told: Told, number: int, api: str | None) -> None:
+    def tell(self, told: BodyCounts, number: int, api: str | None) -> None:
         """Count what the bodies of an exchange tell beside its tallies."""
         errors = self.counts.errors
         for name in told.errors:

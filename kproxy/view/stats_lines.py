@@ -23,7 +23,7 @@ from kproxy.view.progress import reading
 from kproxy.view.show import write
 from kproxy.view.spread import spread
 from kproxy.view.stats import Stats
-from kproxy.view.stats_counts import Part, Tally
+from kproxy.view.stats_counts import StatsPart, Tally
 from kproxy.view.stats_rows import RowCounter
 from kproxy.view.stream import Stream
 
@@ -64,7 +64,7 @@ def show_stats(
         RecordingError: a path is not there, not a recording, or damaged.
     """
     with reading("stats", paths) as progress:
-        stream = Stream(paths, wanted, passed=progress.passed)
+        stream = Stream(paths, wanted, passed=progress.update)
         stats = stats_of(stream, reads_bodies)
     found = _fitting(stats, wants_colour(out), terminal_width(out), rows_max, _height(out))
     texts = (f"{line}\n" for line in found)
@@ -82,7 +82,7 @@ def stats_of(stream: Stream, reads_bodies: bool = True, processes: int | None = 
     stats = Stats(reads_bodies, start_ns, names)
     counter = RowCounter(reads_bodies)
     for each in spread(stream, counter.left, processes, counter.rows):
-        if isinstance(each, Part):
+        if isinstance(each, StatsPart):
             stats.take(each)
         else:
             stats.end(each)

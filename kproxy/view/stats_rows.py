@@ -3,9 +3,9 @@
 ::
 
     Rows ─┬─ columns ─▶ counts, sizes, durations ─┐
-          └─ frames ──▶ errors, topics, records ──┴─▶ by API, client and topics ─▶ Part
+          └─ frames ──▶ errors, topics, records ──┴─▶ by API, client and topics ─▶ StatsPart
 
-Invariant: the same as if each exchange had been counted by itself (`Part.of`), but without bodies
+Invariant: the same as if each exchange had been counted by itself (`StatsPart.of`), but without bodies
 for polls whose limit only their body tells (ShareFetch): all of their time may be a wait.
 """
 
@@ -40,8 +40,8 @@ from kproxy.exchange.histogram import Histogram
 from kproxy.protocol import api_key, api_name
 from kproxy.recording.columns import Rows
 from kproxy.units import moment
-from kproxy.view.stats_bodies import COUNTED, Told, told
-from kproxy.view.stats_counts import Part, Tally
+from kproxy.view.stats_bodies import COUNTED, BodyCounts, count_bodies
+from kproxy.view.stats_counts import StatsPart, Tally
 
 _TOKEN = -2
 """In place of the API of a SASL token."""
@@ -60,7 +60,7 @@ _AS_SENT = REWRITTEN | INJECTED | FAULTED | REDACTED | NO_RESPONSE | UNANSWERED 
 
 
 @attrs.define(eq=False)
-class _Group:
+class _RowGroup:
     """Rows of one API, client and set of topics, which all failed or all did not."""
 
     rows: list[int] = attrs.field(factory=list[int])
@@ -77,7 +77,7 @@ class _Group:
             found[1] += size
 
 
-_Groups = dict[tuple[int, str | None, tuple[str, ...], bool], _Group]
+_Groups = dict[tuple[int, str | None, tuple[str, ...], bool], _RowGroup]
 
 
 @attrs.define(eq=False)
@@ -90,13 +90,13 @@ class RowCounter:
     _recording: int = attrs.field(default=1, init=False)
     """Which one the last rows were in."""
 
-    def rows(self, rows: Rows) -> tuple[bytes, Part | None]:
+    def rows(self, rows: Rows) -> tuple[bytes, StatsPart | None]:
         """Count the rows that are certainly meant; return the verdicts that are left to those who
         look into exchanges: all, where one of them must be asked in between."""
         verdicts, self._recording, self._names = rows.verdicts, rows.recording, rows.names
         if YES not in verdicts or (self.reads_bodies and MAYBE in verdicts):
             return verdicts, None
-        chosen, part = _Chosen(rows), Part(rows.recording)
+        chosen, part = _Chosen(rows), StatsPart(rows.recording)
         counts = part.counts
         counts.span(moment(min(chosen.times_ns)), moment(max(chosen.times_ns)))
         part.connections += chosen.first_of_connections()
@@ -106,16 +106,16 @@ class RowCounter:
             chosen.add(group, failed, tallies, {name: counts.topic(name) for name in topics})
         return verdicts.replace(bytes([YES]), bytes([NO])), part
 
-    def left(self, shown: Exchange | ConnectionEnd) -> tuple[Part | ConnectionEnd]:
+    def left(self, shown: Exchange | ConnectionEnd) -> tuple[StatsPart | ConnectionEnd]:
         """Return what an exchange tells that was left; the end of a connection tells itself."""
         if isinstance(shown, ConnectionEnd):
             return (shown,)
         if self._names is not None and self._names is not shown.topic_names:
             self._recording += 1  # of another one, of which there were no rows
         self._names = shown.topic_names
-        return (Part.of(shown, self.reads_bodies, self._recording),)
+        return (StatsPart.of(shown, self.reads_bodies, self._recording),)
 
-    def _by_bodies(self, rows: Rows, chosen: _Chosen, part: Part) -> _Groups:
+    def _by_bodies(self, rows: Rows, chosen: _Chosen, part: StatsPart) -> _Groups:
         """Group rows; count what stands in no tally."""
         groups = _Groups()
         clients, numbers = chosen.clients, chosen.column("number")
@@ -127,7 +127,7 @@ class RowCounter:
             name = key, clients[index], said.topics, bool(said.errors)
             group = groups.get(name)
             if group is None:
-                group = groups[name] = _Group()
+                group = groups[name] = _RowGroup()
             group.rows.append(index)
             if said.records:
                 group.carry(said.records)
@@ -136,7 +136,7 @@ class RowCounter:
         return groups
 
 
-def _told(rows: Rows, chosen: _Chosen) -> Iterator[tuple[int, Told, Exchange | None]]:
+def _told(rows: Rows, chosen: _Chosen) -> Iterator[tuple[int, BodyCounts, Exchange | None]]:
     """Yield the APIs of rows and what their bodies tell; and the exchange, where that is one with
     bodies to be decoded."""
     columns: list[list[int]] = [chosen.keys, *map(chosen.column, _FOR_BODIES)]
@@ -153,7 +153,7 @@ def _told(rows: Rows, chosen: _Chosen) -> Iterator[tuple[int, Told, Exchange | N
         if found is None:
             exchange = rows.exchange(chosen.places[index])
             found = exchange.decoded_facts
-        yield key, told(found), exchange
+        yield key, count_bodies(found), exchange
 
 
 _FOR_BODIES = ("api_version", "flags", "request_position", "response_position", "max_wait_ms")
@@ -164,7 +164,7 @@ def _by_headers(chosen: _Chosen) -> _Groups:
     for index, (key, client_id) in enumerate(zip(chosen.keys, chosen.clients, strict=True)):
         group = groups.get((key, client_id, (), False))
         if group is None:
-            group = groups[key, client_id, (), False] = _Group()
+            group = groups[key, client_id, (), False] = _RowGroup()
         group.rows.append(index)
     return groups
 
@@ -222,7 +222,7 @@ class _Chosen:
                 yield connection, self.clients[index], known, time_ns
 
     def add(
-        self, group: _Group, failed: bool, tallies: list[Tally], by_topic: dict[str, Tally]
+        self, group: _RowGroup, failed: bool, tallies: list[Tally], by_topic: dict[str, Tally]
     ) -> None:
         """Count a group in tallies, and in those of its topics."""
         rows = group.rows

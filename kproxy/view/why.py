@@ -88,7 +88,7 @@ def other_groups(paths: Sequence[Path | str], name: str) -> str:
 
 
 def _passed(progress: Progress, before_bytes: int, done_bytes: int) -> None:
-    progress.passed(before_bytes + done_bytes)
+    progress.update(before_bytes + done_bytes)
 
 
 def _heading(files: Sequence[Path]) -> str:

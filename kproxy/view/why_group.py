@@ -48,7 +48,7 @@ _NEW_IDS = frozenset({"MEMBER_ID_REQUIRED"})
 
 
 @attrs.define(eq=False)
-class Member:
+class StoryMember:
     """A member of the group, as far as its own requests tell."""
 
     id: str
@@ -70,7 +70,7 @@ class Member:
     """KIP-848: its last request before the silence that was told last."""
 
 
-_Part = str | Member | Callable[[], str]
+_SentencePart = str | StoryMember | Callable[[], str]
 """Of a sentence."""
 
 
@@ -92,7 +92,7 @@ class Generation:
     is_whole: bool = False
     """Whether the coordinator's list of members is in the recording."""
     synced: dict[str, Exchange] = attrs.field(factory=dict[str, Exchange])
-    earlier: dict[str, Member] = attrs.field(factory=dict[str, Member])
+    earlier: dict[str, StoryMember] = attrs.field(factory=dict[str, StoryMember])
     """All members that were known before it, as they were then."""
 
 
@@ -135,10 +135,10 @@ def _after(later: datetime, earlier: datetime) -> str:
 @attrs.define(eq=False)
 class _Story:
     group: str
-    members: dict[str, Member] = attrs.field(factory=dict[str, Member], init=False)
+    members: dict[str, StoryMember] = attrs.field(factory=dict[str, StoryMember], init=False)
     generations: dict[int, Generation] = attrs.field(factory=dict[int, Generation], init=False)
-    sentences: list[tuple[datetime, tuple[_Part, ...]]] = attrs.field(
-        factory=list[tuple[datetime, tuple[_Part, ...]]], init=False
+    sentences: list[tuple[datetime, tuple[_SentencePart, ...]]] = attrs.field(
+        factory=list[tuple[datetime, tuple[_SentencePart, ...]]], init=False
     )
     ends: dict[int, ConnectionEnd] = attrs.field(factory=dict[int, ConnectionEnd], init=False)
     """By connection."""
@@ -151,7 +151,7 @@ class _Story:
         """The id by which a member is kept."""
         return self._static.get(member_id, member_id)
 
-    def came_again(self, instance: str, member_id: str) -> Member | None:
+    def came_again(self, instance: str, member_id: str) -> StoryMember | None:
         """The static member that has a new id, if it is one that was here before."""
         for member in self.members.values():
             if instance and member.instance == instance and self.identity(member_id) != member.id:
@@ -159,15 +159,15 @@ class _Story:
                 return member
         return None
 
-    def member(self, member_id: str, exchange: Exchange) -> Member:
+    def member(self, member_id: str, exchange: Exchange) -> StoryMember:
         """The member of this id; its client is the one that first used it."""
         member_id = self.identity(member_id)
         if member_id not in self.members:
             client = exchange.client_id or shortened(member_id)
-            self.members[member_id] = Member(member_id, client)
+            self.members[member_id] = StoryMember(member_id, client)
         return self.members[member_id]
 
-    def say(self, time: datetime, *parts: _Part) -> None:
+    def say(self, time: datetime, *parts: _SentencePart) -> None:
         """Keep a sentence for its time; what its members are called, and what came later, is known
         when all is read."""
         self.sentences.append((time, parts))
@@ -192,12 +192,12 @@ class _Story:
         for time, parts in sorted(self.sentences, key=lambda each: each[0]):
             yield f"{_clock(time)} {''.join(map(self._words, parts))}"
 
-    def _words(self, part: _Part) -> str:
-        if isinstance(part, Member):
+    def _words(self, part: _SentencePart) -> str:
+        if isinstance(part, StoryMember):
             return self.name(part.id)
         return part if isinstance(part, str) else part()
 
-    def leaving(self, member: Member, leave: Exchange, connection: int | None) -> str:
+    def leaving(self, member: StoryMember, leave: Exchange, connection: int | None) -> str:
         """Who left, and what its own connection tells of why."""
         name = self.name(member.id)
         who = name if name != member.client else f"{name} ({_tail(member.id)})"
@@ -349,7 +349,7 @@ def _join(story: _Story, exchange: Exchange) -> None:
     generation.members.update(story.identity(each.member_id) for each in response.members or ())
 
 
-def _comes_again(story: _Story, member: Member, exchange: Exchange) -> None:
+def _comes_again(story: _Story, member: StoryMember, exchange: Exchange) -> None:
     text = f" comes again as static member {member.instance} (#{exchange.number})"
     if member.seen is not None:
         silent = _after(exchange.time, answered(member.seen))
@@ -449,14 +449,14 @@ def _group_heartbeat(story: _Story, exchange: Exchange) -> None:
             _assigned_epoch(story, member, exchange)
 
 
-def _assigned_epoch(story: _Story, member: Member, exchange: Exchange) -> None:
+def _assigned_epoch(story: _Story, member: StoryMember, exchange: Exchange) -> None:
     response = exchange.response
     given = _owned(response.assignment.topic_partitions, exchange)
     news = response.member_epoch, given
     if news == member.is_to_have:
         return
     member.is_to_have = news
-    told: list[str | Member] = [f"epoch {response.member_epoch}: ", member]
+    told: list[str | StoryMember] = [f"epoch {response.member_epoch}: ", member]
     told.append(f" is to have {given} (#{exchange.number})")
     beats = timedelta(milliseconds=_BEATS_MISSED * response.heartbeat_interval_ms)
     for other in story.members.values():
@@ -471,7 +471,7 @@ def _assigned_epoch(story: _Story, member: Member, exchange: Exchange) -> None:
     story.say(answered(exchange), *told, ".")
 
 
-def _heartbeat_request(story: _Story, member: Member, exchange: Exchange) -> None:
+def _heartbeat_request(story: _Story, member: StoryMember, exchange: Exchange) -> None:
     request, number = exchange.request, exchange.number
     if request.member_epoch in _EPOCHS:
         member.left = None if request.member_epoch == 0 else exchange
