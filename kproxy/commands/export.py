@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         with signals.raised(), reading("export", files) as progress:
-            stream = Stream(files, wanted, passed=progress.update)
+            stream = Stream(files, wanted, on_progress=progress.update)
             exported = export(stream, options.to)
     except (ExportError, RecordingError) as error:
         return fail(f"kproxy export: {error}")

@@ -278,7 +278,7 @@ def _machine(
     notices = Notices()
     with reading("replay", options.files) as progress:
         if settings.mode is Mode.STRICT:
-            stream = Stream(options.files, heard=notices.note, passed=progress.update)
+            stream = Stream(options.files, on_note=notices.note, on_progress=progress.update)
             machine = StrictBroker(stream.exchanges(), settings, report)
             deque(map(log, notices.texts), 0)
             return machine

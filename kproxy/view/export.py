@@ -1,4 +1,4 @@
-"""`kproxy export`: the exchanges that match a filter, as a file for other tools or a recording.
+"""`kproxy export`: exchanges that match a filter, as a file for other tools or a recording.
 
 ::
 
@@ -30,7 +30,7 @@ class ExportError(Exception):
 
 
 def export(stream: Stream, to: Path) -> int:
-    """Write the exchanges of a stream to a file; return their number. The suffix selects the format.
+    """Write the exchanges of a stream to a file in the format of its suffix; return their number.
 
     Raises:
         ExportError: the file is there already, or a library is missing.

@@ -63,7 +63,7 @@ class TextOutput:
         self._thread: threading.Thread | None = None
 
     def put(self, text: str) -> bool:
-        """Have the thread write lines, given with their line ends; return whether there was room."""
+        """Have the thread write lines (with line ends); return whether there was room for them."""
         with self._changed:
             room = not self._closing and self._size + len(text) <= BYTES_MAX
             if room:

@@ -64,7 +64,7 @@ def show_stats(
         RecordingError: a path is not there, not a recording, or damaged.
     """
     with reading("stats", paths) as progress:
-        stream = Stream(paths, wanted, passed=progress.update)
+        stream = Stream(paths, wanted, on_progress=progress.update)
         stats = stats_of(stream, reads_bodies)
     found = _fitting(stats, wants_colour(out), terminal_width(out), rows_max, _height(out))
     texts = (f"{line}\n" for line in found)
