@@ -1,4 +1,4 @@
-"""What `kproxy stats` counts of bodies: errors, topics, records, throttling.
+"""Counts of `kproxy stats` that come from bodies: errors, topics, records, throttling.
 
 BodyFacts ─▶ count_bodies ─▶ BodyCounts      records are counted from the heads of their batches
 """
@@ -13,29 +13,29 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.meanings import ERROR, RECORDS, THROTTLE, TOPIC
 
 COUNTED = frozenset({ERROR, TOPIC, THROTTLE, RECORDS})
-"""What is looked for."""
+"""The kinds of fields to look for in bodies."""
 
 ProducerSequence = tuple[int, TopicPartition, int]
-"""Of a batch of an idempotent producer: its id and epoch, to where, its base sequence."""
+"""A batch of an idempotent producer: producer id and epoch, partition, base sequence."""
 
 
 class BodyCounts(NamedTuple):
-    """What the bodies of one exchange tell."""
+    """The counts from the bodies of one exchange."""
 
     errors: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     throttled: bool = False
     records: tuple[tuple[str, int, int], ...] = ()
-    """Topic, how many records, bytes of their batches."""
+    """Topic, number of records, bytes of their batches."""
     sequences: tuple[ProducerSequence, ...] = ()
-    """What producers sent, to see what they send again."""
+    """The batches of idempotent producers, to find retries."""
 
 
 NOTHING = BodyCounts()
 
 
 def count_bodies(facts: BodyFacts | DecodedFacts) -> BodyCounts:
-    """What is counted of what bodies tell."""
+    """Return the counts from the bodies of an exchange."""
     errors, topics = tuple(facts.errors), tuple(facts.topics)
     if not facts.records:
         return BodyCounts(errors, topics, facts.throttled)
