@@ -92,7 +92,7 @@ class _Topic:
     partition_count: int = 0
     """0 if the recording does not show it."""
     produced: dict[str, list[TopicRecord]] = attrs.Factory(dict[str, list[TopicRecord]])
-    """By client."""
+    """Client → its records."""
     fetched: dict[PartitionOffset, TopicRecord] = attrs.Factory(dict[PartitionOffset, TopicRecord])
     consumers: set[str] = attrs.Factory(set[str])
 
