@@ -60,7 +60,7 @@ def _field_comments(*names: str) -> dict[str, str]:
     return {name: FIELDS[name].about for name in names}
 
 
-_OWN = {
+_TABLE_COMMENTS = {
     "group_events": {
         **_field_comments("client_id", "time"),
         "recording": "id of the recording",
@@ -179,7 +179,7 @@ _OWN = {
 
 def comments(table: str) -> dict[str, str]:
     """Return the comments of the columns of a table."""
-    return _OWN.get(table) or {column.name: column.comment for column in VIEWS[table]}
+    return _TABLE_COMMENTS.get(table) or {column.name: column.comment for column in VIEWS[table]}
 
 
 def describe(folder: Path) -> str:

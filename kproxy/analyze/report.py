@@ -199,7 +199,7 @@ def _bars(
     note: str,
     text: Callable[[float], str] | None = None,
 ) -> str:
-    """Draw stacked bars, the largest series at the bottom. With `text` values are sizes, else counts."""
+    """Draw stacked bars, the largest series at the bottom; with `text`, values are sizes."""
     if not series:
         return ""
     tops: Counter[float] = Counter()
