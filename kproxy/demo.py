@@ -1,4 +1,4 @@
-"""`kproxy demo`: the whole tool at work, with nothing to install beside it.
+"""`kproxy demo`: record, replay and faults at work, without a broker.
 
 ::
 
@@ -6,9 +6,9 @@
     2            group consumer ─▶ the new recording         the same records, no broker
     3  producer ─▶ kproxy with a fault ─▶ the new recording  the client survives it
 
-The stand-in is a recording, too: of three brokers of Apache Kafka, made by `python -m
-tests.bed.demo_recording` with the very clients of the first step. They produce what was produced
-then, so it answers as those brokers did.
+The stand-in is a recording of three brokers of Apache Kafka, made by `python -m
+tests.bed.demo_recording` with the clients of the first step. They produce the same records again, so
+the recording answers as those brokers did.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _POLL_SECONDS = 0.1
 _QUIET = {"log_level": 0}
 
 Result = TypeVar("Result")
-Record = tuple[int | None, int | None, bytes | None, bytes | None]
+DemoRecord = tuple[int | None, int | None, bytes | None, bytes | None]
 """Partition, offset, key, value."""
 
 
@@ -91,10 +91,10 @@ def subscribed(bootstrap: str) -> confluent_kafka.Consumer:
     return consumer
 
 
-def consume(bootstrap: str, go_on: Callable[[], bool] = lambda: True) -> list[Record]:
+def consume(bootstrap: str, go_on: Callable[[], bool] = lambda: True) -> list[DemoRecord]:
     """Read the demo's records in a group, and commit; return them."""
     consumer = subscribed(bootstrap)
-    found: list[Record] = []
+    found: list[DemoRecord] = []
     for _ in itertools.repeat(None, int(_WAIT_SECONDS / _POLL_SECONDS)):
         message = consumer.poll(_POLL_SECONDS)
         if message is not None and message.error() is None:
@@ -113,7 +113,7 @@ def consume(bootstrap: str, go_on: Callable[[], bool] = lambda: True) -> list[Re
 
 @attrs.frozen
 class _Stage:
-    """Where the demo is shown, and what is typed for kproxy there."""
+    """The output of the demo, and the name of the command to print in examples."""
 
     output: TextOutput
     program: str
@@ -123,7 +123,7 @@ class _Stage:
         self.output.put(f"{text}\n")
 
     def command(self, *words: str | Path) -> str:
-        """A command as it can be typed here."""
+        """Return a command as the user can type it."""
         return f"{self.program} {shlex.join(map(str, words))}"
 
 
@@ -147,12 +147,12 @@ def run(path: Path, out: TextIO) -> int:
     return 0
 
 
-def _record(stage: _Stage, bootstrap: str, path: Path) -> list[Record]:
+def _record(stage: _Stage, bootstrap: str, path: Path) -> list[DemoRecord]:
     """Record a producer and a group consumer; return what the consumer got."""
     stage.say("1. RECORD  kproxy stands in front of three Kafka brokers: a recording of real")
     stage.say("   ones. A producer and a group consumer work through it:\n")
 
-    def work(address: str, go_on: Callable[[], bool]) -> list[Record]:
+    def work(address: str, go_on: Callable[[], bool]) -> list[DemoRecord]:
         produce(address)
         return consume(address, go_on)
 
@@ -165,8 +165,8 @@ def _record(stage: _Stage, bootstrap: str, path: Path) -> list[Record]:
     return recorded
 
 
-def _replay(stage: _Stage, bootstrap: str, path: Path, recorded: list[Record]) -> None:
-    """Have the consumer read from the new recording what it got before."""
+def _replay(stage: _Stage, bootstrap: str, path: Path, recorded: list[DemoRecord]) -> None:
+    """Have the consumer read the same records from the new recording."""
     stage.say("2. REPLAY  Those brokers are stopped. The new recording is the broker now:\n")
     stage.say(f"   $ {stage.command('replay', path)}\n")
     started = time.monotonic()
@@ -205,14 +205,14 @@ def _conclude(stage: _Stage, path: Path) -> None:
 
 
 def stand_in() -> Path:
-    """The recording that is the broker in the first step: in a checkout, or as installed."""
+    """Return the recording that is the broker in the first step: in a checkout, or as installed."""
     checkout = Path(__file__).parents[1] / "recordings" / "demo.mcap"
     return checkout if checkout.exists() else Path(__file__).with_name("demo.mcap")
 
 
 @contextlib.contextmanager
 def _replaying(recording: Path, *options: str) -> Generator[str]:
-    """Have a recording as the broker, in a process of its own; yield its bootstrap address."""
+    """Replay a recording in another process; yield its bootstrap address."""
     command = [sys.executable, "-m", "kproxy", "replay", str(recording), *options]
     command += ["--listen", "127.0.0.1:0"]
     process = subprocess.Popen(
@@ -222,13 +222,13 @@ def _replaying(recording: Path, *options: str) -> Generator[str]:
         assert process.stdout is not None
         bootstrap = process.stdout.readline().strip()
         if not bootstrap:
-            _, said = process.communicate(timeout=_WAIT_SECONDS)
-            raise DemoFailed(f"no replay of {recording}: {said.strip()}")
+            _, error = process.communicate(timeout=_WAIT_SECONDS)
+            raise DemoFailed(f"no replay of {recording}: {error.strip()}")
         yield bootstrap
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=_WAIT_SECONDS)
+        _, error = process.communicate(timeout=_WAIT_SECONDS)
         if process.returncode:
-            raise DemoFailed(f"the clients differ from {recording}: {said.strip()}")
+            raise DemoFailed(f"the clients differ from {recording}: {error.strip()}")
     finally:
         process.kill()
         process.communicate()
@@ -242,7 +242,7 @@ def _proxy(bootstrap: str) -> Settings:
 def _through_kproxy(
     stage: _Stage, options: serve.Options, work: Callable[[str, Callable[[], bool]], Result]
 ) -> Result:
-    """Run kproxy and show what passes, as long as `work` takes with its address."""
+    """Run kproxy and show the exchanges while `work` runs with its address; return its result."""
     live = Live(stage.output)
     ended = threading.Event()
     found: list[Result] = []
@@ -275,7 +275,7 @@ def _through_kproxy(
 
 
 def _program() -> str:
-    """What to type for kproxy here: its name if that is on the path, else how it was called."""
+    """Return the command to type for kproxy: its name if it is on the path, else as it was called."""
     called = sys.argv[0]
     on_path = shutil.which("kproxy")
     if on_path and os.path.samefile(on_path, called):

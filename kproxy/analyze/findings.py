@@ -135,7 +135,12 @@ def _slow(data: ReportData) -> Iterator[ReportFinding]:
         middle, tail = (
             percentile_ms(histogram, PERCENTILES[name], *ends) for name in ("p50", "p99")
         )
-        if middle and tail and count >= _PERCENTILE_COUNT_MIN and representative(count, row["count"]):
+        if (
+            middle
+            and tail
+            and count >= _PERCENTILE_COUNT_MIN
+            and representative(count, row["count"])
+        ):
             if tail > _SLOW_MS and tail > _SLOW_FACTOR * middle:
                 rest = "" if count == row["count"] else f" of the {number(count)} not held back"
                 yield ReportFinding(
@@ -229,7 +234,9 @@ def _proxy(data: ReportData) -> Iterator[ReportFinding]:
         )
     if (more := len(paused) - _WORST_MAX) > 0:
         apis = f"{more} other API{'' if more == 1 else 's'}"
-        yield ReportFinding("warn", f"It held exchanges of {apis} for {duration(_PAUSE_MS)} or more.")
+        yield ReportFinding(
+            "warn", f"It held exchanges of {apis} for {duration(_PAUSE_MS)} or more."
+        )
     slow = [
         row
         for row in data.apis

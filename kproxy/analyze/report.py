@@ -63,8 +63,7 @@ def _names(what: str, names: Sequence[str]) -> str:
 def _sections(data: ReportData) -> Iterable[tuple[str, str]]:
     x = charts.times(data.span_ms, lambda at: f"+{duration(at)}")
     faults = [
-        Mark((row["us"] - data.start_us) / 1000, f"fault {row['fault']}")
-        for row in data.faults
+        Mark((row["us"] - data.start_us) / 1000, f"fault {row['fault']}") for row in data.faults
     ]
     rebalances = [
         Mark(
@@ -110,9 +109,7 @@ def _tiles(totals: Row) -> str:
 
 
 def _findings(data: ReportData) -> str:
-    items = "".join(
-        f'<li class="{each.level}">{escape(each.text)}</li>' for each in findings(data)
-    )
+    items = "".join(f'<li class="{each.level}">{escape(each.text)}</li>' for each in findings(data))
     return f'<ul class="findings">{items}</ul>' if items else ""
 
 

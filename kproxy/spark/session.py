@@ -86,7 +86,9 @@ def session(
     return active
 
 
-def _start_retrying(found: Java, master: str, short: bool, config: Mapping[str, str]) -> SparkSession:
+def _start_retrying(
+    found: Java, master: str, short: bool, config: Mapping[str, str]
+) -> SparkSession:
     """Start a session; if the JVM does not start with the archive of classes, drop that and retry."""
     try:
         return _start(master, settings(found, master, short) | dict(config))

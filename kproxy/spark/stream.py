@@ -33,7 +33,7 @@ from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.reader import in_order, info, is_empty
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, absolute, located
-from kproxy.spark.source import SparkPartition, read, print_line
+from kproxy.spark.source import SparkPartition, print_line, read
 from kproxy.tables import splits
 from kproxy.tables.splits import Stretch
 
@@ -225,7 +225,9 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
                     raise RecordingError(path, None, f"{what}: give each recording its own name")
                 stretch = each.stretch(first, stop)
                 found += [] if stretch is None else [stretch]
-        return [SparkPartition(tuple(group)) for group in splits.packed(found, self._partition_bytes)]
+        return [
+            SparkPartition(tuple(group)) for group in splits.packed(found, self._partition_bytes)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of one task, as Arrow record batches."""
@@ -272,7 +274,9 @@ def _present(paths: Sequence[str], on_skip: Callable[[str], None]) -> list[Path 
     return found
 
 
-def _recordings(files: Sequence[Path | Uri], on_skip: Callable[[str], None]) -> Iterator[Path | Uri]:
+def _recordings(
+    files: Sequence[Path | Uri], on_skip: Callable[[str], None]
+) -> Iterator[Path | Uri]:
     for path in files:
         try:
             if is_empty(path):

@@ -108,7 +108,9 @@ def _size_row(frame: bytes) -> FrameRow:
     return FrameRow(0, f"size {int.from_bytes(frame[:4], 'big', signed=True)}", 0, 4, "dim")
 
 
-def _message_rows(exchange: Exchange, direction: str, frame: bytes, message: Any) -> Iterator[FrameRow]:
+def _message_rows(
+    exchange: Exchange, direction: str, frame: bytes, message: Any
+) -> Iterator[FrameRow]:
     yield _size_row(frame)
     key, version = exchange.api_key or 0, exchange.api_version or 0
     of_header = codec.request_header_version

@@ -18,7 +18,7 @@ from kproxy.exchange.derived import UNKNOWN
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import Histogram
-from kproxy.view.stats_bodies import NOTHING, ProducerSequence, BodyCounts, count_bodies
+from kproxy.view.stats_bodies import NOTHING, BodyCounts, ProducerSequence, count_bodies
 
 
 @attrs.define(eq=False)

@@ -136,9 +136,7 @@ class RowCounter:
         return groups
 
 
-def _bodies(
-    rows: Rows, chosen: _ChosenRows
-) -> Iterator[tuple[int, BodyCounts, Exchange | None]]:
+def _bodies(rows: Rows, chosen: _ChosenRows) -> Iterator[tuple[int, BodyCounts, Exchange | None]]:
     """Yield the API key of each row, the counts from its bodies, and its exchange if it had to be
     decoded."""
     columns: list[list[int]] = [chosen.keys, *map(chosen.column, _FOR_BODIES)]

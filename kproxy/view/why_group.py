@@ -245,7 +245,9 @@ class _Story:
 
     def _causes(self, before: Generation, now: Generation) -> str:
         missing = sorted(before.members - now.members)
-        gone = [each for each in missing if now.has_member_list or self._left(each, now) is not None]
+        gone = [
+            each for each in missing if now.has_member_list or self._left(each, now) is not None
+        ]
         causes = [self._gone(each, now) for each in gone]
         causes += [self._came(each, before, now) for each in sorted(now.members - before.members)]
         if not causes:  # nobody is known to have come or gone: somebody joined again
@@ -270,8 +272,13 @@ class _Story:
             return f"{name} left with #{member.left.number}{reason}"
         if member is None or member.last_accepted is None:
             return f"{name} is no member any more; why is not in the recording"
-        until = min((answered(each) for each in now.joins.values()), default=member.last_accepted.time)
-        silence, last = _after(until, member.last_accepted.time), f"{member.last_accepted.api} #{member.last_accepted.number}"
+        until = min(
+            (answered(each) for each in now.joins.values()), default=member.last_accepted.time
+        )
+        silence, last = (
+            _after(until, member.last_accepted.time),
+            f"{member.last_accepted.api} #{member.last_accepted.number}",
+        )
         if until - member.last_accepted.time < timedelta(milliseconds=member.session_ms):
             return (
                 f"{name} is no member any more, {silence} after {last}; why is not in the recording"
@@ -316,7 +323,9 @@ def _assigned(data: bytes) -> str:
     if found is None:
         return NO_PARTITIONS
     topics = found.assigned_partitions
-    return listed(partitions(t.topic, [str(p) for p in t.partitions]) for t in topics) or NO_PARTITIONS
+    return (
+        listed(partitions(t.topic, [str(p) for p in t.partitions]) for t in topics) or NO_PARTITIONS
+    )
 
 
 def _join(story: _Story, exchange: Exchange) -> None:
@@ -339,7 +348,11 @@ def _join(story: _Story, exchange: Exchange) -> None:
     if again := story.find_static(instance, response.member_id):
         _rejoin_static(story, again, exchange)
     member = story.member(response.member_id, exchange)
-    member.session_ms, member.last_accepted, member.left = request.session_timeout_ms, exchange, None
+    member.session_ms, member.last_accepted, member.left = (
+        request.session_timeout_ms,
+        exchange,
+        None,
+    )
     member.instance = instance
     if request.protocol_type == "consumer":
         member.rebalance_ms = request.rebalance_timeout_ms
@@ -407,7 +420,10 @@ def _leave(story: _Story, exchange: Exchange) -> None:
             text = f" leaves with #{exchange.number}: “{member.reason}”."
             story.say(exchange.time, member, text)
         else:
-            own = member.last_accepted is not None and member.last_accepted.connection == exchange.connection
+            own = (
+                member.last_accepted is not None
+                and member.last_accepted.connection == exchange.connection
+            )
             connection = exchange.connection if own else None
             story.say(exchange.time, partial(story.leaving, member, exchange, connection))
 
@@ -461,7 +477,12 @@ def _assigned_epoch(story: _Story, member: StoryMember, exchange: Exchange) -> N
     beats = timedelta(milliseconds=_BEATS_MISSED * response.heartbeat_interval_ms)
     for other in story.members.values():
         seen = other.last_accepted
-        if other is member or other.left is not None or seen is None or seen is other.reported_silence:
+        if (
+            other is member
+            or other.left is not None
+            or seen is None
+            or seen is other.reported_silence
+        ):
             continue
         if exchange.time - seen.time > beats:
             owned = "" if other.owns == NO_PARTITIONS else f", which owned {other.owns},"
