@@ -1,7 +1,7 @@
 """The command `kproxy`: it runs the command that was typed, and reports errors.
 
-Exit codes: 0 done, 2 usage errors, 1 all other errors. An error is one line on stderr that says what
-is wrong, where, and what to do; a usage error also names the help of the command.
+Exit codes: 0 done, 2 usage errors, 1 all other errors. An error is one line on stderr that says
+what is wrong, where, and what to do; a usage error also names the help of the command.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def _no_command(typed: list[str]) -> int:
 
 
 def _open_streams(*, needs_output: bool) -> None:
-    """Replace closed standard streams, which daemons may have. Writing to the new stdout fails if the
-    command needs its output, and is discarded otherwise."""
+    """Replace closed standard streams, which daemons may have. Writing to the new stdout fails if
+    the command needs its output, and is discarded otherwise."""
     if sys.stdout is None:
         descriptor = os.open(os.devnull, os.O_RDONLY if needs_output else os.O_WRONLY)
         sys.stdout = open(descriptor, "w", encoding="utf-8")

@@ -7,8 +7,8 @@
     3  producer ─▶ kproxy with a fault ─▶ the new recording  the client survives it
 
 The stand-in is a recording of three brokers of Apache Kafka, made by `python -m
-tests.bed.demo_recording` with the clients of the first step. They produce the same records again, so
-the recording answers as those brokers did.
+tests.bed.demo_recording` with the clients of the first step. They produce the same records again,
+so the recording answers as those brokers did.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def _through_kproxy(
 
 
 def _program() -> str:
-    """Return the command to type for kproxy: its name if it is on the path, else as it was called."""
+    """Return the command to type for kproxy: its name if on the path, else as it was called."""
     called = sys.argv[0]
     on_path = shutil.which("kproxy")
     if on_path and os.path.samefile(on_path, called):

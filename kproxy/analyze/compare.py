@@ -78,7 +78,7 @@ def difference(new: BucketCounts, old: BucketCounts, name: str) -> dict[str, Any
 
 
 def sigmas(hits: int, count: int, other_hits: int, other_count: int) -> float:
-    """Return by how many standard deviations a share is larger than another; 0.0 if a count is 0."""
+    """Return by how many standard deviations a share exceeds another; 0.0 if a count is 0."""
     if not (count and other_count):
         return 0.0
     together = (hits + other_hits) / (count + other_count)
@@ -87,7 +87,7 @@ def sigmas(hits: int, count: int, other_hits: int, other_count: int) -> float:
 
 
 def representative(counted: int, whole: int) -> bool:
-    """Return whether enough exchanges of a whole have a value, so that percentiles do not mislead."""
+    """Return whether enough of all exchanges have a value for percentiles of the values."""
     return (counted >= ENOUGH or counted == whole) and counted * 100 >= whole
 
 

@@ -176,7 +176,8 @@ _OWN_MS = "IF(SIZE(faults) > 0, NULL, proxy_ms)"
 """The time that kproxy took by itself, without fault rules."""
 _APIS = f"""
 WITH filled AS (
-    SELECT api, {bucket(_OWN_MS)} AS bucket, COUNT(*) AS n, MIN({_OWN_MS}) AS low, MAX({_OWN_MS}) AS high
+    SELECT api, {bucket(_OWN_MS)} AS bucket, COUNT(*) AS n, MIN({_OWN_MS}) AS low,
+        MAX({_OWN_MS}) AS high
     FROM exchanges WHERE {_OWN_MS} IS NOT NULL GROUP BY ALL
 ), ranked AS ({ranked("api")}
 ), kept AS (
@@ -252,7 +253,7 @@ ORDER BY n DESC
 
 
 def _measured(keys: str, name: str) -> str:
-    """Return the SQL of `measured`: percentile and histogram of the buckets in `filled`, by keys."""
+    """Return the SQL of `measured`: percentile and histogram by keys, from the buckets `filled`."""
     return f"""ranked AS ({ranked(keys)}
 ), measured AS (
     SELECT {keys}, MAX(total) AS timed, {rank(name)} AS {name},

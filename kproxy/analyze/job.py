@@ -170,7 +170,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def _no_room(error: Exception, folder: Path) -> SparkError | None:
-    """Return an error that names the full disk, if a disk is full: Spark and Arrow do not name it."""
+    """Return an error that names the full disk, if one is full: Spark and Arrow do not name it."""
     found = _FULL.search(str(error))
     if found is None:
         return None
@@ -263,7 +263,7 @@ def _finished(context: Any) -> int:
 
 
 def _read(spark: SparkSession, name: str, folder: Path, schema: Any) -> None:
-    """Make a table readable by its name in queries. With a schema, Spark needs no job to find it."""
+    """Make a table readable by name in queries. With a schema, Spark need not look for one."""
     where = (folder / name).absolute().as_uri()
     spark.read.schema(schema).parquet(where).createOrReplaceTempView(name)
 

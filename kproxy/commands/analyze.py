@@ -153,7 +153,7 @@ def report_slower(differences: list[dict[str, Any]], fail_above: float | None) -
 
 @contextlib.contextmanager
 def _status_line(what: str) -> Generator[Callable[[str], None]]:
-    """Yield a function that shows a status in one line of a terminal; elsewhere it shows nothing."""
+    """Yield a function that shows a status in a line of a terminal; elsewhere it shows nothing."""
     if not sys.stderr.isatty():
         print(f"kproxy analyze: {what} …", file=sys.stderr, flush=True)
         yield lambda text: None

@@ -1,7 +1,7 @@
 """The types of option values: one function per type, for argparse's `type=`.
 
-Each takes the text that was typed and returns the value. An invalid text is refused in one line with
-the valid form; argparse puts the name of the option before it.
+Each takes the text that was typed and returns the value. An invalid text is refused in one line
+with the valid form; argparse puts the name of the option before it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The process that forks Spark's Python workers on this machine, for a quick start of `session`.
 
-Spark's own daemon imports PySpark from `pyspark.zip`, which has no compiled modules, and each worker
-imports its modules after the fork. This daemon takes the same PySpark as it is installed, and
-imports the modules that tasks need once, before it forks.
+Spark's own daemon imports PySpark from `pyspark.zip`, which has no compiled modules, and each
+worker imports its modules after the fork. This daemon takes the same PySpark as it is installed,
+and imports the modules that tasks need once, before it forks.
 
 Invariant: no module that starts threads is imported here, such as pyarrow: a fork loses threads.
 """

@@ -45,8 +45,8 @@ _ALWAYS = {
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format `kproxy` in a session. Needed only where kproxy is not installed, but sent
-    with `--py-files`; registering again does no harm."""
+    """Register the format `kproxy` in a session. Needed only where kproxy is not installed, but
+    sent with `--py-files`; registering again does no harm."""
     from kproxy.spark.source import KproxyDataSource
 
     spark.dataSource.register(KproxyDataSource)
@@ -89,7 +89,7 @@ def session(
 def _start_retrying(
     found: Java, master: str, short: bool, config: Mapping[str, str]
 ) -> SparkSession:
-    """Start a session; if the JVM does not start with the archive of classes, drop that and retry."""
+    """Start a session; if the JVM does not start with the archives of classes, retry without."""
     try:
         return _start(master, settings(found, master, short) | dict(config))
     except SparkError as error:
@@ -124,8 +124,9 @@ def _start(master: str | None, config: Mapping[str, str]) -> SparkSession:
 
 @contextlib.contextmanager
 def signals_kept() -> Iterator[None]:
-    """Keep PySpark from replacing the SIGINT handler when it starts a session: its handler calls the
-    JVM while another call may be in progress. Also hides py4j's log of a connection that ends."""
+    """Keep PySpark from replacing the SIGINT handler when it starts a session: its handler calls
+    the JVM while another call may be in progress. Also hide py4j's log of a connection that ends.
+    """
     from pyspark import SparkContext
 
     module: Any = sys.modules[SparkContext.__module__]

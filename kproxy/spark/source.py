@@ -7,8 +7,8 @@
         workers:                                              read(SparkPartition) ─▶ record batches
 
 Options: `path`, `paths` (a JSON list, as `load([…])` gives it), `view`, `columns` (names separated
-by commas), `partition_bytes`. Spark does not prune columns of Python sources: users leave columns out
-with a schema of their own, or with `columns`.
+by commas), `partition_bytes`. Spark does not prune columns of Python sources: users leave columns
+out with a schema of their own, or with `columns`.
 
 Invariant: importing this module imports neither pyarrow nor the readers: Spark imports it in every
 session in which kproxy is installed.

@@ -7,9 +7,9 @@
     read(SparkPartition) ─▶ record batches
 
 An offset is the position of a batch in a file. Files only grow at their end, even with `kproxy
-recover`, so offsets of a checkpoint stay valid. A new file is read from its beginning; so is another
-recording under the name of an earlier one: its identity differs. Paths are absolute; relative paths
-in a checkpoint are relative to the working directory.
+recover`, so offsets of a checkpoint stay valid. A new file is read from its beginning; so is
+another recording under the name of an earlier one: its identity differs. Paths are absolute;
+relative paths in a checkpoint are relative to the working directory.
 
 Invariants: a batch is taken when both of its tables are written, so each row comes exactly once.
 Pending requests and their frames come when the requests are answered or given up. The state from

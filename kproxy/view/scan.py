@@ -2,9 +2,9 @@
 
 ::
 
-    entries ─▶ notes ───────────────────────────────▶ names and values ─┐
-        └────▶ exchanges ─▶ SASL, tokens, configs: redacted again       ├─▶ secrets.find ─▶ SecretFinding
-                    └─────▶ fields, records' keys, values, headers ─────┘
+    entries ─▶ notes ──────────────────────────▶ names and values ─┐
+        └────▶ exchanges ─▶ SASL, tokens, configs: redacted again  ├─▶ secrets.find ─▶ SecretFinding
+                    └─────▶ fields, records' keys, values, headers ┘
 
 Fields that the proxy blanks out while recording are blanked out again: each change is a secret that
 was recorded. All other text is searched for patterns of secrets. Compressed records are

@@ -12,7 +12,7 @@ Every process reads all notes and tables, which are small, and so knows connecti
 makes exchanges, and opens frames, only of its own batches.
 
 Invariants: results and their order are the same as with one process. A process is ahead of its
-reader by at most the size of a pipe, 1 MiB. When the reader ends, for any reason, the processes end.
+reader by at most the size of a pipe, 1 MiB. When the reader ends, the processes end, too.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def _height(out: TextIO) -> int | None:
 def _fitting_lines(
     stats: Stats, colour: bool, width: int | None, rows_max: int | None, height: int | None
 ) -> list[str]:
-    """Return the lines, with fewer rows if the screen has not enough lines for them and a prompt."""
+    """Return the lines, with fewer rows if they and a prompt would not fit the screen."""
     found = list(lines(stats, colour, width, rows_max))
     if rows_max is not None and height is not None:
         for fewer in range(rows_max - 1, _ROWS_MIN - 1, -1):

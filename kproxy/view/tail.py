@@ -131,7 +131,7 @@ class _Follower:
             raise RecordingError(self.path, None, f"cannot be read: {error.strerror}") from None
 
     def _wait_for_growth(self, size: int, reader: Reader) -> int:
-        """Wait until the size changes, or until nobody writes the file any more; return the size."""
+        """Wait until the size changes or the file has no writer any more; return the size."""
         while (now := self._size()) == size and reader.last.being_written:
             time.sleep(POLL_SECONDS)
         return now

@@ -2,7 +2,7 @@
 
     number:N      its time, its errors, and what the client did after them
     connection:C  its client and broker, its requests, its end
-    group:G       its generations: members that join and leave, time without partitions (`why_group`)
+    group:G       its generations: members that join and leave, time without assignments
 
 Every sentence is based on the recording alone, and names the exchanges that it is based on (`kproxy
 show --frame N` shows them). If the recording does not show a cause, a sentence says so.
@@ -48,8 +48,8 @@ _OTHERS_MIN = 20
 def show_why(paths: Sequence[Path | str], key: str, value: str, out: TextIO) -> bool:
     """Write the story of an exchange, connection or group; return whether it was found.
 
-    `key` is "number", "connection" or "group". Several recordings may be of different clusters: each
-    has its own story of a group.
+    `key` is "number", "connection" or "group". Several recordings may be of different clusters:
+    each has its own story of a group.
 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged; or there are several

@@ -173,7 +173,7 @@ class _Story:
         self.sentences.append((time, parts))
 
     def name(self, member_id: str) -> str:
-        """Return the name of a member: its client id, with the end of its id if others share that."""
+        """Return the name of a member: its client id, with the end of its id if not unique."""
         member = self.members.get(member_id)
         if member is None:
             return shortened(member_id)
@@ -198,7 +198,7 @@ class _Story:
         return part if isinstance(part, str) else part()
 
     def leaving(self, member: StoryMember, leave: Exchange, connection: int | None) -> str:
-        """Return the sentence about a LeaveGroup, with what its connection shows about the cause."""
+        """Return the sentence about a LeaveGroup, with the cause if the connection shows one."""
         name = self.name(member.id)
         who = name if name != member.client else f"{name} ({_tail(member.id)})"
         text = f"{who} leaves with #{leave.number}"
@@ -453,7 +453,8 @@ def _group_heartbeat(story: _Story, exchange: Exchange) -> None:
     if exchange.errors:
         since = ""
         if member.last_accepted is not None:
-            since = f", {_after(exchange.time, answered(member.last_accepted))} after its last heartbeat"
+            silent = _after(exchange.time, answered(member.last_accepted))
+            since = f", {silent} after its last heartbeat"
         errors = listed(exchange.errors)
         text = f" is refused: #{exchange.number} → {errors}{since}."
         story.say(answered(exchange), member, text)
