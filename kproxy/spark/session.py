@@ -235,8 +235,10 @@ def first_line(error: BaseException) -> str:
         text,
         re.MULTILINE,
     )
-    known = [line for name, line in found if name == "RecordingError"]
-    lines = known or [line for _, line in found] or text.strip().splitlines() or [repr(error)]
+    of_recordings = [line for name, line in found if name == "RecordingError"]
+    lines = (
+        of_recordings or [line for _, line in found] or text.strip().splitlines() or [repr(error)]
+    )
     return lines[-1].strip()
 
 

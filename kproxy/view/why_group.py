@@ -250,11 +250,11 @@ class _Story:
         ]
         causes = [self._gone(each, now) for each in gone]
         causes += [self._came(each, before, now) for each in sorted(now.members - before.members)]
-        if not causes:  # nobody is known to have come or gone: somebody joined again
+        if not causes:  # no member is known to have joined or left: one joined again
             first = min(now.joins.values(), key=lambda each: each.time)
             reason = getattr(first.request, "reason", None)
-            said = f", “{reason}”" if reason else "; why is not in the recording"
-            causes.append(f"{first.client_id} joined again first (#{first.number}){said}")
+            why = f", “{reason}”" if reason else "; why is not in the recording"
+            causes.append(f"{first.client_id} joined again first (#{first.number}){why}")
         if unknown := [self.name(each) for each in missing if each not in gone]:
             still = "is still a member" if len(unknown) == 1 else "are still members"
             causes.append(f"whether {listed(unknown, 6)} {still} is not in the recording")
