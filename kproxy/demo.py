@@ -1,4 +1,4 @@
-"""`kproxy demo`: the whole tool at work, with nothing to install beside it.
+"""`kproxy demo`: record, replay and faults at work, without a broker.
 
 ::
 
@@ -6,9 +6,9 @@
     2            group consumer ─▶ the new recording         the same records, no broker
     3  producer ─▶ kproxy with a fault ─▶ the new recording  the client survives it
 
-The stand-in is a recording, too: of three brokers of Apache Kafka, made by `python -m
-tests.bed.demo_recording` with the very clients of the first step. They produce what was produced
-then, so it answers as those brokers did.
+The stand-in is a recording of three brokers of Apache Kafka, made by `python -m
+tests.bed.demo_recording` with the clients of the first step. They produce the same records again,
+so the recording answers as those brokers did.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
 from kproxy.tls.settings import BrokerTls, ListenTls, Trust
 from kproxy.view.live import Live
-from kproxy.view.output import Output
+from kproxy.view.output import TextOutput
 
 TOPIC = "orders"
 RECORDS = 12
@@ -49,7 +49,7 @@ _POLL_SECONDS = 0.1
 _QUIET = {"log_level": 0}
 
 Result = TypeVar("Result")
-Record = tuple[int | None, int | None, bytes | None, bytes | None]
+DemoRecord = tuple[int | None, int | None, bytes | None, bytes | None]
 """Partition, offset, key, value."""
 
 
@@ -110,10 +110,10 @@ def subscribed(bootstrap: str, tls: Tls | None = None) -> confluent_kafka.Consum
 
 def consume(
     bootstrap: str, go_on: Callable[[], bool] = lambda: True, tls: Tls | None = None
-) -> list[Record]:
+) -> list[DemoRecord]:
     """Read the demo's records in a group, and commit; return them."""
     consumer = subscribed(bootstrap, tls)
-    found: list[Record] = []
+    found: list[DemoRecord] = []
     for _ in itertools.repeat(None, int(_WAIT_SECONDS / _POLL_SECONDS)):
         message = consumer.poll(_POLL_SECONDS)
         if message is not None and message.error() is None:
@@ -132,9 +132,9 @@ def consume(
 
 @attrs.frozen
 class _Stage:
-    """Where the demo is shown, and what is typed for kproxy there."""
+    """The output of the demo, and the name of the command to print in examples."""
 
-    output: Output
+    output: TextOutput
     program: str
     tls: Tls | None
 
@@ -143,13 +143,13 @@ class _Stage:
         self.output.put(f"{text}\n")
 
     def command(self, *words: str | Path) -> str:
-        """A command as it can be typed here."""
+        """Return a command as the user can type it."""
         return f"{self.program} {shlex.join(map(str, words))}"
 
 
 def run(path: Path, out: TextIO, tls: Tls | None = None) -> int:
     """Run the demo, leave the recording at `path`; return the exit code."""
-    output = Output(out)
+    output = TextOutput(out)
     stage = _Stage(output, _program(), tls)
     secured = ("--listen-tls", "auto") if tls else ()
     try:
@@ -168,13 +168,13 @@ def run(path: Path, out: TextIO, tls: Tls | None = None) -> int:
     return 0
 
 
-def _record(stage: _Stage, bootstrap: str, path: Path) -> list[Record]:
+def _record(stage: _Stage, bootstrap: str, path: Path) -> list[DemoRecord]:
     """Record a producer and a group consumer; return what the consumer got."""
     stage.say("1. RECORD  kproxy stands in front of three Kafka brokers: a recording of real")
     by_tls = ", by TLS on both sides" if stage.tls else ""
     stage.say(f"   ones. A producer and a group consumer work through it{by_tls}:\n")
 
-    def work(address: str, go_on: Callable[[], bool]) -> list[Record]:
+    def work(address: str, go_on: Callable[[], bool]) -> list[DemoRecord]:
         produce(address, stage.tls)
         return consume(address, go_on, stage.tls)
 
@@ -187,8 +187,8 @@ def _record(stage: _Stage, bootstrap: str, path: Path) -> list[Record]:
     return recorded
 
 
-def _replay(stage: _Stage, bootstrap: str, path: Path, recorded: list[Record]) -> None:
-    """Have the consumer read from the new recording what it got before."""
+def _replay(stage: _Stage, bootstrap: str, path: Path, recorded: list[DemoRecord]) -> None:
+    """Have the consumer read the same records from the new recording."""
     stage.say("2. REPLAY  Those brokers are stopped. The new recording is the broker now:\n")
     secured = ("--listen-tls", "auto") if stage.tls else ()
     stage.say(f"   $ {stage.command('replay', path, *secured)}\n")
@@ -231,14 +231,14 @@ def _conclude(stage: _Stage, path: Path) -> None:
 
 
 def stand_in() -> Path:
-    """The recording that is the broker in the first step: in a checkout, or as installed."""
+    """Return the recording that is the broker in the first step: in a checkout, or as installed."""
     checkout = Path(__file__).parents[1] / "recordings" / "demo.mcap"
     return checkout if checkout.exists() else Path(__file__).with_name("demo.mcap")
 
 
 @contextlib.contextmanager
 def _replaying(recording: Path, *options: str) -> Generator[str]:
-    """Have a recording as the broker, in a process of its own; yield its bootstrap address."""
+    """Replay a recording in another process; yield its bootstrap address."""
     command = [sys.executable, "-m", "kproxy", "replay", str(recording), *options]
     command += ["--listen", "127.0.0.1:0"]
     process = subprocess.Popen(
@@ -248,13 +248,13 @@ def _replaying(recording: Path, *options: str) -> Generator[str]:
         assert process.stdout is not None
         bootstrap = process.stdout.readline().strip()
         if not bootstrap:
-            _, said = process.communicate(timeout=_WAIT_SECONDS)
-            raise DemoFailed(f"no replay of {recording}: {said.strip()}")
+            _, error = process.communicate(timeout=_WAIT_SECONDS)
+            raise DemoFailed(f"no replay of {recording}: {error.strip()}")
         yield bootstrap
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=_WAIT_SECONDS)
+        _, error = process.communicate(timeout=_WAIT_SECONDS)
         if process.returncode:
-            raise DemoFailed(f"the clients differ from {recording}: {said.strip()}")
+            raise DemoFailed(f"the clients differ from {recording}: {error.strip()}")
     finally:
         process.kill()
         process.communicate()
@@ -271,7 +271,7 @@ def _options(stage: _Stage, bootstrap: str, **more: Any) -> serve.Options:
 def _through_kproxy(
     stage: _Stage, options: serve.Options, work: Callable[[str, Callable[[], bool]], Result]
 ) -> Result:
-    """Run kproxy and show what passes, as long as `work` takes with its address."""
+    """Run kproxy and show the exchanges while `work` runs with its address; return its result."""
     live = Live(stage.output)
     ended = threading.Event()
     found: list[Result] = []
@@ -304,7 +304,7 @@ def _through_kproxy(
 
 
 def _program() -> str:
-    """What to type for kproxy here: its name if that is on the path, else how it was called."""
+    """Return the command to type for kproxy: its name if on the path, else as it was called."""
     called = sys.argv[0]
     on_path = shutil.which("kproxy")
     if on_path and os.path.samefile(on_path, called):

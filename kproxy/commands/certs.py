@@ -1,4 +1,4 @@
-"""`kproxy certs`: what clients need to speak TLS to kproxy."""
+"""`kproxy certs`: the CA, the files and the settings that clients need for TLS to kproxy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Where the cluster wants SASL, SSL is SASL_SSL, and the client keeps its mechanis
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = (
         "Make kproxy's own CA once, and write what clients need to trust it. Whoever has its"
         " key can read what these clients send: it is for development and tests."
@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the files and print what to paste."""
+    """Write the files and print the settings of clients; return the exit code."""
     from kproxy.tls.authority import TRUSTSTORE_PASSWORD, authority_file, write_for_clients
     from kproxy.tls.settings import TlsError
 

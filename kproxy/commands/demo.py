@@ -1,4 +1,4 @@
-"""`kproxy demo`: see it work, with nothing to install beside it."""
+"""`kproxy demo`: kproxy at work, without a broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kproxy.commands.output import fail
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = (
         "Record a producer and a group consumer, replay the recording, and survive a fault. With"
         " fault rules: see what they do to these clients before a mock cluster."
@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run it."""
+    """Run the command; return its exit code."""
     try:
         from kproxy import demo, experiment
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""`kproxy replay`: a recording is the broker."""
+"""`kproxy replay`: a recording as the broker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LACKING_SHOWN = 10
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = "Be the broker of a recording: no cluster is needed, and any client works."
     parser.epilog = (
         "The first line on stdout is the bootstrap address to give to your application. What it"
@@ -56,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     _add_place(parser)
     add_listen_tls_options(parser)
-    _add_way(parser)
+    _add_answering(parser)
     add_fault_options(parser)
     add_control_options(parser)
 
@@ -91,7 +91,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_way(parser: argparse.ArgumentParser) -> None:
+def _add_answering(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how it answers")
     group.add_argument(
         "--mode",
@@ -167,7 +167,7 @@ def _json_path(text: str) -> JsonPath:
 
 
 def _timing(text: str) -> float:
-    """Parse by what recorded times are multiplied; 0 for none."""
+    """Parse the factor for recorded times; 0 means no delays."""
     if text in _TIMINGS:
         return _TIMINGS[text]
     try:
@@ -180,7 +180,7 @@ def _timing(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Be the broker until a signal comes."""
+    """Be the broker until a signal comes; return the exit code."""
     import trio
 
     from kproxy.net.allocator import collect_garbage_rarely
@@ -196,10 +196,10 @@ def run(options: argparse.Namespace) -> int:
     rules, recordings = fault_rules(options), control_recordings(options)
     with Console(sys.stdout, sys.stderr, False) as console:
 
-        def tell(finding: Finding) -> None:
+        def on_finding(finding: Finding) -> None:
             console.log(f"{finding.kind}: {finding}")
 
-        report = Report(tell)
+        report = Report(on_finding)
         try:
             collect_garbage_rarely()
             machine = _machine(options, settings, report, rules, console.log)
@@ -278,7 +278,7 @@ def _machine(
     notices = Notices()
     with reading("replay", options.files) as progress:
         if settings.mode is Mode.STRICT:
-            stream = Stream(options.files, heard=notices.note, passed=progress.passed)
+            stream = Stream(options.files, on_note=notices.note, on_progress=progress.update)
             machine = StrictBroker(stream.exchanges(), settings, report)
             deque(map(log, notices.texts), 0)
             return machine
@@ -286,26 +286,26 @@ def _machine(
         recorded = open_recorded(
             options.files,
             wanted,
-            lambda done, total: progress.passed(done),
+            lambda done, total: progress.update(done),
             log,
             on_note=notices.note,
         )
     deque(map(log, notices.texts), 0)
     for words in recorded.faults:
         rules.add(words, time.time_ns())
-    for text in _what_there_is(recorded.loaded):
+    for text in _summary(recorded.loaded):
         log(text)
     return ReplayBroker(recorded.loaded, settings, report, rules, recorded.pace)
 
 
-def _what_there_is(loaded: Loaded) -> Iterator[str]:
+def _summary(loaded: Loaded) -> Iterator[str]:
     from kproxy.exchange.words.wording import count
 
     topics = loaded.cluster.topics.values()
     batches = sum(len(each.log) for topic in topics for each in topic.partitions.values())
     groups = len(loaded.groups.keys() | loaded.committed.keys())
-    there = (count(len(topics), "topic"), count(batches, "batch"), count(groups, "group"))
-    yield f"serves {', '.join(there)}"
+    counts = (count(len(topics), "topic"), count(batches, "batch"), count(groups, "group"))
+    yield f"serves {', '.join(counts)}"
     for text in loaded.lacking[:_LACKING_SHOWN]:
         yield f"the recording lacks {text}"
     if len(loaded.lacking) > _LACKING_SHOWN:

@@ -1,4 +1,4 @@
-"""`kproxy run`: the proxy itself."""
+"""`kproxy run`: the proxy."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ _LIMITS: list[tuple[str, str, Kind, str, str]] = [
         ),
     ),
 ]
-"""Options that limit: name, what stands for the value, its kind, its default, its help."""
+"""Options of limits: name, placeholder of the value, type, default, help."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = "Stand between Kafka clients and a cluster, and record what passes."
     parser.epilog = (
         "The first line on stdout is the bootstrap address to give to your application;"
@@ -158,7 +158,7 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Stand there until a signal comes."""
+    """Be the proxy until a signal comes; return the exit code."""
     from kproxy.net.serve import Options
     from kproxy.proxy.settings import Settings
 
@@ -199,11 +199,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls | None]:
-    """Return where the cluster is, and how to speak TLS to it; what is typed precedes what the
-    properties say.
+    """Return the bootstrap addresses of the cluster and the TLS settings; options precede the
+    properties of --config.
 
     Raises:
-        UsageError: it is said nowhere, or wrong.
+        UsageError: the addresses are missing, or the properties are wrong.
     """
     typed = broker_tls(options)
     if options.config is None:
@@ -252,14 +252,14 @@ def _serve(serve_options: Options, live: bool) -> int:
                     serve.serve, serve_options, console.ready, console.log, console.watch
                 )
             finally:
-                # What there is to report is reported, also after one signal more.
+                # Write the reports even if another signal comes.
                 for number in running.ENDING:
                     before = signal.signal(number, signal.SIG_IGN)
                     after.callback(signal.signal, number, before or signal.SIG_DFL)
         except (serve.Unusable, TlsError) as error:
             return console.fail(f"kproxy run: {error}", 2)
         except serve.RecordingUnfinished as error:
-            after.callback(_leave, console.fail(f"kproxy run: {error}"))
+            after.callback(_exit_at_once, console.fail(f"kproxy run: {error}"))
             return 1
         except (ListenError, RecordingError, serve.RecordingFailed) as error:
             return console.fail(f"kproxy run: {error}")
@@ -274,12 +274,12 @@ def _serve(serve_options: Options, live: bool) -> int:
     return 0
 
 
-def _leave(code: int) -> None:
-    """End the process, while a thread of it waits for a disk.
+def _exit_at_once(code: int) -> None:
+    """Exit at once, while a thread of the process waits for a disk.
 
-    Not as other ends: what the interpreter closes on its way out may be on that disk, and would
-    wait for it as well; and a thread that comes back from it then finds half an interpreter. The
-    streams have had their time, and hold nothing: `Output` writes past them.
+    A normal exit closes files, which may wait for the same disk; and a thread that returns from the
+    disk would find a half-closed interpreter. The standard streams are empty: `TextOutput` writes
+    past their buffers.
     """
     os._exit(code)
 

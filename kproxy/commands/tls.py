@@ -1,10 +1,10 @@
-"""The options of TLS, on either side.
+"""The options of TLS to brokers and to clients.
 
 ::
 
     --broker-tls… ─▶ BrokerTls        --listen-tls… ─▶ ListenTls
 
-Passwords come from the environment, where no other user sees them.
+Passwords come from environment variables, which other users cannot see.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LISTEN_PASSWORD = "KPROXY_LISTEN_TLS_PASSWORD"
 
 
 def add_broker_tls_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed about TLS to brokers."""
+    """Add the options of TLS to brokers."""
     group = parser.add_argument_group("TLS to brokers")
     group.add_argument(
         "--broker-tls",
@@ -63,7 +63,7 @@ def add_broker_tls_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_listen_tls_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed about TLS to clients."""
+    """Add the options of TLS to clients."""
     group = parser.add_argument_group("TLS to clients")
     group.add_argument(
         "--listen-tls",
@@ -80,7 +80,7 @@ def add_listen_tls_options(parser: argparse.ArgumentParser) -> None:
 
 
 def broker_tls(options: argparse.Namespace) -> BrokerTls | None:
-    """Return how to speak TLS to brokers; None: plaintext.
+    """Return the settings of TLS to brokers; None: plaintext.
 
     Raises:
         UsageError: a key is given without its certificate.
@@ -102,10 +102,10 @@ def broker_tls(options: argparse.Namespace) -> BrokerTls | None:
 
 
 def listen_tls(options: argparse.Namespace) -> ListenTls | None:
-    """Return how to speak TLS to clients; None: plaintext.
+    """Return the settings of TLS to clients; None: plaintext.
 
     Raises:
-        UsageError: clients shall have certificates, and no TLS.
+        UsageError: clients must have certificates, but TLS is off.
     """
     if not options.listen_tls:
         if options.listen_tls_clients:

@@ -20,10 +20,8 @@ import attrs
 from kproxy.tls.settings import Identity, TlsError, Trust
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.serialization.pkcs12 import (
-        PKCS12KeyAndCertificates,
-        PKCS12PrivateKeyTypes,
-    )
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+    from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
     from cryptography.x509 import Certificate
 
 _PEM = b"-----BEGIN "
@@ -107,7 +105,7 @@ def _pem(identity: Identity) -> Pem:
     return encrypt_key(certificates, store.key)
 
 
-def encrypt_key(certificates: bytes, key: PKCS12PrivateKeyTypes) -> Pem:
+def encrypt_key(certificates: bytes, key: PrivateKeyTypes) -> Pem:
     """Return an identity with its key encrypted by a one-time password."""
     from cryptography.hazmat.primitives import serialization
 

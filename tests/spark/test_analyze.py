@@ -250,7 +250,7 @@ def test_a_damaged_archive_of_classes_is_removed(
         return "a session"
 
     monkeypatch.setattr(pyspark.sql.SparkSession, "getActiveSession", lambda: None)
-    monkeypatch.setattr(session, "_started", start)
+    monkeypatch.setattr(session, "_start", start)
     monkeypatch.setattr(session, "register", lambda _: None)
     assert session.session("local[1]") == "a session"
     assert ["SharedArchiveFile" in each for each in given] == [True, False]

@@ -25,7 +25,7 @@ from kproxy.protocol import messages, records
 from kproxy.protocol.record_batch import Record
 from kproxy.recording import Recording, info
 from kproxy.view.stats import Stats
-from kproxy.view.stats_counts import Part
+from kproxy.view.stats_counts import StatsPart
 from kproxy.view.stats_lines import lines, show_stats, stats_of
 from kproxy.view.stream import Stream
 from tests.bed import needs
@@ -50,7 +50,7 @@ def counted(*exchanges, reads_bodies: bool = True) -> Stats:
         if isinstance(each, ConnectionEnd):
             stats.end(each)
         else:
-            stats.take(Part.of(each, reads_bodies))
+            stats.take(StatsPart.of(each, reads_bodies))
     return stats
 
 
