@@ -38,8 +38,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--out",
         metavar="DIR",
         type=Path,
-        required=True,
-        help="where to write ca.pem and truststore.p12",
+        default="certs",
+        help="where to write ca.pem and truststore.p12 (default %(default)s)",
     )
 
 

@@ -12,9 +12,12 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kproxy.commands.options import UsageError
-from kproxy.tls.settings import BrokerTls, Identity, ListenTls, Trust
+
+if TYPE_CHECKING:
+    from kproxy.tls.settings import BrokerTls, ListenTls
 
 BROKER_PASSWORD = "KPROXY_BROKER_TLS_PASSWORD"
 LISTEN_PASSWORD = "KPROXY_LISTEN_TLS_PASSWORD"
@@ -85,6 +88,8 @@ def broker_tls(options: argparse.Namespace) -> BrokerTls | None:
     Raises:
         UsageError: a key is given without its certificate.
     """
+    from kproxy.tls.settings import BrokerTls, Identity, Trust
+
     password = os.environ.get(BROKER_PASSWORD)
     certificate, key = options.broker_tls_cert, options.broker_tls_key
     if key and not certificate:
@@ -111,6 +116,8 @@ def listen_tls(options: argparse.Namespace) -> ListenTls | None:
         if options.listen_tls_clients:
             raise UsageError("--listen-tls-clients needs --listen-tls CERT,KEY, or auto")
         return None
+    from kproxy.tls.settings import Identity, ListenTls, Trust
+
     password = os.environ.get(LISTEN_PASSWORD)
     identity = None
     if options.listen_tls != "auto":

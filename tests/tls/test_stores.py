@@ -96,7 +96,7 @@ def test_a_ca_is_made_once_and_is_its_owners(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     old = os.umask(0)
     try:
-        racing = [threading.Thread(target=authority.leaf, args=(["x"],)) for _ in range(4)]
+        racing = [threading.Thread(target=authority.make_leaf, args=(["x"],)) for _ in range(4)]
         for thread in racing:
             thread.start()
         for thread in racing:
@@ -122,7 +122,7 @@ def test_a_ca_is_made_once_and_is_its_owners(
 def _load_leaf(context: ssl.SSLContext, names: list[str]) -> None:
     from kproxy.tls.stores import load_pem
 
-    load_pem(context, authority.leaf(names), Path("leaf"))
+    load_pem(context, authority.make_leaf(names), Path("leaf"))
 
 
 def test_a_damaged_ca_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,4 +131,4 @@ def test_a_damaged_ca_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     path.parent.mkdir()
     path.write_text("nothing")
     with pytest.raises(TlsError, match="is damaged; delete it"):
-        authority.leaf(["x"])
+        authority.make_leaf(["x"])
