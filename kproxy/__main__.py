@@ -1,6 +1,6 @@
-"""`kproxy`, and `python -m kproxy`: the command, from the first import on.
+"""The entry point of `kproxy` and `python -m kproxy`.
 
-To import it takes so long that somebody may have pressed Ctrl-C already.
+Ctrl-C may come while modules are imported, which takes some time: that is handled here.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 INTERRUPTED = 130
-"""The exit code of what a SIGINT has ended, as shells have it."""
+"""The exit code of a process ended by SIGINT, as shells set it."""
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
-"""The command `kproxy`: what people type, and what they are told when it cannot be done.
+"""The command `kproxy`: it runs the command that was typed, and reports errors.
 
-Exit codes: 0 done, 2 for what was typed, 1 for all the rest. An error is one line on stderr that
-says what is wrong, where, and what to do; for what was typed it names the command's own help.
+Exit codes: 0 done, 2 usage errors, 1 all other errors. An error is one line on stderr that says
+what is wrong, where, and what to do; a usage error also names the help of the command.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from kproxy.commands.output import discard_output, fail
 from kproxy.commands.parser import COMMANDS, Parser, command_module, command_parser
 
 WITHOUT_OUTPUT = frozenset({"run", "replay"})
-"""Daemons: they go on where nobody reads what they write."""
+"""Commands that run on even if nobody reads their output."""
 
-_OF_OUTPUT = frozenset(
+_OUTPUT_ERRORS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO, errno.ENXIO}
 )
-"""What writing to a stream fails with."""
+"""Error numbers of a failed write to a stream."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,11 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.platform == "win32":
         return fail("kproxy: Windows is not supported; use Linux, macOS or WSL", 2)
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    known = bool(typed) and typed[0] in COMMANDS
-    _open_streams(writes=not known or typed[0] not in WITHOUT_OUTPUT)
-    name = f"kproxy {typed[0]}" if known else "kproxy"
+    is_command = bool(typed) and typed[0] in COMMANDS
+    _open_streams(needs_output=not is_command or typed[0] not in WITHOUT_OUTPUT)
+    name = f"kproxy {typed[0]}" if is_command else "kproxy"
     try:
-        code = _command(typed) if known else _no_command(typed)
+        code = _command(typed) if is_command else _no_command(typed)
         sys.stdout.flush()
         return code
     except UsageError as error:
@@ -42,11 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has gone (| head).
+        # The reader of our output has gone (| head).
         discard_output()
         return 0
     except OSError as error:
-        return fail(f"{name}: {_what_failed(error)}")
+        return fail(f"{name}: {_error_text(error)}")
 
 
 def _command(typed: list[str]) -> int:
@@ -62,28 +62,28 @@ def _no_command(typed: list[str]) -> int:
     return 2
 
 
-def _open_streams(*, writes: bool) -> None:
-    """Have something where standard output or error are closed, as daemons have them; where output
-    is what is wanted, writing it fails then."""
+def _open_streams(*, needs_output: bool) -> None:
+    """Replace closed standard streams, which daemons may have. Writing to the new stdout fails if
+    the command needs its output, and is discarded otherwise."""
     if sys.stdout is None:
-        reading = os.open(os.devnull, os.O_RDONLY if writes else os.O_WRONLY)
-        sys.stdout = open(reading, "w", encoding="utf-8")
+        descriptor = os.open(os.devnull, os.O_RDONLY if needs_output else os.O_WRONLY)
+        sys.stdout = open(descriptor, "w", encoding="utf-8")
     sys.stderr = sys.stderr or open(os.devnull, "w")
 
 
-def _what_failed(error: OSError) -> str:
-    """Say what the system refused. Recordings that cannot be read are other errors."""
+def _error_text(error: OSError) -> str:
+    """Return the text for an error of the system, other than for recordings."""
     what = error.strerror or str(error)
     if error.filename is not None:
         return f"{error.filename}: {what}"
-    if error.errno in _OF_OUTPUT:
+    if error.errno in _OUTPUT_ERRORS:
         discard_output()
         return f"cannot write the output: {what}"
     return what
 
 
 def _parser() -> Parser:
-    """The parser for when no command was typed."""
+    """Return the parser for a command line without a command."""
     parser = Parser(
         prog="kproxy",
         description="Record what Kafka clients and brokers say to each other, and look at it.",

@@ -1,4 +1,4 @@
-"""Change what a running proxy breaks, from Python: the client of `kproxy run --control`.
+"""The client of `kproxy run --control`: change the fault rules of a running proxy from Python.
 
 ::
 
@@ -9,8 +9,8 @@
         app.run_once()
     assert fault.fired
 
-Rules have the words of a [[fault]] table. Every call is one HTTP request and blocks until it is
-answered; whatever goes wrong is a `ControlError`. A rule is named by its name or its fault_id.
+Rules have the keys of a [[fault]] table. Every call is one HTTP request and blocks until the
+response; every failure raises a `ControlError`. A rule is given by its name or its fault_id.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ TIMEOUT_SECONDS = 10.0
 
 
 class ControlError(Exception):
-    """What was asked was not done; the text says why."""
+    """A call failed; the text says why."""
 
     def __init__(self, what: str, status: int | None = None, key: str | None = None) -> None:
         super().__init__(what)
         self.status = status
-        """Of HTTP; None if there was no answer."""
+        """The HTTP status; None if there was no response."""
         self.key = key
-        """Which key of a rule is wrong, if one is."""
+        """The key of the rule that is wrong, if one is."""
 
 
 @attrs.define
 class Fault:
-    """A rule of a running proxy, and what it had done when this was asked."""
+    """A rule of a running proxy, with its counts at the time of the call."""
 
     fault_id: int
     name: str
@@ -74,44 +74,44 @@ class Control:
     # ── rules
 
     def faults(self) -> list[Fault]:
-        """All rules, in the order in which they decide."""
+        """Return all rules, in the order in which they are tried."""
         return [_fault(each) for each in self._ask("GET", "/faults")["faults"]]
 
     def add(self, rule: Mapping[str, Any] | None = None, **words: Any) -> Fault:
-        """Add a rule behind the others."""
+        """Add a rule after all others; return it."""
         return _fault(self._ask("POST", "/faults", {**(rule or {}), **words}))
 
     def get(self, name: str | int) -> Fault:
-        """One rule, as it is now."""
+        """Return a rule as it is now."""
         return _fault(self._ask("GET", _path(name)))
 
     def change(self, name: str | int, rule: Mapping[str, Any] | None = None, **words: Any) -> Fault:
-        """Give a rule other words; None takes one away. Its counters go on."""
+        """Change keys of a rule; None removes a key. The counts continue."""
         return _fault(self._ask("PATCH", _path(name), {**(rule or {}), **words}))
 
     def remove(self, name: str | int) -> Fault:
-        """Take a rule away; return what it has done."""
+        """Remove a rule; return it with its last counts."""
         return _fault(self._ask("DELETE", _path(name)))
 
     def enable(self, name: str | int) -> Fault:
-        """Let a rule decide."""
+        """Enable a rule."""
         return _fault(self._ask("POST", f"{_path(name)}/enable"))
 
     def disable(self, name: str | int) -> Fault:
-        """Let a rule decide no longer."""
+        """Disable a rule."""
         return _fault(self._ask("POST", f"{_path(name)}/disable"))
 
     def reset(self) -> None:
-        """Set all counters to 0: what the seed decides begins again."""
+        """Set all counts to 0 and restart the random decisions of the seed."""
         self._ask("POST", "/faults/reset")
 
     def clear(self) -> None:
-        """Take all rules away."""
+        """Remove all rules."""
         self._ask("DELETE", "/faults")
 
     @contextlib.contextmanager
     def fault(self, rule: Mapping[str, Any] | None = None, **words: Any) -> Iterator[Fault]:
-        """Add a rule for the time of a block; afterwards its counters are those at the end."""
+        """Add a rule for a `with` block; afterwards the yielded object has the final counts."""
         fault = self.add(rule, **words)
         try:
             yield fault
@@ -122,11 +122,11 @@ class Control:
     # ── the proxy
 
     def status(self) -> dict[str, Any]:
-        """How the proxy is."""
+        """Return the status of the proxy."""
         return self._ask("GET", "/status")
 
     def connections(self) -> list[dict[str, Any]]:
-        """The open connections, the oldest first."""
+        """Return the open connections, the oldest first."""
         return self._ask("GET", "/connections")["connections"]
 
     def end(self, connection: int) -> None:

@@ -1,4 +1,4 @@
-"""`kproxy demo`: the whole tool at work, with nothing to install beside it.
+"""`kproxy demo`: record, replay and faults at work, without a broker.
 
 ::
 
@@ -6,9 +6,9 @@
     2            group consumer ─▶ the new recording         the same records, no broker
     3  producer ─▶ kproxy with a fault ─▶ the new recording  the client survives it
 
-The stand-in is a recording, too: of three brokers of Apache Kafka, made by `python -m
-tests.bed.demo_recording` with the very clients of the first step. They produce what was produced
-then, so it answers as those brokers did.
+The stand-in is a recording of three brokers of Apache Kafka, made by `python -m
+tests.bed.demo_recording` with the clients of the first step. They produce the same records again,
+so the recording answers as those brokers did.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import attrs
 import confluent_kafka
@@ -36,8 +36,9 @@ from kproxy.net.listeners import ListenError
 from kproxy.proxy.faults import Rules, rule_from_flag
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
+from kproxy.tls.settings import BrokerTls, ListenTls, Trust
 from kproxy.view.live import Live
-from kproxy.view.output import Output
+from kproxy.view.output import TextOutput
 
 TOPIC = "orders"
 RECORDS = 12
@@ -48,7 +49,7 @@ _POLL_SECONDS = 0.1
 _QUIET = {"log_level": 0}
 
 Result = TypeVar("Result")
-Record = tuple[int | None, int | None, bytes | None, bytes | None]
+DemoRecord = tuple[int | None, int | None, bytes | None, bytes | None]
 """Partition, offset, key, value."""
 
 
@@ -56,10 +57,25 @@ class DemoFailed(Exception):
     """A step did not work; the text says which and why."""
 
 
+@attrs.frozen
+class Tls:
+    """TLS between the clients, kproxy and the brokers, by kproxy's own CA."""
+
+    ca: Path
+    """The certificate of the CA."""
+
+
+def _trusting(tls: Tls | None) -> dict[str, str]:
+    """Return what clients are told of TLS."""
+    if tls is None:
+        return {}
+    return {"security.protocol": "SSL", "ssl.ca.location": str(tls.ca)}
+
+
 # ---- the clients
 
 
-def produce(bootstrap: str) -> int:
+def produce(bootstrap: str, tls: Tls | None = None) -> int:
     """Produce the demo's records; return how many the brokers have acknowledged."""
     delivered = 0
 
@@ -67,7 +83,7 @@ def produce(bootstrap: str) -> int:
         nonlocal delivered
         delivered += error is None
 
-    common = {"bootstrap.servers": bootstrap, "client.id": "shop", **_QUIET}
+    common = {"bootstrap.servers": bootstrap, "client.id": "shop", **_QUIET, **_trusting(tls)}
     producer = confluent_kafka.Producer({**common, "linger.ms": 50})
     for number in range(RECORDS):
         value = f'{{"order": {number}, "state": "{"paid" if number % 3 else "new"}"}}'
@@ -76,7 +92,7 @@ def produce(bootstrap: str) -> int:
     return delivered
 
 
-def subscribed(bootstrap: str) -> confluent_kafka.Consumer:
+def subscribed(bootstrap: str, tls: Tls | None = None) -> confluent_kafka.Consumer:
     """Return a consumer in the demo's group, which reads from the beginning."""
     settings = {
         "bootstrap.servers": bootstrap,
@@ -85,16 +101,19 @@ def subscribed(bootstrap: str) -> confluent_kafka.Consumer:
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         **_QUIET,
+        **_trusting(tls),
     }
     consumer = confluent_kafka.Consumer(settings)
     consumer.subscribe([TOPIC])
     return consumer
 
 
-def consume(bootstrap: str, go_on: Callable[[], bool] = lambda: True) -> list[Record]:
+def consume(
+    bootstrap: str, go_on: Callable[[], bool] = lambda: True, tls: Tls | None = None
+) -> list[DemoRecord]:
     """Read the demo's records in a group, and commit; return them."""
-    consumer = subscribed(bootstrap)
-    found: list[Record] = []
+    consumer = subscribed(bootstrap, tls)
+    found: list[DemoRecord] = []
     for _ in itertools.repeat(None, int(_WAIT_SECONDS / _POLL_SECONDS)):
         message = consumer.poll(_POLL_SECONDS)
         if message is not None and message.error() is None:
@@ -113,30 +132,32 @@ def consume(bootstrap: str, go_on: Callable[[], bool] = lambda: True) -> list[Re
 
 @attrs.frozen
 class _Stage:
-    """Where the demo is shown, and what is typed for kproxy there."""
+    """The output of the demo, and the name of the command to print in examples."""
 
-    output: Output
+    output: TextOutput
     program: str
+    tls: Tls | None
 
     def say(self, text: str) -> None:
         """Show some lines of text."""
         self.output.put(f"{text}\n")
 
     def command(self, *words: str | Path) -> str:
-        """A command as it can be typed here."""
+        """Return a command as the user can type it."""
         return f"{self.program} {shlex.join(map(str, words))}"
 
 
-def run(path: Path, out: TextIO) -> int:
+def run(path: Path, out: TextIO, tls: Tls | None = None) -> int:
     """Run the demo, leave the recording at `path`; return the exit code."""
-    output = Output(out)
-    stage = _Stage(output, _program())
+    output = TextOutput(out)
+    stage = _Stage(output, _program(), tls)
+    secured = ("--listen-tls", "auto") if tls else ()
     try:
-        with _replaying(stand_in(), "--visible", "causal") as bootstrap:
+        with _replaying(stand_in(), "--visible", "causal", *secured) as bootstrap:
             recorded = _record(stage, bootstrap, path)
-        with _replaying(path) as bootstrap:
+        with _replaying(path, *secured) as bootstrap:
             _replay(stage, bootstrap, path, recorded)
-        with _replaying(path, "--visible", "causal") as bootstrap:
+        with _replaying(path, "--visible", "causal", *secured) as bootstrap:
             _break(stage, bootstrap)
     except DemoFailed as error:
         output.finish()
@@ -147,16 +168,17 @@ def run(path: Path, out: TextIO) -> int:
     return 0
 
 
-def _record(stage: _Stage, bootstrap: str, path: Path) -> list[Record]:
+def _record(stage: _Stage, bootstrap: str, path: Path) -> list[DemoRecord]:
     """Record a producer and a group consumer; return what the consumer got."""
     stage.say("1. RECORD  kproxy stands in front of three Kafka brokers: a recording of real")
-    stage.say("   ones. A producer and a group consumer work through it:\n")
+    by_tls = ", by TLS on both sides" if stage.tls else ""
+    stage.say(f"   ones. A producer and a group consumer work through it{by_tls}:\n")
 
-    def work(address: str, go_on: Callable[[], bool]) -> list[Record]:
-        produce(address)
-        return consume(address, go_on)
+    def work(address: str, go_on: Callable[[], bool]) -> list[DemoRecord]:
+        produce(address, stage.tls)
+        return consume(address, go_on, stage.tls)
 
-    recorded = _through_kproxy(stage, serve.Options(_proxy(bootstrap), record_path=path), work)
+    recorded = _through_kproxy(stage, _options(stage, bootstrap, record_path=path), work)
     if len(recorded) != RECORDS:
         raise DemoFailed(f"the consumer got {len(recorded)} of {RECORDS} records")
     stage.say(
@@ -165,12 +187,13 @@ def _record(stage: _Stage, bootstrap: str, path: Path) -> list[Record]:
     return recorded
 
 
-def _replay(stage: _Stage, bootstrap: str, path: Path, recorded: list[Record]) -> None:
-    """Have the consumer read from the new recording what it got before."""
+def _replay(stage: _Stage, bootstrap: str, path: Path, recorded: list[DemoRecord]) -> None:
+    """Have the consumer read the same records from the new recording."""
     stage.say("2. REPLAY  Those brokers are stopped. The new recording is the broker now:\n")
-    stage.say(f"   $ {stage.command('replay', path)}\n")
+    secured = ("--listen-tls", "auto") if stage.tls else ()
+    stage.say(f"   $ {stage.command('replay', path, *secured)}\n")
     started = time.monotonic()
-    consumed = consume(bootstrap)
+    consumed = consume(bootstrap, tls=stage.tls)
     took = time.monotonic() - started
     if consumed != recorded:
         raise DemoFailed(f"the consumer got other records from {path} than it had before")
@@ -183,10 +206,13 @@ def _replay(stage: _Stage, bootstrap: str, path: Path, recorded: list[Record]) -
 def _break(stage: _Stage, bootstrap: str) -> None:
     """Inject one fault and show how the producer survives it."""
     stage.say("3. BREAK  A broker says once that it leads a partition no longer:\n")
-    stage.say(f"   $ {stage.command('run', '--bootstrap', bootstrap, '--fault', FAULT)}\n")
+    tls = stage.tls
+    secured = ("--broker-tls-ca", tls.ca, "--listen-tls", "auto") if tls else ()
+    words = ("run", "--bootstrap", bootstrap, "--fault", FAULT, *secured)
+    stage.say(f"   $ {stage.command(*words)}\n")
     rules = Rules([rule_from_flag(FAULT)])
-    options = serve.Options(_proxy(bootstrap), rules=rules)
-    delivered = _through_kproxy(stage, options, lambda address, go_on: produce(address))
+    options = _options(stage, bootstrap, rules=rules)
+    delivered = _through_kproxy(stage, options, lambda address, go_on: produce(address, tls))
     if delivered != RECORDS or rules.rules[0].fired != 1:
         raise DemoFailed(f"the producer delivered {delivered} of {RECORDS} records after a fault")
     stage.say("\n   The producer asked for Metadata again, sent again, and delivered")
@@ -205,14 +231,14 @@ def _conclude(stage: _Stage, path: Path) -> None:
 
 
 def stand_in() -> Path:
-    """The recording that is the broker in the first step: in a checkout, or as installed."""
+    """Return the recording that is the broker in the first step: in a checkout, or as installed."""
     checkout = Path(__file__).parents[1] / "recordings" / "demo.mcap"
     return checkout if checkout.exists() else Path(__file__).with_name("demo.mcap")
 
 
 @contextlib.contextmanager
 def _replaying(recording: Path, *options: str) -> Generator[str]:
-    """Have a recording as the broker, in a process of its own; yield its bootstrap address."""
+    """Replay a recording in another process; yield its bootstrap address."""
     command = [sys.executable, "-m", "kproxy", "replay", str(recording), *options]
     command += ["--listen", "127.0.0.1:0"]
     process = subprocess.Popen(
@@ -222,27 +248,30 @@ def _replaying(recording: Path, *options: str) -> Generator[str]:
         assert process.stdout is not None
         bootstrap = process.stdout.readline().strip()
         if not bootstrap:
-            _, said = process.communicate(timeout=_WAIT_SECONDS)
-            raise DemoFailed(f"no replay of {recording}: {said.strip()}")
+            _, error = process.communicate(timeout=_WAIT_SECONDS)
+            raise DemoFailed(f"no replay of {recording}: {error.strip()}")
         yield bootstrap
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=_WAIT_SECONDS)
+        _, error = process.communicate(timeout=_WAIT_SECONDS)
         if process.returncode:
-            raise DemoFailed(f"the clients differ from {recording}: {said.strip()}")
+            raise DemoFailed(f"the clients differ from {recording}: {error.strip()}")
     finally:
         process.kill()
         process.communicate()
 
 
-def _proxy(bootstrap: str) -> Settings:
+def _options(stage: _Stage, bootstrap: str, **more: Any) -> serve.Options:
+    """Return what kproxy does before these brokers."""
     host, _, port = bootstrap.rpartition(":")
-    return Settings([(host, int(port))])
+    if stage.tls:
+        more |= {"broker_tls": BrokerTls(Trust(stage.tls.ca)), "listen_tls": ListenTls()}
+    return serve.Options(Settings([(host, int(port))]), **more)
 
 
 def _through_kproxy(
     stage: _Stage, options: serve.Options, work: Callable[[str, Callable[[], bool]], Result]
 ) -> Result:
-    """Run kproxy and show what passes, as long as `work` takes with its address."""
+    """Run kproxy and show the exchanges while `work` runs with its address; return its result."""
     live = Live(stage.output)
     ended = threading.Event()
     found: list[Result] = []
@@ -275,7 +304,7 @@ def _through_kproxy(
 
 
 def _program() -> str:
-    """What to type for kproxy here: its name if that is on the path, else how it was called."""
+    """Return the command to type for kproxy: its name if on the path, else as it was called."""
     called = sys.argv[0]
     on_path = shutil.which("kproxy")
     if on_path and os.path.samefile(on_path, called):

@@ -1,13 +1,13 @@
-"""`kproxy demo --fault RULE`: what rules do to a producer and a consumer, with nothing to install.
+"""`kproxy demo --fault RULE`: a producer and a consumer under fault rules, without a broker.
 
 ::
 
     producer, group consumer ─▶ kproxy with rules ─▶ librdkafka's mock cluster (three brokers)
                                    └─▶ a recording, and the exchanges as they pass
 
-The mock cluster is part of confluent-kafka, and takes what rules make of its clients' work: records
-that are written twice, say, which a recording as the broker would not have. It answers ApiVersions
-3+ with a malformed error; kproxy passes that on and records it as it came.
+The mock cluster is part of confluent-kafka. Unlike a recording as the broker, it accepts whatever
+clients do under faults, such as writing records twice. It answers ApiVersions 3+ with a malformed
+error; kproxy passes that on and records it unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kproxy.proxy.faults import Rules, table
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
 from kproxy.view.live import Live
-from kproxy.view.output import Output
+from kproxy.view.output import TextOutput
 
 _BROKERS = 3
 _WAIT_SECONDS = 12.0
@@ -45,7 +45,7 @@ def run(path: Path, out: TextIO, rules: Rules) -> int:
     )
     brokers = owner.list_topics(timeout=_WAIT_SECONDS).brokers.values()
     settings = Settings([(broker.host, broker.port) for broker in brokers])
-    output = Output(out)
+    output = TextOutput(out)
     try:
         delivered, consumed = trio.run(_play, settings, path, rules, output)
     except BaseExceptionGroup as group:
@@ -63,9 +63,9 @@ def run(path: Path, out: TextIO, rules: Rules) -> int:
 
 
 async def _play(
-    settings: Settings, path: Path, rules: Rules, output: Output
+    settings: Settings, path: Path, rules: Rules, output: TextOutput
 ) -> tuple[int, Counter[bytes]]:
-    """Have the clients work through the proxy; return what was delivered, and what came back."""
+    """Run the clients through the proxy; return the delivered count, and the consumed records."""
     listening, stop = trio.Event(), trio.Event()
     addresses: list[str] = []
     live = Live(output)
@@ -91,7 +91,7 @@ async def _play(
 def _consume(bootstrap: str) -> Counter[bytes]:
     """Read in a group, and commit; return how often each record came.
 
-    When all have come, listen on for a moment.
+    After the last record, read on for a moment, to find duplicates.
     """
     consumer = subscribed(bootstrap)
     consumed: Counter[bytes] = Counter()

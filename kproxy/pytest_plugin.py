@@ -6,15 +6,16 @@
         app.run_once(bootstrap=kproxy.bootstrap)
         assert kproxy.produced("orders.enriched")[0].value == b"..."
 
-    pytest --kproxy-mode=once                   # records what is not recorded yet
+    pytest --kproxy-mode=once                   # records tests without a recording
     pytest                                      # replays
 
-    collect ─▶ setup: fixture kproxy ─▶ Run.begin
-               call ─▶ Run.finish: what the client did otherwise fails the test
-               teardown ─▶ Run.close: the recording is kept if the test passed
+    collect ─▶ setup: fixture kproxy ─▶ FixtureRun.begin
+               call ─▶ FixtureRun.finish: differences from the recording fail the test
+               teardown ─▶ FixtureRun.close: the recording is kept if the test passed
 
-`runs` has the modes. A broker is only needed to record: override the fixture `kproxy_broker` to
-start one, or give --kproxy-broker. trio is imported by the first test that uses the fixture.
+`testing.runs` has the modes. A real broker is only needed to record and to verify: override the
+fixture `kproxy_broker` to start one, or give --kproxy-broker. trio is imported by the first test
+that uses the fixture.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import pytest
 
 if TYPE_CHECKING:
     from kproxy.testing.broker import Broker
-    from kproxy.testing.runs import Run
+    from kproxy.testing.runs import FixtureRun
 
 _MODES = {
     "replay": "the recording is the broker",
@@ -40,21 +41,21 @@ _MODES = {
     "live": "run with a real broker",
 }
 _CI = ("CI", "BUILD_NUMBER", "TF_BUILD")
-"""Any of these variables is set by continuous integration."""
+"""Variables that are set in continuous integration."""
 _KEYS = ("recording", "mode", "timing", "visible", "ignore", "unplayed", "users")
-"""Of the marker; all but the first are arguments of `kproxy.testing.replay`."""
+"""Arguments of the marker; all but the first are those of `kproxy.testing.replay`."""
 _MARKER = (
     "kproxy(recording=..., mode=..., timing=..., visible=..., ignore=[...], unplayed=...,"
     " users={...}): how a test uses the fixture kproxy; see kproxy.testing.replay"
 )
 
-_run: pytest.StashKey[Run] = pytest.StashKey()
+_run: pytest.StashKey[FixtureRun] = pytest.StashKey()
 _outcomes: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 _recorded: pytest.StashKey[dict[Path, str]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Say what may be typed."""
+    """Add the plugin's options."""
     group = parser.getgroup("kproxy", "Kafka tests with recordings")
     modes = "; ".join(f"{name}: {text}" for name, text in _MODES.items())
     group.addoption(
@@ -76,7 +77,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Know the marker, and refuse to record where nobody would keep it."""
+    """Register the marker, and refuse to record in CI, where recordings would be lost."""
     config.addinivalue_line("markers", _MARKER)
     config.stash[_recorded] = {}
     if config.getoption("kproxy_mode") == "rewrite" and _refused(config):
@@ -92,7 +93,7 @@ def _refused(config: pytest.Config) -> bool:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Say the mode, and where recordings are."""
+    """Return the mode and the folder of recordings."""
     return f"kproxy: {config.getoption('kproxy_mode')}, recordings in {_folder(config)}"
 
 
@@ -107,7 +108,7 @@ def _folder(config: pytest.Config) -> str:
 def kproxy_broker(request: pytest.FixtureRequest) -> str:
     """The bootstrap address of a real broker, to record and verify with: override it to start one.
 
-    It is asked for only where a broker is needed.
+    It is only requested in modes that need a broker.
     """
     address = request.config.getoption("kproxy_broker") or os.environ.get("KPROXY_BROKER")
     if not address:
@@ -125,7 +126,7 @@ def kproxy(request: pytest.FixtureRequest) -> Iterator[Broker]:
     from kproxy.testing.runs import Unable, Unrecorded
 
     node = request.node
-    run = _prepared(node)
+    run = _run_of(node)
     broker: Any = None
     unable = ""
     try:
@@ -142,7 +143,7 @@ def kproxy(request: pytest.FixtureRequest) -> Iterator[Broker]:
     node.stash[_run] = run
     yield broker
     outcome = _outcome(node)
-    # What is still found now was done, or not done, by fixtures that stopped before this one.
+    # New findings now come from fixtures that were torn down before this one.
     failure, kept_as = "", "failed"
     try:
         failure = run.finish(settle=outcome == "passed")
@@ -151,12 +152,12 @@ def kproxy(request: pytest.FixtureRequest) -> Iterator[Broker]:
         run.close(kept_as)
     if run.mode == "rewrite" and not failure and outcome == "passed":
         node.config.stash[_recorded][run.path] = node.nodeid
-    if failure and outcome == "passed" and not node.stash.get(_told, False):
+    if failure and outcome == "passed" and not node.stash.get(_findings_reported, False):
         pytest.fail(failure, pytrace=False)
 
 
 def _no_broker(why: str) -> Any:
-    """What stands for the broker where there is none: whoever uses it fails."""
+    """Return an object in place of a broker, whose use fails the test."""
 
     class NoBroker:
         def __getattr__(self, name: str) -> Any:
@@ -168,26 +169,26 @@ def _no_broker(why: str) -> Any:
 
 
 _unrecorded: pytest.StashKey[str] = pytest.StashKey()
-"""That a test has no recording: told when it uses one, or passes without; one that is skipped
-needs none."""
-_asking: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
-"""The fixtures that are being set up, by name; of several, each was asked for by the one before."""
-_asked: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
-"""The fixtures that have asked for `kproxy` by its name while they were set up."""
-_told: pytest.StashKey[bool] = pytest.StashKey()
-"""Whether the test has failed for what its run has found."""
+"""The reason why a test has no recording. The test fails with it when it uses the broker, or
+passes without; one that is skipped needs no recording."""
+_being_set_up: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
+"""Names of the fixtures that are being set up; each was requested by the one before."""
+_requesters: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
+"""Names of the fixtures that requested `kproxy` by `getfixturevalue` while they were set up."""
+_findings_reported: pytest.StashKey[bool] = pytest.StashKey()
+"""True after the test has failed with the findings of its run."""
 
 
 def _address(broker: Any) -> str:
-    """An address, or what a container of testcontainers says."""
+    """Return an address, or that of a container of testcontainers."""
     ask = getattr(broker, "get_bootstrap_server", None)
     return str(ask() if ask is not None else broker)
 
 
-def _prepared(node: Any) -> Run:
-    """Read a test's marker."""
+def _run_of(node: Any) -> FixtureRun:
+    """Read a test's marker, and return its run."""
     from kproxy.testing import replaying
-    from kproxy.testing.runs import Run
+    from kproxy.testing.runs import FixtureRun
 
     config = node.config
     marker = node.get_closest_marker("kproxy")
@@ -203,7 +204,9 @@ def _prepared(node: Any) -> Run:
     if records and _recorded_by_another(node, path):
         mode, records = "replay", False
     if records and _refused(config):
-        pytest.fail(f"there is no recording {_typed(node, path)}, and {_REFUSED}", pytrace=False)
+        pytest.fail(
+            f"there is no recording {_relative_path(node, path)}, and {_REFUSED}", pytrace=False
+        )
     how, why = None, ""
     try:
         how = replaying(
@@ -221,47 +224,47 @@ def _prepared(node: Any) -> Run:
         pytest.fail(f"the marker kproxy: {why}", pytrace=False)
     ignore = words.get("ignore", ())
     ignore = [ignore] if isinstance(ignore, str) else ignore
-    return Run(mode, path, _typed(node, path), _command(node, path), how, ignore)
+    return FixtureRun(mode, path, _relative_path(node, path), _command(node, path), how, ignore)
 
 
 def _command(node: Any, path: Path) -> str:
-    """What to type, where pytest was started, to record a test."""
+    """Return the command that records a test, run where pytest was started."""
     config = node.config
     words = ["pytest", f"--kproxy-mode={'rewrite' if path.exists() else 'once'}"]
     if not (config.getoption("kproxy_broker") or os.environ.get("KPROXY_BROKER")):
-        # Nothing that is public says whether a fixture was overridden.
+        # pytest has no public way to see whether a fixture was overridden.
         manager = node.session._fixturemanager
         named = manager.getfixturedefs("kproxy_broker", node) or ()
         words += [] if len(named) > 1 else ["--kproxy-broker", "HOST:PORT"]
     _, colons, name = node.nodeid.partition("::")
-    return shlex.join([*words, f"{_typed(node, node.path)}{colons}{name}"])
+    return shlex.join([*words, f"{_relative_path(node, node.path)}{colons}{name}"])
 
 
 def _recorded_by_another(node: Any, path: Path) -> bool:
-    """Whether a test that shares the recording has just made it: then it is replayed."""
+    """Return whether another test that shares the recording has just made it: then replay it."""
     return node.config.stash[_recorded].get(path, node.nodeid) != node.nodeid
 
 
 def _path(node: Any, named: object) -> Path:
-    """Where the recording of a test is: below the folder of recordings."""
+    """Return the path of a test's recording, below the folder of recordings."""
     from kproxy.testing import files
 
     config = node.config
     folder = config.rootpath / _folder(config)
     if named is not None:
-        return _below(folder, named)
+        return _named_path(folder, named)
     module = PurePath(os.path.relpath(node.path, config.rootpath))
     classes = [each for each in node.listchain() if isinstance(each, pytest.Class)]
     names = [(each.name, each.parent) for each in classes]
     names.append((getattr(node, "originalname", None) or node.name, node.parent))
     callspec = getattr(node, "callspec", None)
     parameters = None if callspec is None else callspec.id
-    unlike = [_unlike_its_siblings(*each) for each in names]
-    return files.test_file(folder, module, unlike, parameters)
+    unique = [_unique_name(*each) for each in names]
+    return files.test_file(folder, module, unique, parameters)
 
 
-def _unlike_its_siblings(name: str, parent: Any) -> str:
-    """The name of a class or a test, with a digest where another differs only in its case."""
+def _unique_name(name: str, parent: Any) -> str:
+    """Return the name of a class or a test, with a digest if another differs only in its case."""
     from kproxy.testing import files
 
     siblings = dir(getattr(parent, "obj", None))
@@ -269,8 +272,8 @@ def _unlike_its_siblings(name: str, parent: Any) -> str:
     return files.slug(name, cases_differ=False) if alike else name
 
 
-def _below(folder: Path, named: object) -> Path:
-    """The recording that a marker names."""
+def _named_path(folder: Path, named: object) -> Path:
+    """Return the path of the recording that a marker names."""
     from kproxy.testing import files
 
     if not isinstance(named, str) or not named.strip("./"):
@@ -282,21 +285,28 @@ def _below(folder: Path, named: object) -> Path:
     return path
 
 
-def _typed(node: Any, path: Path) -> str:
-    """A path as it is typed where pytest was started."""
+def _relative_path(node: Any, path: Path) -> str:
+    """Return a path relative to where pytest was started."""
     try:
         return os.path.relpath(path, node.config.invocation_params.dir)
     except ValueError:  # another drive, on Windows
         return str(path)
 
 
-# ---- what a test's end means
+# ---- the end of a test
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Forget what was when a test ran before: there are plugins that run one again."""
-    before: list[Any] = [_run, _unrecorded, _told, _outcomes, _asking, _asked]
+    """Remove the state of an earlier run of the test: some plugins run a test again."""
+    before: list[Any] = [
+        _run,
+        _unrecorded,
+        _findings_reported,
+        _outcomes,
+        _being_set_up,
+        _requesters,
+    ]
     for key in before:
         if key in item.stash:
             del item.stash[key]
@@ -307,24 +317,26 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, Any, Any]:
-    """Notice who asks for `kproxy` by `getfixturevalue`: a fixture that is being set up then."""
+    """Note the fixtures that request `kproxy` by `getfixturevalue`: those being set up then."""
     node = request.node
     if fixturedef.scope != "function":
         return (yield)
     if fixturedef.argname == "kproxy":
-        node.stash[_asked] = node.stash.get(_asked, ()) + node.stash.get(_asking, ())
+        node.stash[_requesters] = node.stash.get(_requesters, ()) + node.stash.get(
+            _being_set_up, ()
+        )
         return (yield)
-    before = node.stash.get(_asking, ())
-    node.stash[_asking] = (*before, fixturedef.argname)
+    before = node.stash.get(_being_set_up, ())
+    node.stash[_being_set_up] = (*before, fixturedef.argname)
     try:
         return (yield)
     finally:
-        node.stash[_asking] = before
+        node.stash[_being_set_up] = before
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Fail a test for what its client did otherwise, also where the client swallowed the error."""
+    """Fail a test whose client differs from the recording, even if the client hides the error."""
     try:
         result = yield
     except pytest.skip.Exception:
@@ -338,27 +350,26 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     if (why := item.stash.get(_unrecorded, None)) is not None:
         pytest.fail(why, pytrace=False)
     if (run := item.stash.get(_run, None)) is not None:
-        _fail_for(item, run)
+        _fail_with_findings(item, run)
     return result
 
 
-def _fail_for(item: pytest.Item, run: Run) -> None:
-    """Raise what a run has found: all of it, unless fixtures are still at work with it."""
+def _fail_with_findings(item: pytest.Item, run: FixtureRun) -> None:
+    """Fail a test with the findings of its run; end the run unless a fixture still uses it."""
     found = run.findings
-    ended = not _is_used_on(item)
+    ended = not _has_active_users(item)
     failure = run.finish() if ended else run.text(found) if found else ""
     if failure:
-        item.stash[_told] = True
+        item.stash[_findings_reported] = True
         item.add_report_section("call", "kproxy", run.story())
         pytest.fail(failure, pytrace=False)
 
 
-def _is_used_on(item: pytest.Item) -> bool:
-    """Whether a fixture uses `kproxy`, itself or through others, and ends something before
-    `kproxy` ends."""
+def _has_active_users(item: pytest.Item) -> bool:
+    """Return whether a fixture with a teardown uses `kproxy`, itself or through others."""
     definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
     last = {name: found[-1] for name, found in definitions.items()}
-    asked = [name for name in item.stash.get(_asked, ()) if name in last]
+    asked = [name for name in item.stash.get(_requesters, ()) if name in last]
     names, users = ["kproxy", *asked], [last[name] for name in asked]
     for name in names:  # it grows
         found = [user for user in last if name in last[user].argnames]
@@ -376,14 +387,14 @@ def _is_used_on(item: pytest.Item) -> bool:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep what became of each phase."""
+    """Keep the outcome of each phase."""
     report = yield
     item.stash.setdefault(_outcomes, {})[report.when or ""] = report.outcome
     return report
 
 
 def _outcome(node: Any) -> str:
-    """What became of a test: the worst of its phases so far."""
+    """Return the outcome of a test: the worst of its phases so far."""
     outcomes = node.stash.get(_outcomes, {})
     for worst in ("failed", "skipped"):
         if worst in outcomes.values():

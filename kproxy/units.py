@@ -1,4 +1,4 @@
-"""Sizes, durations and times as people have them: one parser for everything that is typed.
+"""Sizes, durations and times in the notation of people: one parser for all user input.
 
 `1GiB`, `256 KiB`, `64kB`, `1500` (bytes); `300ms`, `1h`, `90` (seconds).
 """
@@ -42,7 +42,7 @@ def parse_bytes(text: str) -> int:
     """Return a size in bytes.
 
     Raises:
-        ValueError: it is not a size; the text says what would be.
+        ValueError: it is not a size; the text has examples.
     """
     return int(_parse(text, _BYTES, "a size such as 64KiB or 1GiB"))
 
@@ -51,7 +51,7 @@ def parse_seconds(text: str) -> float:
     """Return a duration in seconds.
 
     Raises:
-        ValueError: it is not a duration; the text says what would be.
+        ValueError: it is not a duration; the text has examples.
     """
     return _parse(text, _SECONDS, "a duration such as 300ms or 1h")
 
@@ -79,5 +79,5 @@ def format_bytes(size: int) -> str:
 
 
 def moment(time_ns: int) -> datetime:
-    """A time of a recording, in nanoseconds since the Unix epoch, in UTC, to the microsecond."""
+    """Return nanoseconds since the Unix epoch as a UTC time, to the microsecond."""
     return _EPOCH + timedelta(microseconds=time_ns // 1000)

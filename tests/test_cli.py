@@ -129,6 +129,7 @@ def test_a_wrong_option_points_to_the_help_of_its_command(
         "export": ["x", "--to", "x.mcap"],
         "analyze": ["x", "--out", "y"],
         "help": [],
+        "certs": [],
     }.get(command, ["x"])
     code, _, err = said(capsys, command, *needed, "--wat")
     assert code == 2

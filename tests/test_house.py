@@ -19,7 +19,7 @@ from tests.bed import needs
 ROOT = needs.REPOSITORY
 TOP_LEVEL = {"pyproject.toml", "README.md", "kproxy", "tests", "recordings", "compose.yaml"}
 
-ROOMS = ["protocol", "exchange", "proxy", "recording", "tables", "replay", "net", "view"]
+ROOMS = ["protocol", "exchange", "proxy", "recording", "tables", "replay", "tls", "net", "view"]
 ROOMS += ["spark", "analyze", "commands", "testing", "cli"]
 """A room imports only from rooms to its left, and from itself."""
 

@@ -19,7 +19,7 @@ from kproxy.commands.parser import COMMANDS, command_parser
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.filter.keys import KEYS, QUALITIES
-from kproxy.net.control_api import Api
+from kproxy.net.control_api import ControlApi
 from kproxy.proxy.faults import Rules, rule_from_flag, rules_from_toml
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.faults.rule import KEYS as RULE_KEYS
@@ -63,7 +63,7 @@ def python_blocks() -> list[Any]:
 
 
 def test_the_readme_is_a_tour_of_three_minutes() -> None:
-    assert len(README.text.splitlines()) <= 192
+    assert len(README.text.splitlines()) <= 196
     prose = [line for line in README.prose.splitlines() if not line.startswith(("|", "  <"))]
     assert [line for line in prose if len(line) > 101] == []
 
@@ -219,9 +219,10 @@ def test_each_option_is_named_in_the_manual(known_options: set[str]) -> None:
 def test_each_option_is_on_the_page_of_its_command(command: str) -> None:
     """A page explains the options of its commands; those of others it names with their page."""
     page = BY_NAME[COMMANDS[command].topic]
-    elsewhere = (
-        BY_NAME["faults"].options() | BY_NAME["run"].options() if command == "demo" else set()
-    )
+    pages = {"run": ["tls"], "replay": ["tls"], "demo": ["faults", "run", "tls"]}
+    others = [BY_NAME[name] for name in pages.get(command, ())]
+    assert all(f"kproxy help {other.name}" in page.text for other in others if command != "demo")
+    elsewhere = {option for other in others for option in other.options()}
     assert {*options(command)} - page.options() - elsewhere - {"--help", "-h"} == set()
     assert f"kproxy {command}" in page.text
 
@@ -277,7 +278,7 @@ def test_the_actions_on_the_page_can_be_typed() -> None:
 
 
 def test_the_page_about_running_has_all_routes() -> None:
-    routes = Api(None).routes()  # type: ignore[arg-type]  # nothing is asked of it
+    routes = ControlApi(None).routes()  # type: ignore[arg-type]  # nothing is asked of it
     asked = [f"{method} {path}" for path in routes for method in routes[path]]
     plain = [each.replace("{name}", "NAME").replace("{number}", "N") for each in asked]
     text = BY_NAME["run"].text

@@ -1,8 +1,8 @@
 """Plots as SVG in HTML, without a library: lines, bars, a heat map, marks.
 
-A plot fills the width that there is: its SVG is stretched, lines keep their width, and what is
-written beside it is HTML at percentages, so that letters keep their size on a telephone too.
-Colours are those of the page (`var(--c1)` …), light and dark.
+A plot fills the width of the page: its SVG is stretched while lines keep their width. Labels are
+HTML positioned by percentages, so that letters keep their size on a telephone too. Colours are the
+CSS variables of the page (`var(--c1)` …), light and dark.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _ROUND = (
     (60_000.0, (0.25, 0.5, 1, 2, 5, 10, 15, 30)),
     (3_600_000.0, (1, 2, 3, 6, 12, 24, 48, 168)),
 )
-"""Units of time in milliseconds, and how many of them are a round time."""
+"""Units of time in milliseconds, and the multiples of each that are round times."""
 
 Points = Sequence[tuple[float, float]]
 
 
 @attrs.frozen
 class Axis:
-    """A range of values, and the values that are written beside it."""
+    """A range of values, and its labels."""
 
     low: float
     high: float
@@ -41,7 +41,7 @@ class Axis:
     log: bool = False
 
     def at(self, value: float) -> float:
-        """Return where a value is, from 0 to 1."""
+        """Return the position of a value on the axis, from 0 to 1."""
         low, high = self.low, self.high
         if self.log:
             value, low, high = (math.log(max(each, 1e-9)) for each in (value, low, high))
@@ -50,7 +50,7 @@ class Axis:
 
 @attrs.frozen
 class Mark:
-    """Something that happened at a time."""
+    """An event, drawn as a vertical line at its time."""
 
     at: float
     text: str
@@ -58,7 +58,7 @@ class Mark:
 
 
 def linear(high: float, text: Callable[[float], str], count: int = 4, whole: bool = False) -> Axis:
-    """Return an axis from 0 to at least `high`; a `whole` one has no fractions."""
+    """Return an axis from 0 to at least `high`; with `whole`, its labels are whole numbers."""
     if high <= 0:
         return Axis(0, 1, ((0, text(0)),))
     step = 10 ** math.floor(math.log10(high / count))
@@ -69,7 +69,7 @@ def linear(high: float, text: Callable[[float], str], count: int = 4, whole: boo
 
 
 def sizes(high: float, text: Callable[[float], str]) -> Axis:
-    """Return an axis from 0 to at least so many bytes, with round sizes on it."""
+    """Return an axis of bytes from 0 to at least `high`, with round sizes as labels."""
     unit = 1024 ** max(0, math.floor(math.log(max(high, 1), 1024)))
     found = linear(high / unit, str)
     ticks = tuple((at * unit, text(at * unit)) for at, _ in found.ticks)
@@ -84,7 +84,7 @@ def logarithmic(low: float, high: float, text: Callable[[float], str]) -> Axis:
 
 
 def times(span_ms: float, text: Callable[[float], str], count: int = 6) -> Axis:
-    """Return an axis of time from 0 to the span, in milliseconds, with round times on it."""
+    """Return an axis of time from 0 to the span, in milliseconds, with round times as labels."""
     span_ms = span_ms or 1.0
     steps = (unit * factor for unit, factors in _ROUND for factor in factors)
     step = next((each for each in steps if each * count >= span_ms), span_ms)
@@ -101,18 +101,18 @@ def lines(
     gap: float = math.inf,
     dashed: str | None = None,
 ) -> str:
-    """Draw one line for each series, broken where points are further apart than a gap; that of
-    the `dashed` one is."""
+    """Draw one line for each series, interrupted where points are further apart than `gap`. The
+    series named `dashed` has a dashed line."""
     body: list[str] = []
     for number, (name, points) in enumerate(series.items(), 1):
         kind = "line dashed" if name == dashed else "line"
         body.append(f'<g class="{kind}" style="stroke:var(--c{number})">')
         body.append(f"<title>{escape(name)}</title>")
-        for some in _unbroken(points, gap):
-            places = " ".join(f"{_x(x, at):.1f},{_y(y, value):.1f}" for at, value in some)
+        for segment in _segments(points, gap):
+            places = " ".join(f"{_x(x, at):.1f},{_y(y, value):.1f}" for at, value in segment)
             body.append(f'<polyline points="{places}"/>')
-            if len(some) == 1:  # a line of one point is invisible
-                at, value = some[0]
+            if len(segment) == 1:  # a line of one point is invisible
+                at, value = segment[0]
                 body.append(
                     f'<rect x="{_x(x, at) - 1.5:.1f}" y="{_y(y, value) - 1.5:.1f}" width="3"'
                     f' height="3" style="fill:var(--c{number})"/>'
@@ -121,7 +121,7 @@ def lines(
     return _plot("".join(body), x, y, marks, label) + legend(list(series))
 
 
-def _unbroken(points: Points, gap: float) -> list[list[tuple[float, float]]]:
+def _segments(points: Points, gap: float) -> list[list[tuple[float, float]]]:
     found: list[list[tuple[float, float]]] = []
     for point in points:
         if not found or point[0] - found[-1][-1][0] > gap:
@@ -164,8 +164,8 @@ def heat(
     marks: Iterable[Mark] = (),
     label: str = "",
 ) -> str:
-    """Draw cells `(time, lower value) → count`, `width` wide and up to `factor` times that high;
-    the more there are in one, the stronger its colour, by the logarithm."""
+    """Draw cells `(time, lower value) → count`. A cell is `width` wide and ends at `factor` times
+    its lower value; its colour is stronger with a larger count, on a logarithmic scale."""
     most = math.log1p(max(cells.values(), default=1))
     body: list[str] = []
     for (at, low), count in sorted(cells.items()):
@@ -181,7 +181,7 @@ def heat(
 
 
 def legend(names: Sequence[str]) -> str:
-    """Write which colour is which; of one series there is nothing to say."""
+    """Return the legend of the colours; "" for a single series."""
     if len(names) < 2:
         return ""
     items = "".join(
@@ -215,14 +215,14 @@ def _plot(body: str, x: Axis, y: Axis, marks: Iterable[Mark], label: str) -> str
 
 
 def _thinned(marks: Iterable[Mark], x: Axis) -> list[tuple[int, str, str]]:
-    """Return where marks are, with one for those that would stand side by side as a wall."""
+    """Return positions, kinds and texts of marks; marks that are close together become one."""
     texts: dict[tuple[int, str], Counter[str]] = {}
     for mark in marks:
         place = round(_x(x, mark.at) / _MARK_WIDTH) * _MARK_WIDTH
         texts.setdefault((place, mark.kind), Counter())[mark.text] += 1
     return [
-        (at, kind, ", ".join(text if n == 1 else f"{text} × {n}" for text, n in some.items()))
-        for (at, kind), some in texts.items()
+        (at, kind, ", ".join(text if n == 1 else f"{text} × {n}" for text, n in counted.items()))
+        for (at, kind), counted in texts.items()
     ]
 
 
@@ -235,6 +235,6 @@ def _y(axis: Axis, value: float) -> float:
 
 
 def escape(text: str) -> str:
-    """Return a text as HTML shows it, whoever made it up: control characters and those that turn
-    the direction of writing are written as they are escaped elsewhere."""
+    """Return a text escaped for HTML, with control characters and those that change the direction
+    of writing made visible, as everywhere else."""
     return html.escape(printable(text), quote=True)

@@ -1,10 +1,11 @@
-"""Two analyses compared: what became slower, or fails more often, and whether that is chance.
+"""Comparison of two analyses: latencies and errors that changed, and their significance.
 
     latency of both ─▶ histograms by api and topic ─▶ percentiles, ratios, significance
 
-A percentile of the baseline is a time that a known share of its exchanges exceeds. If nothing
-changed, the same share of the others exceeds it; how far the share is off, in standard deviations
-of two samples, is the significance. So no distribution is assumed, and few exchanges prove little.
+A known share of the baseline's exchanges exceeds a percentile of the baseline. If nothing changed,
+the same share of the new exchanges exceeds it. The significance is the difference between these
+shares, in standard deviations of two samples. So no distribution is assumed, and a difference
+between few exchanges is not significant.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SIGNIFICANT = 3.3
-"""From so many standard deviations on a difference is no chance: one in a thousand, both ways."""
+"""Standard deviations from which on a difference is significant: chance in one of 1000 cases."""
 
 ENOUGH = 20
-"""So many values have percentiles, even when they are not those of all exchanges."""
+"""Values that suffice for percentiles, even if other exchanges have no value."""
 
 _HISTOGRAMS = """
 SELECT api, topic, bucket, CAST(SUM(n) AS BIGINT) AS n FROM (
@@ -36,13 +37,13 @@ SELECT api, topic, SUM(count) AS count, SUM(errors) AS errors FROM {table} GROUP
 """
 
 Key = tuple[str | None, str | None]
-Counts = Mapping[int, int]
-"""Of a histogram, by bucket."""
+BucketCounts = Mapping[int, int]
+"""A histogram: bucket → number of values."""
 
 
 def differences(spark: SparkSession, folder: Path, baseline: Path) -> list[dict[str, Any]]:
-    """Return how the latencies and errors of two analyses differ, by api and topic (None: all).
-    What only one of them has is a row, too: the other's counts are 0."""
+    """Return the differences in latency and errors of two analyses, by API and topic (None: all).
+    A row of only one of the analyses has counts of 0 for the other."""
     read = [_read(spark, each) for each in (folder, baseline)]
     (new, new_counts), (old, old_counts) = read
     found: list[dict[str, Any]] = []
@@ -59,7 +60,7 @@ def differences(spark: SparkSession, folder: Path, baseline: Path) -> list[dict[
     return found
 
 
-def difference(new: Counts, old: Counts, name: str) -> dict[str, Any]:
+def difference(new: BucketCounts, old: BucketCounts, name: str) -> dict[str, Any]:
     """Return a percentile of two histograms, their ratio, and its significance."""
     part = PERCENTILES[name]
     at, before = percentile_ms(new, part), percentile_ms(old, part)
@@ -77,8 +78,7 @@ def difference(new: Counts, old: Counts, name: str) -> dict[str, Any]:
 
 
 def sigmas(hits: int, count: int, other_hits: int, other_count: int) -> float:
-    """Return by how many standard deviations a share is larger than another; 0.0, if one is a
-    share of nothing."""
+    """Return by how many standard deviations a share exceeds another; 0.0 if a count is 0."""
     if not (count and other_count):
         return 0.0
     together = (hits + other_hits) / (count + other_count)
@@ -87,12 +87,12 @@ def sigmas(hits: int, count: int, other_hits: int, other_count: int) -> float:
 
 
 def representative(counted: int, whole: int) -> bool:
-    """Whether percentiles of so many exchanges tell of a whole: else they mislead."""
+    """Return whether enough of all exchanges have a value for percentiles of the values."""
     return (counted >= ENOUGH or counted == whole) and counted * 100 >= whole
 
 
 def slower(found: list[dict[str, Any]], factor: float) -> list[dict[str, Any]]:
-    """Return the differences that are above a factor and no chance, in p50, p95 or p99."""
+    """Return the rows that are significantly slower by more than a factor in p50, p95 or p99."""
     return [
         row
         for row in found

@@ -1,6 +1,6 @@
-"""What every column of every table of an analysis says: `tables.md`.
+"""Descriptions of all tables and columns of an analysis: `tables.md`.
 
-    comments of views, and those here ─▶ described ─▶ tables.md
+    comments of views, and those here ─▶ describe ─▶ tables.md
 
 Invariant: a column that comes straight from a recording has the comment of the view it is from.
 """
@@ -50,19 +50,19 @@ ABOUT = {
         f" {FAULT_SECONDS} seconds."
     ),
 }
-"""What a row of a table is."""
+"""Table → the meaning of a row."""
 
 _CLUSTER = "id of the cluster; of a recording that does not show exactly one, the recording's id"
 
 
-def _of_fields(*names: str) -> dict[str, str]:
-    """Comments of columns that are fields of exchanges."""
+def _field_comments(*names: str) -> dict[str, str]:
+    """Return the comments of columns that are fields of exchanges."""
     return {name: FIELDS[name].about for name in names}
 
 
-_OWN = {
+_TABLE_COMMENTS = {
     "group_events": {
-        **_of_fields("client_id", "time"),
+        **_field_comments("client_id", "time"),
         "recording": "id of the recording",
         "group": "id of the group",
         "event": "the API: JoinGroup, SyncGroup, Heartbeat, OffsetCommit, …",
@@ -75,7 +75,7 @@ _OWN = {
         "number": "the exchange",
     },
     "latency": {
-        **_of_fields("client_id", "api"),
+        **_field_comments("client_id", "api"),
         "api_version": "version of the requests",
         "topic": "a topic that they name; null: all, whatever they name",
         "minute": "when they arrived, to the minute",
@@ -110,7 +110,7 @@ _OWN = {
         "exchanges": "exchanges that carried some of it",
     },
     "errors": {
-        **_of_fields("client_id", "api"),
+        **_field_comments("client_id", "api"),
         "error": "name of the error",
         "count": "exchanges with it",
         "injected": "of these, those of which kproxy made a frame",
@@ -121,7 +121,7 @@ _OWN = {
         "messages": "up to 3 messages of brokers with it",
     },
     "connections": {
-        **_of_fields("client_id", "client_address", "node_id"),
+        **_field_comments("client_id", "client_address", "node_id"),
         "recording": "id of the recording",
         "connection": "number of the connection in it",
         "opened": "when it was opened; null: before the recording began",
@@ -159,7 +159,7 @@ _OWN = {
         "partitions": "the same of each partition: topic, partition, committed, log_end, lag",
     },
     "faults": {
-        **_of_fields("client_id", "api", "connection"),
+        **_field_comments("client_id", "api", "connection"),
         "recording": "id of the recording",
         "fault": "name of the rule",
         "time": "when it fired",
@@ -174,23 +174,23 @@ _OWN = {
         "body": "the event, JSON",
     },
 }
-"""Comments of the tables that are not views of a recording."""
+"""Column comments of the tables that are not views of a recording."""
 
 
 def comments(table: str) -> dict[str, str]:
-    """Return what the columns of a table say."""
-    return _OWN.get(table) or {column.name: column.comment for column in VIEWS[table]}
+    """Return the comments of the columns of a table."""
+    return _TABLE_COMMENTS.get(table) or {column.name: column.comment for column in VIEWS[table]}
 
 
-def described(folder: Path) -> str:
-    """Return what the columns of the tables in a folder say, as Markdown."""
+def describe(folder: Path) -> str:
+    """Return the description of the tables in a folder, as Markdown."""
     parts = ["# The tables of this analysis\n\nTimes are in UTC; sizes are in bytes.\n"]
     for table, about in ABOUT.items():
         path = next((folder / table).glob("*.parquet"), None)
         if path is not None:
-            said = comments(table)
+            comment_by_column = comments(table)
             rows = "".join(
-                f"| `{field.name}` | {field.type} | {said.get(field.name, '')} |\n"
+                f"| `{field.name}` | {field.type} | {comment_by_column.get(field.name, '')} |\n"
                 for field in pq.read_schema(path)
             )
             parts.append(f"## {table}\n\n{about}\n\n| column | type | |\n|---|---|---|\n{rows}")

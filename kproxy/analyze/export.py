@@ -1,14 +1,14 @@
-"""What a task writes of its stretches: rows of the tables that come straight from recordings.
+"""The work of a task: rows of the tables that come straight from recordings.
 
 ::
 
     Stretch ─▶ record batches ─▶ exchanges, records          FOLDER/exchanges/part-00003.parquet …
-            ├▶ Exchange ─▶ columns of exchanges that only bodies tell
+            ├▶ Exchange ─▶ columns of exchanges that only bodies have
             │          └─▶ traffic, log_ends, …, group_events   steps, from which tables are made
             └▶ Note ─▶ events
 
-Rows are written as Parquet in the task itself: what goes back to the
-driver is how many there were. Nothing groups by connection, so one huge connection does no harm.
+The task itself writes the rows as Parquet, and returns only their number to the driver. Nothing is
+grouped by connection, so one huge connection does no harm.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from kproxy.tables.reading import (
     record_batches,
 )
 from kproxy.tables.splits import Stretch
-from kproxy.tables.views import EVENTS, EXCHANGES, RECORDS, Column, chosen, schema_of
+from kproxy.tables.views import EVENTS, EXCHANGES, RECORDS, ViewColumn, chosen, schema_of
 
 _LEFT_OUT = frozenset(
     {"request", "response", "request_frame", "response_frame", "partitions", "file"}
 )
 EXCHANGE_COLUMNS = chosen("exchanges", [c.name for c in EXCHANGES if c.name not in _LEFT_OUT])
-_OF_TABLES = tuple(c for c in EXCHANGE_COLUMNS if c.name in FOUND_IN_TABLES)
-_OF_BODIES = tuple(c for c in EXCHANGE_COLUMNS if c.name not in FOUND_IN_TABLES)
+_TABLE_COLUMNS = tuple(c for c in EXCHANGE_COLUMNS if c.name in FOUND_IN_TABLES)
+_BODY_COLUMNS = tuple(c for c in EXCHANGE_COLUMNS if c.name not in FOUND_IN_TABLES)
 RECORD_COLUMNS = chosen("records", [c.name for c in RECORDS if c.name not in _LEFT_OUT])
 EVENT_COLUMNS = chosen("events", [c.name for c in EVENTS if c.name not in _LEFT_OUT])
 
 
-def _step(*columns: tuple[str, pa.DataType], table: str = "") -> tuple[Column, ...]:
-    said = comments(table) if table else {}
-    return tuple(Column(name, kind, said.get(name, "")) for name, kind in columns)
+def _step(*columns: tuple[str, pa.DataType], table: str = "") -> tuple[ViewColumn, ...]:
+    comment_by_column = comments(table) if table else {}
+    return tuple(ViewColumn(name, kind, comment_by_column.get(name, "")) for name, kind in columns)
 
 
-TABLES: dict[str, tuple[Column, ...]] = {
+TABLES: dict[str, tuple[ViewColumn, ...]] = {
     "exchanges": EXCHANGE_COLUMNS,
     "records": RECORD_COLUMNS,
     "events": EVENT_COLUMNS,
@@ -75,18 +75,18 @@ TABLES: dict[str, tuple[Column, ...]] = {
         ("number", INT64), table="group_events",
     ),
 }  # fmt: skip
-"""What tasks write: tables, and steps from which others are made."""
+"""The tables that tasks write: final ones, and steps from which others are made."""
 
-_ROWS = 8192
-"""So many rows are made columns together."""
+_BATCH_ROWS = 8192
+"""Rows that are converted to columns together."""
 
 
 @attrs.define(eq=False)
-class Sink:
-    """One Parquet file, which is there once it has a row and is closed.
+class TableSink:
+    """Writes one Parquet file; a file without rows is not created.
 
-    Until then it has a name of its own, so that two attempts at one task, of which the later one
-    may be killed, do not write into each other's file.
+    It has a temporary name until it is closed, so that two attempts at one task, of which the later
+    one may be killed, do not write into each other's file.
     """
 
     path: Path
@@ -96,20 +96,20 @@ class Sink:
 
     @property
     def count(self) -> int:
-        """How many rows were written."""
+        """The number of rows written."""
         return 0 if self._file is None else self._file.count
 
     def add(self, row: Sequence[Any]) -> None:
         """Add a row."""
         self._rows.append(row)
-        if len(self._rows) >= _ROWS:
+        if len(self._rows) >= _BATCH_ROWS:
             self._flush()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows that are columns already."""
+        """Write rows that are columns already."""
         if self._file is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Spark, and who looks for *.parquet, passes over it.
+            # Spark ignores names with a dot, and no suffix keeps it out of *.parquet.
             partial = self.path.with_name(f".{self.path.stem}.{secrets.token_hex(4)}")
             self._file = ParquetFile(partial, self.schema)
         self._file.write(batch)
@@ -119,7 +119,7 @@ class Sink:
         self.write(batch_of(rows, self.schema))
 
     def close(self) -> None:
-        """Write what is left, and give the file its name."""
+        """Write the remaining rows, and give the file its final name."""
         if self._rows:
             self._flush()
         if self._file is not None:
@@ -127,7 +127,7 @@ class Sink:
             self._file.path.replace(self.path)
 
     def abandon(self) -> None:
-        """Leave nothing, after something went wrong."""
+        """Remove the unfinished file after an error."""
         if self._file is not None:
             self._file.abandon()
 
@@ -140,12 +140,12 @@ def write(
     Raises: RecordingError; OSError, when the disk is full.
     """
     sinks = {
-        name: Sink(Path(folder) / name / f"part-{task:05}.parquet", schema_of(columns))
+        name: TableSink(Path(folder) / name / f"part-{task:05}.parquet", schema_of(columns))
         for name, columns in TABLES.items()
     }
     try:
         for stretch in stretches:
-            _stretch(stretch, sinks, with_records)
+            _write_stretch(stretch, sinks, with_records)
         for sink in sinks.values():
             sink.close()
     except BaseException:
@@ -155,23 +155,23 @@ def write(
     return {name: sink.count for name, sink in sinks.items()}
 
 
-def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> None:
+def _write_stretch(stretch: Stretch, sinks: dict[str, TableSink], with_records: bool) -> None:
     traffic: Counter[tuple[Any, ...]] = Counter()
     log_ends: dict[tuple[str, int, int], int] = {}
     cluster_ids: set[str | None] = {None}
-    schema, sink = schema_of(_OF_BODIES), sinks["exchanges"]
+    schema, sink = schema_of(_BODY_COLUMNS), sinks["exchanges"]
     items, constants = exchanges(stretch), file_values(stretch)
-    of_bodies = getters_of(_OF_BODIES, constants)
-    for batch in record_batches(stretch, "exchanges", _OF_TABLES):
+    body_getters = getters_of(_BODY_COLUMNS, constants)
+    for batch in record_batches(stretch, "exchanges", _TABLE_COLUMNS):
         bodies: list[list[Any]] = []
         for exchange in itertools.islice(items, len(batch)):
-            bodies.append([get(exchange) for get in of_bodies])
+            bodies.append([get(exchange) for get in body_getters])
             second = exchange.time_ns // 1_000_000_000
             count_traffic(exchange, second, traffic)
             for topic, partition, offset in ends_of(exchange):
                 key = (topic, partition, second)
                 log_ends[key] = max(offset, log_ends.get(key, 0))
-            if exchange.api in _TELL_CLUSTER:
+            if exchange.api in _CLUSTER_ID_APIS:
                 cluster_ids.add(getattr(exchange.response, "cluster_id", None) or None)
             for row in group_events(exchange):
                 sinks["group_events"].add((stretch.recording, exchange.time, *row, exchange.number))
@@ -184,9 +184,9 @@ def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> No
     if with_records:
         for batch in record_batches(stretch, "records", RECORD_COLUMNS):
             sinks["records"].write(batch)
-    of_event = getters_of(EVENT_COLUMNS, constants)
+    event_getters = getters_of(EVENT_COLUMNS, constants)
     for note in events(stretch):
-        sinks["events"].add([get(note) for get in of_event])
+        sinks["events"].add([get(note) for get in event_getters])
     for key in {key[:-1] for key in traffic}:
         sinks["traffic"].add((*key, *(traffic[(*key, what)] for what in range(3))))
     for key, offset in log_ends.items():
@@ -195,30 +195,30 @@ def _stretch(stretch: Stretch, sinks: dict[str, Sink], with_records: bool) -> No
         sinks["cluster_ids"].add((stretch.recording, cluster_id))
 
 
-# ---------------------------------------------------------------- what bodies tell
+# ---------------------------------------------------------------- values from bodies
 
 
 def count_traffic(exchange: Exchange, second: int, traffic: Counter[tuple[Any, ...]]) -> None:
-    """Add what an exchange carries to the sums by topic, partition, second, and whether it was
-    produced: records, bytes, exchanges. What a broker refused to write is left out."""
+    """Add the records, bytes and exchanges of an exchange to the sums by topic, partition, second
+    and direction (True: produced). Batches that the broker refused are left out."""
     produced = exchange.api == "Produce"
     refused = delivered.refused(exchange) if produced else ()
     for each in exchange.facts.records:
         if each.where in refused:
             continue
         key = (*each.where, second, produced)
-        traffic[(*key, 0)] += topic_records.heads(each).records or 0
+        traffic[(*key, 0)] += topic_records.batch_heads(each).records or 0
         traffic[(*key, 1)] += each.stop - each.start
         traffic[(*key, 2)] += 1
 
 
 def ends_of(exchange: Exchange) -> Iterator[tuple[str, int, int]]:
-    """Yield what an exchange tells of the ends of logs: topic, partition, offset. What was produced
-    ends a log, until more is."""
+    """Yield the ends of logs that an exchange shows: topic, partition, offset. The offset behind a
+    produced batch is the end of its log at that time."""
     if exchange.api == "Produce":
         offsets = topic_records.base_offsets(exchange.facts)
         for each in exchange.facts.records:
-            count = topic_records.heads(each).records
+            count = topic_records.batch_heads(each).records
             if each.where in offsets and count is not None:
                 yield each.where.topic, each.where.partition, offsets[each.where] + count
     elif exchange.api == "Fetch":
@@ -230,7 +230,7 @@ def ends_of(exchange: Exchange) -> Iterator[tuple[str, int, int]]:
 
 
 def _latest(exchange: Exchange) -> Iterator[tuple[str, int, int]]:
-    """Yield the ends of logs that were asked for."""
+    """Yield the ends of logs that a ListOffsets asked for."""
     response = exchange.response
     if response is not None and exchange.request is not None:
         latest = {
@@ -245,24 +245,24 @@ def _latest(exchange: Exchange) -> Iterator[tuple[str, int, int]]:
                     yield topic.name, partition.partition_index, partition.offset
 
 
-_TELL_CLUSTER = frozenset({"Metadata", "DescribeCluster"})
-_COMMITS = frozenset({"OffsetCommit", "TxnOffsetCommit"})
-_MEMBERS = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"})
-_OF_GROUPS = _COMMITS | _MEMBERS | {"ConsumerGroupHeartbeat"}
+_CLUSTER_ID_APIS = frozenset({"Metadata", "DescribeCluster"})
+_COMMIT_APIS = frozenset({"OffsetCommit", "TxnOffsetCommit"})
+_MEMBER_APIS = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"})
+_GROUP_APIS = _COMMIT_APIS | _MEMBER_APIS | {"ConsumerGroupHeartbeat"}
 
 
 def group_events(exchange: Exchange) -> Iterator[tuple[Any, ...]]:
-    """Yield what an exchange tells of groups: group, event, client id, member, generation, topic,
-    partition, committed offset, error. Heartbeats that change nothing are left out."""
+    """Yield the events of groups in an exchange: group, event, client id, member, generation,
+    topic, partition, committed offset, error. Heartbeats that change nothing are left out."""
     api, client_id = exchange.api, exchange.client_id
-    if api not in _OF_GROUPS or (api == "Heartbeat" and not exchange.errors):
+    if api not in _GROUP_APIS or (api == "Heartbeat" and not exchange.errors):
         return
     request, response = exchange.request, exchange.response
     if request is None:
         return
     code = getattr(response, "error_code", 0)
     error = error_name(code) if code else None
-    if api in _MEMBERS:
+    if api in _MEMBER_APIS:
         generation = getattr(response, "generation_id", getattr(request, "generation_id", None))
         member = getattr(response, "member_id", "") or request.member_id
         if api != "Heartbeat" or error:
@@ -280,7 +280,7 @@ def group_events(exchange: Exchange) -> Iterator[tuple[Any, ...]]:
                 request.group_id, api, client_id, member,
                 epoch if epoch and epoch > 0 else None, None, None, None, error,
             )  # fmt: skip
-    elif api in _COMMITS:
+    elif api in _COMMIT_APIS:
         yield from _commits(exchange)
 
 

@@ -1,6 +1,6 @@
-"""What a report shows, out of the tables of an analysis: small, whatever the recordings' size.
+"""The data of a report, from the tables of an analysis; its size does not depend on the recordings.
 
-Parquet tables ─ SQL ─▶ Findings: counts by slot of time, by api, the first of long lists
+Parquet tables ─ SQL ─▶ ReportData: counts by slot of time, by API, the first of long lists
 """
 
 from __future__ import annotations
@@ -33,26 +33,25 @@ Row = dict[str, Any]
 
 
 @attrs.define
-class Gathered:
-    """What a report shows."""
+class ReportData:
+    """The data of a report. A slot is an interval of time, the same for all plots."""
 
     start_us: int
-    """When the first request arrived, since 1970."""
+    """The arrival of the first request, since 1970."""
     span_ms: float
     slot_ms: float
     totals: Row
     group_totals: Row
-    """How many groups are known, rebalanced, and are behind their topics."""
+    """Numbers of groups: known, rebalanced, behind the ends of their topics."""
     fault_totals: Row
-    """Of all faults: how many there were, after how many the client recovered, and the longest
-    time that took."""
+    """Number of all faults, of those after which the client recovered, and the longest recovery."""
     heat: dict[int, Counter[int]]
-    """How many exchanges there are, by slot and by bucket of what the broker took."""
+    """Slot → histogram of the broker's time."""
     apis: list[Row]
     histograms: dict[str, Counter[int]]
-    """By API."""
+    """API → histogram of the broker's time."""
     rates: list[Row]
-    """How many exchanges there are, by slot and API."""
+    """Number of exchanges, by slot and API."""
     traffic: list[Row]
     """Bytes and records produced and consumed, by slot and topic."""
     errors_over_time: list[Row]
@@ -60,37 +59,37 @@ class Gathered:
     slowest: list[Row]
     rebalances: list[Row]
     groups: list[Row]
-    """Those that rebalanced most, and those that are furthest behind."""
+    """The groups that rebalanced most often, and those that are furthest behind."""
     faults: list[Row]
-    """Of many, some of all of their time."""
+    """All faults; of more than fit, a sample spread over their time."""
     ended_by: list[Row]
     differences: list[Row]
     notices: list[str]
-    """What a reader must know of the state of the recordings."""
+    """Sentences on damage and loss in the recordings."""
     parts: list[Row] = attrs.field(factory=list)
-    """APIs by topic, and by client: of each kind those with the largest p99, with histograms."""
+    """APIs by topic, and by client, with histograms: of each kind those with the largest p99."""
     minutes: list[Row] = attrs.field(factory=list)
-    """Of APIs by topic, the slowest and the quickest minute."""
+    """APIs by topic, with their slowest and their fastest minute."""
     rules: list[Row] = attrs.field(factory=list)
-    """What each fault rule did, and what it took clients to be back."""
+    """Fault rules, with their hits, and the retries and times until clients recovered."""
 
 
 def notices(spark: SparkSession) -> list[str]:
-    """Read from the tables what is missing in recordings: where they stop before their end, what
-    was lost. Of many, the first."""
-    told = [Note(EVENTS, 0, json.loads(row["body"])) for row in _rows(spark, _INCOMPLETE)]
-    return [text for note in told if (text := notice(note)) is not None]
+    """Return sentences on what is missing in the recordings, from the tables: torn files and lost
+    frames. Of many, the first."""
+    found = [Note(EVENTS, 0, json.loads(row["body"])) for row in _rows(spark, _INCOMPLETE)]
+    return [text for note in found if (text := notice(note)) is not None]
 
 
-def gather(spark: SparkSession, differences: list[Row], notices: list[str]) -> Gathered:
-    """Read what a report shows from the tables, which the session knows by their names."""
+def gather(spark: SparkSession, differences: list[Row], notices: list[str]) -> ReportData:
+    """Read the data of a report from the tables, which are views of the session by their names."""
     totals = _rows(spark, _TOTALS)[0]
     start, end = totals.pop("start_us") or 0, totals.pop("end_us") or 0
     span_ms = (end - start) / 1000
     slot_ms = next((w for w in _WIDTHS_MS if span_ms / w < _SLOTS_MAX), span_ms / _SLOTS_MAX)
 
     def slot(column: str) -> str:
-        """The SQL of the slot that a time lies in."""
+        """Return the SQL of the slot of a time."""
         return f"CAST((UNIX_MICROS({column}) - {start}) DIV {round(slot_ms * 1000)} AS INT)"
 
     heat: defaultdict[int, Counter[int]] = defaultdict(Counter)
@@ -117,7 +116,7 @@ def gather(spark: SparkSession, differences: list[Row], notices: list[str]) -> G
     for row in found.pop("heat"):
         heat[row["slot"]][row["bucket"]] += row["n"]
         histograms[row["api"] or "?"][row["bucket"]] += row["n"]
-    return Gathered(
+    return ReportData(
         start_us=start,
         span_ms=span_ms,
         slot_ms=slot_ms,
@@ -136,9 +135,9 @@ def _rows(spark: SparkSession, query: str) -> list[Row]:
     return [row.asDict(recursive=True) for row in spark.sql(query).collect()]
 
 
-_NAME = """IF((SELECT COUNT(DISTINCT cluster) > 1 FROM groups),
+_GROUP_NAME = """IF((SELECT COUNT(DISTINCT cluster) > 1 FROM groups),
     CONCAT(`group`, ' of cluster ', cluster), `group`) AS `group`"""
-"""Of a group, with its cluster where there are several."""
+"""The name of a group, with its cluster if there are several clusters."""
 _BORN = """group_events JOIN recordings USING (recording) WHERE generation IS NOT NULL
     AND event IN ('JoinGroup', 'ConsumerGroupHeartbeat')"""
 _TOTALS = f"""
@@ -168,17 +167,18 @@ SELECT body FROM (
     UNION ALL SELECT body, time_ns FROM events WHERE event = 'torn'
 ) ORDER BY time_ns LIMIT {ROWS_MAX}
 """
-"""Losses are counted together by their reason."""
+"""Losses are summed by reason."""
 _HEAT = f"""
 SELECT {{slot}} AS slot, api, {bucket("ms")} AS bucket, COUNT(*) AS n
 FROM (SELECT time, api, {SERVED} AS ms FROM exchanges) WHERE ms IS NOT NULL GROUP BY ALL
 """
-_OWN = "IF(SIZE(faults) > 0, NULL, proxy_ms)"
-"""What kproxy took that no rule had it take."""
+_OWN_MS = "IF(SIZE(faults) > 0, NULL, proxy_ms)"
+"""The time that kproxy took by itself, without fault rules."""
 _APIS = f"""
 WITH filled AS (
-    SELECT api, {bucket(_OWN)} AS bucket, COUNT(*) AS n, MIN({_OWN}) AS low, MAX({_OWN}) AS high
-    FROM exchanges WHERE {_OWN} IS NOT NULL GROUP BY ALL
+    SELECT api, {bucket(_OWN_MS)} AS bucket, COUNT(*) AS n, MIN({_OWN_MS}) AS low,
+        MAX({_OWN_MS}) AS high
+    FROM exchanges WHERE {_OWN_MS} IS NOT NULL GROUP BY ALL
 ), ranked AS ({ranked("api")}
 ), kept AS (
     SELECT api, {percentile("p99")} AS proxy_p99, MAX(total) AS proxy_count FROM ranked GROUP BY api
@@ -187,7 +187,7 @@ WITH filled AS (
         COUNT_IF(unanswered IS NOT NULL) AS unanswered, COUNT_IF(waiting_ms > 0) AS waited,
         COUNT_IF(queued_ms > 0) AS queued, ROUND(SUM(queued_ms), 1) AS queued_ms,
         MIN({SERVED}) AS broker_min, MAX({SERVED}) AS broker_max,
-        MAX({_OWN}) AS proxy_max, MAX_BY(number, {_OWN}) AS proxy_max_number,
+        MAX({_OWN_MS}) AS proxy_max, MAX_BY(number, {_OWN_MS}) AS proxy_max_number,
         COALESCE(SUM(request_bytes), 0) + COALESCE(SUM(response_bytes), 0) AS bytes
     FROM exchanges GROUP BY api
 )
@@ -217,7 +217,7 @@ SELECT number, time, api, client_id, node_id, topics, service_ms, waiting_ms, qu
 FROM exchanges WHERE {SERVED} IS NOT NULL ORDER BY service_ms DESC LIMIT {ROWS_MAX}
 """
 _REBALANCES = f"""
-SELECT {_NAME}, us, generation, members FROM (
+SELECT {_GROUP_NAME}, us, generation, members FROM (
     SELECT `group`, cluster, UNIX_MICROS(MIN(time)) AS us, generation,
         COUNT(DISTINCT member_id) AS members
     FROM {_BORN} GROUP BY `group`, cluster, generation
@@ -225,7 +225,7 @@ SELECT {_NAME}, us, generation, members FROM (
 """
 GROUPS = f"""
 SELECT * EXCEPT (turn) FROM (
-    SELECT * EXCEPT (`group`), {_NAME},
+    SELECT * EXCEPT (`group`), {_GROUP_NAME},
         LEAST(ROW_NUMBER() OVER (ORDER BY rebalances DESC, `group`, cluster),
             ROW_NUMBER() OVER (ORDER BY lag DESC NULLS LAST, `group`, cluster)) AS turn
     FROM groups
@@ -238,7 +238,7 @@ SELECT * EXCEPT (turn, many), UNIX_MICROS(time) AS us FROM (
 ) WHERE FLOOR(turn * {_MARKS_MAX} / many) > FLOOR((turn - 1) * {_MARKS_MAX} / many)
 ORDER BY time, number
 """
-"""All of them or, of more than are shown, as many as are, evenly from the first to the last."""
+"""All faults; of more than fit, as many as fit, evenly from the first to the last."""
 _RULES = f"""
 SELECT fault, COUNT(*) AS hits, SORT_ARRAY(COLLECT_SET(api)) AS apis,
     SORT_ARRAY(COLLECT_SET(client_id)) AS client_ids, SUM(retries) AS retries,
@@ -253,7 +253,7 @@ ORDER BY n DESC
 
 
 def _measured(keys: str, name: str) -> str:
-    """The SQL of `measured`: of the buckets in `filled`, by these keys, a percentile and all."""
+    """Return the SQL of `measured`: percentile and histogram by keys, from the buckets `filled`."""
     return f"""ranked AS ({ranked(keys)}
 ), measured AS (
     SELECT {keys}, MAX(total) AS timed, {rank(name)} AS {name},
@@ -283,7 +283,7 @@ WITH named AS (
 )
 SELECT * FROM placed WHERE place <= {ROWS_MAX} ORDER BY kind, place
 """
-"""Those with too few values to have percentiles come last."""
+"""Rows with too few values for percentiles come last."""
 _MINUTE_COUNT_MIN = 100
 _MINUTES = f"""
 WITH counted AS (

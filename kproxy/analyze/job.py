@@ -5,10 +5,10 @@
     splits ─▶ tasks: export ─▶ DIR.partial/exchanges, records, events, steps
                               └─ Spark's SQL ─▶ latency, …, report.html ─▶ renamed to DIR
 
-Invariants: DIR is there when all of it is. A job that fails, or is stopped, leaves nothing behind.
-DIR is for its owner only: nobody else can enter the folder that becomes DIR from the moment it is
-made, and what Spark and its tasks made in it, each with a umask of its own, is closed before the
-folder takes its name.
+Invariants: DIR appears only when it is complete. A job that fails or is stopped leaves nothing
+behind. Only the owner can read DIR: nobody else can enter the temporary folder from the start, and
+files that Spark and its tasks made with other umasks are closed to others before the folder is
+renamed to DIR.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ from kproxy.recording.uri import located
 from kproxy.spark import SparkError
 from kproxy.spark.ddl import ddl
 from kproxy.spark.session import failures
+from kproxy.tables import splits
 from kproxy.tables.splits import PARTITION_BYTES, FoundFiles, Stretch, packed, stretches, task_bytes
-from kproxy.tables.views import Column, schema_of
+from kproxy.tables.views import ViewColumn, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SAID_SECONDS = 0.5
+_STATUS_SECONDS = 0.5
 _TASKS_PER_CORE = 2
 _FULL = re.compile("No space left on device|Disk quota exceeded|File too large")
 STEPS = ("traffic", "log_ends", "cluster_ids")
@@ -53,13 +54,13 @@ STEPS = ("traffic", "log_ends", "cluster_ids")
 
 @attrs.frozen
 class Analysis:
-    """What a job made."""
+    """The result of a job."""
 
     folder: Path
     counts: dict[str, int]
-    """Rows, by table."""
+    """Table → its number of rows."""
     notices: list[str]
-    """What is missing in the recordings."""
+    """Sentences on what is missing in the recordings."""
 
 
 def analyze(
@@ -69,33 +70,34 @@ def analyze(
     baseline: FoundFiles | None = None,
     with_records: bool = True,
     partition_bytes: int = PARTITION_BYTES,
-    said: Callable[[str], None] = lambda text: None,
+    on_status: Callable[[str], None] = lambda text: None,
 ) -> tuple[Analysis, list[dict[str, Any]]]:
     """Make the tables and the report of recordings; with a baseline, compare with that.
 
-    `said` is told how far it is. Returns what was made, and how it differs from the baseline.
+    `on_status` is called with a line about each step. Returns the result, and the differences from
+    the baseline.
 
     Raises: SparkError, RecordingError, OSError, and what Spark raises.
     """
     with _committed(folder) as partial:
-        other = partial / "baseline"
+        baseline_folder = partial / "baseline"
         notices: list[str] = []
         if baseline is not None:
-            tables(spark, baseline, other, False, partition_bytes, said)
+            tables(spark, baseline, baseline_folder, False, partition_bytes, on_status)
             of_baseline = [*baseline.left_out, *gather.notices(spark)]
             notices += [f"baseline: {each}" for each in of_baseline]
-        counts = tables(spark, recordings, partial, with_records, partition_bytes, said)
-        notices += [*recordings.left_out, *gather.notices(spark)]
-        said("writing the report")
+        counts = tables(spark, recordings, partial, with_records, partition_bytes, on_status)
+        notices += [*recordings.left_out, *splits.copies(recordings), *gather.notices(spark)]
+        on_status("writing the report")
         differences: list[dict[str, Any]] = []
         if baseline is not None:
-            differences = compare.differences(spark, partial, other)
-            shutil.rmtree(other)
+            differences = compare.differences(spark, partial, baseline_folder)
+            shutil.rmtree(baseline_folder)
         given = recordings.paths, () if baseline is None else baseline.paths
-        names, others = ([str(located(each)) for each in some] for some in given)
+        names, others = ([str(located(each)) for each in paths] for paths in given)
         page = report.page(gather.gather(spark, differences, notices), names, others)
         (partial / "report.html").write_text(page, encoding="utf-8")
-        (partial / "tables.md").write_text(described.described(partial), encoding="utf-8")
+        (partial / "tables.md").write_text(described.describe(partial), encoding="utf-8")
         about = {
             "kproxy": kproxy.__version__,
             "recordings": names,
@@ -122,7 +124,7 @@ def check_free(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _committed(folder: Path) -> Iterator[Path]:
-    """Give a folder to fill, which takes the name `folder` when all went well."""
+    """Yield a temporary folder to fill; it is renamed to `folder` if no error is raised."""
     check_free(folder)
     _remove_abandoned(folder)
     partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
@@ -148,7 +150,7 @@ def _committed(folder: Path) -> Iterator[Path]:
 
 
 def _close_to_others(folder: Path) -> None:
-    """Take from others what they may do with anything in a folder."""
+    """Remove the permissions of other users from everything in a folder."""
     for above, folders, files in os.walk(folder):
         for names, mode in ((folders, 0o700), (files, 0o600)):
             for name in names:
@@ -157,9 +159,9 @@ def _close_to_others(folder: Path) -> None:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove what jobs for the same folder left that were killed: no living process holds it."""
+    """Remove what killed jobs for the same folder left: folders that no living process locks."""
     for left in folder.parent.glob(f".{glob.escape(folder.name)}.????????.partial"):
-        with contextlib.suppress(OSError):  # it is another's
+        with contextlib.suppress(OSError):  # it belongs to another user
             held = os.open(left, os.O_RDONLY)
             try:
                 if is_free(held):
@@ -169,7 +171,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def _no_room(error: Exception, folder: Path) -> SparkError | None:
-    """Say which disk is full, if that is what went wrong: Spark and Arrow do not."""
+    """Return an error that names the full disk, if one is full: Spark and Arrow do not name it."""
     found = _FULL.search(str(error))
     if found is None:
         return None
@@ -186,14 +188,14 @@ def tables(
     folder: Path,
     with_records: bool,
     partition_bytes: int,
-    said: Callable[[str], None],
+    on_status: Callable[[str], None],
 ) -> dict[str, int]:
     """Make the tables of recordings in a folder; return how many rows each has."""
-    said("looking at the recordings")
+    on_status("looking at the recordings")
     cores = spark.sparkContext.defaultParallelism
     size = task_bytes(recordings, _TASKS_PER_CORE * cores, partition_bytes)
     groups = packed(stretches(recordings, size), size, cores)
-    counts = _export(spark, groups, folder, with_records, said)
+    counts = _export(spark, groups, folder, with_records, on_status)
     for killed in folder.glob("*/.part-*"):  # of a task that another attempt was faster at
         killed.unlink(missing_ok=True)
     for name, columns in export.TABLES.items():
@@ -204,7 +206,7 @@ def tables(
             if not counts[name]:
                 _empty(folder / name, columns)
             _read(spark, name, folder, ddl(columns))
-    said("making " + ", ".join(FIRST | THEN))
+    on_status("making " + ", ".join(FIRST | THEN))
     with ThreadPoolExecutor(len(FIRST)) as pool:  # most of a short query is planning it
         for queries in (FIRST, THEN):
             made = pool.map(partial(_make, spark, folder), queries, queries.values())
@@ -216,7 +218,7 @@ def tables(
 
 
 def _make(spark: SparkSession, folder: Path, name: str, query: str) -> int:
-    """Make a table of others; return how many rows it has."""
+    """Make a table from others; return its number of rows."""
     table = spark.sql(query)
     table.coalesce(1).write.parquet((folder / name).absolute().as_uri())
     _read(spark, name, folder, table.schema)
@@ -232,9 +234,9 @@ def _export(
     groups: Sequence[Sequence[Stretch]],
     folder: Path,
     with_records: bool,
-    said: Callable[[str], None],
+    on_status: Callable[[str], None],
 ) -> Counter[str]:
-    """Have tasks write what comes straight from the recordings."""
+    """Have tasks write the tables that come straight from the recordings."""
     target = os.fspath(folder.absolute())
 
     def task(numbered: tuple[int, Sequence[Stretch]]) -> dict[str, int]:
@@ -247,26 +249,26 @@ def _export(
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(parts.collect)
         while not done.done():
-            said(f"reading: {_finished(context)} of {len(groups)} parts")
-            wait([done], _SAID_SECONDS)
+            on_status(f"reading: {_finished(context)} of {len(groups)} parts")
+            wait([done], _STATUS_SECONDS)
         for written in done.result():
             counts.update(written)
     return counts
 
 
 def _finished(context: Any) -> int:
-    """How many tasks of what runs now have ended."""
+    """Return how many tasks of the running stages have ended."""
     tracker = context.statusTracker()
     stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
     return sum(stage.numCompletedTasks for stage in stages if stage is not None)
 
 
 def _read(spark: SparkSession, name: str, folder: Path, schema: Any) -> None:
-    """Let queries read a table by its name. A schema spares Spark a job that looks for it."""
+    """Make a table readable by name in queries. With a schema, Spark need not look for one."""
     where = (folder / name).absolute().as_uri()
     spark.read.schema(schema).parquet(where).createOrReplaceTempView(name)
 
 
-def _empty(folder: Path, columns: Sequence[Column]) -> None:
+def _empty(folder: Path, columns: Sequence[ViewColumn]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(schema_of(columns).empty_table(), folder / "part-00000.parquet")

@@ -1,4 +1,4 @@
-"""The tables that are made of those that tasks wrote: each is one query of Spark's SQL.
+"""The tables that are made from those of the tasks: each is one query of Spark's SQL.
 
 ::
 
@@ -6,13 +6,12 @@
     traffic ─▶ throughput             cluster_ids ─▶ recordings
                                       group_events, log_ends, recordings ─▶ groups
 
-Histograms and their percentiles are those of `exchange.histogram`, of which the SQL here is the
-other half; so they do not depend on the plan, as the approximate ones of Spark's do. Of what waited
-for a long poll or a group only the rest counts as the broker's time (`service_ms`), as in `kproxy
-stats`.
+The SQL computes the histograms and percentiles of `exchange.histogram`; unlike Spark's approximate
+percentiles, they do not depend on the query plan. The broker's time (`service_ms`) excludes waits
+in long polls and for groups, as in `kproxy stats`.
 
-Groups, and the ends of logs, are those of a cluster: of all recordings that show the same cluster
-id. A recording that shows none, or several, is a cluster by itself.
+Groups and ends of logs belong to a cluster: all recordings that show the same cluster id. A
+recording that shows none, or several, is a cluster by itself.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from __future__ import annotations
 from kproxy.exchange.histogram import BUCKETS, PERCENTILES
 
 FAULT_SECONDS = 30
-"""What happened to a client for so long after a fault counts as its consequence."""
+"""Time after a fault in which a client's requests count as its consequence."""
 
 
 def bucket(milliseconds: str) -> str:
-    """Return the SQL that says in which bucket a duration is.
+    """Return the SQL of the bucket of a duration.
 
-    The power of two below the duration is taken out first: LOG2 of what is left is exact where it
-    matters, at 1 and at 2, while that of a power of two may be off by the last bit.
+    The duration is divided by the power of two below it first: LOG2 of the rest is exact where it
+    matters, at 1 and at 2, while LOG2 of a large power of two may be off by the last bit.
     """
     us = f"GREATEST(RINT({milliseconds} * 1000), 1)"
     doublings = f"FLOOR(LOG2({us}))"
@@ -36,8 +35,8 @@ def bucket(milliseconds: str) -> str:
 
 
 def ranked(keys: str) -> str:
-    """Return the SQL that says, of the buckets in `filled`, how many durations were passed there,
-    of how many in total, among those of the same keys."""
+    """Return the SQL of the cumulative count (`passed`) and the `total` of the buckets in `filled`,
+    for the same keys."""
     return f"""
     SELECT *, SUM(n) OVER (PARTITION BY {keys} ORDER BY bucket) AS passed,
         SUM(n) OVER (PARTITION BY {keys}) AS total
@@ -45,27 +44,27 @@ def ranked(keys: str) -> str:
 
 
 def rank(name: str, where: str = "TRUE") -> str:
-    """Return the SQL of the bucket of a percentile, of those in `ranked` that are such."""
+    """Return the SQL of the bucket of a percentile, for the rows of `ranked` that meet `where`."""
     reached = f"1000 * passed >= {PERCENTILES[name]} * total"
     return f"MIN(IF({where} AND {reached}, bucket, NULL))"
 
 
 def percentile(name: str, where: str = "TRUE") -> str:
-    """Return the SQL of a percentile in milliseconds; `low` and `high` are the least and largest
-    duration of a bucket in `ranked`."""
+    """Return the SQL of a percentile in milliseconds. The columns `low` and `high` of `ranked` are
+    the least and largest duration of a bucket."""
     middle = f"RINT(POW(2, ({rank(name, where)} + 0.5D) / {BUCKETS})) / 1000"
     low, high = f"MIN(IF({where}, low, NULL))", f"MAX(IF({where}, high, NULL))"
     return f"LEAST(GREATEST({middle}, {low}), {high})"
 
 
-# `exchange.derived.served_us`, of the columns that everybody has who writes SQL.
+# The same as `exchange.derived.served_us`, computed from columns of the table of exchanges.
 SERVED = "IF(service_ms > 0 OR waiting_ms = 0, service_ms, NULL)"
 
 _KEYS = "api, api_version, client_id, topic, minute"
 
 
 def _measures(kind: str) -> str:
-    """The histogram of a kind, its percentiles, and its ends."""
+    """Return the SQL of the histogram of a kind, its percentiles, minimum and maximum."""
     of_kind = f"kind = {kind!r}"
     entries = f"COLLECT_LIST(IF({of_kind}, STRUCT(bucket, n), NULL))"
     measures = {"histogram": f"MAP_FROM_ENTRIES({entries})"}
@@ -106,7 +105,7 @@ FROM counted LEFT JOIN measured ON counted.api <=> measured.api
     AND counted.client_id <=> measured.client_id AND counted.minute <=> measured.minute
 ORDER BY minute, api, topic, client_id
 """
-"""The rows without a topic count every exchange once; those with one, the exchanges naming it."""
+"""Rows without a topic count every exchange once; rows with a topic, the exchanges naming it."""
 
 THROUGHPUT = """
 SELECT topic, partition, TIMESTAMP_SECONDS(second) AS second,
@@ -159,7 +158,7 @@ SELECT recording,
 FROM cluster_ids GROUP BY recording ORDER BY recording
 """
 
-# Unknown where the end of the log is: GREATEST would leave a NULL out.
+# NULL where the end of the log is unknown: GREATEST would ignore a NULL.
 _LAG = "IF(log_end < committed, 0, log_end - committed)"
 
 GROUPS = f"""
@@ -270,13 +269,13 @@ SELECT recording, fault, time, number, connection, client_id, api, topics,
     body
 FROM told ORDER BY time, number
 """
-"""What a client did around a fault. An exchange that was only late is its own success.
+"""The requests of a client around each fault. An exchange that was only late is its own success.
 
-Faults are marks on the line of what their client did, in the order of time: `since` and `until`
-limit what counts, `itself` is the exchange, `hit` the moment. One pass forwards counts what was
-passed, one backwards finds the next success; what lies between two marks is the difference of what
-they passed. So no fault is joined with its client's exchanges, of which there may be as many as
-there are faults.
+Faults are marks on a time line of their client's exchanges and connections: `since` and `until`
+limit the time that counts, `itself` is the exchange, `hit` the moment of the fault. One window
+forwards has cumulative counts, one backwards finds the next success. The count between two marks is
+the difference of their cumulative counts. So faults are not joined with their client's exchanges,
+which would be quadratic.
 """
 
 FIRST = {
@@ -286,7 +285,7 @@ FIRST = {
     "connections": CONNECTIONS,
     "recordings": RECORDINGS,
 }
-"""Tables of those that tasks wrote."""
+"""Tables made from those of the tasks."""
 
 THEN = {"groups": GROUPS, "faults": FAULTS}
-"""Tables that also need some of those."""
+"""Tables that also need tables of `FIRST`."""

@@ -1,8 +1,8 @@
-"""The report: one HTML file that needs no other, for a browser, a ticket or an attachment.
+"""The report: a single HTML file, for a browser, a ticket or an attachment.
 
-    Gathered ─▶ what stands out · plots over time · tables ─▶ page
+    ReportData ─▶ findings · plots over time · tables ─▶ page
 
-Whatever comes from a recording is escaped; there is no script in it.
+All text from recordings is escaped; the page has no scripts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kproxy.analyze import charts
 from kproxy.analyze.charts import Axis, Mark, escape
 from kproxy.analyze.compare import ENOUGH, SIGNIFICANT, representative
 from kproxy.analyze.findings import findings, most_lag, number
-from kproxy.analyze.gather import Gathered, Row
+from kproxy.analyze.gather import ReportData, Row
 from kproxy.analyze.style import STYLE
 from kproxy.exchange.histogram import BUCKETS, PERCENTILES, growth, percentile_ms, start_ms
 from kproxy.exchange.words.wording import duration
@@ -26,17 +26,17 @@ _SERIES_MAX = 5
 _NAMES_MAX = 20
 _ROWS_MAX = 50
 _GAP_SLOTS = 5
-"""A line goes on over so many slots of time without a value: one that is longer tells of none."""
+"""Slots without a value over which a line is drawn; a longer gap interrupts it."""
 _HEAT_BUCKETS = BUCKETS // 4
 """Buckets of a histogram that are one row of the heat map."""
 
 
-def page(gathered: Gathered, recordings: Sequence[str], baseline: Sequence[str] = ()) -> str:
-    """Return the report of recordings, which are named as they were given."""
-    began = moment(gathered.start_us * 1000)
+def page(data: ReportData, recordings: Sequence[str], baseline: Sequence[str] = ()) -> str:
+    """Return the report of recordings, with their names as the user gave them."""
+    began = moment(data.start_us * 1000)
     sections = "".join(
         f"<section><h2>{escape(title)}</h2>{body}</section>"
-        for title, body in _sections(gathered)
+        for title, body in _sections(data)
         if body
     )
     return (
@@ -45,9 +45,9 @@ def page(gathered: Gathered, recordings: Sequence[str], baseline: Sequence[str] 
         '<meta name="color-scheme" content="light dark">'
         f"<title>kproxy: {began:%Y-%m-%d %H:%M}</title><style>{STYLE}</style></head><body><main>"
         f"<header><h1>What the recordings say</h1><p>{began:%Y-%m-%d %H:%M:%S} UTC,"
-        f" {duration(gathered.span_ms)}</p>{_names('Of', recordings)}"
+        f" {duration(data.span_ms)}</p>{_names('Of', recordings)}"
         f"{_names('Compared with', baseline)}</header>"
-        f"{_tiles(gathered.totals)}{_findings(gathered)}{sections}"
+        f"{_tiles(data.totals)}{_findings(data)}{sections}"
         "<footer>Made by <code>kproxy analyze</code>. The broker's time is without what requests"
         " waited for behind others, in a long poll, or for a group. <code>kproxy show FILE"
         " number:N</code> shows exchange #N.</footer></main></body></html>\n"
@@ -60,40 +60,39 @@ def _names(what: str, names: Sequence[str]) -> str:
     return f"<p>{what} {shown}{more}</p>" if names else ""
 
 
-def _sections(gathered: Gathered) -> Iterable[tuple[str, str]]:
-    x = charts.times(gathered.span_ms, lambda at: f"+{duration(at)}")
+def _sections(data: ReportData) -> Iterable[tuple[str, str]]:
+    x = charts.times(data.span_ms, lambda at: f"+{duration(at)}")
     faults = [
-        Mark((row["us"] - gathered.start_us) / 1000, f"fault {row['fault']}")
-        for row in gathered.faults
+        Mark((row["us"] - data.start_us) / 1000, f"fault {row['fault']}") for row in data.faults
     ]
     rebalances = [
         Mark(
-            (row["us"] - gathered.start_us) / 1000,
+            (row["us"] - data.start_us) / 1000,
             f"{row['group']}: generation {row['generation']}",
             "rebalance",
         )
-        for row in gathered.rebalances
+        for row in data.rebalances
     ]
-    yield "What the broker took", _latency(gathered, x, [*faults, *rebalances])
-    yield "Where the exchanges are", _heat(gathered, x, faults)
-    yield "Exchanges by API", _stacked(gathered, gathered.rates, "api", x, faults)
-    yield "Bytes produced and consumed", _traffic(gathered, x, faults)
+    yield "What the broker took", _latency(data, x, [*faults, *rebalances])
+    yield "Where the exchanges are", _heat(data, x, faults)
+    yield "Exchanges by API", _stacked(data, data.rates, "api", x, faults)
+    yield "Bytes produced and consumed", _traffic(data, x, faults)
     yield (
         "Errors",
-        (_stacked(gathered, gathered.errors_over_time, "error", x, faults) + _errors(gathered)),
+        (_stacked(data, data.errors_over_time, "error", x, faults) + _errors(data)),
     )
-    yield "Compared with the baseline", _differences(gathered.differences)
-    yield "APIs", _apis(gathered)
+    yield "Compared with the baseline", _differences(data.differences)
+    yield "APIs", _apis(data)
     for kind in ("topic", "client"):
-        yield f"Latency by {kind}", _parts(gathered, kind)
-    yield "Slowest exchanges", _slowest(gathered.slowest)
-    yield "Groups", _groups(gathered.groups, gathered.group_totals["known"])
-    born = gathered.totals["generations"]
-    yield "Generations of groups", _rebalances(gathered.rebalances[:_ROWS_MAX], born)
-    hits = gathered.fault_totals["hits"]
-    yield "Fault rules", _rules(gathered.rules)
-    yield "Faults, and what the clients did", _faults(gathered.faults[:_ROWS_MAX], hits)
-    yield "Who ended connections", _ended(gathered.ended_by)
+        yield f"Latency by {kind}", _parts(data, kind)
+    yield "Slowest exchanges", _slowest(data.slowest)
+    yield "Groups", _groups(data.groups, data.group_totals["known"])
+    born = data.totals["generations"]
+    yield "Generations of groups", _rebalances(data.rebalances[:_ROWS_MAX], born)
+    hits = data.fault_totals["hits"]
+    yield "Fault rules", _rules(data.rules)
+    yield "Faults, and what the clients did", _faults(data.faults[:_ROWS_MAX], hits)
+    yield "Who ended connections", _ended(data.ended_by)
 
 
 def _tiles(totals: Row) -> str:
@@ -109,63 +108,61 @@ def _tiles(totals: Row) -> str:
     return f'<div class="tiles">{cells}</div>'
 
 
-def _findings(gathered: Gathered) -> str:
-    items = "".join(
-        f'<li class="{each.level}">{escape(each.text)}</li>' for each in findings(gathered)
-    )
+def _findings(data: ReportData) -> str:
+    items = "".join(f'<li class="{each.level}">{escape(each.text)}</li>' for each in findings(data))
     return f'<ul class="findings">{items}</ul>' if items else ""
 
 
 # ---------------------------------------------------------------- plots
 
 
-def _latency(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
+def _latency(data: ReportData, x: Axis, marks: Sequence[Mark]) -> str:
     # p95 is dashed and lies on p99: the two are often the same.
     series: dict[str, list[tuple[float, float]]] = {"p99": [], "p95": [], "p50": []}
-    for slot in sorted(gathered.heat):
+    for slot in sorted(data.heat):
         for name, points in series.items():
-            value = percentile_ms(gathered.heat[slot], PERCENTILES[name])
+            value = percentile_ms(data.heat[slot], PERCENTILES[name])
             if value is not None:
-                points.append(((slot + 0.5) * gathered.slot_ms, value))
+                points.append(((slot + 0.5) * data.slot_ms, value))
     values = [value for points in series.values() for _, value in points]
     if not values:
         return ""
     y = charts.logarithmic(max(min(values), 0.01), max(values), duration)
-    note = f"One point for {duration(gathered.slot_ms)}; p95 is dashed."
+    note = f"One point for {duration(data.slot_ms)}; p95 is dashed."
     if marks:
         note += " Vertical lines are faults (red) and new generations of groups (grey)."
-    gap = _GAP_SLOTS * gathered.slot_ms
+    gap = _GAP_SLOTS * data.slot_ms
     return charts.lines(series, x, y, marks, "latency over time", gap, "p95") + _note(note)
 
 
-def _heat(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
+def _heat(data: ReportData, x: Axis, marks: Sequence[Mark]) -> str:
     cells: Counter[tuple[float, float]] = Counter()
-    for slot, histogram in gathered.heat.items():
+    for slot, histogram in data.heat.items():
         for bucket, count in histogram.items():
             low = start_ms(bucket // _HEAT_BUCKETS * _HEAT_BUCKETS)
-            cells[slot * gathered.slot_ms, low] += count
+            cells[slot * data.slot_ms, low] += count
     if not cells:
         return ""
     factor = growth(_HEAT_BUCKETS)
     lows = [low for _, low in cells]
     y = charts.logarithmic(max(min(lows), 0.01), max(lows) * factor, duration)
-    plot = charts.heat(cells, gathered.slot_ms, factor, x, y, marks, "heat map of latency")
+    plot = charts.heat(cells, data.slot_ms, factor, x, y, marks, "heat map of latency")
     return plot + _note("The stronger the colour, the more exchanges took so long at that time.")
 
 
-def _traffic(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
+def _traffic(data: ReportData, x: Axis, marks: Sequence[Mark]) -> str:
     total: Counter[str] = Counter()
-    for row in gathered.traffic:
+    for row in data.traffic:
         total[row["topic"]] += row["produced"] + row["consumed"]
     top = [topic for topic, _ in total.most_common(_SERIES_MAX)]
     series: dict[str, Counter[float]] = defaultdict(Counter)
-    for row in gathered.traffic:
+    for row in data.traffic:
         topic = row["topic"] if row["topic"] in top else "other topics"
         for what in ("produced", "consumed"):
             if row[what]:
-                at = row["slot"] * gathered.slot_ms
+                at = row["slot"] * data.slot_ms
                 series[f"{topic}, {what}"][at] += row[what]
-    width = max(gathered.slot_ms, 1000)
+    width = max(data.slot_ms, 1000)
     note = (
         "Record batches as they travelled: replicas and retries of clients count, what a broker"
         " refused does not."
@@ -175,7 +172,7 @@ def _traffic(gathered: Gathered, x: Axis, marks: Sequence[Mark]) -> str:
 
 
 def _stacked(
-    gathered: Gathered, rows: Sequence[Row], key: str, x: Axis, marks: Sequence[Mark]
+    data: ReportData, rows: Sequence[Row], key: str, x: Axis, marks: Sequence[Mark]
 ) -> str:
     """Draw how many rows there are by slot, one colour for each value of a column."""
     total: Counter[str] = Counter()
@@ -185,9 +182,9 @@ def _stacked(
     series: dict[str, Counter[float]] = defaultdict(Counter)
     for row in rows:
         name = row[key] or "–"
-        series[name if name in top else "others"][row["slot"] * gathered.slot_ms] += row["n"]
-    note = f"One bar for {duration(gathered.slot_ms)}." if rows else ""
-    return _bars(series, gathered.slot_ms, x, marks, f"counts over time, by {key}", note)
+        series[name if name in top else "others"][row["slot"] * data.slot_ms] += row["n"]
+    note = f"One bar for {duration(data.slot_ms)}." if rows else ""
+    return _bars(series, data.slot_ms, x, marks, f"counts over time, by {key}", note)
 
 
 def _bars(
@@ -199,7 +196,7 @@ def _bars(
     note: str,
     text: Callable[[float], str] | None = None,
 ) -> str:
-    """Draw stacked bars, the largest series below; `text` writes sizes, else it is counts."""
+    """Draw stacked bars, the largest series at the bottom; with `text`, values are sizes."""
     if not series:
         return ""
     tops: Counter[float] = Counter()
@@ -223,7 +220,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _more(shown: Sequence[Row], total: int) -> str:
-    """Say how many rows a table leaves out."""
+    """Return a note on how many rows a table leaves out."""
     return _note(f"and {number(total - len(shown))} more") if total > len(shown) else ""
 
 
@@ -241,14 +238,14 @@ def _text(value: Any) -> str:
 
 
 def _clock(time: datetime | None) -> str:
-    """A time of day in UTC: Spark's have no zone, and mean that of the machine."""
+    """Return a time of day in UTC: Spark's times have no zone, and are in that of the machine."""
     return "–" if time is None else f"{time.astimezone(UTC):%H:%M:%S.%f}"[:-3]
 
 
-def _apis(gathered: Gathered) -> str:
+def _apis(data: ReportData) -> str:
     rows = []
-    for row in gathered.apis:
-        histogram = gathered.histograms.get(row["api"] or "?", {})
+    for row in data.apis:
+        histogram = data.histograms.get(row["api"] or "?", {})
         shown = histogram if representative(sum(histogram.values()), row["count"]) else {}
         ends = row["broker_min"], row["broker_max"]
         proxy_shown = representative(row["proxy_count"], row["count"])
@@ -278,8 +275,8 @@ def _apis(gathered: Gathered) -> str:
     return _table(heads, rows) + _note(note) if rows else ""
 
 
-def _parts(gathered: Gathered, kind: str) -> str:
-    found = [row for row in gathered.parts if row["kind"] == kind]
+def _parts(data: ReportData, kind: str) -> str:
+    found = [row for row in data.parts if row["kind"] == kind]
     rows = []
     for row in found:
         enough = representative(sum(row["histogram"].values()), row["count"])
@@ -295,7 +292,7 @@ def _parts(gathered: Gathered, kind: str) -> str:
     return _table(("API", kind, "exchanges", "errors", "p50", "p95", "p99"), rows) + _note(note)
 
 
-def _errors(gathered: Gathered) -> str:
+def _errors(data: ReportData) -> str:
     heads = ("error", "API", "times", "injected", "first", "clients", "topics")
     return _table(
         heads,
@@ -304,7 +301,7 @@ def _errors(gathered: Gathered) -> str:
                 row["error"], row["api"], row["count"], row["injected"], f"#{row['number']}",
                 sorted(row["client_ids"]), sorted(set(row["topics"])),
             )
-            for row in gathered.errors
+            for row in data.errors
         ],
     )  # fmt: skip
 

@@ -31,7 +31,7 @@ _SHORT_BYTES = 256 << 20
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = (
         "Make tables and a report of recordings, with Spark on this machine or on a cluster."
     )
@@ -65,7 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def new_folder(text: str) -> Path:
     """Parse the path of a folder to be made."""
     path = new_file(text)
-    if path.name in ("", ".."):  # it takes the place of an empty one: none that others stand in
+    if path.name in ("", ".."):  # the job replaces an empty folder: not this one
         raise argparse.ArgumentTypeError(f"{text!r} is no name for a new folder")
     return path
 
@@ -82,7 +82,7 @@ def factor(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make them."""
+    """Run the command; return its exit code."""
     if options.fail_above is not None and not options.baseline:
         raise UsageError("--fail-above says how much slower than a --baseline: give one")
     from kproxy.recording import RecordingError
@@ -105,7 +105,7 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
     from kproxy.spark import SparkError, session
     from kproxy.tables.splits import find
 
-    # What cannot be read or written is said before Spark starts.
+    # Report what cannot be read or written before Spark starts.
     found = find(options.files)
     baseline = find(options.baseline) if options.baseline else None
     for path in (*found.files, *(() if baseline is None else baseline.files)):
@@ -114,15 +114,15 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
     job.check_free(options.out)
     config = {"spark.sql.warehouse.dir": str(temporary / "warehouse")}
     if (options.master or "local").startswith("local"):
-        config["spark.local.dir"] = str(temporary)  # of a cluster, that is its workers' own
+        config["spark.local.dir"] = str(temporary)  # on a cluster, workers have their own
     reading = f"reading {format_bytes(size)}"
-    with _progress(reading) as said, signals.raised(stop_spark), signals_kept():
-        said("starting Spark")
+    with _status_line(reading) as on_status, signals.raised(stop_spark), signals_kept():
+        on_status("starting Spark")
         spark = session(options.master, config, temporary / "spark.log", size < _SHORT_BYTES)
         try:
-            spark.sparkContext.setLogLevel("ERROR")  # spark-submit has it write of every task
+            spark.sparkContext.setLogLevel("ERROR")  # spark-submit logs every task
             made, differences = job.analyze(
-                spark, found, options.out, baseline, not options.no_records, said=said
+                spark, found, options.out, baseline, not options.no_records, on_status=on_status
             )
         except (KeyboardInterrupt, SystemExit):
             wait_for_spark()
@@ -136,11 +136,11 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
         fail(f"kproxy analyze: {notice}")
     page = options.out / "report.html"
     print(printable(f"{made.counts['exchanges']} exchanges: {page}"))
-    return compared(differences, options.fail_above)
+    return report_slower(differences, options.fail_above)
 
 
-def compared(differences: list[dict[str, Any]], fail_above: float | None) -> int:
-    """Say what is so many times slower than the baseline; return the exit code."""
+def report_slower(differences: list[dict[str, Any]], fail_above: float | None) -> int:
+    """Print what is slower than the baseline by more than a factor; return the exit code."""
     from kproxy.analyze.compare import slower
 
     worse = [] if fail_above is None else slower(differences, fail_above)
@@ -152,18 +152,18 @@ def compared(differences: list[dict[str, Any]], fail_above: float | None) -> int
 
 
 @contextlib.contextmanager
-def _progress(what: str) -> Generator[Callable[[str], None]]:
-    """Give what shows how far it is: one line of a terminal; elsewhere only what is done."""
+def _status_line(what: str) -> Generator[Callable[[str], None]]:
+    """Yield a function that shows a status in a line of a terminal; elsewhere it shows nothing."""
     if not sys.stderr.isatty():
         print(f"kproxy analyze: {what} …", file=sys.stderr, flush=True)
         yield lambda text: None
         return
     with open(os.dup(sys.stderr.fileno()), "w") as terminal:
 
-        def said(text: str) -> None:
+        def on_status(text: str) -> None:
             print(f"\r\x1b[K{text} …", end="", file=terminal, flush=True)
 
         try:
-            yield said
+            yield on_status
         finally:
             print("\r\x1b[K", end="", file=terminal, flush=True)

@@ -19,7 +19,7 @@ what a replay of that needs (how the same clients began, topics, sessions).
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = "Write recordings, or what a filter means of them, to a new file."
     parser.epilog = EPILOG
     parser.usage = "%(prog)s FILE… [FILTER] --to FILE.{jsonl,parquet,mcap}"
@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def target(text: str) -> Path:
-    """Parse the path of a file of a kind that can be exported."""
+    """Parse the path of a new file in a format of the export."""
     path = Path(text)
     if path.suffix not in (".jsonl", ".parquet", ".mcap"):
         raise argparse.ArgumentTypeError(f"{text!r} does not end in .jsonl, .parquet or .mcap")
@@ -44,7 +44,7 @@ def target(text: str) -> Path:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write it."""
+    """Run the command; return its exit code."""
     files, wanted = files_and_filter(options.files_and_filter)
     from kproxy.exchange.words.wording import count
     from kproxy.recording import RecordingError
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         with signals.raised(), reading("export", files) as progress:
-            stream = Stream(files, wanted, passed=progress.passed)
+            stream = Stream(files, wanted, on_progress=progress.update)
             exported = export(stream, options.to)
     except (ExportError, RecordingError) as error:
         return fail(f"kproxy export: {error}")

@@ -1,4 +1,4 @@
-"""`kproxy fault`: look at the rules of a running proxy, and change them."""
+"""`kproxy fault`: show and change the fault rules of a running proxy."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kproxy.commands.output import fail
 if TYPE_CHECKING:
     from kproxy.control import Control, Fault
 
-_MISTAKE = 422
-"""What HTTP calls a rule that cannot be."""
+_INVALID_RULE = 422
+"""The HTTP status for an invalid rule."""
 
 
 def _listed(control: Control, words: Sequence[str]) -> None:
@@ -59,11 +59,11 @@ def _reset(control: Control, words: Sequence[str]) -> None:
 
 
 class _Verb(NamedTuple):
-    """What can be done to the rules."""
+    """A verb of the command line: an action on the rules."""
 
     run: Callable[[Control, Sequence[str]], None]
     words: str
-    """What stands behind it; empty: nothing does."""
+    """Placeholder in the help for the words after the verb; "" if it takes none."""
     help: str
 
 
@@ -80,10 +80,10 @@ _VERBS = {
 
 
 class _FaultHelp(HelpFormatter):
-    """Ends with what a rule can say."""
+    """Help that ends with the verbs and the syntax of rules."""
 
     def format_help(self) -> str:
-        """The help, asked for only where it is shown: it needs the table of messages."""
+        """Return the help. It needs the table of messages, so it is made only if it is shown."""
         from kproxy.proxy.faults import help_text
 
         verbs = [f"  {name} {verb.words}".ljust(26) + verb.help for name, verb in _VERBS.items()]
@@ -104,7 +104,7 @@ and one action:"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = "Break what passes a running proxy, or stop doing so."
     parser.formatter_class = _FaultHelp
     parser.usage = "%(prog)s [--control HOST:PORT] VERB [RULE | NAME…]"
@@ -120,7 +120,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do it."""
+    """Run the command; return its exit code."""
     from kproxy.control import Control, ControlError
 
     verb, words = _VERBS[options.verb], options.words
@@ -132,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         verb.run(Control(options.control), words)
     except ControlError as error:
-        return fail(f"kproxy fault: {error}", 2 if error.status == _MISTAKE else 1)
+        return fail(f"kproxy fault: {error}", 2 if error.status == _INVALID_RULE else 1)
     return 0
 
 
@@ -142,7 +142,7 @@ def _address(text: str) -> str:
 
 
 def _rule(words: Sequence[str]) -> dict[str, Any]:
-    """Read the words of a rule, whether they were quoted together or one by one."""
+    """Parse the words of a rule, quoted together or one by one."""
     from kproxy.proxy.faults import RuleError, words_from_text
 
     try:
@@ -159,7 +159,7 @@ def _rule(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _show(faults: Sequence[Fault]) -> None:
-    """Print rules as a table, and what seems wrong about them."""
+    """Print rules as a table, and their warnings on stderr."""
     from kproxy.printable import printable
     from kproxy.proxy.faults import rule_from_words
 

@@ -1,4 +1,4 @@
-"""The options of fault rules, and what is said of the rules: for every command that has them.
+"""The options of fault rules, and the report on them, for all commands that take rules.
 
 ::
 
@@ -21,15 +21,15 @@ from kproxy.commands.options import UsageError
 
 if TYPE_CHECKING:
     from kproxy.proxy.faults import Rule, Rules
-    from kproxy.view.log import Log
+    from kproxy.view.log import LineLog
 
 _SEEDS = 1 << 32
-"""So many different seeds are drawn where none is given."""
+"""Random seeds are below this number."""
 _FILE_BYTES_MAX = 16 << 20
 
 
 def add_fault_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed about faults."""
+    """Add the options of fault rules."""
     group = parser.add_argument_group("what it breaks (kproxy fault --help lists all actions)")
     group.add_argument(
         "--faults",
@@ -62,7 +62,7 @@ def add_fault_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_control_options(parser: argparse.ArgumentParser) -> None:
-    """Say how it can be looked at and changed while it runs."""
+    """Add the options of the control address."""
     parser.add_argument(
         "--control",
         metavar="HOST:PORT",
@@ -81,7 +81,7 @@ def add_control_options(parser: argparse.ArgumentParser) -> None:
 
 
 def control_token() -> str | None:
-    """The token that KPROXY_CONTROL_TOKEN holds, if any; as HTTP can carry it.
+    """Return the token in KPROXY_CONTROL_TOKEN, if there is one.
 
     Raises:
         UsageError: HTTP cannot carry it.
@@ -93,7 +93,7 @@ def control_token() -> str | None:
 
 
 def control_recordings(options: argparse.Namespace) -> Path | None:
-    """The folder below which rules that come over the control address may name recordings.
+    """Return the folder of recordings that rules of the control address may name.
 
     Raises:
         UsageError: there is no control address.
@@ -105,15 +105,15 @@ def control_recordings(options: argparse.Namespace) -> Path | None:
 
 
 def fault_rules(options: argparse.Namespace) -> Rules:
-    """Make the rules that were typed.
+    """Return the rules of the command line.
 
     Raises:
-        UsageError: one cannot be, or a file cannot be read.
+        UsageError: a rule is invalid, or a file cannot be read.
     """
     from kproxy.proxy.faults import RuleError, Rules, rule_from_flag, rules_from_toml
     from kproxy.recording.delays import RECORDINGS_MAX, broker_delays
 
-    # A rule is checked where it is read, and again where it begins to decide.
+    # A rule is checked when it is read, and again when it starts to apply.
     read_delays = functools.lru_cache(maxsize=RECORDINGS_MAX)(broker_delays)
     rules: list[Rule] = []
     try:
@@ -144,7 +144,7 @@ def _text(path: Path) -> str:
 
 
 def announce_faults(rules: Rules, log: Callable[[str], None]) -> None:
-    """Say which rules there are, which seed repeats what they decide, and what seems wrong."""
+    """Log the number of rules, the seed that repeats their decisions, and their warnings."""
     count = len(rules.rules)
     if count:
         these = "1 fault rule" if count == 1 else f"{count} fault rules"
@@ -153,17 +153,17 @@ def announce_faults(rules: Rules, log: Callable[[str], None]) -> None:
         log(warning)
 
 
-def report_faults(rules: Rules, log: Log) -> None:
-    """Say what the rules have done, and which of them have done nothing."""
+def report_faults(rules: Rules, log: LineLog) -> None:
+    """Log the counts of the rules, and a warning for each rule that never matched or fired."""
     from kproxy.proxy.faults import table, unmatched
 
     if rules.rules:
         warnings = (f"kproxy: {text}" for text in unmatched(rules.rules))
-        log.tell(*table(rules.rules).splitlines(), *warnings)
+        log.write(*table(rules.rules).splitlines(), *warnings)
 
 
 def missed_faults(rules: Rules, options: argparse.Namespace) -> int:
-    """The exit code: 1 if a rule had to act (`--expect-faults`) and did not."""
+    """Return the exit code: 1 if a rule never fired and `--expect-faults` requires it."""
     from kproxy.proxy.faults import unmatched
 
     return 1 if options.expect_faults and unmatched(rules.rules) else 0

@@ -1,12 +1,12 @@
-"""`kproxy git-setup`: let git show what changed in a recording, instead of that its bytes did.
+"""`kproxy git-setup`: have `git diff` show the changed behaviour in recordings, not bytes.
 
 ::
 
     .gitattributes    *.mcap -text diff=kproxy             is committed, for everybody
     .git/config       diff.kproxy.textconv = … textconv    is each clone's own: git runs no program
                                                            that a repository names
-    .gitignore        *.failed.mcap                        is committed: what tests that failed
-                                                           leave is for whoever runs them
+    .gitignore        *.failed.mcap                        is committed: recordings of failed tests
+                                                           are not
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from pathlib import Path
 from kproxy.commands.output import fail
 
 ATTRIBUTES = "*.mcap -text diff=kproxy"
-"""Not `binary`: that would turn the difference off."""
-
+"""The line of .gitattributes. It must not have `binary`, which would turn diffs off."""
 
 IGNORED = "*.failed.mcap"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = (
         "Have git show recordings by what they mean: `git diff` says which records, groups and"
         " errors changed, and nothing where the same was recorded again. To be run once in each"
@@ -37,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Set it up in the repository of the current folder."""
+    """Set up the repository of the current folder; return the exit code."""
     try:
         root = Path(_git("rev-parse", "--show-toplevel"))
         command = f"{shlex.quote(sys.executable)} -m kproxy textconv"
@@ -45,12 +44,12 @@ def run(options: argparse.Namespace) -> int:
     except FileNotFoundError:
         return fail("kproxy git-setup: there is no git on this machine; install it")
     except subprocess.CalledProcessError as error:
-        said = (error.stderr or "git failed").strip().splitlines()[-1]
-        return fail(f"kproxy git-setup: {said.removeprefix('fatal: ')}; run it in a repository")
+        reason = (error.stderr or "git failed").strip().splitlines()[-1]
+        return fail(f"kproxy git-setup: {reason.removeprefix('fatal: ')}; run it in a repository")
     print(f"git shows *.mcap by meaning here: diff.kproxy.textconv is `{command}`")
     path = root
     try:
-        for name, set_up in ((".gitattributes", _attributes), (".gitignore", _ignored)):
+        for name, set_up in ((".gitattributes", _add_attributes), (".gitignore", _add_ignored)):
             path = root / name
             set_up(path)
     except OSError as error:
@@ -58,8 +57,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _ignored(path: Path) -> None:
-    """See that git leaves out what tests that failed have recorded."""
+def _add_ignored(path: Path) -> None:
+    """Add the line for recordings of failed tests to .gitignore, if it is missing."""
     text = path.read_text() if path.exists() else ""
     if IGNORED in text.split():
         print(f"{path} has it: {IGNORED}")
@@ -69,8 +68,8 @@ def _ignored(path: Path) -> None:
     print(f"{path} has a line more, commit it: {IGNORED}")
 
 
-def _attributes(path: Path) -> None:
-    """See that the file of attributes has our line, and none behind it that undoes it."""
+def _add_attributes(path: Path) -> None:
+    """Add our line to .gitattributes, and remove other lines for the same files."""
     lines = path.read_text().splitlines() if path.exists() else []
     ours = [line for line in lines if line.split()[:1] == ["*.mcap"]]
     if ours and ours[-1].split() == ATTRIBUTES.split():

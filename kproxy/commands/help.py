@@ -10,7 +10,7 @@ from kproxy.commands.parser import COMMANDS, command_parser
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = (
         "Print a page of the manual, or the help of a command. Without a topic: list both."
     )
@@ -19,7 +19,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print it."""
+    """Run the command; return its exit code."""
     from kproxy.view import manual
 
     commands = {name: command.about for name, command in COMMANDS.items()}

@@ -1,7 +1,7 @@
-"""What may be typed as the value of an option: one function per kind, for argparse's `type=`.
+"""The types of option values: one function per type, for argparse's `type=`.
 
-Each takes the text that was typed and returns the value. A text that is none is refused in one
-line that says what would be one; argparse puts the option's name before it.
+Each takes the text that was typed and returns the value. An invalid text is refused in one line
+with the valid form; argparse puts the name of the option before it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Address = tuple[str, int]
 """Host and port."""
 
 CAPTURES = Path("recordings/captures")
-"""Where recordings go that nobody has named; git ignores it."""
+"""The folder for recordings without a name of the user's; git ignores it."""
 
 RECORDING_SUFFIX = ".mcap"
 
@@ -33,11 +33,11 @@ _ROTATE_SECONDS_MIN = 1.0
 
 
 class UsageError(Exception):
-    """What was typed is wrong in a way that only shows when all of it is known."""
+    """The options are wrong in a way that argparse cannot find, such as in combination."""
 
 
 def address(text: str, *, port_default: int | None = None, port_min: int = 1) -> Address:
-    """Parse HOST:PORT; an IPv6 host stands in brackets."""
+    """Parse HOST:PORT, an IPv6 host in brackets."""
     text = text.strip()
     host, colon, port_text = text.rpartition(":")
     if not colon or text.endswith("]"):
@@ -59,12 +59,12 @@ def address(text: str, *, port_default: int | None = None, port_min: int = 1) ->
 
 
 def listen_address(text: str) -> Address:
-    """Parse HOST:PORT to listen at; port 0 takes any that is free."""
+    """Parse HOST:PORT to listen at; port 0 means any free port."""
     return address(text, port_min=0)
 
 
 def broker_addresses(text: str) -> list[Address]:
-    """Parse HOST:PORT[,…]; without a port it is 9092."""
+    """Parse HOST:PORT[,…]; the default port is 9092."""
     parts = [part for part in text.split(",") if part.strip()]
     if not parts:
         raise ArgumentTypeError(f"{text!r} names no address; give HOST:PORT")
@@ -79,7 +79,7 @@ def port(text: str, *, port_min: int = 1) -> int:
 
 
 def host(text: str) -> str:
-    """Parse a host; an IPv6 address may stand in brackets."""
+    """Parse a host, an IPv6 address with or without brackets."""
     name = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     bracketed = f"[{name}]" if ":" in name else name
     if not name:
@@ -159,7 +159,7 @@ def new_recording(text: str) -> Path:
 
 
 def folder(text: str) -> Path:
-    """Parse the path of a folder that is there."""
+    """Parse the path of an existing folder."""
     path = Path(text)
     if not path.is_dir():
         raise ArgumentTypeError(f"{text!r} is no folder")
@@ -171,19 +171,19 @@ def add_files_and_filter(
     metavar: str = "FILE… [FILTER]",
     text: str = "recordings, or folders of them; the filter begins with the first that is no file",
 ) -> None:
-    """Let FILE… [FILTER] be typed, for `files_and_filter`."""
+    """Add the argument FILE… [FILTER], for `files_and_filter`."""
     parser.add_argument(
         "files_and_filter", metavar=metavar, nargs="+", help=f"{text} (kproxy help filters)"
     )
 
 
 def files_and_filter(arguments: Sequence[str]) -> tuple[list[Path], Filter | None]:
-    """Tell FILE… from [FILTER]: the filter begins with the first argument that is no path.
+    """Split the arguments FILE… [FILTER]: the filter begins with the first that is no path.
 
-    The first argument is always a file, and what ends as recordings do is meant to be one.
+    The first argument is always a file, and so are those with the suffix of recordings.
 
     Raises:
-        UsageError: the rest is no filter.
+        UsageError: the filter is invalid.
     """
     first = 1
     while first < len(arguments) and _is_file(arguments[first]):
@@ -201,7 +201,7 @@ def files_and_filter(arguments: Sequence[str]) -> tuple[list[Path], Filter | Non
 
 
 def header_filter(text: str) -> Filter:
-    """Parse a filter that the connection and the header of a request decide."""
+    """Parse a filter that needs only the connection and the header of a request."""
     from kproxy.exchange.filter import FilterError, Need, parse
 
     try:
@@ -217,5 +217,5 @@ def _is_file(text: str) -> bool:
 
 
 def capture() -> Path:
-    """A recording that nobody has named: named by UTC time."""
+    """Return a path for a recording without a name of the user's: named by UTC time."""
     return CAPTURES / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S.%fZ}.mcap"

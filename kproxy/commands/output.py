@@ -1,4 +1,4 @@
-"""What commands write beside their results: errors in one line, and nothing where nobody reads."""
+"""Errors of commands in one line, and output that nobody can take."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def fail(text: str, code: int = 1) -> int:
 
 
 def discard_output() -> None:
-    """Keep the interpreter from complaining at its end about output that cannot be written."""
+    """Redirect stdout to nowhere: otherwise the interpreter reports unwritten output at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -35,6 +35,7 @@ COMMANDS = {
             "kproxy run --bootstrap kafka-1:9092,kafka-2:9092",
             "kproxy run --bootstrap kafka:9092 --only 'client_id:shop' --rotate 100MiB,1h",
             "kproxy run --bootstrap kafka:9092 --fault 'api=Fetch latency=300ms'",
+            "kproxy run --config client.properties --listen-tls auto",
         ),
     ),
     "replay": Command(
@@ -109,6 +110,9 @@ COMMANDS = {
         "recordings",
         ("kproxy recover capture.mcap",),
     ),
+    "certs": Command(
+        "write what clients need to speak TLS to kproxy", "tls", ("kproxy certs --out certs",)
+    ),
     "git-setup": Command(
         "let git diff show what changed in a recording", "testing", ("kproxy git-setup",)
     ),
@@ -129,27 +133,27 @@ COMMANDS = {
         ("kproxy help", "kproxy help filters", "kproxy help show"),
     ),
 }
-"""The modules of `kproxy.commands` by name."""
+"""Name of each command, with dashes → its entry; the modules are in `kproxy.commands`."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says in one line what is wrong, and whose help ends with examples."""
+    """A parser with errors in one line, and examples at the end of the help."""
 
     closing: str = ""
     """The last lines of the help."""
 
     def format_help(self) -> str:
-        """Return the help, with the examples behind all else."""
+        """Return the help, with the examples at the end."""
         return super().format_help() + self.closing
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        # Not as argparse does, which passes over errors: help that nobody gets is an error.
+        # Unlike argparse, raise errors: help that cannot be written is an error.
         stream = file or sys.stderr
         stream.write(message)
         stream.flush()
 
     def error(self, message: str) -> NoReturn:
-        """End with the one line."""
+        """Exit with the error in one line."""
         wrong = message.removeprefix("argument ")
         self.exit(2, printable(f"{self.prog}: {wrong} (see {self.prog} --help)") + "\n")
 
@@ -161,7 +165,7 @@ def command_module(name: str) -> ModuleType:
 
 def command_parser(name: str) -> Parser:
     """Return the parser of a command."""
-    # In full: what abbreviates one option today may abbreviate two tomorrow.
+    # No abbreviations: one that is unique today may be ambiguous with a new option.
     parser = Parser(prog=f"kproxy {name}", allow_abbrev=False)
     command_module(name).add_options(parser)
     command = COMMANDS[name]

@@ -1,8 +1,8 @@
-"""The options of where kproxy stands: for every command that has clients connect to it.
+"""The options of the listeners, for all commands that clients connect to.
 
 ::
 
-    --listen HOST:PORT, --advertise HOST, --node-port ID=PORT ─▶ listeners, what clients are told
+    --listen HOST:PORT, --advertise HOST, --node-port ID=PORT ─▶ listeners, advertised addresses
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kproxy.commands.options import UsageError
 
 
 def add_place_options(add: Callable[..., object]) -> None:
-    """Say what may be typed about where it stands; `add` adds an argument to a group."""
+    """Add the options of the listeners; `add` adds an argument to a group."""
     add(
         "--listen",
         metavar="HOST:PORT",
@@ -41,7 +41,7 @@ def add_place_options(add: Callable[..., object]) -> None:
 
 
 def node_ports(options: argparse.Namespace) -> dict[int, int]:
-    """Return the ports that the user has fixed, by node id.
+    """Return the ports given by the user: node id → port.
 
     Raises:
         UsageError: a node or a port is given twice.

@@ -10,20 +10,20 @@ from kproxy.printable import printable
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = "Complete a recording that was cut off, in place; what it has is kept."
     parser.add_argument("file", metavar="FILE", type=Path, help="the recording")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Complete it."""
+    """Run the command; return its exit code."""
     from kproxy.recording import RecordingError
     from kproxy.recording.recover import recover
     from kproxy.view.progress import reading
 
     try:
         with reading("recover", [options.file]) as progress:
-            recovery = recover(options.file, progress.passed)
+            recovery = recover(options.file, progress.update)
         print(printable(str(recovery)))
     except RecordingError as error:
         return fail(f"kproxy recover: {error}")

@@ -1,4 +1,4 @@
-"""`kproxy replay`: a recording is the broker."""
+"""`kproxy replay`: a recording as the broker."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from kproxy.commands.faults import (
 )
 from kproxy.commands.options import UsageError
 from kproxy.commands.place import add_place_options, node_ports
+from kproxy.commands.tls import add_listen_tls_options, listen_tls
 
 if TYPE_CHECKING:
-    from kproxy.net.replaying import Control, StartingMachine
+    from kproxy.net.replaying import ReplayControl, StartingMachine
     from kproxy.proxy.faults import Rules
     from kproxy.replay.json_paths import Path as JsonPath
     from kproxy.replay.loaded import Loaded
     from kproxy.replay.report import Report
-    from kproxy.replay.settings import Settings
+    from kproxy.replay.settings import ReplaySettings
 
 _MODES = ("state", "semantic", "strict")
 _VISIBLE = ("all", "causal")
@@ -43,7 +44,7 @@ _LACKING_SHOWN = 10
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = "Be the broker of a recording: no cluster is needed, and any client works."
     parser.epilog = (
         "The first line on stdout is the bootstrap address to give to your application. What it"
@@ -54,7 +55,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "files", metavar="FILE", nargs="+", type=Path, help="recordings, or folders of them"
     )
     _add_place(parser)
-    _add_way(parser)
+    add_listen_tls_options(parser)
+    _add_answering(parser)
     add_fault_options(parser)
     add_control_options(parser)
 
@@ -89,7 +91,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_way(parser: argparse.ArgumentParser) -> None:
+def _add_answering(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how it answers")
     group.add_argument(
         "--mode",
@@ -165,7 +167,7 @@ def _json_path(text: str) -> JsonPath:
 
 
 def _timing(text: str) -> float:
-    """Parse by what recorded times are multiplied; 0 for none."""
+    """Parse the factor for recorded times; 0 means no delays."""
     if text in _TIMINGS:
         return _TIMINGS[text]
     try:
@@ -178,34 +180,35 @@ def _timing(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Be the broker until a signal comes."""
+    """Be the broker until a signal comes; return the exit code."""
     import trio
 
-    from kproxy.net.allocator import look_for_garbage_rarely
+    from kproxy.net.allocator import collect_garbage_rarely
     from kproxy.net.listeners import ListenError
     from kproxy.net.replaying import replay
     from kproxy.net.running import Unusable
     from kproxy.recording import RecordingError
     from kproxy.replay.report import Finding, Report
+    from kproxy.tls.settings import TlsError
     from kproxy.view.console import Console
 
     settings = _settings(options)
     rules, recordings = fault_rules(options), control_recordings(options)
     with Console(sys.stdout, sys.stderr, False) as console:
 
-        def tell(finding: Finding) -> None:
+        def on_finding(finding: Finding) -> None:
             console.log(f"{finding.kind}: {finding}")
 
-        report = Report(tell)
+        report = Report(on_finding)
         try:
-            look_for_garbage_rarely()
+            collect_garbage_rarely()
             machine = _machine(options, settings, report, rules, console.log)
             announce_faults(rules, console.log)
             place = (*options.listen, options.advertise)
+            begin = partial(replay, machine, *place, console.ready, console.log)
             control = _control(options, machine, rules, recordings)
-            serve = partial(replay, machine, *place, console.ready, console.log, control=control)
-            trio.run(serve)
-        except Unusable as error:
+            trio.run(partial(begin, control=control, listen_tls=listen_tls(options)))
+        except (Unusable, TlsError) as error:
             return console.fail(f"kproxy replay: {error}", 2)
         except (ListenError, RecordingError) as error:
             return console.fail(f"kproxy replay: {error}")
@@ -220,18 +223,18 @@ def run(options: argparse.Namespace) -> int:
 
 def _control(
     options: argparse.Namespace, machine: StartingMachine, rules: Rules, recordings: Path | None
-) -> Control | None:
-    from kproxy.net.replaying import Control
-    from kproxy.replay.broker import Broker
+) -> ReplayControl | None:
+    from kproxy.net.replaying import ReplayControl
+    from kproxy.replay.broker import ReplayBroker
 
-    if options.control is None or not isinstance(machine, Broker):
+    if options.control is None or not isinstance(machine, ReplayBroker):
         return None
-    return Control(options.control, control_token(), machine, rules, recordings)
+    return ReplayControl(options.control, control_token(), machine, rules, recordings)
 
 
-def _settings(options: argparse.Namespace) -> Settings:
+def _settings(options: argparse.Namespace) -> ReplaySettings:
     from kproxy.replay.ignored import Ignored, Partitions
-    from kproxy.replay.settings import Mode, Settings, Visible
+    from kproxy.replay.settings import Mode, ReplaySettings, Visible
 
     if options.mode == "strict":
         others = options.fault, options.recorded_faults, options.control, options.timing
@@ -239,13 +242,13 @@ def _settings(options: argparse.Namespace) -> Settings:
             what = "no faults, no --timing, no --control"
             raise UsageError(f"strict mode responds at once and as recorded: {what}")
     visible = Visible(options.visible)
-    return Settings(
+    return ReplaySettings(
         mode=Mode(options.mode),
         listen_port=options.listen[1],
         advertised_host=options.advertise,
         node_ports=node_ports(options),
         visible=visible,
-        unplayed_told=visible is Visible.CAUSAL,
+        report_unproduced=visible is Visible.CAUSAL,
         ignored=Ignored(
             Partitions(options.partitions),
             frozenset(options.ignore_header),
@@ -259,13 +262,13 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _machine(
     options: argparse.Namespace,
-    settings: Settings,
+    settings: ReplaySettings,
     report: Report,
     rules: Rules,
     log: Callable[[str], None],
 ) -> StartingMachine:
     from kproxy.recording.notices import Notices
-    from kproxy.replay.broker import Broker
+    from kproxy.replay.broker import ReplayBroker
     from kproxy.replay.opening import Wanted, open_recorded
     from kproxy.replay.settings import Mode
     from kproxy.replay.strict import StrictBroker
@@ -275,7 +278,7 @@ def _machine(
     notices = Notices()
     with reading("replay", options.files) as progress:
         if settings.mode is Mode.STRICT:
-            stream = Stream(options.files, heard=notices.note, passed=progress.passed)
+            stream = Stream(options.files, on_note=notices.note, on_progress=progress.update)
             machine = StrictBroker(stream.exchanges(), settings, report)
             deque(map(log, notices.texts), 0)
             return machine
@@ -283,26 +286,26 @@ def _machine(
         recorded = open_recorded(
             options.files,
             wanted,
-            lambda done, total: progress.passed(done),
+            lambda done, total: progress.update(done),
             log,
-            told=notices.note,
+            on_note=notices.note,
         )
     deque(map(log, notices.texts), 0)
     for words in recorded.faults:
         rules.add(words, time.time_ns())
-    for text in _what_there_is(recorded.loaded):
+    for text in _summary(recorded.loaded):
         log(text)
-    return Broker(recorded.loaded, settings, report, rules, recorded.pace)
+    return ReplayBroker(recorded.loaded, settings, report, rules, recorded.pace)
 
 
-def _what_there_is(loaded: Loaded) -> Iterator[str]:
+def _summary(loaded: Loaded) -> Iterator[str]:
     from kproxy.exchange.words.wording import count
 
     topics = loaded.cluster.topics.values()
     batches = sum(len(each.log) for topic in topics for each in topic.partitions.values())
     groups = len(loaded.groups.keys() | loaded.committed.keys())
-    there = (count(len(topics), "topic"), count(batches, "batch"), count(groups, "group"))
-    yield f"serves {', '.join(there)}"
+    counts = (count(len(topics), "topic"), count(batches, "batch"), count(groups, "group"))
+    yield f"serves {', '.join(counts)}"
     for text in loaded.lacking[:_LACKING_SHOWN]:
         yield f"the recording lacks {text}"
     if len(loaded.lacking) > _LACKING_SHOWN:

@@ -1,4 +1,4 @@
-"""`kproxy run`: the proxy itself."""
+"""`kproxy run`: the proxy."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
@@ -22,11 +23,19 @@ from kproxy.commands.faults import (
     missed_faults,
     report_faults,
 )
-from kproxy.commands.options import CAPTURES
+from kproxy.commands.options import CAPTURES, UsageError
 from kproxy.commands.place import add_place_options, node_ports
+from kproxy.commands.tls import (
+    add_broker_tls_options,
+    add_listen_tls_options,
+    broker_tls,
+    listen_tls,
+)
 
 if TYPE_CHECKING:
-    from kproxy.net.serve import Options, Summary
+    from kproxy.net.serve import Options, RunSummary
+    from kproxy.proxy.actions import Address
+    from kproxy.tls.settings import BrokerTls
 
 Kind = Callable[[str], object]
 
@@ -75,11 +84,11 @@ _LIMITS: list[tuple[str, str, Kind, str, str]] = [
         ),
     ),
 ]
-"""Options that limit: name, what stands for the value, its kind, its default, its help."""
+"""Options of limits: name, placeholder of the value, type, default, help."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = "Stand between Kafka clients and a cluster, and record what passes."
     parser.epilog = (
         "The first line on stdout is the bootstrap address to give to your application;"
@@ -87,6 +96,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         " due have 5 s; a second Ctrl-C ends it at once."
     )
     _add_place(parser)
+    add_broker_tls_options(parser)
+    add_listen_tls_options(parser)
     _add_recording(parser)
     add_fault_options(parser)
     limits = parser.add_argument_group("its limits")
@@ -103,8 +114,13 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
         "--bootstrap",
         metavar="HOST:PORT[,…]",
         type=kinds.broker_addresses,
-        required=True,
         help="brokers of the cluster to begin with, tried in turn (port 9092 if none is given)",
+    )
+    group.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help="properties of a client, Java's or librdkafka's: where the cluster is, and TLS to it",
     )
     add_place_options(group.add_argument)
 
@@ -142,13 +158,14 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Stand there until a signal comes."""
+    """Be the proxy until a signal comes; return the exit code."""
     from kproxy.net.serve import Options
     from kproxy.proxy.settings import Settings
 
     listen_host, listen_port = options.listen
+    bootstrap, to_brokers = cluster(options)
     settings = Settings(
-        bootstrap=options.bootstrap,
+        bootstrap=bootstrap,
         listen_port=listen_port,
         advertised_host=options.advertise,
         node_ports=node_ports(options),
@@ -174,22 +191,59 @@ def run(options: argparse.Namespace) -> int:
             control_recordings=control_recordings(options),
             only=options.only,
             rules=rules,
+            broker_tls=to_brokers,
+            listen_tls=listen_tls(options),
         ),
         live=not options.quiet and sys.stdout.isatty(),
     ) or missed_faults(rules, options)
+
+
+def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls | None]:
+    """Return the bootstrap addresses of the cluster and the TLS settings; options precede the
+    properties of --config.
+
+    Raises:
+        UsageError: the addresses are missing, or the properties are wrong.
+    """
+    typed = broker_tls(options)
+    if options.config is None:
+        if not options.bootstrap:
+            raise UsageError("give --bootstrap HOST:PORT, or --config client.properties")
+        return options.bootstrap, typed
+    from kproxy.tls.properties import read_properties
+    from kproxy.tls.settings import TlsError
+
+    try:
+        found = read_properties(options.config)
+    except TlsError as error:
+        raise UsageError(str(error)) from error
+    print(f"kproxy: {options.config}: uses {', '.join(found.used) or 'nothing'}", file=sys.stderr)
+    if found.left:
+        text = f"kproxy: leaves to your client: {', '.join(found.left)}"
+        print(text, file=sys.stderr)
+    bootstrap = options.bootstrap
+    if not bootstrap:
+        if not found.bootstrap:
+            raise UsageError(f"{options.config} has no bootstrap.servers; give --bootstrap")
+        try:
+            bootstrap = kinds.broker_addresses(found.bootstrap)
+        except argparse.ArgumentTypeError as error:
+            raise UsageError(f"{options.config}: bootstrap.servers: {error}") from error
+    return bootstrap, typed or found.tls
 
 
 def _serve(serve_options: Options, live: bool) -> int:
     import trio
 
     from kproxy.net import running, serve
-    from kproxy.net.allocator import keep_freed_memory, look_for_garbage_rarely
+    from kproxy.net.allocator import collect_garbage_rarely, keep_freed_memory
     from kproxy.net.listeners import ListenError
     from kproxy.recording import RecordingError
+    from kproxy.tls.settings import TlsError
     from kproxy.view.console import Console
 
     keep_freed_memory()
-    look_for_garbage_rarely()
+    collect_garbage_rarely()
     with contextlib.ExitStack() as after, Console(sys.stdout, sys.stderr, live) as console:
         announce_faults(serve_options.rules, console.log)
         try:
@@ -198,14 +252,14 @@ def _serve(serve_options: Options, live: bool) -> int:
                     serve.serve, serve_options, console.ready, console.log, console.watch
                 )
             finally:
-                # What there is to report is reported, also after one signal more.
+                # Write the reports even if another signal comes.
                 for number in running.ENDING:
                     before = signal.signal(number, signal.SIG_IGN)
                     after.callback(signal.signal, number, before or signal.SIG_DFL)
-        except serve.Unusable as error:
+        except (serve.Unusable, TlsError) as error:
             return console.fail(f"kproxy run: {error}", 2)
         except serve.RecordingUnfinished as error:
-            after.callback(_leave, console.fail(f"kproxy run: {error}"))
+            after.callback(_exit_at_once, console.fail(f"kproxy run: {error}"))
             return 1
         except (ListenError, RecordingError, serve.RecordingFailed) as error:
             return console.fail(f"kproxy run: {error}")
@@ -220,17 +274,17 @@ def _serve(serve_options: Options, live: bool) -> int:
     return 0
 
 
-def _leave(code: int) -> None:
-    """End the process, while a thread of it waits for a disk.
+def _exit_at_once(code: int) -> None:
+    """Exit at once, while a thread of the process waits for a disk.
 
-    Not as other ends: what the interpreter closes on its way out may be on that disk, and would
-    wait for it as well; and a thread that comes back from it then finds half an interpreter. The
-    streams have had their time, and hold nothing: `Output` writes past them.
+    A normal exit closes files, which may wait for the same disk; and a thread that returns from the
+    disk would find a half-closed interpreter. The standard streams are empty: `TextOutput` writes
+    past their buffers.
     """
     os._exit(code)
 
 
-def _report(summary: Summary) -> str:
+def _report(summary: RunSummary) -> str:
     lost = f", {summary.frames_lost} frames LOST" if summary.frames_lost else ""
     where = " ".join(str(path) if path.exists() else f"{path} (deleted)" for path in summary.paths)
     return f"recorded {summary.frames_recorded} frames{lost} in {where}"

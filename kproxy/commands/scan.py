@@ -12,7 +12,7 @@ from kproxy.printable import printable
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = (
         "Look for passwords, tokens and keys in recordings: in fields, config values, notes, and"
         " in records' keys, values and headers, decompressed. The exit code is 0 when nothing is"
@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look for them."""
+    """Run the command; return its exit code."""
     from kproxy.exchange.words.wording import count as counted
     from kproxy.recording import RecordingError
     from kproxy.recording.notices import Notices
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     count, notices = 0, Notices()
     try:
         with reading("scan", options.files) as progress:
-            for finding in scan(options.files, progress.passed, notices.note):
+            for finding in scan(options.files, progress.update, notices.note):
                 progress.finish()
                 text = json.dumps(finding.plain()) if options.json else printable(finding.line())
                 print(text)

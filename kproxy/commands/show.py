@@ -22,7 +22,7 @@ wait that the request asked for: a Fetch for records, the joining of a group. â€
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = (
         "Show the exchanges of a recording, in the order in which they were answered."
     )
@@ -68,7 +68,7 @@ def topic_partition(text: str) -> tuple[str, int | None]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show them."""
+    """Run the command; return its exit code."""
     files, wanted = files_and_filter(options.files_and_filter)
     from kproxy.recording import RecordingError
 

@@ -1,9 +1,9 @@
-"""Signals that end a command: what it has begun is cleaned up before it ends.
+"""Signals that end a command, as exceptions: the command cleans up before it ends.
 
 SIGTERM, SIGHUP ─▶ SystemExit      SIGINT ─▶ KeyboardInterrupt      ─▶ `finally`, `with` …
 
-The first of them counts. Those behind it are ignored, to the end of the process, as what is cleaned
-up would stay half done.
+Only the first signal counts. Later ones are ignored until the end of the process, so that they do
+not interrupt the cleaning up.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def raised(first: Callable[[], None] = lambda: None) -> Generator[None]:
-    """Have the signals that end this process raise an exception meanwhile, after `first` was
-    called; those that it ignores, as with `nohup`, stay ignored."""
+    """Turn signals into exceptions inside of this context; `first` is called before the exception
+    is raised. Signals that the process ignores, as with `nohup`, stay ignored."""
     handled = [each for each in _ENDING if signal.getsignal(each) is not signal.SIG_IGN]
 
     def end(number: int, frame: object) -> NoReturn:

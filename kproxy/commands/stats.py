@@ -10,7 +10,7 @@ from kproxy.commands.output import fail
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = (
         "Count what is in recordings: by API, client and topic, with the time that the broker took"
         " (without queues and long polls) and what kproxy added; errors, rebalances, reconnects,"
@@ -27,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Count."""
+    """Run the command; return its exit code."""
     files, wanted = files_and_filter(options.files_and_filter)
     from kproxy.recording import RecordingError
     from kproxy.view.stats_lines import ROWS_MAX, show_stats

@@ -10,7 +10,7 @@ from kproxy.commands.output import fail
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = (
         "Show the exchanges of a recording as they are written, the last ten first; Ctrl-C ends it,"
         " and so does the end of the recording. Files that go on with it are followed."
@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Follow it."""
+    """Run the command; return its exit code."""
     files, wanted = files_and_filter(options.files_and_filter)
     if len(files) > 1:
         raise UsageError("it follows one recording")

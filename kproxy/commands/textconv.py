@@ -1,4 +1,4 @@
-"""`kproxy textconv`: what a recording means, as text; what git calls to show a difference."""
+"""`kproxy textconv`: the meaning of a recording as text; `git diff` calls it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kproxy.printable import printable
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = (
         "Write what a recording means: topics, records, groups, errors; no times, ids or polls."
         " `kproxy git-setup` has git call it."
@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write it."""
+    """Run the command; return its exit code."""
     from kproxy.recording import RecordingError
     from kproxy.view import meaning
 
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         for line in meaning.lines([path]):
             print(line)
     except RecordingError as error:
-        # To fail would end the whole `git diff`; and the path is one that git has made up.
+        # An exit code other than 0 would end the whole `git diff`; the path is a temporary of git.
         print(printable(f"cannot be read: {error.what}"))
     except OSError as error:
         return fail(f"kproxy textconv: {path}: {error.strerror}")

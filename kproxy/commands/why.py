@@ -13,7 +13,7 @@ _KEYS = ("group", "connection", "number")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what may be typed."""
+    """Add the arguments of the command."""
     parser.description = (
         "Tell in sentences what happened to a group (its rebalances), to a connection (who ended"
         " it, after what) or to one exchange (where its time went), from what is recorded, with the"
@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tell it."""
+    """Run the command; return its exit code."""
     *files, what = options.files_and_what
     key, colon, value = what.partition(":")
     if key not in _KEYS or not colon or not value:

@@ -1,1 +1,1 @@
-"""What a person means by an exchange: request and response, paired, timed, named, redacted."""
+"""An exchange as a person sees it: request and response, paired, timed, named, redacted."""

@@ -24,26 +24,26 @@ from kproxy.protocol import ProtocolError, codec
 
 @attrs.frozen(eq=False, slots=False)
 class ArrivingRequest:
-    """A request that was received and not forwarded yet; None is what it does not say."""
+    """A request that was received and not forwarded yet; an attribute it does not have is None."""
 
     api: str | None
-    """The API's name in Kafka; SASL_TOKEN of a token without a header."""
+    """The API's name in Kafka; SASL_TOKEN for a token without a header."""
     api_key: int | None
     api_version: int | None
     correlation_id: int | None
     client_id: str | None
     request_bytes: int
-    """Its size with its size prefix, as that says."""
+    """The size of the frame with its size prefix, according to that prefix."""
     number: int
     connection: int
     node_id: int | None
     client_address: str | None
     time_ns: int
-    """When it arrived, since 1970."""
+    """The time of arrival, since 1970."""
     frame: bytes = attrs.field(default=b"", repr=False)
     """The whole frame; a part of it, or nothing, where no term needs the body."""
     names: TopicNames = attrs.field(factory=TopicNames, repr=False)
-    """Of topic ids, as far as the proxy has seen them."""
+    """The names of topic ids that the proxy has seen so far."""
 
     @classmethod
     def of(
@@ -56,7 +56,7 @@ class ArrivingRequest:
         time_ns: int,
         names: TopicNames | None = None,
     ) -> ArrivingRequest:
-        """One that has a header, which says all that its frame need not be decoded for."""
+        """Return a request that has a header, read without decoding the body."""
         api_key, api_version, correlation_id = (
             int.from_bytes(frame[start:end], "big", signed=True)
             for start, end in ((4, 6), (6, 8), (8, 12))
@@ -79,7 +79,7 @@ class ArrivingRequest:
 
     @functools.cached_property
     def request(self) -> Any:
-        """Its body as an attrs value; None if it is opaque."""
+        """The decoded body; None if it is opaque."""
         try:
             return protocol.decode_request(self.frame).body
         except ProtocolError:
@@ -87,11 +87,11 @@ class ArrivingRequest:
 
     @functools.cached_property
     def facts(self) -> DecodedFacts:
-        """What it tells."""
+        """The facts in the body."""
         return DecodedFacts(self.request, None, self.names)
 
     def __getattr__(self, name: str) -> Any:
-        """Return what its body tells, as an exchange would.
+        """Return a field that the body tells, as an exchange would.
 
         Raises: AttributeError, when no field of this name is told by requests.
         """

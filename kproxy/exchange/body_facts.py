@@ -1,4 +1,4 @@
-"""What the bodies of an exchange tell a person: errors, topics, groups, records and their like.
+"""The facts in the bodies of an exchange: errors, topics, groups, records and their like.
 
 ::
 
@@ -32,8 +32,8 @@ from kproxy.exchange.entities import (
     topic_of,
 )
 from kproxy.exchange.lazily import Lazily
-from kproxy.exchange.meanings import Meaning, is_told_by_kind, of_body
-from kproxy.exchange.walks import Kind, Walk, walk_of
+from kproxy.exchange.meanings import Meaning, fields_in_body, has_kind_field
+from kproxy.exchange.walks import BodyWalk, Kind, walk_of
 from kproxy.protocol import ProtocolError, codec, error_name, schema, wire
 from kproxy.protocol.select import Found, select_of
 
@@ -44,11 +44,11 @@ class Records(NamedTuple):
     topic: str
     partition: int
     frame: bytes
-    """Its bytes from `start` to `stop` are the batches."""
+    """The frame of the body; the batches are its bytes from `start` to `stop`."""
     start: int
     stop: int
     produced: bool
-    """Whether a request has them."""
+    """True if a request carries them."""
     aborted: Sequence[Any] = ()
     """The aborted_transactions of a Fetch response's partition, if it was decoded."""
 
@@ -64,28 +64,28 @@ class Records(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a response to Produce or Fetch says of a partition."""
+    """The outcome for one partition in a response to Produce or Fetch."""
 
     where: TopicPartition
     error_code: int
     offset: int
-    """The first of what was written (Produce), or the high watermark (Fetch)."""
+    """The first offset that was written (Produce), or the high watermark (Fetch)."""
 
 
 class BodyFacts(NamedTuple):
-    """What was found in bodies; of what was not wanted, nothing need be there."""
+    """The facts found in bodies; facts that were not wanted may be missing."""
 
     errors: list[str]
     """Kafka's names of the errors in the response, each once, in order of appearance."""
     error_messages: list[str]
-    """What the broker says of them, each once."""
+    """The broker's messages about the errors, each once."""
     topics: list[str]
-    """Each once; an id whose name nothing tells comes as text."""
+    """The names of the topics, each once; the id as text where the name is not known."""
     partitions: list[TopicPartition]
     groups: list[str]
     transactional_ids: list[str]
     throttled: bool
-    """Whether the response says that the client is to wait."""
+    """True if the response tells the client to wait."""
     records: list[Records]
     results: list[Result]
 
@@ -95,14 +95,14 @@ class BodyFacts(NamedTuple):
 
 @attrs.frozen(eq=False, slots=False)
 class DecodedFacts:
-    """The same of decoded bodies; None stands for one that there is not, or that is opaque."""
+    """The facts in decoded bodies; None stands for a body that is missing or opaque."""
 
     request: Any
     response: Any
     names: TopicNames
     api_key: int | None = None
     response_frame: bytes | None = None
-    """Of a response that is opaque: what is certain of it is found in its bytes."""
+    """The frame of an opaque response: its certain facts are found in its bytes."""
 
     @Lazily
     def errors(self) -> list[str]:
@@ -111,35 +111,35 @@ class DecodedFacts:
 
     @Lazily
     def error_messages(self) -> list[str]:
-        """What the broker says of its errors, each once, in order of appearance."""
+        """The broker's messages about its errors, each once, in order of appearance."""
         if self.response is None:
             return []
-        said = of_body(type(self.response), meanings.ERROR_MESSAGE).values(self.response)
-        return _without_nothing(dict.fromkeys(said)) if any(said) else []
+        messages = fields_in_body(type(self.response), meanings.ERROR_MESSAGE).values(self.response)
+        return _without_placeholders(dict.fromkeys(messages)) if any(messages) else []
 
     @Lazily
     def topics(self) -> list[str]:
-        """The topics that they name, each once, in order of appearance.
+        """The topics that the bodies name, each once, in order of appearance.
 
-        What consumers embed in JoinGroup and SyncGroup counts too.
+        Subscriptions and assignments that consumers embed in JoinGroup and SyncGroup count too.
         """
         found: dict[str, None] = {}
         for body in self._bodies():
             self.names.learn(body)
-            for value in _named(body, meanings.TOPIC):
+            for value in _values_of(body, meanings.TOPIC):
                 if isinstance(value, UUID):
                     value = self.names.text_of_bytes(value.bytes)
                 found[value] = None
-        return _named_ones(found)
+        return _without_empty(found)
 
     @Lazily
     def partitions(self) -> list[TopicPartition]:
-        """The partitions that they name, each once, in order of appearance."""
+        """The partitions that the bodies name, each once, in order of appearance."""
         found: dict[TopicPartition, None] = {}
         for body in self._bodies():
             self.names.learn(body)
             topic, of = "", None
-            for _, partition, within in _found(body, meanings.PARTITION):
+            for _, partition, within in _find(body, meanings.PARTITION):
                 # Those of a topic follow each other, in structs that do not repeat its name.
                 holder = within[-2] if is_nameless(type(within[-1])) else within[-1]
                 if holder is not of:
@@ -150,30 +150,30 @@ class DecodedFacts:
 
     @Lazily
     def groups(self) -> list[str]:
-        """The ids of the groups that they name, each once."""
+        """The ids of the groups that the bodies name, each once."""
         return self._names_of(meanings.GROUP)
 
     @Lazily
     def transactional_ids(self) -> list[str]:
-        """The transactional ids that they name, each once."""
+        """The transactional ids that the bodies name, each once."""
         return self._names_of(meanings.TRANSACTIONAL_ID)
 
     @property
     def throttled(self) -> bool:
-        """Whether the response says that the client is to wait."""
+        """True if the response tells the client to wait."""
         if self.response is None:
             return False
-        return any(of_body(type(self.response), meanings.THROTTLE).values(self.response))
+        return any(fields_in_body(type(self.response), meanings.THROTTLE).values(self.response))
 
     @Lazily
     def records(self) -> list[Records]:
-        """The batches that they carry, by partition."""
+        """The batches that the bodies carry, by partition."""
         found: list[Records] = []
         for body in self._bodies():
             aborted: dict[int, list[Any]] = {}
-            for _, transaction, within in _found(body, meanings.ABORTED):
+            for _, transaction, within in _find(body, meanings.ABORTED):
                 aborted.setdefault(id(within[-1]), []).append(transaction)
-            for _, data, within in _found(body, meanings.RECORDS):
+            for _, data, within in _find(body, meanings.RECORDS):
                 if data:
                     where, sent = self._where(within), body is self.request
                     of_partition = aborted.get(id(within[-1]), ())
@@ -182,12 +182,12 @@ class DecodedFacts:
 
     @Lazily
     def results(self) -> list[Result]:
-        """What the response to a Produce or a Fetch says of partitions."""
+        """The outcome for each partition in the response to a Produce or a Fetch."""
         if self.response is None:
             return []
         return [
             Result(self._where(within), within[-1].error_code, offset)
-            for _, offset, within in _found(self.response, meanings.OFFSET)
+            for _, offset, within in _find(self.response, meanings.OFFSET)
         ]
 
     def _where(self, within: tuple[Any, ...]) -> TopicPartition:
@@ -195,35 +195,37 @@ class DecodedFacts:
 
     def _names_of(self, meaning: Meaning) -> list[str]:
         bodies = self._bodies()
-        return _named_ones(dict.fromkeys([v for body in bodies for v in _named(body, meaning)]))
+        return _without_empty(
+            dict.fromkeys([v for body in bodies for v in _values_of(body, meaning)])
+        )
 
     def _bodies(self) -> list[Any]:
         return [body for body in (self.request, self.response) if body is not None]
 
 
 def errors(body: Any, api_key: int | None, frame: bytes | None) -> list[str]:
-    """The names of the errors in a response, each once, in order of appearance.
+    """Return the names of the errors in a response, each once, in order of appearance.
 
     `body` is None if the response, whose bytes are `frame`, could not be decoded.
     """
     if body is None:
         return [] if api_key is None or frame is None else facts.errors_of_opaque(api_key, frame)
-    codes = of_body(type(body), meanings.ERROR).values(body)
+    codes = fields_in_body(type(body), meanings.ERROR).values(body)
     if not any(codes):
         return []
     return [error_name(code) for code in dict.fromkeys(codes) if code]
 
 
-def _found(body: Any, meaning: Meaning) -> Iterable[Found]:
-    selection = of_body(type(body), meaning)
+def _find(body: Any, meaning: Meaning) -> Iterable[Found]:
+    selection = fields_in_body(type(body), meaning)
     return selection.found(body) if selection.places else ()
 
 
-def _named(body: Any, meaning: Meaning) -> list[Any]:
-    named, told_by_kind = _readers(type(body), meaning)
+def _values_of(body: Any, meaning: Meaning) -> list[Any]:
+    named, by_kind = _readers(type(body), meaning)
     values = [] if named is None else named(body)
-    if told_by_kind is not None:
-        for found in told_by_kind(body):
+    if by_kind is not None:
+        for found in by_kind(body):
             if _kind(type(body).__name__, found) is meaning:
                 values.append(found.value)
     if meaning is meanings.TOPIC and type(body).__name__ in embedded.MESSAGES:
@@ -235,32 +237,32 @@ def _named(body: Any, meaning: Meaning) -> list[Any]:
 def _readers(
     body: type, meaning: Meaning
 ) -> tuple[Callable[[Any], list[Any]] | None, Callable[[Any], list[Found]] | None]:
-    named, told_by_kind = of_body(body, meaning), select_of(body, is_told_by_kind)
+    named, by_kind = fields_in_body(body, meaning), select_of(body, has_kind_field)
     return (
         named.values if named.places else None,
-        told_by_kind.found if told_by_kind.places else None,
+        by_kind.found if by_kind.places else None,
     )
 
 
 def _kind(message: str, found: Found) -> Meaning | None:
     kind = getattr(found.within[-1], meanings.KIND_FIELDS[found.path.rpartition(".")[2]])
-    return meanings.kinds(message).get(kind)
+    return meanings.meanings_by_kind(message).get(kind)
 
 
-def _named_ones(found: dict[str, None]) -> list[str]:
+def _without_empty(found: dict[str, None]) -> list[str]:
     found.pop("", None)
     return list(found)
 
 
-def _without_nothing(said: dict[str, None]) -> list[str]:
+def _without_placeholders(messages: dict[str, None]) -> list[str]:
     # Brokers that have nothing to say in FindCoordinator call it so.
-    return [each for each in said if each not in ("", "NONE")]
+    return [each for each in messages if each not in ("", "NONE")]
 
 
 # ── without decoding ─────────────────────────────────────────────────────────────────────────
 
-EVERY = frozenset(Meaning) - {meanings.ABORTED}
-"""All that `BodyFacts` has."""
+ALL_MEANINGS = frozenset(Meaning) - {meanings.ABORTED}
+"""All facts that `BodyFacts` has."""
 
 _REQUEST_HEAD = struct.Struct(">ihhih")
 """Size, API key and version, correlation id, length of the client id."""
@@ -272,7 +274,7 @@ _UNSUPPORTED_VERSION = codec.UNSUPPORTED_VERSION.to_bytes(2, "big")
 # A look into the enum, for each span, would cost more than all else.
 _ERROR, _THROTTLE = Kind.ERROR, Kind.THROTTLE
 _TOPIC_NAME, _TOPIC_ID = Kind.TOPIC_NAME, Kind.TOPIC_ID
-_PARTITION, _PARTITION_OF = Kind.PARTITION, Kind.PARTITION_OF
+_PARTITION, _PARTITION_AHEAD = Kind.PARTITION, Kind.PARTITION_AHEAD
 _RECORDS, _OFFSET, _ABORTED = Kind.RECORDS, Kind.OFFSET, Kind.ABORTED
 _TEXTS = {
     Kind.ERROR_MESSAGE: "messages",
@@ -284,20 +286,21 @@ _ARRAYS = {
     Kind.GROUPS: "groups",
     Kind.TRANSACTIONAL_IDS: "transactional_ids",
 }
-"""Where texts are put."""
+"""The attribute that collects the texts of a kind."""
 
 
-def of_frames(
+def facts_of_frames(
     kind: tuple[int, int] | None,
     frames: tuple[bytes | None, bytes | None],
     flags: tuple[int, int],
     names: TopicNames,
-    wanted: frozenset[Meaning] = EVERY,
+    wanted: frozenset[Meaning] = ALL_MEANINGS,
 ) -> BodyFacts | DecodedFacts:
-    """What the frames of a request and its response tell, which have these flags; decoded only
-    where they must be. The kind is API key and version, None of what has none."""
+    """Return the facts in the frames of a request and its response, which have these flags; decode
+    only where that is needed. `kind` is API key and version, None for a request that has
+    neither."""
     if kind is not None and facts.is_whole(flags[0]) and facts.is_whole(flags[1]):
-        found = walked(*kind, *frames, names, wanted)
+        found = walk_facts(*kind, *frames, names, wanted)
         if found is not None:
             return found
     api_key, api_version = kind or (None, None)
@@ -306,17 +309,17 @@ def of_frames(
     return DecodedFacts(request, response, names, api_key, frames[1])
 
 
-def walked(
+def walk_facts(
     api_key: int,
     api_version: int,
     request: bytes | None,
     response: bytes | None,
     names: TopicNames,
-    wanted: frozenset[Meaning] = EVERY,
+    wanted: frozenset[Meaning] = ALL_MEANINGS,
 ) -> BodyFacts | None:
-    """What is wanted of the frames of a request and its response; None where they must be decoded
-    to know. With ABORTED, that is also where transactions were aborted."""
-    found = _Walked(names)
+    """Return the wanted facts in the frames of a request and its response; None where only decoding
+    can tell them. With ABORTED wanted, None also where transactions were aborted."""
+    found = _FactCollector(names)
     try:
         if request is not None:
             walk = walk_of(api_key, api_version, schema.REQUEST, wanted)
@@ -324,7 +327,7 @@ def walked(
             if walk is None or (own_key, own_version) != (api_key, api_version) or length < -1:
                 return None
             at = _REQUEST_HEAD.size + max(0, length)
-            if size != len(request) - 4 or not found.look(walk, request, at, True):
+            if size != len(request) - 4 or not found.collect(walk, request, at, True):
                 return None
         if response is not None:
             if api_key == codec.API_VERSIONS and response[8:10] == _UNSUPPORTED_VERSION:
@@ -333,15 +336,15 @@ def walked(
             size, _ = _RESPONSE_HEAD.unpack_from(response)
             if walk is None or size != len(response) - 4:
                 return None
-            if not found.look(walk, response, _RESPONSE_HEAD.size, False):
+            if not found.collect(walk, response, _RESPONSE_HEAD.size, False):
                 return None
     except (ProtocolError, IndexError, struct.error):
         return None
     return found.facts()
 
 
-class _Walked:
-    """What was found in the bodies of one exchange."""
+class _FactCollector:
+    """The facts found so far in the bodies of one exchange, without decoding."""
 
     def __init__(self, names: TopicNames) -> None:
         # By hand: there is one for each exchange of a recording.
@@ -357,28 +360,28 @@ class _Walked:
         self.results: list[Result] = []
 
     def facts(self) -> BodyFacts:
-        """Return it in the words of the decoded."""
+        """Return the facts as `DecodedFacts` would give them."""
         return BodyFacts(
             list(map(error_name, self.errors)) if self.errors else [],
-            _without_nothing(self.messages) if self.messages else [],
-            _named_ones(self.topics) if self.topics else [],
+            _without_placeholders(self.messages) if self.messages else [],
+            _without_empty(self.topics) if self.topics else [],
             list(self.partitions) if self.partitions else [],
-            _named_ones(self.groups) if self.groups else [],
-            _named_ones(self.transactional_ids) if self.transactional_ids else [],
+            _without_empty(self.groups) if self.groups else [],
+            _without_empty(self.transactional_ids) if self.transactional_ids else [],
             self.throttled,
             self.records,
             self.results,
         )
 
-    def look(self, walk: Walk, data: bytes, at: int, asked: bool) -> bool:
-        """Look at a body, before which the tagged fields of its header may stand; False if it must
-        be decoded."""
+    def collect(self, walk: BodyWalk, data: bytes, at: int, asked: bool) -> bool:
+        """Collect the facts of a body; return False if it must be decoded. The tagged fields of its
+        header may stand before it."""
         if walk.tagged_header:
             if data[at]:
                 return False  # nobody sends any
             at += 1
         spans = walk.locate(data, at)[0]
-        if walk.told_names:
+        if walk.name_id_pairs:
             self._learn(walk, data, spans)
         topic, partition, code, kinds = "", -1, 0, walk.kinds
         for index, start, content, end in spans:
@@ -387,7 +390,7 @@ class _Walked:
                 named = data[content:end]
                 topic = self.names.text_of_bytes(named) if kind is _TOPIC_ID else _text(named)
                 self.topics[topic] = None
-            elif kind is _PARTITION_OF or kind is _PARTITION:
+            elif kind is _PARTITION_AHEAD or kind is _PARTITION:
                 partition, code = _INT32.unpack_from(data, start)[0], 0
                 if kind is _PARTITION and topic:
                     self.partitions[TopicPartition(topic, partition)] = None
@@ -404,21 +407,21 @@ class _Walked:
             elif kind is _ABORTED:
                 return False
             elif kind is not None:
-                topic = self._look_at(walk, data, kind, content, end, topic)
+                topic = self._collect_other(walk, data, kind, content, end, topic)
         return True
 
-    def _look_at(
-        self, walk: Walk, data: bytes, kind: Kind, start: int, end: int, topic: str
+    def _collect_other(
+        self, walk: BodyWalk, data: bytes, kind: Kind, start: int, end: int, topic: str
     ) -> str:
-        """Look at what comes less often; return the topic that is told by now."""
+        """Collect a fact of a less frequent kind; return the topic that is known by now."""
         if kind in _TEXTS:
             getattr(self, _TEXTS[kind])[_text(data[start:end])] = None
-        elif kind is Kind.NAME_TOO or kind is Kind.ID_TOO:
+        elif kind is Kind.NAME_AFTER_ID or kind is Kind.ID_AFTER_NAME:
             named = data[start:end]
-            name = self.names.text_of_bytes(named) if kind is Kind.ID_TOO else _text(named)
+            name = self.names.text_of_bytes(named) if kind is Kind.ID_AFTER_NAME else _text(named)
             self.topics[name] = None
             # Where there are both, the name counts.
-            return name or topic if kind is Kind.NAME_TOO else topic or name
+            return name or topic if kind is Kind.NAME_AFTER_ID else topic or name
         elif kind is Kind.PARTITIONS:
             if topic:
                 for number in struct.unpack_from(f">{(end - start) // 4}i", data, start):
@@ -429,10 +432,10 @@ class _Walked:
             )
         return topic
 
-    def _learn(self, walk: Walk, data: bytes, spans: Sequence[codec.Span]) -> None:
+    def _learn(self, walk: BodyWalk, data: bytes, spans: Sequence[codec.Span]) -> None:
         """Learn the names that stand beside ids, before any id is to be named."""
         pairs: list[tuple[int, bytes, str]] = []
-        for name_index, id_index in walk.told_names:
+        for name_index, id_index in walk.name_id_pairs:
             names = (each for each in spans if each[0] == name_index)
             ids = (each for each in spans if each[0] == id_index)
             for (_, _, start, end), (_, at, _, stop) in zip(names, ids, strict=True):
@@ -446,7 +449,7 @@ def _text(data: bytes) -> str:
 
 
 def _texts(data: bytes, at: int, end: int, compact: bool) -> Iterator[str]:
-    """Read the elements of an array of texts."""
+    """Yield the elements of an array of texts."""
     while at < end:
         if compact:
             size, at = data[at], at + 1

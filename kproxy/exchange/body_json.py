@@ -28,13 +28,13 @@ _dumps = json.JSONEncoder(allow_nan=False).encode
 
 
 def body_text(exchange: Exchange, direction: str) -> str | None:
-    """The body of a request or a response as JSON; None if there is none."""
+    """Return the body of a request or a response as JSON; None if there is none."""
     text = "".join(body_pieces(exchange, direction, allowance(exchange)))
     return None if text == "null" else text
 
 
 def allowance(exchange: Exchange) -> Allowance:
-    """Return what its batches may be together when they are decompressed."""
+    """Return the limit for all batches of an exchange together when they are decompressed."""
     size = (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
     return records.json_allowance(size)
 

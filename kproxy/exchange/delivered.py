@@ -20,12 +20,12 @@ from kproxy.exchange.topic_records import TopicRecord
 
 
 def produced(exchanges: Iterable[Exchange], topic: str | None = None) -> Iterator[TopicRecord]:
-    """The records that were produced, of one topic or of all."""
+    """Yield the records that were produced, of one topic or of all."""
     return _once((each for exchange in exchanges for each in produced_by(exchange)), topic)
 
 
 def consumed(exchanges: Iterable[Exchange], topic: str | None = None) -> Iterator[TopicRecord]:
-    """The records that consumers got, of one topic or of all."""
+    """Yield the records that consumers got, of one topic or of all."""
     return _once((each for exchange in exchanges for each in consumed_by(exchange)), topic)
 
 
@@ -43,7 +43,8 @@ def _once(records: Iterable[TopicRecord], topic: str | None) -> Iterator[TopicRe
 
 
 def produced_by(exchange: Exchange) -> Iterator[TopicRecord]:
-    """The records of a Produce that a broker took, or that nobody was to acknowledge."""
+    """Yield the records of a Produce that the broker accepted, or that needed no
+    acknowledgement."""
     if exchange.api != "Produce" or (exchange.response is None and not exchange.one_way):
         return
     without = refused(exchange)
@@ -53,12 +54,12 @@ def produced_by(exchange: Exchange) -> Iterator[TopicRecord]:
 
 
 def refused(exchange: Exchange) -> set[TopicPartition]:
-    """The partitions of a Produce to which the broker says that it wrote nothing."""
+    """Return the partitions of a Produce that the broker refused."""
     return {each.where for each in exchange.facts.results if each.error_code}
 
 
 def consumed_by(exchange: Exchange) -> Iterator[TopicRecord]:
-    """The records of a Fetch from the offset on that was asked for, none of them aborted."""
+    """Yield the records of a Fetch from the requested offset on, without aborted ones."""
     if exchange.api != "Fetch" or exchange.response is None:
         return
     first = _fetch_offsets(exchange)
@@ -71,7 +72,8 @@ def consumed_by(exchange: Exchange) -> Iterator[TopicRecord]:
 
 
 def _fetch_offsets(exchange: Exchange) -> dict[tuple[str, int], int]:
-    """From where a Fetch asks; a request in a session names only what has changed."""
+    """Return the offsets that a Fetch asks for; a request in a session names only changed
+    partitions."""
     names = exchange.topic_names
     return {
         (each.topic or names.text(each.topic_id), one.partition): one.fetch_offset

@@ -1,4 +1,4 @@
-"""What is computed of the columns that a recording has of an exchange, of one or of many at once.
+"""Values computed from the recorded columns of exchanges, of one or of many at once.
 
 ::
 
@@ -34,21 +34,21 @@ from kproxy import protocol
 from kproxy.exchange.entries import INJECTED, NO_API, NO_RESPONSE, RAW_SASL
 
 UNKNOWN = -1
-"""In place of a duration that is not known."""
+"""Stands for a duration that is not known."""
 
 POLLS = ("Fetch", "ShareFetch")
-"""Their requests say how long the broker may wait."""
+"""APIs whose requests say how long the broker may wait."""
 JOINS = ("JoinGroup", "SyncGroup")
-"""They wait for the other members of their group."""
+"""APIs that wait for the other members of a group."""
 _FETCH, _SHARE_FETCH = map(protocol.api_key, POLLS)
 _JOIN, _SYNC = map(protocol.api_key, JOINS)
 
 Integers = Any
-"""An integer, or an array of them."""
+"""An integer, or an array of integers."""
 
 
 def where(condition: Any, value: Any, otherwise: Any) -> Any:
-    """Choose one of two values; of arrays, for each place."""
+    """Choose one of two values; with arrays, one for each element."""
     if condition is True:
         return value
     if condition is False:
@@ -59,37 +59,38 @@ def where(condition: Any, value: Any, otherwise: Any) -> Any:
 
 
 def wait_max_ms(recorded: int, request: Any) -> int:
-    """How long a poll lets its broker wait: as its row says, or else the body of its request, which
-    may be None. UNKNOWN where neither does."""
+    """Return the longest wait that a poll allows its broker: of its row, or else of the body of its
+    request, which may be None. UNKNOWN where neither says."""
     if recorded > 0 or request is None:
         return recorded or UNKNOWN
     return max(0, getattr(request, "max_wait_ms", 0))
 
 
 def flags(request_flags: Integers, response_flags: Integers) -> Integers:
-    """The flags of the request and the response together."""
+    """Return the flags of the request and the response together."""
     return request_flags | response_flags
 
 
 def named(api_key: Integers, flags: Integers) -> Any:
-    """Whether the request has a header: then it has an API, a version and a correlation id."""
+    """Return whether the request has a header: then it has an API, a version and a correlation
+    id."""
     return (api_key != NO_API) & (flags & RAW_SASL == 0)
 
 
 def got_no_response(response_bytes: Integers, flags: Integers) -> Any:
-    """Whether it never got the response that it should have."""
+    """Return whether a response was due and did not come."""
     return (response_bytes == 0) & (flags & NO_RESPONSE == 0)
 
 
 def time_ns(request_received_ns: Integers, response_received_ns: Integers) -> Integers:
-    """When the request arrived, since 1970."""
+    """Return the time of the request's arrival, since 1970."""
     return where(request_received_ns == 0, response_received_ns, request_received_ns)
 
 
 def completed_ns(
     request_sent_ns: Integers, response_received_ns: Integers, response_sent_ns: Integers
 ) -> Integers:
-    """When the last happened to it that is known."""
+    """Return the latest time that is known of the exchange."""
     if type(request_sent_ns) is int:
         return max(request_sent_ns, response_received_ns, response_sent_ns)
     import numpy
@@ -101,18 +102,18 @@ def broker_ns(
     request_sent_ns: Integers, response_received_ns: Integers, response_bytes: Integers,
     flags: Integers,
 ) -> Integers:  # fmt: skip
-    """From sending the request's last byte on to the arrival of the response's."""
+    """Return the time from sending the request's last byte on to the arrival of the response's."""
     known = (request_sent_ns != 0) & (response_bytes != 0) & (flags & INJECTED == 0)
     return where(known, _at_least_0(_between(request_sent_ns, response_received_ns)), UNKNOWN)
 
 
 def broker_us(broker_ns: Integers) -> Integers:
-    """`broker_ns` in whole microseconds."""
+    """Return `broker_ns` in whole microseconds."""
     return microseconds(broker_ns)
 
 
 def queued_us(queued_ns: Integers, broker_us: Integers) -> Integers:
-    """How much of the broker's time it waited behind earlier requests of its connection."""
+    """Return the part of the broker's time spent behind earlier requests of the connection."""
     queued_us = _at_least_0(microseconds(queued_ns))
     return where(queued_us < broker_us, queued_us, broker_us)
 
@@ -120,7 +121,7 @@ def queued_us(queued_ns: Integers, broker_us: Integers) -> Integers:
 def waiting_us(
     api_key: Integers, wait_max_ms: Integers, broker_us: Integers, queued_us: Integers
 ) -> Integers:
-    """How much of the broker's time may be a wait that the request asked for."""
+    """Return the part of the broker's time that may be a wait that the request asked for."""
     left_us = broker_us - queued_us
     polls = (api_key == _FETCH) | (api_key == _SHARE_FETCH)
     joins = (api_key == _JOIN) | (api_key == _SYNC)
@@ -132,13 +133,14 @@ def waiting_us(
 
 
 def service_us(broker_us: Integers, queued_us: Integers, waiting_us: Integers) -> Integers:
-    """How much of its time the broker took for certain: neither queue nor wait."""
+    """Return the part of the broker's time that is certainly its own work: neither queue nor
+    wait."""
     return where(broker_us == UNKNOWN, UNKNOWN, broker_us - queued_us - waiting_us)
 
 
 def served_us(service_us: Integers, waiting_us: Integers) -> Integers:
-    """The part of `service_us` that histograms and percentiles count: UNKNOWN where all of the
-    broker's own time may be a wait."""
+    """Return the part of `service_us` that histograms and percentiles count: UNKNOWN where all of
+    the broker's own time may be a wait."""
     return where((service_us > 0) | (waiting_us <= 0), service_us, UNKNOWN)
 
 
@@ -146,7 +148,8 @@ def proxy_ns(
     request_received_ns: Integers, request_sent_ns: Integers, response_received_ns: Integers,
     response_sent_ns: Integers, response_bytes: Integers, flags: Integers,
 ) -> Integers:  # fmt: skip
-    """How long kproxy kept the request and the response; UNKNOWN while it still has one."""
+    """Return how long kproxy held the request and the response; UNKNOWN while it still holds
+    one."""
     answered, kept = response_bytes != 0, request_sent_ns == 0
     there_ns = _between(request_received_ns, request_sent_ns)
     back_ns = where(answered, _between(response_received_ns, response_sent_ns), 0)
@@ -158,18 +161,18 @@ def proxy_ns(
 
 
 def proxy_us(proxy_ns: Integers) -> Integers:
-    """`proxy_ns` in whole microseconds."""
+    """Return `proxy_ns` in whole microseconds."""
     return microseconds(proxy_ns)
 
 
 def microseconds(duration_ns: Integers) -> Integers:
-    """A duration as whole microseconds, of which half of one counts as one; UNKNOWN stays."""
+    """Return a duration in whole microseconds, rounded half up; UNKNOWN stays."""
     return where(duration_ns < 0, UNKNOWN, duration_ns // 1000 + (duration_ns % 1000 >= 500))
 
 
 def _between(start_ns: Integers, end_ns: Integers) -> Integers:
-    """How long it is from one time to another, as far as it is no longer than any duration. The
-    times of a forged recording may be further apart than arrays have integers for."""
+    """Return the time from start to end, at most `_LONGEST_NS` either way. The times of a forged
+    recording may be further apart than arrays have integers for."""
     found = end_ns - start_ns
     if isinstance(found, int):
         return max(-_LONGEST_NS, min(found, _LONGEST_NS))
@@ -193,10 +196,10 @@ DERIVED: dict[str, Callable[..., Any]] = {
         *(waiting_us, service_us, served_us, proxy_ns, proxy_us),
     )
 }
-"""The columns that are computed."""
+"""The computed columns, by name."""
 
 INPUTS = {
     name: function.__code__.co_varnames[: function.__code__.co_argcount]
     for name, function in DERIVED.items()
 }
-"""The columns that each of them takes."""
+"""The columns that each computed column takes."""

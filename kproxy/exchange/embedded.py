@@ -1,4 +1,4 @@
-"""What consumers embed, as bytes, in JoinGroup and SyncGroup: subscriptions and assignments.
+"""Subscriptions and assignments, which consumers embed as bytes in JoinGroup and SyncGroup.
 
 The broker passes these bytes on without looking. Groups whose protocol type is "consumer" put
 Kafka's own ConsumerProtocolSubscription and ConsumerProtocolAssignment there, a version in front.
@@ -19,23 +19,23 @@ MESSAGES = frozenset(
     {"JoinGroupRequest", "JoinGroupResponse", "SyncGroupRequest", "SyncGroupResponse"}
     | {"DescribeGroupsResponse"}
 )
-"""Those that have such bytes."""
+"""Messages that have such bytes."""
 
 
 def subscription(metadata: bytes | None) -> Any:
-    """The ConsumerProtocolSubscription in these bytes; None if that is not what they are."""
+    """Return the ConsumerProtocolSubscription in these bytes; None if they hold none."""
     return _decoded(SUBSCRIPTION, metadata)
 
 
 def assignment(data: bytes | None) -> Any:
-    """The ConsumerProtocolAssignment in these bytes; None if that is not what they are."""
+    """Return the ConsumerProtocolAssignment in these bytes; None if they hold none."""
     return _decoded(ASSIGNMENT, data)
 
 
 def to_json(body: Any, plain: dict[str, Any]) -> None:
-    """Put subscriptions and assignments, decoded, in place of their base64.
+    """Replace the base64 of subscriptions and assignments with their decoded values.
 
-    `plain` are the plain values of a body. What cannot be decoded stays base64, a string.
+    `plain` are the plain values of a body. Bytes that cannot be decoded stay base64.
     """
     for structs, field, name in _places(body, plain):
         for struct, values in structs:
@@ -51,7 +51,7 @@ _Pairs = list[tuple[Any, dict[str, Any]]]
 
 
 def _places(body: Any, plain: dict[str, Any]) -> Iterator[tuple[_Pairs, str, str]]:
-    """Structs with their plain values, the field that has the bytes, and what these are."""
+    """Yield structs with their plain values, the name of the field with bytes, and their type."""
     if not _has_embedded(body):
         return
 
@@ -76,7 +76,7 @@ def _places(body: Any, plain: dict[str, Any]) -> Iterator[tuple[_Pairs, str, str
 
 
 def topics(body: Any) -> Iterator[str]:
-    """The topics of the subscriptions and assignments in a body."""
+    """Yield the topics of the subscriptions and assignments in a body."""
     for metadata, assigned in _embedded(body):
         found = subscription(metadata)
         if found is not None:
@@ -87,7 +87,7 @@ def topics(body: Any) -> Iterator[str]:
 
 
 def _embedded(body: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """The subscriptions and assignments in a body, as bytes."""
+    """Yield the subscriptions and assignments in a body, as bytes."""
     if not _has_embedded(body):
         return
     match type(body).__name__:
@@ -113,10 +113,10 @@ def _has_embedded(body: Any) -> bool:
 
 
 def _decoded(name: str, data: bytes | None) -> Any:
-    """Decode what is prefixed by its version.
+    """Decode bytes that are prefixed by their version.
 
-    Versions that we do not know are read as the newest that we do, as ConsumerProtocol does, which
-    they are made for.
+    Versions newer than ours are read as our newest, as ConsumerProtocol does: they are made for
+    that.
     """
     if not data:
         return None

@@ -1,4 +1,4 @@
-"""How things end without a response: connections, and the requests that were pending on them.
+"""The ends of connections, and the requests that were never answered.
 
 ::
 
@@ -21,16 +21,16 @@ import attrs
 from kproxy.exchange.entries import Note
 
 SIDES = ("client", "broker", "proxy")
-"""Who can end a connection; the proxy does where it is idle or refused, and when it stops."""
+"""The sides that can end a connection; the proxy does if it is idle or refused, or on shutdown."""
 
 
 _TIME_NS_END = 1 << 64
-"""No time in a recording is later: in the year 2554."""
+"""Times in a recording are earlier: this is in the year 2554."""
 
 
 @attrs.frozen
 class SideEnd:
-    """One side of a connection ended."""
+    """The end of one side of a connection."""
 
     side: str
     """"client", "broker", or "proxy"."""
@@ -42,20 +42,20 @@ class SideEnd:
 
 @attrs.frozen
 class ConnectionEnd:
-    """A connection ended."""
+    """The end of a connection."""
 
     connection: int
     time_ns: int
     client_address: str | None
     node_id: int | None
     ends: tuple[SideEnd, ...]
-    """The first comes first."""
+    """The ends of its sides, the first to end first."""
     reason: str
-    """What went wrong; empty if nothing did."""
+    """A description of the failure; empty if there was none."""
 
     @property
     def first(self) -> SideEnd | None:
-        """Who ended it; None if nobody knows."""
+        """The end that came first; None if unknown."""
         return self.ends[0] if self.ends else None
 
 
@@ -89,22 +89,23 @@ def _side_end(given: Any, otherwise_ns: int) -> SideEnd | None:
 
 @attrs.frozen
 class Unanswered:
-    """What a request waited for that was never answered."""
+    """The reason why a request was never answered."""
 
     waited_for: str
-    """"proxy": it was not sent on; "earlier": its connection's earlier request was not answered
+    """"proxy": it was not sent on; "earlier": an earlier request of its connection was not answered
     either; "broker": it was the broker's turn."""
     behind: int | None
-    """Of "earlier": the number of the request that the broker was at."""
+    """For "earlier": the number of the request that the broker was at."""
     waited_ms: float | None
-    """From its arrival to the end of its connection, or of the recording; None if unknown."""
+    """The time from its arrival to the end of its connection, or of the recording; None if
+    unknown."""
 
 
 def unanswered(
     started_ns: int, sent_ns: int, ended_ns: int | None, behind: int | None
 ) -> Unanswered:
-    """Say what a request that arrived and was sent on at these times waited for until `ended_ns`
-    (None: nobody knows when that was)."""
+    """Return what a request that arrived and was sent on at these times waited for until `ended_ns`
+    (None: unknown)."""
     if not sent_ns:
         waited_for, behind = "proxy", None
     else:
@@ -115,25 +116,25 @@ def unanswered(
 
 
 def connection(body: dict[str, Any]) -> int:
-    """Return the number of the connection that a note is about; -1 if it does not say."""
+    """Return the number of a note's connection; -1 if it does not say."""
     number = integer(body.get("connection"))
     return -1 if number is None else number
 
 
-def about(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what a note tells of its connection: names and values."""
+def connection_facts(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the facts that a note tells of its connection: names and values."""
     for name, read in (("client_address", text), ("node_id", integer), ("client_id", text)):
         if name in body:
             yield name, read(body[name])
 
 
 def text(value: object) -> str | None:
-    """The text in a note; None if it is none."""
+    """Return the value if it is text, else None."""
     return value if isinstance(value, str) else None
 
 
 def integer(value: object) -> int | None:
-    """The integer in a note; None if it is none. JSON of a foreign file may hold any."""
+    """Return the value if it is an integer, else None. JSON of a foreign file may hold anything."""
     if isinstance(value, float) and math.isfinite(value) and value == int(value):
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -47,14 +47,14 @@ NAMING = frozenset(("topic_id", "fault_rules", "fault", "session_refused"))
 
 @attrs.define(eq=False)
 class TopicNames:
-    """The names of topic ids, and of fault rules, as far as one stream of entries has told them.
+    """The names of topic ids, and of fault rules, that one stream of entries has told so far.
 
-    Memory is bounded by the topics that there are: responses wait unread, but not many of them.
+    Memory is bounded by the number of topics; only a few responses are kept unread.
     """
 
     reads_ahead: bool = True
-    """Whether `offer` reads when many responses wait; else the oldest is forgotten instead: who
-    offers them on an event loop must not decode there."""
+    """False makes `offer` forget the oldest unread response instead of reading it when there are
+    many: responses must not be decoded on an event loop."""
     _names: dict[bytes, str] = attrs.field(factory=dict, init=False)
     _unread: list[Frame] = attrs.field(factory=list, init=False)
     _unopened: deque[Callable[[], Frame | None]] = attrs.field(
@@ -64,11 +64,11 @@ class TopicNames:
     _rules: dict[int, str] = attrs.field(factory=dict[int, str], init=False)
 
     def __len__(self) -> int:
-        """How much is kept: names, and responses that wait."""
+        """Return the number of names and unread responses that are kept."""
         return len(self._names) + len(self._unread)
 
     def note(self, body: dict[str, Any]) -> None:
-        """Take the body of a note of `NAMING`; a foreign file's may hold anything."""
+        """Take the body of a note of `NAMING`; in a foreign file it may hold anything."""
         rules = body.get("rules")
         for rule in [
             {**body, "name": body.get("rule")},
@@ -89,19 +89,20 @@ class TopicNames:
 
     @property
     def wants_any(self) -> bool:
-        """Whether responses may tell what no note does."""
+        """True while no note has named a topic id: responses may name some."""
         return not self._noted
 
     def wants(self, api_key: int, api_version: int) -> bool:
-        """Whether a response may tell what no note does."""
+        """Return whether a response of this API and version may name topic ids that no note
+        does."""
         return not self._noted and tells_topic_ids(api_key, api_version)
 
     def rule(self, fault_id: int) -> str:
-        """The name of a fault rule; its number where none is known."""
+        """Return the name of a fault rule; its number if the name is not known."""
         return self._rules.get(fault_id, str(fault_id))
 
     def offer(self, response: Frame) -> None:
-        """Take a whole response; it is read if a name is missed, and there are no notes."""
+        """Take a whole response; it is read when a name is missing, if there are no notes."""
         if not self.wants(response.api_key, response.api_version):
             return
         self._unread.append(response)
@@ -112,30 +113,30 @@ class TopicNames:
                 del self._unread[0]
 
     def offer_unopened(self, opener: Callable[[], Frame | None]) -> None:
-        """Take what opens a whole response that may tell names; it is opened if one is missed."""
+        """Take a function that opens a whole response; it is called when a name is missing."""
         self._unopened.append(opener)
 
     def learn(self, body: Any) -> None:
-        """Take the names that stand beside ids in a body."""
+        """Learn the names that stand beside ids in a body."""
         named = select_of(type(body), is_named_topic_id)
         for _, topic_id, within in named.found(body) if named.places else ():
             self.learn_name(topic_id.bytes, own_topic_name(within[-1]))
 
     def learn_name(self, topic_id: bytes, name: str) -> None:
-        """Take the name of an id; "" is none, nor are zeros an id."""
+        """Learn the name of an id; an empty name and an id of zeros are ignored."""
         if name and topic_id != _NO_ID:
             self._names[topic_id] = name
 
     def name(self, topic_id: UUID | None) -> str | None:
-        """The name of a topic; None if nothing told it, or if there is no id."""
+        """Return the name of a topic; None if it is not known, or if there is no id."""
         return None if topic_id is None else self._name(topic_id.bytes)
 
     def text(self, topic_id: UUID) -> str:
-        """The name of a topic; if nothing told it, its id as Kafka prints it."""
+        """Return the name of a topic; if it is not known, its id as Kafka prints it."""
         return self.name(topic_id) or uuid_text(topic_id)
 
     def text_of_bytes(self, topic_id: bytes) -> str:
-        """The same of an id as it is on the wire; "" of zeros, which are none."""
+        """Return the name or the printed id of a topic id as it is on the wire; "" for zeros."""
         if topic_id == _NO_ID:
             return ""
         return self._name(topic_id) or uuid_text(UUID(bytes=topic_id))
@@ -163,7 +164,7 @@ class TopicNames:
 
 
 def topic_of(within: tuple[Any, ...], names: TopicNames) -> str:
-    """The topic that the innermost of these structs names; "" if none does."""
+    """Return the topic that the innermost of these structs names; "" if none does."""
     for struct in reversed(within):
         name = own_topic_name(struct)
         if name:
@@ -175,7 +176,7 @@ def topic_of(within: tuple[Any, ...], names: TopicNames) -> str:
 
 
 def partition_of(struct: Any) -> int:
-    """The number of the partition that a struct is about; -1 if it has none."""
+    """Return the number of a struct's partition; -1 if it has none."""
     name = _partition_field(type(struct))
     return -1 if name is None else getattr(struct, name)
 
@@ -197,7 +198,7 @@ def _fields(struct: type) -> tuple[Field, ...]:
 
 @functools.cache
 def is_nameless(struct: type) -> bool:
-    """Whether a struct has neither the name nor the id of a topic; a message itself may not."""
+    """Return whether a struct inside a message has neither the name nor the id of a topic."""
     is_topic = meanings.PREDICATES[meanings.TOPIC]
     fields = _fields(struct)
     return "." in struct.__qualname__ and not any(is_topic(field, fields) for field in fields)
@@ -209,7 +210,7 @@ def _topic_name_fields(struct: type) -> tuple[str, ...]:
 
 
 def own_topic_name(struct: Any) -> str:
-    """The topic's name in one of a struct's own fields; "" if there is none."""
+    """Return the topic's name in one of a struct's own fields; "" if there is none."""
     for name in _topic_name_fields(type(struct)):
         if value := getattr(struct, name):
             return value

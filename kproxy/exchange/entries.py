@@ -1,4 +1,4 @@
-"""What a recording consists of: frames and notes.
+"""The entries of a recording: frames and notes.
 
 The proxy makes them, the recorder writes them, the reader gives them back, and `pair` turns them
 into exchanges::
@@ -23,7 +23,7 @@ import attrs
 
 
 class Side(enum.IntEnum):
-    """One of the two peers of a connection; of a frame: who sent it."""
+    """One of the two peers of a connection; the side of a frame is its sender."""
 
     CLIENT = 0
     BROKER = 1
@@ -51,15 +51,15 @@ SASL_TOKEN = "SaslToken"
 """The `api` of a frame that has no Kafka header (a token after SaslHandshake v0)."""
 
 ERROR_NOT_LOOKED = -32768
-"""The error_code of a frame whose body nobody looked into."""
+"""The error_code of a frame whose body was not looked into."""
 
 
 Splice = tuple[int, int, bytes]
-"""Offset and length of what is replaced, and what replaces it."""
+"""Offset and length of the bytes to replace, and their replacement."""
 
 
-def spliced(data: bytes, splices: Sequence[Splice], start: int = 0) -> Iterator[bytes]:
-    """Give the pieces of `data`, from offset `start` on, with the splices applied."""
+def apply_splices(data: bytes, splices: Sequence[Splice], start: int = 0) -> Iterator[bytes]:
+    """Yield the pieces of `data`, from offset `start` on, with the splices applied."""
     for offset, length, replacement in splices:
         yield data[start:offset]
         yield replacement
@@ -75,7 +75,7 @@ VIEWED_BYTES_MIN = 16 << 10
 and a frame that is whole in its chunk is recorded by itself instead of in a run."""
 
 
-def coalesced(pieces: Iterable[Buffer]) -> list[Buffer]:
+def coalesce(pieces: Iterable[Buffer]) -> list[Buffer]:
     """Join neighbouring small pieces; leave large ones as they are."""
     joined: list[Buffer] = []
     small: list[Buffer] = []
@@ -98,24 +98,24 @@ class Frame:
     """One frame as its sender sent it, or a piece of one."""
 
     side: Side
-    """Who sent it: CLIENT for a request, BROKER for a response."""
+    """The sender: CLIENT for a request, BROKER for a response."""
     connection: int
     number: int
     """The number of the exchange: counts requests from 1 over the whole recording; a response
     carries its request's number."""
     api_key: int
     api_version: int
-    """Of the request; a response carries its request's."""
+    """The version of the request; a response carries its request's."""
     correlation_id: int
     received_ns: int
-    """When its last byte arrived."""
+    """Arrival of the last byte."""
     pieces: list[Buffer]
     """The bytes, in the chunks in which they arrived."""
     frame_bytes: int
     """Size of the whole frame with its size prefix; 0 for UNANSWERED."""
     flags: int = 0
     sent_ns: int = 0
-    """When its last byte began to be handed on; 0 if that was not before it was recorded."""
+    """The time when its last byte began to be handed on; 0 if that was after it was recorded."""
     request_received_ns: int = 0
     request_sent_ns: int = 0
     """On responses: the request's times, so that latencies need no pairing."""
@@ -125,20 +125,20 @@ class Frame:
     fault_ids: Sequence[int] = ()
     """The fault rules that touched it."""
     splices: Sequence[Splice] = ()
-    """Of a REWRITTEN frame: what was replaced before it was sent on, in order of offset; the size
-    prefix followed."""
+    """The replacements made in a REWRITTEN frame before it was sent on, in order of offset; the
+    size prefix was adapted."""
     withheld: bool = False
-    """It will never be sent on, so that nobody needs to wait for that."""
+    """True if it will never be sent on, so that nobody needs to wait for that."""
 
     def change(self, splices: Sequence[Splice]) -> None:
-        """Say that it was sent on with these splices."""
+        """Note that it was sent on with these splices."""
         if splices:
             self.flags |= REWRITTEN
             self.splices = splices
 
     @property
     def time_ns(self) -> int:
-        """When it arrived; every entry has such a time."""
+        """The time of arrival; every entry has one."""
         return self.received_ns
 
     @property
@@ -146,33 +146,33 @@ class Frame:
         """The bytes as they were sent on."""
         if not self.splices:
             return self.data
-        body = b"".join(spliced(self.data, self.splices, 4))
+        body = b"".join(apply_splices(self.data, self.splices, 4))
         return len(body).to_bytes(4) + body
 
     @property
     def data(self) -> bytes:
-        """The bytes as they came, in one piece."""
+        """The bytes as they arrived, in one piece."""
         pieces = self.pieces
         return pieces[0] if len(pieces) == 1 and type(pieces[0]) is bytes else b"".join(pieces)
 
 
 @attrs.define(eq=False)
 class ChunkTimes:
-    """When one chunk arrived and was sent on: shared by its frames and what is kept of them."""
+    """The times when one chunk arrived and was sent on, shared by all frames that it contains."""
 
     received_ns: int
     sent_ns: int = 0
-    """0: it has not been sent on yet."""
+    """0 until the chunk is sent on."""
 
     def sent_before(self, time_ns: int) -> int:
-        """When it was sent on, 0 if later: a request whose chunk a slow broker takes in parts may
-        be answered before the last part."""
+        """Return the time when the chunk was sent on, 0 if that was later than `time_ns`: a request
+        whose chunk a slow broker takes in parts may be answered before the last part."""
         sent_ns = self.sent_ns
         return sent_ns if sent_ns <= time_ns else 0
 
 
 class PendingRequest(NamedTuple):
-    """What is kept of a request until its response has left."""
+    """The facts about a request that are kept until its response has left."""
 
     correlation_id: int
     api_key: int
@@ -182,48 +182,48 @@ class PendingRequest(NamedTuple):
     flags: int
     times: ChunkTimes
     verdict: Any
-    """What a rule decided about it (`proxy.verdicts.Verdict`), or None."""
+    """The decision of a rule about it (`proxy.verdicts.Verdict`), or None."""
 
 
 PendingRow = tuple[int, int, int, int, int, int, ChunkTimes, Any]
-"""The same as a plain tuple, for the loops that make and unpack one for every small request that
-passes: a named one costs 0.3 µs more."""
+"""A `PendingRequest` as a plain tuple, for the loops that make and unpack one for every small
+request that passes: a named one costs 0.3 µs more."""
 
 
 @final
 @attrs.define(eq=False)
 class Run:
-    """Frames that stood one behind the other in one chunk; of requests, with successive numbers."""
+    """Consecutive frames of one chunk; the numbers of requests are consecutive, too."""
 
     side: Side
     connection: int
     times: ChunkTimes
     data: bytes
-    """The chunk."""
+    """The whole chunk."""
     start: int
-    """Where the first of them starts in it."""
+    """The offset of the first frame in the chunk."""
     requests: list[PendingRow]
-    """The requests; of a run of responses, those to which they respond."""
+    """The requests; in a run of responses, the requests that are answered."""
     sizes: list[int]
-    """Their frame_bytes."""
+    """The frame_bytes of each frame."""
     splices: Sequence[Splice] = ()
-    """What was replaced in each of them before it was sent on."""
+    """The replacements made in each frame before it was sent on."""
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     @property
     def time_ns(self) -> int:
-        """When they arrived."""
+        """The time of arrival."""
         return self.times.received_ns
 
     @property
     def frame_bytes(self) -> int:
-        """The size of all of them."""
+        """The size of all frames together."""
         return sum(self.sizes)
 
     def frames(self) -> Iterator[Frame]:
-        """Yield them one by one."""
+        """Yield the frames one by one."""
         at, times, responses = self.start, self.times, self.side is Side.BROKER
         for request, size in zip(self.requests, self.sizes, strict=True):
             correlation_id, api_key, api_version, number, request_bytes, flags, sent, _ = request
@@ -251,28 +251,28 @@ class Run:
 
 
 class Position(NamedTuple):
-    """Where a frame lies in a recording; a frame in pieces lies where its last one does.
+    """The place of a frame in a recording; a frame in pieces has the place of its last piece.
 
     As one integer it is `batch << 32 | run << 16 | nth`, and 0 is a frame that is not recorded.
     """
 
     batch: int
-    """Batches count from 1 over the whole recording."""
+    """The number of the batch, counted from 1 over the whole recording."""
     run: int
     """The row of the batch's table of frames, from 0."""
     nth: int
-    """Which frame of the run it is, from 0."""
+    """The index of the frame in its run, from 0."""
 
     @classmethod
     def of(cls, integer: int) -> Position | None:
-        """Take the integer apart; None for a frame that is not recorded."""
+        """Return the position that an integer stands for; None for a frame that is not recorded."""
         if integer <= 0:
             return None
         return cls(integer >> 32, integer >> 16 & 0xFFFF, integer & 0xFFFF)
 
     @property
     def integer(self) -> int:
-        """It as one integer."""
+        """The position as one integer."""
         return self.batch << 32 | self.run << 16 | self.nth
 
 
@@ -286,9 +286,9 @@ Int16 = Annotated[int, "int16"]
 
 
 class ExchangeRow(NamedTuple):
-    """What a recording says of an exchange without its bodies: a row of its table.
+    """The facts about an exchange that a recording holds outside of its bodies: a row of its table.
 
-    Its defaults say that nothing is known; so does a file that lacks a column. The types are those
+    The defaults mean that nothing is known; so does a column that a file lacks. The types are those
     of the table's columns: those of one width stand together, so that the metadata of a small
     batch, which are most of it, are regular, and compress to half.
     """
@@ -297,11 +297,11 @@ class ExchangeRow(NamedTuple):
     request_received_ns: Int64 = 0
     request_sent_ns: Int64 = 0
     response_received_ns: Int64 = 0
-    """Of a request that was not answered: when its connection ended."""
+    """The end of the connection, for a request that was not answered."""
     response_sent_ns: Int64 = 0
     queued_ns: Int64 = 0
-    """How long the request, once sent, waited at the broker behind earlier ones of its connection:
-    until the response to the one before it arrived."""
+    """The time that the request, once sent, waited at the broker behind earlier ones of its
+    connection: until the response to the one before it arrived."""
     request_position: Int64 = 0
     """See `Position`."""
     response_position: Int64 = 0
@@ -309,16 +309,16 @@ class ExchangeRow(NamedTuple):
     response_bytes: Int32 = 0
     connection: Int32 = 0
     node_id: Int32 = NO_NODE
-    """NO_NODE: a bootstrap address."""
+    """NO_NODE on a bootstrap address."""
     correlation_id: Int32 = 0
     max_wait_ms: Int32 = 0
-    """How long a Fetch lets the broker wait for records."""
+    """The longest wait for records that a Fetch allows the broker."""
     api_key: Int16 = NO_API
     api_version: Int16 = NO_API
     request_flags: Int16 = 0
     response_flags: Int16 = 0
     error_code: Int16 = ERROR_NOT_LOOKED
-    """Of the response, where somebody looked; else ERROR_NOT_LOOKED."""
+    """The error code of the response, or ERROR_NOT_LOOKED."""
     fault_ids: Sequence[int] = ()
     """The fault rules that touched the request or the response."""
 
@@ -343,11 +343,11 @@ class Note:
 
 
 Entry = Frame | Run | Note
-"""What the proxy makes."""
+"""Anything that the proxy hands to a recorder."""
 
 
 def each(entries: Iterable[Entry]) -> Iterator[Frame | Note]:
-    """Yield entries with the frames of runs one by one."""
+    """Yield entries, with the frames of runs one by one."""
     for entry in entries:
         if type(entry) is Run:
             yield from entry.frames()
@@ -355,9 +355,9 @@ def each(entries: Iterable[Entry]) -> Iterator[Frame | Note]:
             yield entry
 
 
-def frame_count(entries: Iterable[Entry]) -> int:
-    """Return how many frames these complete: a piece that others follow is none, nor is the end of
-    a request without a response."""
+def count_frames(entries: Iterable[Entry]) -> int:
+    """Return the number of frames that these entries complete: a piece that others follow does not
+    count, nor does the end of a request without a response."""
     count = 0
     for entry in entries:
         if type(entry) is Run:

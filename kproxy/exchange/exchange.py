@@ -54,40 +54,40 @@ _CLIENT, _BROKER = Side.CLIENT, Side.BROKER
 
 
 class Frames(Protocol):
-    """Where the frames of exchanges are."""
+    """The frames of exchanges, wherever they are kept."""
 
     def frame(self, row: ExchangeRow, side: Side) -> Frame | None:
         """Open a frame of an exchange; None if there is none."""
         ...
 
     def data(self, row: ExchangeRow, side: Side) -> bytes | None:
-        """Open it, and return its bytes alone."""
+        """Open a frame of an exchange and return its bytes alone."""
         ...
 
 
 @attrs.frozen(eq=False)
 class Halves:
-    """The frames of one exchange, as they were paired."""
+    """The frames of one exchange that was paired from a stream."""
 
     request: Frame | None
     response: Frame | None
 
     def frame(self, row: ExchangeRow, side: Side) -> Frame | None:
-        """Return one of them."""
+        """Return the request's frame or the response's."""
         return self.request if side is _CLIENT else self.response
 
     def data(self, row: ExchangeRow, side: Side) -> bytes | None:
-        """Return the bytes of one of them."""
+        """Return the bytes of the request's frame or the response's."""
         frame = self.frame(row, side)
         return None if frame is None else frame.data
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
 class Exchange:
-    """A request and what became of it.
+    """A request and its outcome.
 
-    Its fields are the keys of `kproxy show --json`, the columns of tables, and, by their `key`,
-    what filters ask for. Those that need a body open and decode frames, at first use.
+    Its fields are the keys of `kproxy show --json`, the columns of tables, and, by their `key`, the
+    keys of filters. Those that need a body open and decode frames, at first use.
     """
 
     row: ExchangeRow
@@ -95,7 +95,7 @@ class Exchange:
     _connection_client_id: str | None
     _frames: Frames
     topic_names: TopicNames
-    """Of the whole stream that it comes from."""
+    """The names told by the whole stream that the exchange comes from."""
     _unanswered: endings.Unanswered | None = None
 
     def __repr__(self) -> str:
@@ -103,7 +103,7 @@ class Exchange:
 
     @property
     def text(self) -> str:
-        """The line of `kproxy show`, whole."""
+        """The whole line of `kproxy show`."""
         from kproxy.exchange.words.line import text
 
         return text(self)
@@ -279,13 +279,13 @@ class Exchange:
 
     @property
     def time_ns(self) -> int:
-        """When the request arrived, since 1970."""
+        """The time of the request's arrival, since 1970."""
         row = self.row
         return derived.time_ns(row.request_received_ns, row.response_received_ns)
 
     @property
     def completed_ns(self) -> int:
-        """When the last happened to it that is known."""
+        """The latest time that is known of the exchange."""
         row = self.row
         times = row.request_sent_ns, row.response_received_ns, row.response_sent_ns
         return derived.completed_ns(*times)
@@ -296,17 +296,17 @@ class Exchange:
 
     @Lazily
     def named(self) -> bool:
-        """Whether the request has a header: then it has an API, a version, a correlation id."""
+        """True if the request has a header: then it has an API, a version, a correlation id."""
         return derived.named(self.row.api_key, self._flags)
 
     @property
     def got_no_response(self) -> bool:
-        """Whether it never got the response that it should have."""
+        """True if a response was due and did not come."""
         return derived.got_no_response(self.row.response_bytes, self._flags)
 
     @property
     def open_at_end(self) -> bool:
-        """Whether the recording ends before it was answered, and before its connection ended."""
+        """True if the recording ends before the response, and before the connection ended."""
         row = self.row
         if not row.response_flags & UNANSWERED:
             return False
@@ -314,41 +314,42 @@ class Exchange:
 
     @Lazily
     def broker_ns(self) -> int | None:
-        """What the broker took, exact."""
+        """The broker's time, exact."""
         row = self.row
         times = row.request_sent_ns, row.response_received_ns
         return _unless(derived.broker_ns(*times, row.response_bytes, self._flags), derived.UNKNOWN)
 
     @Lazily
     def broker_us(self) -> int:
-        """It in microseconds; `derived.UNKNOWN` as of all that follow."""
+        """The broker's time in microseconds; this and all that follow are `derived.UNKNOWN` where
+        it is."""
         broker_ns = self.broker_ns
         return derived.broker_us(derived.UNKNOWN if broker_ns is None else broker_ns)
 
     @Lazily
     def queued_us(self) -> int:
-        """How much of that it waited behind earlier requests of its connection."""
+        """The part of the broker's time spent behind earlier requests of the connection."""
         return derived.queued_us(self.row.queued_ns, self.broker_us)
 
     @Lazily
     def waiting_us(self) -> int:
-        """How much of it may be a wait that the request asked for."""
+        """The part of the broker's time that may be a wait that the request asked for."""
         wait_max_ms = self._wait_max_ms()
         return derived.waiting_us(self.row.api_key, wait_max_ms, self.broker_us, self.queued_us)
 
     @Lazily
     def service_us(self) -> int:
-        """How much of it the broker took for certain."""
+        """The part of the broker's time that is certainly its own work."""
         return derived.service_us(self.broker_us, self.queued_us, self.waiting_us)
 
     @property
     def served_us(self) -> int:
-        """The same; UNKNOWN where all of the broker's own time may be a wait."""
+        """`service_us`; UNKNOWN where all of the broker's own time may be a wait."""
         return derived.served_us(self.service_us, self.waiting_us)
 
     @Lazily
     def proxy_us(self) -> int:
-        """What kproxy added, both ways, in microseconds."""
+        """The time that kproxy added, both ways, in microseconds."""
         row = self.row
         return derived.proxy_us(
             derived.proxy_ns(
@@ -358,13 +359,13 @@ class Exchange:
         )  # fmt: skip
 
     def has(self, flag: int) -> bool:
-        """Whether one of its frames has a flag."""
+        """Return whether the request or the response has a flag."""
         return bool(self._flags & flag)
 
     @property
     def ordinary(self) -> bool:
-        """Whether it is a request and its response, both understood, to which nothing happened on
-        the way."""
+        """True if request and response were both understood and nothing happened to them on the
+        way."""
         row = self.row
         if row.request_flags or row.response_flags or row.fault_ids:
             return False
@@ -376,7 +377,7 @@ class Exchange:
         return None if self.api_key is None else protocol.api_name(self.api_key)
 
     def _client_id(self) -> str | None:
-        """That of its connection, or where that is not known its own."""
+        """Return the client id of the connection, or the request's own where that is not known."""
         if self._connection_client_id is None and not self.has(RAW_SASL):
             request = self._frames.frame(self.row, _CLIENT)
             if request is not None:
@@ -432,23 +433,24 @@ class Exchange:
 
     @Lazily
     def records(self) -> list[TopicRecord]:
-        """The records that it produces or fetches, decompressed, in order."""
+        """The records that the exchange produces or fetches, decompressed, in order."""
         return topic_records.read(self.decoded_facts)
 
     @Lazily
     def facts(self) -> BodyFacts | DecodedFacts:
-        """What its bodies tell; found without decoding them, where that was not done."""
+        """The facts in the bodies; found without decoding, unless the response is decoded
+        already."""
         if "_response" in vars(self):
             return self.decoded_facts
         row = self.row
         kind = (row.api_key, row.api_version) if self.named else None
         frames = self.request_frame, self.response_frame
         flags = row.request_flags, row.response_flags
-        return body_facts.of_frames(kind, frames, flags, self.topic_names)
+        return body_facts.facts_of_frames(kind, frames, flags, self.topic_names)
 
     @Lazily
     def decoded_facts(self) -> DecodedFacts:
-        """The same of its decoded bodies."""
+        """The facts in the decoded bodies."""
         about = self.topic_names, self.api_key, self.response_frame
         return DecodedFacts(self.request, self.response, *about)
 

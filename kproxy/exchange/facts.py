@@ -1,4 +1,4 @@
-"""What can be read out of one frame: its client id, its body, the bytes that were sent on."""
+"""Facts read from one frame: its client id, its body, the bytes that were sent on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kproxy.protocol import ProtocolError, codec, error_name, schema, wire
 
 _UNSUPPORTED_VERSION = codec.UNSUPPORTED_VERSION.to_bytes(2, "big")
 _CLIENT_ID_END_MAX = 14 + 32767
-"""Where the longest client id ends."""
+"""The furthest end of a client id in a request."""
 _INTEGER_BYTES = {"int8": 1, "int16": 2, "int32": 4, "int64": 8}
 
 
@@ -38,7 +38,7 @@ def client_id(frame: Frame) -> tuple[bool, str | None]:
 def client_id_of(
     api_key: int, api_version: int, head: bytes | memoryview
 ) -> tuple[bool, str | None]:
-    """The same, of a request of an API that begins so."""
+    """Read the client id of a request of this API and version from its first bytes."""
     if (api_key, api_version) == (codec.CONTROLLED_SHUTDOWN, 0):
         return True, None
     if len(head) < 14:
@@ -53,12 +53,12 @@ def client_id_of(
 
 
 def has_body(data: bytes | None, flags: int) -> bool:
-    """Whether there are bytes of a Kafka body to look into, in a frame with these flags."""
+    """Return whether a frame with these flags has the bytes of a Kafka body."""
     return data is not None and not flags & (RAW_SASL | LEFT_OUT)
 
 
 def is_whole(flags: int) -> bool:
-    """Whether the body of a frame with these flags is all there."""
+    """Return whether the body of a frame with these flags is complete."""
     if flags & (RAW_SASL | LEFT_OUT | TRUNCATED):
         return False
     # An opaque frame may be known to a newer kproxy, but not one that was blanked out whole.
@@ -66,7 +66,7 @@ def is_whole(flags: int) -> bool:
 
 
 def decodable(frame: Frame | None) -> bool:
-    """Whether there is a frame whose body is all there."""
+    """Return whether there is a frame, and its body is complete."""
     return frame is not None and is_whole(frame.flags)
 
 
@@ -83,8 +83,8 @@ def request_body(data: bytes | None, flags: int) -> Any:
 def response_body(
     data: bytes | None, flags: int, api_key: int | None, api_version: int | None
 ) -> tuple[Any, int]:
-    """Decode the body of a response, and tell its version; (None, -1) if there is none or it is
-    opaque."""
+    """Decode the body of a response, and return it with its version; (None, -1) if there is none or
+    it is opaque."""
     if data is None or api_key is None or api_version is None or not is_whole(flags):
         return None, -1
     try:
@@ -116,8 +116,7 @@ def decoded_response(
 
 
 def max_wait_ms(data: bytes | memoryview, start: int, api_version: int) -> int:
-    """Read how long a Fetch request that starts at an offset lets the broker wait for records; 0 if
-    that cannot be read."""
+    """Read the max_wait_ms of a Fetch request that starts at an offset; 0 if it cannot be read."""
     flexible, offset = _max_wait(api_version)
     if offset is None:
         return 0
@@ -133,7 +132,8 @@ def max_wait_ms(data: bytes | memoryview, start: int, api_version: int) -> int:
 
 
 def _tagged_end(data: bytes | memoryview, position: int, end: int) -> int:
-    """Return where the tagged fields end that begin at a position, or `end`, if they do not."""
+    """Return the end of the tagged fields that begin at a position, or `end` if they go beyond
+    it."""
     try:
         count, position = _varint(data, position)
         while count and position < end:
@@ -153,7 +153,8 @@ def _varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=64)
 def _max_wait(api_version: int) -> tuple[bool, int | None]:
-    """Whether headers of Fetch requests have tagged fields, and where in the body the field is."""
+    """Return whether headers of Fetch requests have tagged fields, and the offset of max_wait_ms in
+    the body."""
     message = schema.message(codec.FETCH, schema.REQUEST)
     if message is None or api_version not in message.versions:
         return False, None
@@ -178,10 +179,10 @@ def sent(frame: Frame | None) -> bytes | None:
 
 
 def errors_of_opaque(api_key: int, frame: bytes) -> list[str]:
-    """Return what is certain of a response that cannot be decoded: an ApiVersions refusal.
+    """Return the certain errors of a response that cannot be decoded: an ApiVersions refusal.
 
-    Whatever comes behind it, a body that starts with error 35 says that the broker does not know
-    the version of the request (KIP-511); librdkafka's mock cluster goes on with garbage.
+    A body that starts with error 35 says that the broker does not know the version of the request
+    (KIP-511), whatever follows; librdkafka's mock cluster goes on with garbage.
     """
     if api_key == codec.API_VERSIONS and frame[8:10] == _UNSUPPORTED_VERSION:
         return [error_name(codec.UNSUPPORTED_VERSION)]

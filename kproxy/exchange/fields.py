@@ -30,7 +30,7 @@ from kproxy.exchange.meanings import Meaning
 
 
 class Type(enum.Enum):
-    """The types of fields. Readers that know others map them: JSON, Arrow, Spark, filters."""
+    """The types of fields. JSON, Arrow, Spark and filters map them to their own types."""
 
     INT16 = enum.auto()
     INT32 = enum.auto()
@@ -49,26 +49,26 @@ class Type(enum.Enum):
     BODY = enum.auto()
     """An attrs value of `kproxy.protocol.messages`; in tables, its JSON as text."""
     BYTES = enum.auto()
-    """A frame."""
+    """The bytes of a frame."""
 
 
 class Need(enum.Enum):
-    """What must be known to tell a field, from the least on."""
+    """The part of an exchange that a field is read from, the cheapest first."""
 
     CONNECTION = "connection"
-    """Who is connected."""
+    """The facts about the connection."""
     HEADER = "header"
     """The request's header, its size and its time."""
     REQUEST = "request"
     """The request's body; of a whole exchange both bodies are looked at."""
     ROW = "row"
-    """How the exchange ended, but neither body: the recording's row, and notes."""
+    """The outcome of the exchange without either body: the recording's row, and notes."""
     RESPONSE = "response"
     """The response's body."""
 
     @property
     def opens_bodies(self) -> bool:
-        """Whether frames must be opened."""
+        """True if frames must be opened."""
         return self in (Need.REQUEST, Need.RESPONSE)
 
 
@@ -97,7 +97,7 @@ class Flag:
 
 @attrs.frozen
 class Duration:
-    """A derived column of microseconds, in milliseconds; null where it is not known."""
+    """A derived column of microseconds, as milliseconds; null where it is not known."""
 
     column: str
 
@@ -107,14 +107,14 @@ class BodyFact:
     """The body fact of the field's own name (`body_facts`)."""
 
     meaning: Meaning
-    """The meaning of the fields of bodies that tell it."""
+    """The meaning of the body fields that tell it."""
 
 
 Source = RowColumn | HeaderColumn | Flag | Duration | BodyFact | Callable[[Any], Any]
 """The source of a field's values; a function makes the value of one exchange."""
 
 
-def _maker(source: Source, name: str) -> Callable[[Any], Any]:
+def _make_reader(source: Source, name: str) -> Callable[[Any], Any]:
     """Return the function that makes the value of one exchange."""
     match source:
         case RowColumn(none=None):
@@ -143,7 +143,7 @@ def _milliseconds(duration_us: int) -> float | None:
 # ── fields ───────────────────────────────────────────────────────────────────────────────────
 
 
-class Field(Lazily[Any]):
+class ExchangeField(Lazily[Any]):
     """One field, as an attribute of the class of exchanges."""
 
     def __init__(
@@ -159,22 +159,22 @@ class Field(Lazily[Any]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
         self.key = self.key or name
-        self.make = _maker(self.source, name)
+        self.make = _make_reader(self.source, name)
 
 
 def field(
     kind: Type, need: Need, about: str, source: Source, *, unit: str = "",
     nullable: bool = False, in_json: bool = True, key: str = "",
-) -> Field:  # fmt: skip
-    """Return a field: its type, what must be known to tell it, what it says, its source.
+) -> ExchangeField:  # fmt: skip
+    """Return a field: its type, the part of an exchange that it needs, its description, its source.
 
     `unit`: ms, ns or bytes. `nullable`: it may be None. `in_json`: `kproxy show --json` has it;
-    tables have all fields. `key`: of filters, where it is not the field's own name (a list's
-    singular).
+    tables have all fields. `key`: the key of filters, where it differs from the field's name (a
+    list's singular).
     """
-    return Field(source, kind, need, about, unit, nullable, in_json, key)
+    return ExchangeField(source, kind, need, about, unit, nullable, in_json, key)
 
 
-def fields_of(kind: type) -> dict[str, Field]:
-    """Return the fields of a class by name, in the order in which they are written there."""
-    return {name: each for name, each in vars(kind).items() if isinstance(each, Field)}
+def fields_of(kind: type) -> dict[str, ExchangeField]:
+    """Return the fields of a class by name, in the order of their definition."""
+    return {name: each for name, each in vars(kind).items() if isinstance(each, ExchangeField)}

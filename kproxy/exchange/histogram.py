@@ -21,23 +21,23 @@ from collections.abc import Mapping
 import attrs
 
 BUCKETS = 64
-"""How many buckets there are between a duration and twice that duration."""
+"""The number of buckets between a duration and twice that duration."""
 
 PERCENTILES = {"p50": 500, "p95": 950, "p99": 990, "p999": 999}
-"""By name, in thousandths."""
+"""The thousandths of each percentile, by name."""
 
 _NEVER_US = 1 << 63
-"""No duration is longer."""
+"""Longer than any duration."""
 
 
 @functools.lru_cache(1 << 16)
 def bucket(duration_us: int) -> int:
-    """Return the bucket of a duration, ⌊64 log₂ µs⌋: of µs⁶⁴, the bits but one."""
+    """Return the bucket of a duration, ⌊64 log₂ µs⌋: the number of bits of µs⁶⁴, less one."""
     return (max(1, duration_us) ** BUCKETS).bit_length() - 1
 
 
 def growth(buckets: float) -> float:
-    """Return how many times as long durations are so many buckets later."""
+    """Return the factor by which durations grow over a number of buckets."""
     return 2 ** (buckets / BUCKETS)
 
 
@@ -52,7 +52,7 @@ def middle_ms(bucket: int) -> float:
 
 
 def rank(counts: Mapping[int, int], thousandths: int) -> int:
-    """Return the bucket of a percentile of counts by bucket, of which there are some."""
+    """Return the bucket of a percentile; counts are by bucket, and not empty."""
     passed, total = 0, sum(counts.values())
     for each in sorted(counts):
         passed += counts[each]
@@ -67,8 +67,8 @@ def percentile_ms(
     least_ms: float | None = None,
     largest_ms: float | None = None,
 ) -> float | None:
-    """Return a percentile of counts by bucket, None where there are none; the least and the largest
-    duration are those of all that was counted, if they are known."""
+    """Return a percentile of counts by bucket, None if there are none; the least and the largest
+    are the known limits of all durations."""
     if not counts:
         return None
     found = middle_ms(rank(counts, thousandths))
@@ -84,20 +84,20 @@ class Histogram:
     least_us: int = _NEVER_US
     largest_us: int = 0
     counts: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
-    """By bucket."""
+    """The number of durations by bucket."""
 
     @property
     def max_ms(self) -> float:
-        """The largest duration; 0 of none."""
+        """The largest duration; 0 if there is none."""
         return self.largest_us / 1000
 
     def add(self, duration_us: int) -> None:
-        """Count one; what is negative counts as 0."""
+        """Add one duration; negative ones count as 0."""
         self.merge(Histogram.of({max(0, duration_us): 1}))
 
     @classmethod
     def of(cls, microseconds: Mapping[int, int]) -> Histogram:
-        """Those of durations of which each came so many times; what is negative is none."""
+        """Return the histogram of durations with their numbers; negative ones are left out."""
         known = [each for each in microseconds if each >= 0]
         if not known:
             return cls()
@@ -110,7 +110,7 @@ class Histogram:
         return found
 
     def merge(self, other: Histogram) -> None:
-        """Count what another has counted."""
+        """Add the counts of another histogram."""
         counts = self.counts
         for at, count in other.counts.items():
             counts[at] = counts.get(at, 0) + count
@@ -120,5 +120,5 @@ class Histogram:
 
     def percentile(self, thousandths: int) -> float | None:
         """Return the duration in milliseconds that so many of a thousand do not exceed, as exact as
-        durations are kept; None of none."""
+        durations are kept; None without durations."""
         return percentile_ms(self.counts, thousandths, self.least_us / 1000, self.max_ms)

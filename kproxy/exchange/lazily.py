@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 class Lazily(Generic[Value]):
-    """A method of one object without arguments, read as an attribute; its value stays with it."""
+    """A method without arguments, read as an attribute; its value is kept on the object."""
 
     def __init__(self, make: Callable[[Any], Value]) -> None:
         self.make = make

@@ -1,4 +1,4 @@
-"""What the fields of Kafka's definitions mean to a person: one table of predicates.
+"""The meanings of the fields of Kafka's definitions: one table of predicates.
 
     Meaning ─▶ PREDICATES ─▶ select(message, predicate) ─▶ where fields of that meaning are
 
@@ -20,7 +20,7 @@ from kproxy.protocol.select import Predicate, Selection, select, select_of
 
 
 class Meaning(enum.Enum):
-    """What a field says."""
+    """The meaning of a field of Kafka's messages."""
 
     ERROR = "the code of an error"
     ERROR_MESSAGE = "the broker's own words for an error"
@@ -42,7 +42,7 @@ GROUP, TRANSACTIONAL_ID = Meaning.GROUP, Meaning.TRANSACTIONAL_ID
 RECORDS, OFFSET, ABORTED = Meaning.RECORDS, Meaning.OFFSET, Meaning.ABORTED
 
 NAMES = (TOPIC, GROUP, TRANSACTIONAL_ID)
-"""Those that a field beside may tell."""
+"""Meanings of a name that a field beside it may tell."""
 
 _TOPIC_NAME = "topicName"
 _PARTITION_NAMES = frozenset({"partition", "partition_index", "partition_id"})
@@ -58,7 +58,7 @@ KIND_FIELDS = {
     "resource_name": "resource_type",
     "resource_name_filter": "resource_type_filter",
 }
-"""Field → the field beside it that says what it names."""
+"""Name field → the field beside it that says which kind of name it is."""
 
 
 def _is_error(field: Field, beside: tuple[Field, ...]) -> bool:
@@ -120,56 +120,61 @@ PREDICATES: dict[Meaning, Predicate] = {
 }
 
 
-def is_told_by_kind(field: Field, beside: tuple[Field, ...]) -> bool:
-    """Whether a field has a name, and the field beside it says of what."""
+def has_kind_field(field: Field, beside: tuple[Field, ...]) -> bool:
+    """Return whether a field has a name, and a field beside it says which kind of name."""
     kind = KIND_FIELDS.get(field.name)
     return kind is not None and any(other.name == kind for other in beside)
 
 
 def is_named_topic_id(field: Field, beside: tuple[Field, ...]) -> bool:
-    """Whether a field has a topic's id, and the struct its name, in the same version or another."""
+    """Return whether a field has a topic's id in a struct that also has the name, in any
+    version."""
     return is_topic_id(field) and any(is_own_topic_name(other) for other in beside)
 
 
 def is_topic_id(field: Field) -> bool:
-    """Whether a field has the id of a topic."""
+    """Return whether a field has the id of a topic."""
     return field.type == "uuid" and field.name == "topic_id"
 
 
 def is_own_topic_name(field: Field) -> bool:
-    """Whether a field has the name of the topic that its struct is about."""
+    """Return whether a field has the name of its struct's own topic."""
     return field.entity == _TOPIC_NAME and not field.is_array
 
 
-def kinds(message: str) -> dict[int, Meaning]:
-    """What the numbers of kinds mean in a message with names that are told by them."""
+def meanings_by_kind(message: str) -> dict[int, Meaning]:
+    """Return the meanings of the numbers of kinds in a message."""
     if message.startswith("FindCoordinator"):
         return _COORDINATORS
     return _ACL_RESOURCES if "Acls" in message else _CONFIG_RESOURCES
 
 
-def of_body(body: type, meaning: Meaning) -> Selection:
-    """The fields of that meaning in bodies of a class."""
+def fields_in_body(body: type, meaning: Meaning) -> Selection:
+    """Return the fields with a meaning in bodies of a class."""
     return select_of(body, PREDICATES[meaning])
 
 
 @functools.cache
 def apis_with(meaning: Meaning, *directions: str) -> frozenset[int]:
-    """The ApiKeys whose requests or responses can have such a field, in any version."""
+    """Return the ApiKeys whose requests or responses have a field with a meaning, in any
+    version."""
     return frozenset(
         key
         for key in schema.api_names()
         for direction in directions or (REQUEST, RESPONSE)
         if (message := schema.message(key, direction)) is not None
         if select(message, PREDICATES[meaning]).places
-        or (meaning in kinds(message.name).values() and select(message, is_told_by_kind).places)
+        or (
+            meaning in meanings_by_kind(message.name).values()
+            and select(message, has_kind_field).places
+        )
         or (meaning is TOPIC and message.name in embedded.MESSAGES)
     )
 
 
 @functools.cache
 def tells_topic_ids(api_key: int, api_version: int) -> bool:
-    """Whether responses of this version have topic ids together with the topics' names."""
+    """Return whether responses of this version have topic ids together with the topics' names."""
     message = schema.message(api_key, RESPONSE)
     if message is None:
         return False

@@ -36,7 +36,7 @@ def opened(connection: int, time_ns: int, about: dict[str, Any]) -> Note:
 
 
 def still_open(time_ns: int, about: Mapping[str, Any]) -> Note:
-    """A connection is open where a file begins; `about` is all that was said of it before."""
+    """A connection is open where a file begins; `about` repeats the earlier notes on it."""
     return Note(CONNECTIONS, time_ns, {**about, "event": "open"})
 
 
@@ -88,8 +88,8 @@ def fault(
 
 
 def session_refused(time_ns: int, rule: str, fault_id: int, number: int, connection: int) -> Note:
-    """A fault rule needs to know what a fetch session has, which began before the rule: this
-    exchange had the client begin a new one. The rule has not fired by that."""
+    """A fault rule had a client begin a new fetch session, because the old one began before the
+    rule and its content is not known. This does not count as firing."""
     body = {"event": "session_refused", "rule": rule, "fault_id": fault_id, "number": number}
     return Note(EVENTS, time_ns, body | {"connection": connection})
 
@@ -101,13 +101,13 @@ def lost(frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int
 
 
 def stood_still(from_ns: int, until_ns: int) -> Note:
-    """kproxy itself did nothing in a span of time: what came then has too late a time."""
+    """kproxy itself did nothing in a span of time: times after it are too late."""
     body = {"event": "stood_still", "seconds": round((until_ns - from_ns) / 1e9, 3)}
     return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns})
 
 
 def ignored(time_ns: int, ignore: Sequence[str]) -> Note:
-    """What does not count when this recording is compared with another (`replay.ignored`)."""
+    """The rules for what does not count when this recording is compared (`replay.ignored`)."""
     return Note(EVENTS, time_ns, {"event": "ignored", "ignore": list(ignore)})
 
 
@@ -115,7 +115,7 @@ def ignored(time_ns: int, ignore: Sequence[str]) -> Note:
 
 
 def pending(time_ns: int, columns: Sequence[str], exchanges: Sequence[Sequence[Any]]) -> Note:
-    """These exchanges began in earlier files, or in this one so far, and have no row yet; of each
+    """These exchanges began in earlier files, or in this one so far, and have no row yet; each has
     the values of these columns, as far as they are known."""
     body = {"event": "pending", "columns": list(columns), "exchanges": [*map(list, exchanges)]}
     return Note(EVENTS, time_ns, body)
@@ -127,7 +127,7 @@ def recovered(time_ns: int, dropped_bytes: int) -> Note:
 
 
 def torn(time_ns: int, path: str, offset: int, what: str, writing: bool) -> Note:
-    """A file ends before its end; `writing`: it may go on there. Never recorded."""
+    """A file breaks off; `writing`: it may be written still. Never recorded."""
     body = {"event": "torn", "path": path, "offset": offset, "what": what, "writing": writing}
     return Note(EVENTS, time_ns, body)
 
@@ -139,13 +139,13 @@ def damaged(time_ns: int, path: str, offset: int | None, what: str) -> Note:
 
 
 def recording(time_ns: int, path: str) -> Note:
-    """Here begins another recording, whose numbers mean others. Never recorded."""
+    """Another recording begins here, with numbers of its own. Never recorded."""
     return Note(EVENTS, time_ns, {"event": "recording", "path": path})
 
 
 def missing(time_ns: int, path: str, part: int, first: int) -> Note:
-    """The parts of a recording from `first` up to this file, which is a later one, were not given.
-    Never recorded."""
+    """The parts of a recording from `first` up to this later file were not given. Never
+    recorded."""
     last = part - 1
     parts = f"part {first} is" if first == last else f"parts {first} to {last} are"
     body = {"event": "missing", "path": path, "part": part, "what": f"{parts} not there"}

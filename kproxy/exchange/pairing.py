@@ -45,10 +45,10 @@ from kproxy.exchange.exchange import Exchange, Halves
 
 @attrs.define(eq=False)
 class Peer:
-    """What the notes, and its first request, tell of a connection."""
+    """The facts about a connection, told by notes and by its first request."""
 
     names: TopicNames
-    """Of the whole stream."""
+    """The names told by the whole stream."""
     client_address: str | None = None
     node_id: int | None = None
     client_id: str | None = None
@@ -57,7 +57,7 @@ class Peer:
     stuck: int | None = None
     """The first request that was not answered before the connection ended."""
     answered_ns: int = 0
-    """When its last response arrived."""
+    """The arrival of its last response."""
 
     def exchange(
         self,
@@ -66,7 +66,7 @@ class Peer:
         ended: Frame | None = None,
         waited: endings.Unanswered | None = None,
     ) -> Exchange:
-        """Make an exchange of its halves; `ended` is the UNANSWERED entry of a request."""
+        """Return an exchange of these halves; `ended` is the UNANSWERED entry of a request."""
         node_id = NO_NODE if self.node_id is None else self.node_id
         row = rows.row_of(request, response, ended, node_id)
         if response is not None:
@@ -85,28 +85,30 @@ class Peer:
         *,
         open_at_end: bool = False,
     ) -> Exchange:
-        """Make an exchange of a request that will not be answered any more, for its connection
-        ended, or for the recording did before it."""
+        """Return the exchange of a request that will not be answered any more: its connection
+        ended, or the recording did before that."""
         given = self.exchange(request, None, ended)
         flags = UNANSWERED | OPEN_AT_END if open_at_end else UNANSWERED
         row = given.row._replace(response_flags=flags, response_received_ns=ended_ns or 0)
-        return attrs.evolve(given, row=row, unanswered=self.waited(given, ended_ns))
+        return attrs.evolve(given, row=row, unanswered=self.explain_unanswered(given, ended_ns))
 
-    def waited(self, exchange: Exchange, ended_ns: int | None) -> endings.Unanswered:
-        """Say what an exchange without a response waited for."""
+    def explain_unanswered(self, exchange: Exchange, ended_ns: int | None) -> endings.Unanswered:
+        """Return what an exchange without a response waited for."""
         row = exchange.row
-        return self.unanswered(row.number, row.request_received_ns, row.request_sent_ns, ended_ns)
+        return self.follow_unanswered(
+            row.number, row.request_received_ns, row.request_sent_ns, ended_ns
+        )
 
-    def unanswered(
+    def follow_unanswered(
         self, number: int, received_ns: int, sent_ns: int, ended_ns: int | None
     ) -> endings.Unanswered:
-        """Follow a request that was never answered: say what it waited for."""
+        """Follow a request that was never answered, and return what it waited for."""
         waited = endings.unanswered(received_ns, sent_ns, ended_ns, self.stuck)
         self.stuck = self.stuck or number
         return waited
 
-    def answered(self) -> None:
-        """Follow a response: the connection is not stuck any more."""
+    def follow_response(self) -> None:
+        """Follow a response: the connection is no longer stuck."""
         self.stuck = None
 
 
@@ -120,9 +122,9 @@ def pair(entries: Iterable[Frame | Note]) -> Iterator[Exchange]:
 
 @attrs.define(eq=False)
 class Pairing:
-    """Pairs requests and responses as they come; `pair` is the same for a whole stream.
+    """Pairs requests and responses as they come; `pair` does it for a whole stream.
 
-    With `_keep`, nothing is decoded here, and of frames that it refuses the bytes are left out.
+    With `_keep`, nothing is decoded here, and frames that it refuses lose their bytes.
     """
 
     _keep: Callable[[Frame], bool] | None = None
@@ -132,7 +134,7 @@ class Pairing:
         default=attrs.Factory(lambda self: TopicNames(self._keep is None), True), init=False
     )
     _last_ns: int | None = attrs.field(default=None, init=False)
-    """When the last entry came."""
+    """The time of the last entry."""
 
     def feed(self, entry: Frame | Note) -> Sequence[Exchange]:
         """Take the next entry and return the exchanges that it completes."""
@@ -151,9 +153,9 @@ class Pairing:
         return self._request(entry) if entry.side is Side.CLIENT else self._response(entry)
 
     def finish(self) -> Sequence[Exchange]:
-        """Return what is left when the stream ends: requests without a response.
+        """Return the exchanges that remain when the stream ends: requests without a response.
 
-        What is fed afterwards is the beginning of another stream.
+        Entries fed afterwards begin another stream.
         """
         unfinished = {frame.connection for frame in self._unfinished.values()}
         left = [each for number in unfinished for each in self._cut_off(number)]
@@ -177,7 +179,7 @@ class Pairing:
             return self._closed(endings.connection(body), note.time_ns)
         if note.channel == CONNECTIONS:
             # A later file repeats it ("open").
-            for name, value in endings.about(body):
+            for name, value in endings.connection_facts(body):
                 setattr(self._connection(endings.connection(body)), name, value)
         return ()
 
@@ -193,7 +195,7 @@ class Pairing:
         return connection
 
     def _cut_off(self, number: int) -> list[Exchange]:
-        """Make the best of a connection's unfinished frames: nothing more of them will come."""
+        """Close a connection's unfinished frames: the rest of them will not come."""
         exchanges: list[Exchange] = []
         for key in [key for key, frame in self._unfinished.items() if frame.connection == number]:
             frame = self._unfinished.pop(key)
@@ -246,7 +248,7 @@ class Pairing:
         while (first := next(iter(pending))) != frame.number:
             # Brokers answer in order: what was asked before it will not be answered any more.
             exchanges.append(connection.give_up(pending.pop(first), None, frame.received_ns))
-        connection.answered()
+        connection.follow_response()
         exchanges.append(connection.exchange(pending.pop(first), frame))
         return exchanges
 

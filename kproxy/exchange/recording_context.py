@@ -1,4 +1,4 @@
-"""What the notes of a recording tell so far: who the connections are, topic ids, fault rules.
+"""The context that a recording's notes give so far: connections, topic ids, fault rules.
 
     Note, Note, … ─▶ RecordingContext ─▶ peer(connection) · names
 
@@ -18,16 +18,16 @@ from kproxy.exchange.pairing import Peer
 
 @attrs.define(eq=False)
 class RecordingContext:
-    """What the notes so far tell."""
+    """The facts that the notes so far tell."""
 
     names: TopicNames = attrs.field(factory=TopicNames)
     peers: dict[int, Peer] = attrs.field(factory=dict)
     """The connections, by number."""
     closed: list[int] = attrs.field(factory=list)
-    """Those that have been closed, and are not forgotten yet."""
+    """Connections that have been closed, and are not forgotten yet."""
 
     def note(self, note: Note) -> None:
-        """Take a note."""
+        """Take the next note."""
         body = note.body
         if note.channel != CONNECTIONS:
             event = body.get("event")
@@ -38,11 +38,11 @@ class RecordingContext:
         if body.get("event") == "closed":
             self.closed.append(number)
             return
-        for name, value in endings.about(body):
+        for name, value in endings.connection_facts(body):
             setattr(self.peer(number), name, value)
 
     def peer(self, number: int) -> Peer:
-        """Return what is known of a connection."""
+        """Return the facts about a connection."""
         peer = self.peers.get(number)
         if peer is None:
             peer = self.peers[number] = Peer(self.names)
@@ -50,11 +50,11 @@ class RecordingContext:
 
     @property
     def any_stuck(self) -> bool:
-        """Whether requests of some connection were not answered since its last response."""
+        """True while some connection has unanswered requests after its last response."""
         return any(peer.stuck is not None for peer in self.peers.values())
 
     def forget(self) -> None:
-        """Forget the connections that have been closed: their rows have been read."""
+        """Forget the closed connections, once their rows have been read."""
         for number in self.closed:
             self.peers.pop(number, None)
         self.closed.clear()

@@ -17,7 +17,7 @@ def row_of(
     ended: Frame | None = None,
     node_id: int = NO_NODE,
 ) -> ExchangeRow:
-    """Return the row of an exchange, without what only its connection's other exchanges tell.
+    """Return the row of an exchange, without columns that depend on other exchanges.
 
     `ended` is the UNANSWERED entry of a request that may not be there.
     """
@@ -50,7 +50,7 @@ def row_of(
 def _times(
     request: Frame | None, response: Frame | None, ended: Frame | None
 ) -> tuple[int, int, int, int]:
-    """When the request and the response arrived and left."""
+    """Return when the request and the response arrived and left."""
     other = response or ended
     received_ns = sent_ns = 0
     if request is not None:

@@ -20,7 +20,7 @@ import attrs
 
 @attrs.frozen
 class Secret:
-    """Where bytes look like a secret."""
+    """A place where bytes look like a secret."""
 
     kind: str
     start: int
@@ -28,7 +28,7 @@ class Secret:
 
 
 def find(data: bytes) -> list[Secret]:
-    """Return the secrets in some bytes, in order; those that overlap count as one."""
+    """Return the secrets in some bytes, in order; overlapping ones count as one."""
     found: list[Secret] = []
     for kind, clue, pattern, plausible in _PATTERNS:
         if clue is not None and not clue.search(data):
@@ -41,7 +41,7 @@ def find(data: bytes) -> list[Secret]:
 
 
 def find_named(name: bytes, value: bytes) -> list[Secret]:
-    """Return the secrets in a value that has a name beside it, as a record's header has."""
+    """Return the secrets in a value that has a name, like a record's header."""
     head = name + b": "
     found = find(head + value)
     shifted = (attrs.evolve(s, start=s.start - len(head), end=s.end - len(head)) for s in found)
@@ -49,7 +49,7 @@ def find_named(name: bytes, value: bytes) -> list[Secret]:
 
 
 def hint(secret: bytes) -> str:
-    """Show so little of a secret that it stays one, but can be recognised by who knows it."""
+    """Return a few characters of a secret: enough to recognise it, too few to use it."""
     shown = secret[: min(4, len(secret) // 4)].decode("ascii", "replace")
     return f"{shown}… ({len(secret)} characters)"
 
@@ -71,18 +71,19 @@ _PLACEHOLDER = re.compile(
 
 
 def _is_value(value: bytes) -> bool:
-    """Whether this may be a password: no placeholder, number, time or flag, and printable."""
+    """Return whether this may be a password: no placeholder, number, time or flag, and
+    printable."""
     return _PLACEHOLDER.fullmatch(value) is None and value.isascii()
 
 
 def _is_random(value: bytes) -> bool:
-    """Whether this looks as if a machine had made it: letters and digits, hardly repeated."""
+    """Return whether this looks generated: letters and digits, hardly repeated."""
     mixed = any(48 <= byte <= 57 for byte in value) and any(byte > 64 for byte in value)
     return mixed and len(set(value)) >= min(10, len(value) // 2) and _is_value(value)
 
 
 def _is_basic(value: bytes) -> bool:
-    """Whether this is user:password in base64."""
+    """Return whether this is user:password in base64."""
     try:
         plain = base64.b64decode(value + b"=" * (-len(value) % 4), validate=True)
     except (ValueError, binascii.Error):
@@ -97,7 +98,7 @@ _VALUE = (
     + _PROSE
     + rb"""(?P<secret>[^\s"'\\,;&<>{}\0-\x1f]{4,256})"""
 )
-"""What follows the name of a secret: a separator, and the secret, perhaps in quotation marks."""
+"""The rest of a match after a secret's name: a separator, and the secret, perhaps in quotes."""
 _PASSWORD_NAME = (
     rb"(?:password|passwd|passphrase|pwd|client[_.-]?secret|secret[_.-]?(?:access[_.-]?)?key"
     rb"|shared[_.-]?access[_.-]?key|account[_.-]?key|encryption[_.-]?key|private[_.-]?key"
@@ -163,5 +164,5 @@ _PATTERNS: list[
         _is_random,
     ),
 ]
-"""Kind, a clue without which the pattern need not be tried, the pattern, and whether what it found
-may be meant."""
+"""Kind, a clue without which the pattern need not be tried, the pattern, and a check of its
+matches."""

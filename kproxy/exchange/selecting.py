@@ -1,8 +1,8 @@
-"""The entries that a filter means, while they pass: `run --only`.
+"""The entries that match a filter, while they pass: `run --only`.
 
 ::
 
-    entries ─▶ Selection.keep ─▶ entries of what is meant, notes, ApiVersions, Metadata
+    entries ─▶ EntrySelection.keep ─▶ matching entries, notes, ApiVersions, Metadata
 
 The header of a request decides about both halves of its exchange; runs are split.
 
@@ -39,43 +39,43 @@ from kproxy.protocol import api_name
 
 ALWAYS = frozenset((3, 18))
 """Metadata and ApiVersions: without them the other exchanges cannot be understood."""
-_OWN = frozenset(("number", "time", "request_bytes", "correlation_id"))
-"""The keys of which each request of a connection has a value of its own."""
+_VARYING_KEYS = frozenset(("number", "time", "request_bytes", "correlation_id"))
+"""Filter keys with a value of their own in each request of a connection."""
 _KINDS_MAX = 256
-"""So many verdicts are remembered for a connection."""
+"""Verdicts remembered per connection."""
 _CLIENT_ID = 14
-"""Where the text of the client id begins in a request."""
+"""Offset of the client id's text in a request."""
 
 _Kind = tuple[int, int, bytes]
 """ApiKey, version, and the bytes of the client id."""
 
 
 @attrs.define(eq=False)
-class _Connection:
-    """What is known of a connection, and what is left out on it."""
+class _FilteredConnection:
+    """A connection: its attributes, and the requests left out on it."""
 
     number: int
     node_id: int | None = None
     client_address: str | None = None
     client_id: str | None = None
     left_out: set[int] = attrs.field(factory=set[int])
-    """The pending requests whose responses are left out like themselves."""
+    """Numbers of the pending requests whose responses are left out, too."""
     in_pieces: tuple[int, bool] = (0, False)
-    """The request that arrives in pieces, and whether it is kept."""
+    """The number of the request that arrives in pieces, and whether it is kept."""
     verdicts: dict[_Kind, bool] = attrs.field(factory=dict[_Kind, bool])
 
 
-class Selection:
-    """Keeps what a filter means; it must be shown all entries, in order."""
+class EntrySelection:
+    """Keeps the entries that match a filter; it must be given all entries, in order."""
 
     def __init__(self, wanted: Filter) -> None:
-        """Keep what this filter means, which looks at connections and headers only."""
-        self._wanted = wanted
-        self._repeats = _OWN.isdisjoint(term.name for term in terms_of(wanted.node))
-        self._connections: dict[int, _Connection] = {}
+        """Keep the entries that match this filter, which looks at connections and headers only."""
+        self._filter = wanted
+        self._repeats = _VARYING_KEYS.isdisjoint(term.name for term in terms_of(wanted.node))
+        self._connections: dict[int, _FilteredConnection] = {}
 
     def keep(self, entries: Iterable[Entry]) -> list[Entry]:
-        """Return the entries that are meant."""
+        """Return the entries that match."""
         kept: list[Entry] = []
         for entry in entries:
             if isinstance(entry, Run):
@@ -99,10 +99,10 @@ class Selection:
             if name in body:
                 setattr(connection, name, body[name])
 
-    def _connection(self, number: int) -> _Connection:
+    def _connection(self, number: int) -> _FilteredConnection:
         connection = self._connections.get(number)
         if connection is None:
-            connection = self._connections[number] = _Connection(number)
+            connection = self._connections[number] = _FilteredConnection(number)
         return connection
 
     # ── frames
@@ -116,20 +116,20 @@ class Selection:
             return kept
         if frame.flags & FRAGMENT and connection.in_pieces[0] == frame.number:
             return connection.in_pieces[1]
-        kept = self._means(connection, frame)
+        kept = self._matches_header(connection, frame)
         if frame.flags & FRAGMENT:
             connection.in_pieces = frame.number, kept
         if not kept and not frame.flags & (NO_RESPONSE | UNANSWERED):
             connection.left_out.add(frame.number)
         return kept
 
-    def _means(self, connection: _Connection, frame: Frame) -> bool:
-        """Whether a request is meant, by its header."""
+    def _matches_header(self, connection: _FilteredConnection, frame: Frame) -> bool:
+        """Return whether a request matches, by its header."""
         data = frame.data
         header = data[_CLIENT_ID - 2 : _CLIENT_ID]
         length = int.from_bytes(header, signed=True) if len(header) == 2 else 0
         client_id = data[_CLIENT_ID - 2 : _CLIENT_ID + max(0, length)]
-        return self._decide(
+        return self._matches(
             connection,
             (frame.api_key, frame.api_version, client_id),
             frame.number,
@@ -142,7 +142,7 @@ class Selection:
     # ── runs
 
     def _parts(self, run: Run) -> Iterable[Run]:
-        """The parts of a run that are kept; the run itself, if that is all of it."""
+        """Return the parts of a run that are kept; the run itself, if all of it is."""
         connection = self._connection(run.connection)
         left_out = connection.left_out
         if run.side is Side.CLIENT:
@@ -154,7 +154,7 @@ class Selection:
             return (run,)
         return (run,) if all(verdicts) else _split(run, verdicts)
 
-    def _requests(self, connection: _Connection, run: Run) -> Iterator[bool]:
+    def _requests(self, connection: _FilteredConnection, run: Run) -> Iterator[bool]:
         at, data, received_ns = run.start, run.data, run.times.received_ns
         for request, size in zip(run.requests, run.sizes, strict=True):
             correlation_id, api_key, api_version, number, _, flags, _, _ = request
@@ -164,7 +164,7 @@ class Selection:
             kind = api_key, api_version, client_id
             known = connection.verdicts.get(kind) if self._repeats else None
             if known is None:
-                known = self._decide(
+                known = self._matches(
                     connection, kind, number, correlation_id, size, flags, received_ns
                 )
             if not known and not flags & NO_RESPONSE:
@@ -172,9 +172,9 @@ class Selection:
             yield known
             at += size
 
-    def _decide(
+    def _matches(
         self,
-        connection: _Connection,
+        connection: _FilteredConnection,
         kind: _Kind,
         number: int,
         correlation_id: int,
@@ -182,7 +182,7 @@ class Selection:
         flags: int,
         received_ns: int,
     ) -> bool:
-        """Whether the filter means a request."""
+        """Return whether a request matches the filter."""
         api_key, api_version, client_id = kind
         if api_key in ALWAYS:
             return True
@@ -203,7 +203,7 @@ class Selection:
             client_address=connection.client_address,
             time_ns=received_ns,
         )
-        kept = self._wanted.matches(request)
+        kept = self._filter.matches(request)
         if self._repeats and named:
             if len(connection.verdicts) >= _KINDS_MAX:
                 connection.verdicts.clear()
@@ -212,7 +212,7 @@ class Selection:
 
 
 def _split(run: Run, verdicts: Sequence[bool]) -> Iterator[Run]:
-    """Yield what is kept of a run, neighbours together."""
+    """Yield the kept parts of a run, neighbours together."""
     at, first, start = run.start, 0, run.start
     for position, kept in enumerate([*verdicts, False]):
         if not kept:

@@ -30,7 +30,7 @@ from kproxy.protocol.record_batch import (
 )
 
 _RATIO = 64
-"""What a whole exchange may decompress to is so many times its size, if that is more."""
+"""A whole exchange may decompress to this many times its size, if that is more than the minimum."""
 
 
 @attrs.frozen
@@ -38,49 +38,50 @@ class TopicRecord:
     """A record that was produced or fetched."""
 
     topic: str
-    """Its name; its id as Kafka prints it, if nothing told the name."""
+    """The topic's name; its id as Kafka prints it, if the name is not known."""
     partition: int
     offset: int | None
-    """None of a produced record whose response is missing, an error, or does not say."""
+    """None for a produced record whose response is missing, is an error, or does not say."""
     timestamp: int
     """Milliseconds since 1970; −1 where there is none (the oldest format)."""
     key: bytes | None
     value: bytes | None
-    """None is a tombstone."""
+    """None for a tombstone."""
     headers: tuple[tuple[str, bytes | None], ...]
     produced: bool
-    """Whether a client sent it; else a broker did, to be consumed."""
+    """True if a client sent it; False if a broker sent it to a consumer."""
     aborted: bool = False
-    """Whether it is known that its transaction was aborted: consumers that read what is committed
-    (for others brokers do not say) drop it."""
+    """True if its transaction is known to be aborted: consumers with isolation.level=read_committed
+    drop it (brokers do not say for others)."""
 
 
-class Carried(NamedTuple):
+class CarriedBatches(NamedTuple):
     """The batches of one partition that an exchange carries, unread."""
 
     where: TopicPartition
     data: bytes
     produced: bool
     base_offset: int | None
-    """What the response says that produced batches got; None where it does not, and of others."""
+    """The offset that the response gives to produced batches; None if it gives none, and for
+    fetched batches."""
     aborted: Sequence[Any]
     """The aborted_transactions of a Fetch response's partition."""
 
 
 def read(facts: DecodedFacts) -> list[TopicRecord]:
-    """The records in the bodies of an exchange."""
-    found = carried(facts)
+    """Return the records in the bodies of an exchange."""
+    found = carried_batches(facts)
     allowance = allowance_of(found)
-    return [record for each in found for record in read_carried(each, allowance)]
+    return [record for each in found for record in read_batches(each, allowance)]
 
 
-def carried(facts: BodyFacts | DecodedFacts) -> list[Carried]:
-    """The batches in the bodies of an exchange, each with the offset that it got."""
+def carried_batches(facts: BodyFacts | DecodedFacts) -> list[CarriedBatches]:
+    """Return the batches in the bodies of an exchange, each with the offset that it got."""
     if not facts.records:
         return []
     offsets = base_offsets(facts)
     return [
-        Carried(
+        CarriedBatches(
             each.where,
             each.data,
             each.produced,
@@ -92,33 +93,34 @@ def carried(facts: BodyFacts | DecodedFacts) -> list[Carried]:
 
 
 def base_offsets(facts: BodyFacts | DecodedFacts) -> dict[TopicPartition, int]:
-    """The offsets that the response to a Produce says its batches got."""
+    """Return the offsets that the response to a Produce gives to its batches."""
     return {each.where: each.offset for each in facts.results if each.offset >= 0}
 
 
-def allowance_of(found: Iterable[Carried]) -> Allowance:
-    """What all that one exchange carries may be decompressed to."""
+def allowance_of(found: Iterable[CarriedBatches]) -> Allowance:
+    """Return the limit for decompressing all batches of one exchange."""
     size = sum([len(each.data) for each in found])
     return Allowance(max(DECOMPRESSED_BYTES_MAX, _RATIO * size), max(RECORDS_MAX, size // 4))
 
 
-def read_carried(found: Carried, allowance: Allowance) -> Iterator[TopicRecord]:
-    """Read the records of one partition."""
+def read_batches(found: CarriedBatches, allowance: Allowance) -> Iterator[TopicRecord]:
+    """Yield the records of one partition."""
     if found.produced:
         return _produced(found.data, found.where, found.base_offset, allowance)
     return _fetched(found.data, found.where, found.aborted, allowance)
 
 
-class Heads(NamedTuple):
-    """What the heads of batches tell, without decompressing any of them."""
+class BatchHeads(NamedTuple):
+    """The facts in the heads of batches, without decompressing any."""
 
     records: int | None
-    """How many; None where old formats keep their count inside of what is compressed."""
+    """The number of records; None where old formats compress the count as well."""
     sequences: Sequence[tuple[int, int, int]]
-    """Of produced batches of idempotent producers: producer's id, its epoch, base sequence."""
+    """Producer id, producer epoch and base sequence of each produced batch of an idempotent
+    producer."""
 
 
-def heads(found: Records) -> Heads:
+def batch_heads(found: Records) -> BatchHeads:
     """Read the heads of the batches of one partition."""
     frame, start, stop, produced = found.frame, found.start, found.stop, found.produced
     if stop - start >= BATCH_HEADER.size:
@@ -126,9 +128,9 @@ def heads(found: Records) -> Heads:
         if head[3] == 2 and head[1] + ENTRY_OVERHEAD == stop - start:  # one, as nearly always
             count = 0 if head[5] & CONTROL else max(0, head[12])
             sent = produced and head[9] >= 0 and head[11] >= 0
-            return Heads(count, (head[9:12],) if sent else ())
+            return BatchHeads(count, (head[9:12],) if sent else ())
     data = frame[start:stop]
-    return Heads(records.summary(data).records, list(_sequences(data)) if produced else ())
+    return BatchHeads(records.summary(data).records, list(_sequences(data)) if produced else ())
 
 
 def _sequences(data: bytes) -> Iterator[tuple[int, int, int]]:
@@ -160,30 +162,30 @@ def _fetched(
 ) -> Iterator[TopicRecord]:
     transactions = AbortedTransactions(aborted)
     for batch, records_in in _read(data, allowance):
-        gone = transactions.dropped(batch)
+        is_aborted = transactions.is_dropped(batch)
         if batch.control:
             continue
         for record in records_in:
-            yield _topic_record(record, where, record.offset, produced=False, aborted=gone)
+            yield _topic_record(record, where, record.offset, produced=False, aborted=is_aborted)
 
 
 _MARKER_BYTES_MAX = 1024
-"""A real marker is tiny; what is made to look like one is not worth decompressing."""
+"""Real markers are tiny; larger batches that look like one are not decompressed."""
 
 
 class AbortedTransactions:
-    """Which batches of one partition consumers drop: a producer's, from the first offset of an
-    aborted transaction up to its marker. It is asked for each batch in turn."""
+    """The batches of one partition that consumers drop: a producer's, from the first offset of an
+    aborted transaction up to its marker. `is_dropped` must be asked for each batch in turn."""
 
     def __init__(self, aborted: Iterable[Any]) -> None:
-        """`aborted` are the aborted_transactions of a Fetch response's partition."""
-        self._waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+        """Take the aborted_transactions of a Fetch response's partition."""
+        self._upcoming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
         self._aborting: set[int] = set()
 
-    def dropped(self, batch: Batch) -> bool:
-        """Whether the records of the next batch are of an aborted transaction."""
-        while self._waiting and self._waiting[-1].first_offset <= batch.last_offset:
-            self._aborting.add(self._waiting.pop().producer_id)
+    def is_dropped(self, batch: Batch) -> bool:
+        """Return whether the next batch belongs to an aborted transaction."""
+        while self._upcoming and self._upcoming[-1].first_offset <= batch.last_offset:
+            self._aborting.add(self._upcoming.pop().producer_id)
         if batch.control:
             if batch.producer_id in self._aborting and is_abort(batch):
                 self._aborting.discard(batch.producer_id)
@@ -192,7 +194,7 @@ class AbortedTransactions:
 
 
 def is_abort(batch: Batch) -> bool:
-    """Whether a control batch is the marker of an aborted transaction."""
+    """Return whether a control batch is the marker of an aborted transaction."""
     if len(batch.raw) > _MARKER_BYTES_MAX or batch.compression != "none":
         return False
     try:
@@ -202,7 +204,7 @@ def is_abort(batch: Batch) -> bool:
 
 
 def _read(data: bytes, allowance: Allowance) -> Iterator[tuple[Batch, list[Record]]]:
-    """The batches that can be read."""
+    """Yield the batches that can be read, with their records."""
     try:
         batches = records.batches(data)
     except ProtocolError:

@@ -1,6 +1,6 @@
-"""How to get over the bodies of one message in one version, and what to read there.
+"""Ways through the bodies of one message in one version: the fields to read, and where they lie.
 
-    Layout, meanings ─▶ spots, in the order of their bytes ─▶ Walk ─▶ spans and their kinds
+    Layout, meanings ─▶ spots, in the order of their bytes ─▶ BodyWalk ─▶ spans and their kinds
 
 Invariant: there is a walk only where each spot can be understood when it is met: the topic of a
 partition stands before it in a struct around it, its number and its error code before what is said
@@ -38,17 +38,17 @@ from kproxy.protocol.select import select
 
 
 class Kind(enum.Enum):
-    """What is to be done with a spot."""
+    """The content of a spot."""
 
     ERROR = enum.auto()
     ERROR_MESSAGE = enum.auto()
     THROTTLE = enum.auto()
     TOPIC_NAME = enum.auto()
     TOPIC_ID = enum.auto()
-    NAME_TOO = enum.auto()
-    """A topic's name, behind its id."""
-    ID_TOO = enum.auto()
-    """A topic's id, behind its name."""
+    NAME_AFTER_ID = enum.auto()
+    """A topic's name, after its id in the same struct."""
+    ID_AFTER_NAME = enum.auto()
+    """A topic's id, after its name in the same struct."""
     TOPICS = enum.auto()
     GROUP = enum.auto()
     GROUPS = enum.auto()
@@ -56,8 +56,8 @@ class Kind(enum.Enum):
     TRANSACTIONAL_IDS = enum.auto()
     PARTITION = enum.auto()
     PARTITIONS = enum.auto()
-    PARTITION_OF = enum.auto()
-    """The number of the partition that what follows is of."""
+    PARTITION_AHEAD = enum.auto()
+    """The partition of the records or the offset that follow it."""
     RECORDS = enum.auto()
     OFFSET = enum.auto()
     ABORTED = enum.auto()
@@ -83,60 +83,64 @@ _SEVERAL = {
     PARTITION: Kind.PARTITIONS,
     ABORTED: Kind.ABORTED,
 }
-_TOO = {Kind.TOPIC_NAME: Kind.NAME_TOO, Kind.TOPIC_ID: Kind.ID_TOO}
-_NAMING = frozenset({*_TOO, *_TOO.values()})
-_OF_PARTITION = frozenset({Kind.PARTITION, Kind.PARTITION_OF})
+_SECOND_NAMES = {Kind.TOPIC_NAME: Kind.NAME_AFTER_ID, Kind.TOPIC_ID: Kind.ID_AFTER_NAME}
+_NAMING = frozenset({*_SECOND_NAMES, *_SECOND_NAMES.values()})
+_OF_PARTITION = frozenset({Kind.PARTITION, Kind.PARTITION_AHEAD})
 _OF_TOPIC = frozenset({*_OF_PARTITION, Kind.PARTITIONS, Kind.RECORDS, Kind.OFFSET})
 _FILLED = frozenset(Kind) - _NAMING - _OF_PARTITION - {Kind.OFFSET}
-"""What says nothing where it is zero, null or empty."""
-_ANSWERS = frozenset({ERROR, ERROR_MESSAGE, THROTTLE})
-"""What only responses say."""
+"""Kinds that carry no information where the field is zero, null or empty."""
+_RESPONSE_ONLY = frozenset({ERROR, ERROR_MESSAGE, THROTTLE})
+"""Meanings that only responses have."""
 
 
 @attrs.define(eq=False)
 class _Spot:
-    """A field that is looked at."""
+    """A field that a walk reads."""
 
     holder: tuple[str, ...]
-    """The path of the struct that has it."""
+    """The path of the struct that contains the field."""
     name: str
     kind: Kind
     tagged: bool
 
     @property
     def path(self) -> str:
-        """As `codec.locate` takes it."""
+        """The dotted path that `codec.locate` takes."""
         return ".".join((*self.holder, self.name))
 
 
 @attrs.frozen(eq=False)
-class Walk:
-    """How to get over the bodies of one message in one version."""
+class BodyWalk:
+    """A way through the bodies of one message in one version."""
 
     tagged_header: bool
-    """Whether tagged fields stand before the body."""
+    """True if tagged fields stand before the body."""
     compact: bool
-    """Whether lengths are varints."""
+    """True if lengths are varints."""
     locate: Locate
     kinds: tuple[Kind | None, ...]
-    """Of what is located; at last that of what only surrounds it."""
-    told_names: tuple[tuple[int, int], ...]
-    """Which of what is located are the name and the id of one topic."""
+    """The kinds of the located fields; the last is None, for structs that only surround them."""
+    name_id_pairs: tuple[tuple[int, int], ...]
+    """Pairs of indexes: the name and the id of one topic."""
 
 
 @functools.cache
-def walk_of(api_key: int, version: int, direction: str, wanted: frozenset[Meaning]) -> Walk | None:
-    """Make the walk that finds what is wanted; None where bodies must be decoded for that."""
+def walk_of(
+    api_key: int, version: int, direction: str, wanted: frozenset[Meaning]
+) -> BodyWalk | None:
+    """Make the walk that finds the wanted meanings; None where bodies must be decoded for that."""
     message = schema.message(api_key, direction)
     if message is None or version not in message.versions:
         return None
-    by_kind = select(message, meanings.is_told_by_kind).paths(version)
+    by_kind = select(message, meanings.has_kind_field).paths(version)
     if (by_kind and wanted.intersection(NAMES)) or (
         TOPIC in wanted and message.name in embedded.MESSAGES
     ):
         return None
     layout = codec.layout(message, version)
-    spots = _understood(list(_spots(layout, message.fields, _needed(wanted, direction), wanted)))
+    spots = _with_known_topics(
+        list(_spots(layout, message.fields, _needed(wanted, direction), wanted))
+    )
     if direction == REQUEST:
         header = codec.request_header_version(api_key, version)
     else:
@@ -147,17 +151,17 @@ def walk_of(api_key: int, version: int, direction: str, wanted: frozenset[Meanin
     paths = tuple(spot.path for spot in spots)
     locate = codec.locate(message, version, paths, filled=filled)
     kinds = (*(spot.kind for spot in spots), None)
-    return Walk(header == 2, layout.flexible, locate, kinds, tuple(_told_names(spots)))
+    return BodyWalk(header == 2, layout.flexible, locate, kinds, tuple(_name_id_pairs(spots)))
 
 
 def _needed(wanted: frozenset[Meaning], direction: str) -> frozenset[Meaning]:
-    """Add what tells of what is wanted."""
+    """Return the wanted meanings and those that they depend on."""
     needed = set(wanted)
     if wanted & {PARTITION, RECORDS, OFFSET}:
         needed |= {TOPIC, PARTITION}
     if OFFSET in wanted:
         needed.add(ERROR)
-    return frozenset(needed if direction == RESPONSE else needed - _ANSWERS)
+    return frozenset(needed if direction == RESPONSE else needed - _RESPONSE_ONLY)
 
 
 def _spots(
@@ -166,17 +170,19 @@ def _spots(
     needed: frozenset[Meaning],
     wanted: frozenset[Meaning],
 ) -> Iterator[_Spot]:
-    """Yield what is looked at, in the order of the bytes."""
+    """Yield the fields to read, in the order of the bytes."""
     named = False
     for slot in (*layout.slots, *layout.tagged):
         kind = _kind(slot, fields, needed)
         if kind is Kind.PARTITION and PARTITION not in wanted:
             beside = (_kind(each, fields, needed) for each in layout.slots)
-            kind = Kind.PARTITION_OF if {Kind.RECORDS, Kind.OFFSET}.intersection(beside) else None
+            kind = (
+                Kind.PARTITION_AHEAD if {Kind.RECORDS, Kind.OFFSET}.intersection(beside) else None
+            )
         elif kind is Kind.PARTITIONS and PARTITION not in wanted:
             kind = None
-        elif kind in _TOO:
-            kind, named = _TOO[kind] if named else kind, True
+        elif kind in _SECOND_NAMES:
+            kind, named = _SECOND_NAMES[kind] if named else kind, True
         if kind is not None:
             yield _Spot(layout.path, slot.name, kind, slot.tag is not None)
         if slot.struct is not None:
@@ -191,9 +197,9 @@ def _kind(slot: Slot, beside: tuple[Field, ...], needed: frozenset[Meaning]) -> 
     return None
 
 
-def _understood(spots: list[_Spot]) -> list[_Spot] | None:
-    """Leave out the partitions that are of no topic; None if one cannot be understood where it
-    stands."""
+def _with_known_topics(spots: list[_Spot]) -> list[_Spot] | None:
+    """Leave out partitions that belong to no topic; return None if a spot cannot be understood
+    where it stands."""
     kept: list[_Spot] = []
     for index, spot in enumerate(spots):
         if spot.kind in _OF_TOPIC:
@@ -203,14 +209,15 @@ def _understood(spots: list[_Spot]) -> list[_Spot] | None:
             ]  # fmt: skip
             if not within and spot.kind in (Kind.PARTITION, Kind.PARTITIONS):
                 continue
-            if not _is_told(spots, index, within):
+            if not _is_topic_known(spots, index, within):
                 return None
         kept.append(spot)
     return kept
 
 
-def _is_told(spots: list[_Spot], index: int, within: list[_Spot]) -> bool:
-    """Whether the names of a spot's topic stand before it, in one struct, and no others in that."""
+def _is_topic_known(spots: list[_Spot], index: int, within: list[_Spot]) -> bool:
+    """Return whether the names of a spot's topic stand before it, in one struct, and no other names
+    do."""
     spot = spots[index]
     before = {id(each) for each in spots[:index]}
     holders = {each.holder for each in within}
@@ -227,10 +234,10 @@ def _is_told(spots: list[_Spot], index: int, within: list[_Spot]) -> bool:
     return told or not _OF_PARTITION.isdisjoint(beside)
 
 
-def _told_names(spots: list[_Spot]) -> Iterator[tuple[int, int]]:
+def _name_id_pairs(spots: list[_Spot]) -> Iterator[tuple[int, int]]:
     places = {(spot.holder, spot.kind): index for index, spot in enumerate(spots)}
     for (holder, kind), index in places.items():
-        if kind is Kind.NAME_TOO:
+        if kind is Kind.NAME_AFTER_ID:
             yield index, places[holder, Kind.TOPIC_ID]
-        elif kind is Kind.ID_TOO:
+        elif kind is Kind.ID_AFTER_NAME:
             yield places[holder, Kind.TOPIC_NAME], index

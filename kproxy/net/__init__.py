@@ -1,1 +1,1 @@
-"""Sockets, and all that waits: trio lives here, and in what starts it."""
+"""Sockets and waiting: the room that uses trio, besides the commands that start it."""

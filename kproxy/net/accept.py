@@ -1,12 +1,12 @@
-"""Taking on clients: listeners, and how many connections there may be.
+"""Accepting clients: the listeners, and the limit of connections.
 
 ::
 
     listener ─ accept ─▶ is there room? ─▶ connect(stream, node id)
        │                     └ no: closed at once
-       └ refuse ─▶ the system refuses whoever comes, until listen
+       └ refuse ─▶ the system refuses clients, until listen
 
-Whatever lasts (no room, no descriptors) is logged once, not again for each client that it concerns.
+A lasting problem (no room, no descriptors) is logged once, not again for each client.
 
 Resource handling: `Acceptor.run` owns the listeners, also those that refuse, and has closed them
 when it returns or is cancelled.
@@ -35,18 +35,18 @@ _ACCEPT_AGAIN_SECONDS = 0.1
 
 
 @attrs.define(eq=False)
-class _Node:
-    """A listener of a node."""
+class _NodeListener:
+    """The listener of a node, at each address of the host."""
 
     places: list[tuple[str, int]]
     sockets: list[trio.socket.SocketType]
-    """One for each place; none where the port was lost while it refused."""
+    """One socket for each place; none if the port was lost while it refused."""
     accepting: trio.CancelScope | None
-    """Ends it; None: it refuses."""
+    """The scope of the task that accepts; None: it refuses."""
 
 
 class Acceptor:
-    """Owns the listeners, and decides who is taken on."""
+    """Owns the listeners, and decides which clients are accepted."""
 
     def __init__(
         self,
@@ -64,20 +64,20 @@ class Acceptor:
         self._connections_max = connections_max
         self._descriptors = descriptors
         self.connections_refused = 0
-        """How many clients so far were too many."""
+        """The number of clients that were closed because there were too many."""
         self.listening = Listening()
-        """Where clients can connect."""
+        """The addresses at which clients can connect."""
         self._nursery: trio.Nursery | None = None
-        self._nodes: dict[int, _Node] = {}
+        self._nodes: dict[int, _NodeListener] = {}
         self._logged: set[str] = set()
-        """What was logged and is not logged again while it lasts."""
+        """The problems that were logged, and are not logged again while they last."""
 
     async def run(
         self,
         listeners: list[trio.SocketListener],
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Accept clients there, and wherever `listen` opens another one, until stopped."""
+        """Accept clients at these listeners, and at those that `listen` opens, until stopped."""
         try:
             async with trio.open_nursery() as self._nursery:
                 self.listening.add(listeners)
@@ -97,14 +97,14 @@ class Acceptor:
 
     @property
     def connections_max(self) -> int:
-        """The most clients at once: what the user wants, or what open files allow."""
+        """The most clients at once: the user's limit, or that of open files."""
         possible = self._descriptors.connections_max(len(self.listening))
         return min(self._connections_max, possible)
 
     def listen(self, node_id: int, port: int) -> tuple[str, int] | str:
-        """Open a listener for a node, at this port or another; return where, or why not.
+        """Open a listener for a node; return its address, or the reason why it cannot open.
 
-        One that refuses opens again where it was, or not at all.
+        A new one opens at this port or another; one that refuses, at its own port only.
         """
         if self._stopped:
             return "the proxy stops"
@@ -127,12 +127,12 @@ class Acceptor:
             return str(error)
         places = self.listening.add(listeners)
         accepting = self._accept_from(listeners, node_id)
-        self._nodes[node_id] = _Node(places, [each.socket for each in listeners], accepting)
+        self._nodes[node_id] = _NodeListener(places, [each.socket for each in listeners], accepting)
         return places[0]
 
     def refuse(self, node_id: int) -> None:
-        """Refuse clients at the listener of a node, whose port stays ours; who was accepted there
-        stays."""
+        """Refuse clients at the listener of a node, whose port stays ours; accepted connections
+        stay."""
         node = self._nodes.get(node_id)
         if self._stopped or node is None or node.accepting is None:
             return
@@ -141,11 +141,11 @@ class Acceptor:
         try:
             for index, sock in enumerate(node.sockets):
                 node.sockets[index] = refuse(sock)
-        except OSError:  # to listen again will be tried, and fails if it must
+        except OSError:  # `listen` tries to open the port again
             _close(node)
 
     def unlisten(self, node_id: int) -> None:
-        """Close the listener of a node; who was accepted there stays."""
+        """Close the listener of a node; accepted connections stay."""
         node = self._nodes.pop(node_id)
         self.listening.remove(node.places)
         _close(node)
@@ -157,7 +157,7 @@ class Acceptor:
         assert self._nursery is not None, "run comes first"
         return self._nursery.cancel_scope.cancel_called
 
-    def _listen_again(self, node_id: int, node: _Node) -> tuple[str, int] | str:
+    def _listen_again(self, node_id: int, node: _NodeListener) -> tuple[str, int] | str:
         try:
             if node.sockets:
                 listeners = [listen_again(sock) for sock in node.sockets]
@@ -215,17 +215,17 @@ class Acceptor:
             self._log_once("room", f"no more connections than {limit}: new ones are closed at once")
             return
         if connections_open < connections_max * 0.9:
-            # Not at once: it would be logged again for each that comes and goes.
+            # Not as soon as one is free: it would be logged again for each that comes and goes.
             self._logged -= {"room", "accept"}
         self._connect(stream, node_id)
 
-    def _log_once(self, about: str, text: str) -> None:
-        if about not in self._logged:
-            self._logged.add(about)
+    def _log_once(self, problem: str, text: str) -> None:
+        if problem not in self._logged:
+            self._logged.add(problem)
             self._log(text)
 
 
-def _close(node: _Node) -> None:
+def _close(node: _NodeListener) -> None:
     for sock in node.sockets:
         sock.close()
     node.sockets = []

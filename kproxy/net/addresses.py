@@ -8,15 +8,15 @@ import trio
 
 
 def address_text(host: str, port: int) -> str:
-    """HOST:PORT as people write it."""
+    """Return HOST:PORT as people write it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def reachable(host: str) -> str:
-    """A host that a client on this machine can connect to where we listen on all addresses."""
+    """Return the host that clients on this machine connect to; for a wildcard, the loopback."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
 
 
 def listening_at(host: str, listening: Sequence[trio.SocketListener]) -> str:
-    """HOST:PORT of listeners, as people write it."""
+    """Return HOST:PORT of listeners, as people write it."""
     return address_text(host, listening[0].socket.getsockname()[1])

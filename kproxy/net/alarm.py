@@ -1,4 +1,4 @@
-"""One alarm for everything that happens at a time: while nothing is due, nothing runs.
+"""One alarm for all timed events: while nothing is due, nothing runs.
 
 Setting it costs a comparison where the time stays the same, so it can be set after every event.
 """
@@ -21,17 +21,17 @@ class Alarm:
         self._clock = clock
         self._ring = ring
         self.at_ns = NEVER
-        """When it goes off; whoever is awake then may see to it first, and set it anew."""
+        """The time at which it goes off; the poll loop may act on it first, and set it anew."""
         self._scope = trio.CancelScope()
 
     def set(self, at_ns: int) -> None:
-        """Have it go off at this time, and no other."""
+        """Set the only time at which it goes off."""
         if at_ns != self.at_ns:
             self.at_ns = at_ns
             self._scope.deadline = self._deadline()
 
     async def run(self) -> None:
-        """Wait, and call the function with the time that it is then, until cancelled."""
+        """Wait, and call the function with the present time, again and again until cancelled."""
         while True:
             with trio.CancelScope(deadline=self._deadline()) as self._scope:
                 await trio.sleep_forever()
@@ -40,7 +40,7 @@ class Alarm:
                 self._ring(now)
 
     def _deadline(self) -> float:
-        """The same time on trio's clock."""
+        """Return the alarm's time on trio's clock."""
         if self.at_ns == NEVER:
             return math.inf
         return trio.current_time() + (self.at_ns - self._clock()) / 1e9

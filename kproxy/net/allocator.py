@@ -1,6 +1,6 @@
-"""How memory is taken and given back, for a process that serves clients.
+"""Settings of the memory allocator and of garbage collection, for a process that serves clients.
 
-As it comes, glibc asks the kernel for fresh pages for each buffer of 128 KiB and more and gives
+By default, glibc asks the kernel for fresh pages for each buffer of 128 KiB and more and gives
 them back right after: with frames of 100 KB to 1 MB that is half of what a proxy costs.
 
 Python looks at all objects for garbage in cycles each time their number has grown by a quarter,
@@ -16,12 +16,13 @@ import gc
 import sys
 
 KEPT_BYTES_MAX = 64 << 20
-"""So much freed memory is kept for the next frames."""
+"""The freed memory that is kept for the next frames."""
 MAPPED_BYTES_MIN = 8 << 20
-"""What is larger goes back to the kernel when it is freed, as before."""
+"""Larger buffers go back to the kernel when they are freed, as by default."""
 GARBAGE_OBJECTS = (100_000, 5, 5)
-"""How often Python looks for garbage in cycles: after so many new objects, in older ones after so
-many times, in all after so many of these. Its own are (700, 10, 10)."""
+"""The thresholds of Python's garbage collection in cycles: new objects until it collects the young
+generation, such collections until the next older one, and those until the oldest. Python's own are
+(700, 10, 10)."""
 
 # /usr/include/malloc.h
 _TRIM_THRESHOLD = -1
@@ -29,7 +30,7 @@ _MMAP_THRESHOLD = -3
 
 
 def keep_freed_memory() -> None:
-    """Set both limits, where the C library has them; elsewhere nothing changes."""
+    """Set both limits, if the C library has them."""
     if sys.platform != "linux":
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
@@ -38,7 +39,7 @@ def keep_freed_memory() -> None:
         mallopt(_MMAP_THRESHOLD, MAPPED_BYTES_MIN)
 
 
-def look_for_garbage_rarely() -> None:
-    """Have Python look for garbage in cycles rarely, and not in what there is already."""
+def collect_garbage_rarely() -> None:
+    """Have Python collect garbage in cycles rarely, and never among the present objects."""
     gc.freeze()
     gc.set_threshold(*GARBAGE_OBJECTS)

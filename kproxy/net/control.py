@@ -1,19 +1,19 @@
-"""The control server: HTTP for whoever runs the proxy, never for its clients.
+"""The control server: HTTP for the operator of the proxy, never for its clients.
 
 ::
 
-    accept, a few at once ─▶ h11 ─▶ who asks? token, Host, Origin ─▶ route ─▶ one answer, and close
+    accept, a few at once ─▶ h11 ─▶ check token, Host, Origin ─▶ route ─▶ one answer, and close
                                                                        └ JSON body, if it takes one
 
-Invariants: what is asked costs little and bounded memory (a request's head and body are limited,
-and a body is read only where a route takes one), and little and bounded time (`REQUEST_SECONDS` for
-all of it), whoever asks. Nobody waits for others: of too many connections the one ends that has
-kept silent for longest. A refusal is one line of JSON: `{"error": "…"}`.
+Invariants: a request costs bounded memory (its head and body are limited, and a body is read only
+where a route takes one) and bounded time (`REQUEST_SECONDS` for all of it). No connection waits for
+others: of too many, the one that has been silent for longest ends. A refusal is one line of JSON:
+`{"error": "…"}`.
 
-Who may ask: with a token, whoever sends it (`Authorization: Bearer TOKEN`). Without one the server
-listens on the loopback address only (`serve` sees to that), where web pages are the danger: a
-browser on this machine can be made to ask. So what a page of another origin asks is refused, and so
-is what comes by a foreign host name, which is how DNS rebinding comes.
+Access: if there is a token, each request must carry it (`Authorization: Bearer TOKEN`). Without one
+the server listens on the loopback address only (`open_control` checks that), where web pages are
+the danger: they can make a browser on this machine send requests. So requests of a page of another
+origin are refused, and so are those for a foreign host name, as DNS rebinding sends them.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ import h11
 import trio
 
 CONNECTIONS_MAX = 8
-"""Open at once; for one more the oldest ends that has not made its request yet."""
+"""The most connections at once; for one more, the oldest without a request ends."""
 HEAD_BYTES_MAX = 16 << 10
-"""Of a request: its first line and headers."""
+"""The most bytes in the first line and headers of a request."""
 BODY_BYTES_MAX = 64 << 10
-"""Of a request's body."""
+"""The most bytes in a request's body."""
 REQUEST_SECONDS = 5.0
-"""For a request to arrive and its answer to be taken."""
+"""The time for a request to arrive and its answer to be taken."""
 _RECEIVE_BYTES = 4096
-_LEFT_BYTES_MAX = 256 << 10
+_UNREAD_BYTES_MAX = 256 << 10
 _ACCEPT_AGAIN_SECONDS = 0.1
-_SAID_CHARACTERS_MAX = 500
+_ERROR_CHARACTERS_MAX = 500
 _JSON = "application/json"
 
 
 @attrs.frozen
 class Answer:
-    """What a request is answered with."""
+    """The answer to a request."""
 
     status: int
     body: bytes
@@ -55,8 +55,8 @@ class Answer:
     headers: Sequence[tuple[str, str]] = ()
 
 
-class Refused(Exception):
-    """A request that cannot be fulfilled; the text says why, and maybe which key of it is wrong."""
+class RequestRefused(Exception):
+    """A request that cannot be fulfilled; the text says why, and may name the wrong key."""
 
     def __init__(self, status: int, what: str, **more: Any) -> None:
         super().__init__(what)
@@ -64,83 +64,85 @@ class Refused(Exception):
 
 
 @attrs.frozen
-class Call:
-    """What a route is asked."""
+class ControlCall:
+    """A request as its route gets it."""
 
     words: Sequence[str] = ()
-    """What stands in the path where its template has {…}."""
+    """The parts of the path that stand for {…} in its template."""
     body: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
-    """The JSON object in the request's body; empty where there is none."""
+    """The JSON object in the request's body; empty if there is none."""
 
 
 @attrs.frozen
 class Route:
-    """What answers a method of a path."""
+    """The function that answers a method of a path."""
 
-    run: Callable[[Call], Awaitable[Answer]]
-    """Raises Refused."""
+    run: Callable[[ControlCall], Awaitable[Answer]]
+    """The function; it may raise RequestRefused."""
     takes_body: bool = False
 
 
 _Visitors = dict[trio.CancelScope, bool]
-"""The connections, the oldest first: has it made its request?"""
+"""The connections, the oldest first → True if it has made its request."""
 
 Routes = Mapping[str, Mapping[str, Route]]
-"""path → method → what answers it; {…} in a path stands for any text without a slash."""
+"""path → method → its route; {…} in a path stands for any text without a slash."""
 
 
 @attrs.frozen(eq=False)
-class Control:
-    """What is served, and to whom."""
+class ControlServer:
+    """The routes of the server, and its access rules."""
 
     routes: Routes
     host: str
     """The name or address that the server was told to listen on."""
     token: str | None
-    """What a request must carry; None: it need not, but may not come from a web page."""
+    """The token that a request must carry; None: none, but no web page may send requests."""
     log: Callable[[str], None]
 
     async def serve(self, listeners: Sequence[trio.SocketListener]) -> None:
-        """Serve until cancelled; closes the listeners then."""
+        """Serve until cancelled, then close the listeners."""
         visitors: _Visitors = {}
         async with trio.open_nursery() as nursery:
             for listener in listeners:
                 nursery.start_soon(self._listen, listener, nursery, visitors)
 
     def route(self, request: h11.Request) -> tuple[Route, Sequence[str]]:
-        """Find what answers a request, and the words in its path.
+        """Return the route of a request, and the words in its path.
 
         Raises:
-            Refused: nothing does, or whoever asks may not.
+            RequestRefused: there is none, or the sender has no access.
         """
         self._check_sender({n.decode(): value.decode("latin-1") for n, value in request.headers})
         path = request.target.decode("latin-1").partition("?")[0]
-        asked = request.method.decode()
+        method = request.method.decode()
         allowed: dict[str, None] = {}
         for template, methods in self.routes.items():
-            words = _matched(template, path)
+            words = _match_path(template, path)
             if words is None:
                 continue
-            route = methods.get("GET" if asked == "HEAD" else asked)
+            route = methods.get("GET" if method == "HEAD" else method)
             if route is not None:
                 return route, words
             allowed |= dict.fromkeys([*methods, *(["HEAD"] if "GET" in methods else [])])
         if allowed:
             methods_text = ", ".join(allowed)
             header = ("Allow", methods_text)
-            raise Refused(405, f"{path} takes {methods_text}, not {asked}", headers=[header])
-        raise Refused(404, f"there is no {path} here; there is {', '.join(self.routes)}")
+            raise RequestRefused(
+                405, f"{path} takes {methods_text}, not {method}", headers=[header]
+            )
+        raise RequestRefused(404, f"there is no {path} here; there is {', '.join(self.routes)}")
 
-    async def answer(self, route: Route, call: Call, what: str) -> Answer:
-        """Answer a request."""
+    async def answer(self, route: Route, call: ControlCall, what: str) -> Answer:
+        """Answer a call; `what` names it in errors."""
         try:
             return await route.run(call)
-        except Refused as error:
+        except RequestRefused as error:
             return error.answer
         except Exception as error:
-            return refusal(500, self._defect(what, error))
+            return refusal(500, self._log_defect(what, error))
 
-    def _defect(self, what: str, error: Exception) -> str:
+    def _log_defect(self, what: str, error: Exception) -> str:
         why = f"{type(error).__name__}: {error}".splitlines()[0]
         text = f"{what} failed by a defect in kproxy, please report it: {why}"
         self.log(text)
@@ -150,16 +152,16 @@ class Control:
         host = headers.get("host", "")
         origin = headers.get("origin")
         if origin is not None and origin != f"http://{host}":
-            raise Refused(403, f"pages of {origin} may not ask")
+            raise RequestRefused(403, f"pages of {origin} may not ask")
         if self.token is not None:
             given = headers.get("authorization", "").encode("latin-1")
             if hmac.compare_digest(given, b"Bearer " + self.token.encode()):
                 return
             why = "send the token in KPROXY_CONTROL_TOKEN as Authorization: Bearer TOKEN"
-            raise Refused(401, why, headers=[("WWW-Authenticate", "Bearer")])
+            raise RequestRefused(401, why, headers=[("WWW-Authenticate", "Bearer")])
         name = _host(host)
         if name not in ("localhost", self.host.lower()) and not _is_address(name):
-            raise Refused(403, f"host {name!r} is not ours: ask by address, or as localhost")
+            raise RequestRefused(403, f"host {name!r} is not ours: ask by address, or as localhost")
 
     # Connections
 
@@ -182,44 +184,44 @@ class Control:
     async def _handle(
         self, stream: trio.SocketStream, scope: trio.CancelScope, visitors: _Visitors
     ) -> None:
-        def heard() -> None:
+        def on_request() -> None:
             if scope in visitors:
                 visitors[scope] = True
 
         try:
             with scope:
-                await self._converse(stream, heard)
+                await self._converse(stream, on_request)
         except trio.BrokenResourceError:
             pass  # it has gone
         except Exception as error:
-            self._defect("a request to the control address", error)
+            self._log_defect("a request to the control address", error)
         finally:
             visitors.pop(scope, None)
             await trio.aclose_forcefully(stream)
 
-    async def _converse(self, stream: trio.SocketStream, heard: Callable[[], None]) -> None:
+    async def _converse(self, stream: trio.SocketStream, on_request: Callable[[], None]) -> None:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         with_body = True
         try:
             request = await _next_event(connection, stream)
             if not isinstance(request, h11.Request):  # the end, before any request
                 return
-            heard()
+            on_request()
             with_body = request.method != b"HEAD"
             route, words = self.route(request)
-            body = await _body(connection, stream, request) if route.takes_body else {}
+            body = await _read_body(connection, stream, request) if route.takes_body else {}
             what = f"{request.method.decode()} {request.target.decode('latin-1')}"
-            answer = await self.answer(route, Call(words, body), what)
+            answer = await self.answer(route, ControlCall(words, body), what)
         except h11.RemoteProtocolError as error:
             answer = refusal(error.error_status_hint, f"not HTTP: {error}")
-        except Refused as error:
+        except RequestRefused as error:
             answer = error.answer
-        await stream.send_all(_encoded(connection, answer, with_body))
-        # Closing with something unread would reset the connection, and the answer might be lost.
+        await stream.send_all(_encode(connection, answer, with_body))
+        # Closing with unread bytes would reset the connection, and the answer might be lost.
         await stream.send_eof()
-        left = _LEFT_BYTES_MAX
-        while left > 0 and (data := await stream.receive_some(left)):
-            left -= len(data)
+        left_bytes = _UNREAD_BYTES_MAX
+        while left_bytes > 0 and (data := await stream.receive_some(left_bytes)):
+            left_bytes -= len(data)
 
 
 async def _next_event(connection: h11.Connection, stream: trio.SocketStream) -> Any:
@@ -231,16 +233,16 @@ async def _next_event(connection: h11.Connection, stream: trio.SocketStream) -> 
     return event
 
 
-async def _body(
+async def _read_body(
     connection: h11.Connection, stream: trio.SocketStream, request: h11.Request
 ) -> Mapping[str, Any]:
-    """Read the JSON object that is a request's body, or nothing.
+    """Read a request's body, a JSON object; return an empty one if there is none.
 
     Raises:
-        Refused: it is something else, or too large.
+        RequestRefused: it is no JSON object, or too large.
     """
     headers = {name.decode(): value.decode("latin-1") for name, value in request.headers}
-    too_large = Refused(413, f"a body has {BODY_BYTES_MAX} bytes at most")
+    too_large = RequestRefused(413, f"a body has {BODY_BYTES_MAX} bytes at most")
     if int(headers.get("content-length", "0")) > BODY_BYTES_MAX:
         raise too_large
     body = b""
@@ -251,18 +253,18 @@ async def _body(
     if not body:
         return {}
     if headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
-        raise Refused(415, f"send the body as {_JSON}")
+        raise RequestRefused(415, f"send the body as {_JSON}")
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Refused(400, f"the body is no JSON: {error}") from None
+        raise RequestRefused(400, f"the body is no JSON: {error}") from None
     if not isinstance(found, dict):
-        raise Refused(422, "the body is not a JSON object")
+        raise RequestRefused(422, "the body is not a JSON object")
     return found
 
 
-def _matched(template: str, path: str) -> Sequence[str] | None:
-    """The words of a path where its template has {…}; None if it is another path."""
+def _match_path(template: str, path: str) -> Sequence[str] | None:
+    """Return the words of a path for each {…} of its template; None if it does not match."""
     parts, given = template.split("/"), path.split("/")
     if len(parts) != len(given):
         return None
@@ -277,13 +279,13 @@ def _matched(template: str, path: str) -> Sequence[str] | None:
 
 def _end_one(visitors: _Visitors) -> None:
     """End the oldest connection that has made no request; if there is none, the oldest."""
-    silent = (scope for scope, heard in visitors.items() if not heard)
+    silent = (scope for scope, has_request in visitors.items() if not has_request)
     scope = next(silent, None) or next(iter(visitors))
     del visitors[scope]
     scope.cancel()
 
 
-def _encoded(connection: h11.Connection, answer: Answer, with_body: bool) -> bytes:
+def _encode(connection: h11.Connection, answer: Answer, with_body: bool) -> bytes:
     headers = [
         ("Content-Type", answer.content_type),
         ("Content-Length", str(len(answer.body))),
@@ -298,17 +300,17 @@ def _encoded(connection: h11.Connection, answer: Answer, with_body: bool) -> byt
 
 
 def json_answer(value: Any, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
-    """Answer with a value, as one line of JSON."""
+    """Return an answer with a value, as one line of JSON."""
     return Answer(status, f"{json.dumps(value)}\n".encode("ascii"), headers=headers)
 
 
 def refusal(
     status: int, text: str, key: str | None = None, headers: Sequence[tuple[str, str]] = ()
 ) -> Answer:
-    """Answer why not, in one line; it may quote what was asked, which cannot end or hide it."""
-    shown = text if len(text) <= _SAID_CHARACTERS_MAX else f"{text[:_SAID_CHARACTERS_MAX]} ..."
-    said = {"error": "".join(each if each.isprintable() else "?" for each in shown)}
-    return json_answer(said if key is None else said | {"key": key}, status, headers)
+    """Return an error in one line; control characters of quoted input become `?`."""
+    shown = text if len(text) <= _ERROR_CHARACTERS_MAX else f"{text[:_ERROR_CHARACTERS_MAX]} ..."
+    body = {"error": "".join(each if each.isprintable() else "?" for each in shown)}
+    return json_answer(body if key is None else body | {"key": key}, status, headers)
 
 
 def _host(value: str) -> str:

@@ -1,4 +1,4 @@
-"""The control address: where an operator looks into a running machine, and changes its rules."""
+"""The control address, at which an operator sees a running machine and changes its rules."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kproxy.proxy.actions import Address
 
 @attrs.frozen(eq=False)
 class ControlAddress:
-    """The address, opened."""
+    """The control address with its open listeners."""
 
     host: str
     token: str | None
-    """What a request there must carry."""
+    """The token that a request must carry; None: it needs none."""
     listening: Sequence[trio.SocketListener]
 
 
@@ -45,14 +45,14 @@ async def open_control(control: Address | None, token: str | None) -> ControlAdd
 
 
 def control_server(at: ControlAddress, operated: Operated, log: Callable[[str], None]) -> Task:
-    """Return what serves the control address."""
-    # Imported only for those who want it: that takes 20 ms and 5 MiB.
-    from kproxy.net.control import Control
-    from kproxy.net.control_api import Api
+    """Return the task that serves the control address."""
+    # Imported only with --control: that takes 20 ms and 5 MiB.
+    from kproxy.net.control import ControlServer
+    from kproxy.net.control_api import ControlApi
     from kproxy.net.metrics import exposition
 
     here = listening_at(reachable(at.host), at.listening)
     log(f"metrics: http://{here}/metrics{', for who sends the token' if at.token else ''}")
-    api = Api(operated)
+    api = ControlApi(operated)
     routes = {"/metrics": {"GET": exposition(operated)}, **api.routes()}
-    return partial(Control(routes, at.host, at.token, log).serve, at.listening)
+    return partial(ControlServer(routes, at.host, at.token, log).serve, at.listening)

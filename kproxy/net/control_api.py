@@ -1,4 +1,4 @@
-"""What the control server offers beside metrics: faults, connections, status, as JSON.
+"""The control API beside metrics: faults, connections, status, as JSON.
 
 ::
 
@@ -14,8 +14,8 @@
     POST    /faults/reset                all counters to 0
 
 Invariants: a change of the rules holds for the next request of each connection and drops none; each
-one is a note in the recording. Whatever is wrong with a rule leaves the rules as they were. Over
-HTTP no recording is read but a file below the folder that the operator has named.
+change is a note in the recording. A wrong rule leaves the rules as they were. HTTP requests can
+read only recordings below the folder that the operator has named.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import attrs
 import trio
 
 from kproxy import __version__
-from kproxy.net.control import Answer, Call, Refused, Route, Routes, json_answer
+from kproxy.net.control import Answer, ControlCall, RequestRefused, Route, Routes, json_answer
 from kproxy.net.operated import Operated
 from kproxy.proxy.connection import OpenConnection
 from kproxy.proxy.faults import RuleError, Rules, plain, rules_note
@@ -38,13 +38,13 @@ from kproxy.proxy.faults.active import Active
 from kproxy.units import moment
 
 RULES_MAX = 1000
-"""So many rules there can be by way of the control address."""
+"""The most rules; the control address adds no more."""
 CONNECTIONS_SHOWN_MAX = 1000
 
 
 @attrs.frozen(eq=False)
-class Api:
-    """The parts of a running proxy that can be looked at and changed."""
+class ControlApi:
+    """The routes over a running machine."""
 
     operated: Operated
 
@@ -58,7 +58,7 @@ class Api:
         return self.operated.clock()
 
     def routes(self) -> Routes:
-        """What answers which request."""
+        """Return the routes of the API."""
         return {
             "/status": {"GET": Route(self.status)},
             "/faults": {
@@ -79,10 +79,10 @@ class Api:
             "/connections/{number}": {"DELETE": Route(self.end)},
         }
 
-    # ── looking
+    # ── reading
 
-    async def status(self, call: Call) -> Answer:
-        """How the proxy is."""
+    async def status(self, call: ControlCall) -> Answer:
+        """Return the status of the proxy."""
         recorder, recording = self.operated.recorder, self.operated.recording
         reachable = self.operated.machine.reachable.items()
         return json_answer(
@@ -102,99 +102,99 @@ class Api:
             }
         )
 
-    async def faults(self, call: Call) -> Answer:
-        """All rules, in the order in which they decide."""
+    async def faults(self, call: ControlCall) -> Answer:
+        """Return all rules, in the order in which they decide."""
         return json_answer({"seed": self.rules.seed, "faults": [*map(plain, self.rules.rules)]})
 
-    async def fault(self, call: Call) -> Answer:
-        """One rule."""
+    async def fault(self, call: ControlCall) -> Answer:
+        """Return one rule."""
         return json_answer(plain(self._find(call)))
 
-    async def connections(self, call: Call) -> Answer:
-        """The open connections, the oldest first."""
+    async def connections(self, call: ControlCall) -> Answer:
+        """Return the open connections, the oldest first."""
         now = self._now
         shown: list[dict[str, Any]] = []
         for connection in self.operated.machine.connections:
             if len(shown) == CONNECTIONS_SHOWN_MAX:
                 break
-            shown.append(_connection(connection, now))
+            shown.append(_connection_json(connection, now))
         return json_answer({"open": self.operated.pump.connections_open, "connections": shown})
 
     # ── changing
 
-    async def end(self, call: Call) -> Answer:
+    async def end(self, call: ControlCall) -> Answer:
         """End a connection."""
         (text,) = call.words
         number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1
         actions = self.operated.machine.end(number, self._now)
         if not actions:
-            raise Refused(404, f"there is no connection {text}; GET /connections lists them")
+            raise RequestRefused(404, f"there is no connection {text}; GET /connections lists them")
         self.operated.pump.perform(actions)
         return json_answer({"ended": number})
 
-    async def add(self, call: Call) -> Answer:
+    async def add(self, call: ControlCall) -> Answer:
         """Add a rule behind the others."""
         if len(self.rules.rules) >= RULES_MAX:
-            raise Refused(409, f"there are {RULES_MAX} rules already; remove some")
+            raise RequestRefused(409, f"there are {RULES_MAX} rules already; remove some")
         name = call.body.get("name")
         if isinstance(name, str) and name in (active.name for active in self.rules.rules):
-            raise Refused(409, f"there is already a rule {name!r}", key="name")
-        words = await self._loaded(call.body)
-        with _refusing():
+            raise RequestRefused(409, f"there is already a rule {name!r}", key="name")
+        words = await self._load_recording(call.body)
+        with _refuse_rule_errors():
             active = self.rules.add(words, self._now)
         self._note()
         where = f"/faults/{quote(active.name, safe='', errors='surrogateescape')}"
         return json_answer(plain(active), 201, [("Location", where)])
 
-    async def change(self, call: Call) -> Answer:
+    async def change(self, call: ControlCall) -> Answer:
         """Give a rule other words."""
         return await self._change(call, call.body)
 
-    async def replace(self, call: Call) -> Answer:
-        """Give a rule these words and no others; it keeps its name if they have none."""
+    async def replace(self, call: ControlCall) -> Answer:
+        """Give a rule these words and no others; it keeps its name if they lack one."""
         words = self._find(call).rule.words
         gone = dict.fromkeys(words)
         return await self._change(call, {**gone, "name": words.get("name"), **call.body})
 
-    async def _change(self, call: Call, words: Mapping[str, Any]) -> Answer:
+    async def _change(self, call: ControlCall, words: Mapping[str, Any]) -> Answer:
         active = self._find(call)
-        words = await self._loaded(words)
+        words = await self._load_recording(words)
         others = (other.name for other in self.rules.rules if other is not active)
         if isinstance(name := words.get("name"), str) and name in others:
-            raise Refused(409, f"there is already a rule {name!r}", key="name")
-        with _refusing():
+            raise RequestRefused(409, f"there is already a rule {name!r}", key="name")
+        with _refuse_rule_errors():
             self.rules.change(active.fault_id, words)
         self._note()
         return json_answer(plain(active))
 
-    async def remove(self, call: Call) -> Answer:
+    async def remove(self, call: ControlCall) -> Answer:
         """Take a rule away."""
         active = self._find(call)
         self.rules.remove(active.fault_id)
         self._note()
         return json_answer(plain(active))
 
-    async def clear(self, call: Call) -> Answer:
+    async def clear(self, call: ControlCall) -> Answer:
         """Take all rules away."""
         self.rules.clear()
         self._note()
         return await self.faults(call)
 
-    async def enable(self, call: Call) -> Answer:
-        """Let a rule decide."""
+    async def enable(self, call: ControlCall) -> Answer:
+        """Enable a rule."""
         return self._enable(call, True)
 
-    async def disable(self, call: Call) -> Answer:
-        """Let a rule decide no longer."""
+    async def disable(self, call: ControlCall) -> Answer:
+        """Disable a rule."""
         return self._enable(call, False)
 
-    def _enable(self, call: Call, enabled: bool) -> Answer:
+    def _enable(self, call: ControlCall, enabled: bool) -> Answer:
         active = self._find(call)
         self.rules.enable(active.fault_id, enabled, self._now)
         self._note()
         return json_answer(plain(active))
 
-    async def reset(self, call: Call) -> Answer:
+    async def reset(self, call: ControlCall) -> Answer:
         """Set all counters to 0."""
         self.rules.reset(self._now)
         self._note()
@@ -202,7 +202,7 @@ class Api:
 
     # ── rules
 
-    def _find(self, call: Call) -> Active:
+    def _find(self, call: ControlCall) -> Active:
         (name,) = call.words
         try:
             return self.rules.find(name)
@@ -210,20 +210,20 @@ class Api:
             for active in self.rules.rules:
                 if name == str(active.fault_id):
                     return active
-            raise Refused(404, str(error)) from None
+            raise RequestRefused(404, str(error)) from None
 
-    async def _loaded(self, words: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _load_recording(self, words: Mapping[str, Any]) -> Mapping[str, Any]:
         """Read the recording that a rule names, so that no client waits for the disk; return the
-        rule with the path at which the recording was found."""
+        rule with the path of the recording."""
         latency: Any = words.get("latency")
         name = latency.get("recording") if isinstance(latency, dict) else None
         if not isinstance(name, str):
             return words
         try:
-            path = await trio.to_thread.run_sync(_recording, self.operated.recordings, name)
+            path = await trio.to_thread.run_sync(_find_recording, self.operated.recordings, name)
             await trio.to_thread.run_sync(self.rules.read_delays, path)
         except ValueError as error:
-            raise Refused(422, str(error), key="latency") from None
+            raise RequestRefused(422, str(error), key="latency") from None
         return {**words, "latency": {**latency, "recording": path}}
 
     def _note(self) -> None:
@@ -231,15 +231,15 @@ class Api:
 
 
 @contextlib.contextmanager
-def _refusing() -> Iterator[None]:
-    """Say what is wrong with a rule."""
+def _refuse_rule_errors() -> Iterator[None]:
+    """Turn the error of a rule into a refusal."""
     try:
         yield
     except RuleError as error:
-        raise Refused(422, error.what, key=error.key) from None
+        raise RequestRefused(422, error.what, key=error.key) from None
 
 
-def _recording(folder: Path | None, name: str) -> str:
+def _find_recording(folder: Path | None, name: str) -> str:
     """Return the path, without links, of a recording below a folder; a relative name counts from
     the folder.
 
@@ -259,7 +259,7 @@ def _recording(folder: Path | None, name: str) -> str:
     raise ValueError(f"no file below the folder of --control-recordings: {name!r}")
 
 
-def _connection(connection: OpenConnection, now: int) -> dict[str, Any]:
+def _connection_json(connection: OpenConnection, now: int) -> dict[str, Any]:
     return {
         "connection": connection.number,
         "client_address": connection.client_address,

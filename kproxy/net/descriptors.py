@@ -1,12 +1,11 @@
-"""How many files this process may have open, and what they are for.
+"""The limit of open files, and their shares: listeners, clients, and reserved ones.
 
 ::
 
-    ulimit -n ─▶ as far up as it goes ─▶ BESIDE │ listeners, at most half │ clients, two for each
+    ulimit -n ─▶ raised ─▶ RESERVED_FILES │ listeners, at most half │ clients, two for each
 
-A connection takes two descriptors, a listener one or two (one for each address of its host). When
-listeners have their share, what is left is for clients: so a cluster of many brokers cannot lock
-its clients out.
+A connection takes two descriptors, a listener one or two (one for each address of its host). The
+share of listeners is limited, so that a cluster of many brokers cannot lock its clients out.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ import resource
 
 import attrs
 
-BESIDE = 40
-"""Kept for what is neither: the recording, the control server, resolving names."""
-_LEAST = BESIDE + 8
+RESERVED_FILES = 40
+"""The files for other purposes: the recording, the control server, resolving names."""
+_FILES_MIN = RESERVED_FILES + 8
 _MAC_MAX = 10_240
-"""What macOS allows where its hard limit is said to be infinite."""
+"""The most that macOS allows when its hard limit claims to be infinite."""
 
 
 class TooFew(Exception):
-    """Nobody could be served; the text says what to change."""
+    """A limit that leaves no files for clients; the text says what to change."""
 
 
 @attrs.frozen
@@ -36,20 +35,20 @@ class Descriptors:
     @property
     def listeners_max(self) -> int:
         """The most sockets that may listen."""
-        return (self.files_max - BESIDE) // 2
+        return (self.files_max - RESERVED_FILES) // 2
 
     def connections_max(self, listeners: int) -> int:
-        """The most clients that can be connected while so many sockets listen."""
-        return (self.files_max - BESIDE - listeners) // 2
+        """Return the most clients that can be connected while this many sockets listen."""
+        return (self.files_max - RESERVED_FILES - listeners) // 2
 
 
 def raise_limit(connections_max: int) -> Descriptors:
-    """Raise the limit of open files, as far as it may be, to what so many connections need.
+    """Raise the limit of open files, as far as possible, to that of so many connections.
 
     Raises:
-        TooFew: even then nobody could be served.
+        TooFew: even then no client could be served.
     """
-    wanted = 2 * connections_max + 2 * BESIDE
+    wanted = 2 * connections_max + 2 * RESERVED_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     infinite = resource.RLIM_INFINITY
     files = wanted if soft == infinite else soft
@@ -62,6 +61,8 @@ def raise_limit(connections_max: int) -> Descriptors:
             resource.setrlimit(resource.RLIMIT_NOFILE, (higher, top))
             files = higher
             break
-    if files < _LEAST:
-        raise TooFew(f"ulimit -n {files} leaves no room for clients; at least {_LEAST} is needed")
+    if files < _FILES_MIN:
+        raise TooFew(
+            f"ulimit -n {files} leaves no room for clients; at least {_FILES_MIN} is needed"
+        )
     return Descriptors(files)

@@ -2,59 +2,71 @@
 
 ::
 
-    addresses ─▶ dial ─▶ Dialled │ Unreachable, by which it is decided who is refused
+    addresses ─▶ dial ─▶ Dialled │ Unreachable (all of them refuse, or not)
                   ▲
-         dial_again, where whoever waits must be held: a listener that cannot refuse
+         dial_again, for clients of a listener that cannot refuse
 
-A broker that advertises our address, or a bootstrap address that is ours, would have each
-connection lead to another one without end. So where the port is one of ours, the name is resolved
-first, and what is our own listener is left out.
+A broker that advertises our address, or a bootstrap address that is ours, would make each
+connection open another one without end. So if the port is one of ours, the name is resolved first,
+and our own listeners are left out.
 """
 
 from __future__ import annotations
 
 import errno
+import ssl
 from collections.abc import Sequence
 
 import attrs
 import trio
 
+from kproxy.net.handshake import HandshakeFailed, Secure, Secured, plaintext, why_tls
 from kproxy.net.listeners import Listening
 from kproxy.proxy.actions import Address
 
 DIAL_SECONDS = 10.0
 PROBE_SECONDS = 2.0
-"""So long a broker that was down has to take a connection: the system asks it twice meanwhile."""
+"""The time for a broker that was down to take a connection: enough for two SYNs."""
 REDIAL_SECONDS = 1.0
-"""How long a client is held where no broker can be reached."""
+"""The time for which a client is held when no broker can be reached."""
 _REDIAL_SECONDS_MIN = 0.05
 _NO_SUCH_FAMILY = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENETUNREACH})
-"""What the system says of an address of a kind that this machine does not have, as ::1 can be: of
-the broker it says nothing."""
+"""Errors about an address family that this machine lacks, as it may lack IPv6: they say nothing
+about the broker."""
 
 
-Dialled = tuple[trio.SocketStream, Address]
-"""A connection, and which of the addresses answered."""
+@attrs.frozen
+class Dialled:
+    """A connection, and the address that answered."""
+
+    secured: Secured
+    address: Address
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.secured.transport.close(False)
 
 
 @attrs.frozen
 class Unreachable:
-    """No address answers."""
+    """The reason why no address answers."""
 
     reason: str
     refused: bool = False
-    """Whether each of them refuses connections."""
+    """Each of the addresses refuses connections."""
 
 
 class Ourselves(Exception):
-    """All addresses are where kproxy itself listens; the text names them."""
+    """Addresses at all of which kproxy itself listens; the text names them."""
 
 
-async def dial(addresses: Sequence[Address], ours: Listening) -> Dialled | Unreachable:
-    """Connect to the first address that answers; or return why none does.
+async def dial(
+    addresses: Sequence[Address], ours: Listening, secure: Secure = plaintext
+) -> Dialled | Unreachable:
+    """Connect to the first address that answers, or return the reason why none does.
 
     Raises:
-        Ourselves: there is nobody else at any of them.
+        Ourselves: kproxy itself listens at all of them.
     """
     reasons = []
     loops = refusals = 0
@@ -62,15 +74,18 @@ async def dial(addresses: Sequence[Address], ours: Listening) -> Dialled | Unrea
         where = f"{address[0]}:{address[1]}"
         try:
             with trio.fail_after(DIAL_SECONDS):
-                return await _connect(address, ours), address
+                stream = await _connect(address, ours)
+            return Dialled(await secure(stream, address[0]), address)
         except Ourselves:
             loops += 1
             reasons.append(f"{where} is kproxy itself")
+        except HandshakeFailed as error:
+            reasons.append(f"{where}: TLS failed: {error}")
         except (OSError, ValueError, OverflowError, trio.TooSlowError) as error:
-            # ValueError and OverflowError: a host or a port that nothing can have.
+            # ValueError and OverflowError: a host or a port that cannot exist.
             reasons.append(f"{where} {why(error)}")
-            refusals += _refused(error)
-            _untrace(error)
+            refusals += _is_refusal(error)
+            _drop_traceback(error)
     if loops and loops == len(addresses):
         raise Ourselves(", ".join(reasons))
     refused = 0 < refusals == len(addresses)
@@ -78,22 +93,22 @@ async def dial(addresses: Sequence[Address], ours: Listening) -> Dialled | Unrea
 
 
 async def dial_again(
-    addresses: Sequence[Address], ours: Listening, hint: str, can_refuse: bool
+    addresses: Sequence[Address], ours: Listening, secure: Secure, hint: str, can_refuse: bool
 ) -> Dialled | Unreachable:
-    """Connect, trying again for a while: a client whose connection ends at once comes back at once,
-    for it takes us for the broker.
+    """Connect, and try again for a while, because a client whose connection ends at once comes back
+    at once: it takes us for the broker.
 
-    Not where the broker refuses and the listener that the client comes from `can_refuse`: that does
-    so from then on, and the client learns what it would learn from the broker. So those are held
-    that come to the bootstrap listener, and those whose broker does not answer otherwise.
+    There is no second try if the broker refuses and the client's listener `can_refuse`: that
+    refuses from then on, as the broker does. So clients are held at the bootstrap listener, and
+    where a broker fails in other ways.
 
-    `hint` says what to do where all addresses are our own.
+    `hint` says what to do if all addresses are our own.
     """
     pause = _REDIAL_SECONDS_MIN
     until = trio.current_time() + REDIAL_SECONDS
     while True:
         try:
-            found = await dial(addresses, ours)
+            found = await dial(addresses, ours, secure)
         except Ourselves as error:
             return Unreachable(f"{error}; {hint}")
         if not isinstance(found, Unreachable) or (found.refused and can_refuse):
@@ -104,24 +119,24 @@ async def dial_again(
         pause *= 2
 
 
-async def answers(address: Address, ours: Listening) -> bool:
-    """Whether a broker takes connections there: one is opened and closed."""
+async def takes_connections(address: Address, ours: Listening) -> bool:
+    """Return whether a broker takes connections at an address; open and close one."""
     with trio.move_on_after(PROBE_SECONDS):
         try:
             found = await dial([address], ours)
         except Ourselves:
             return False
         if not isinstance(found, Unreachable):
-            found[0].socket.close()
+            found.close()
             return True
     return False
 
 
-async def leads_to(address: Address, ours: Listening) -> bool:
-    """Whether nobody but ourselves is there."""
+async def leads_to_ourselves(address: Address, ours: Listening) -> bool:
+    """Return whether an address leads only to our own listeners."""
     try:
         return await _others(address, ours) == []
-    except (OSError, ValueError):  # it does not resolve, which is not for us to report
+    except (OSError, ValueError):  # it does not resolve; `_check_bootstrap` reports that
         return False
 
 
@@ -134,7 +149,7 @@ async def _connect(address: Address, ours: Listening) -> trio.SocketStream:
 
 
 async def _others(address: Address, ours: Listening) -> list[str] | None:
-    """The IP addresses of a host that are not where we listen; None: all of them."""
+    """Return the IP addresses of a host at which we do not listen; None: all of them."""
     host, port = address
     if port not in ours.ports:
         return None
@@ -146,12 +161,14 @@ async def _others(address: Address, ours: Listening) -> list[str] | None:
 
 
 def why(error: BaseException) -> str:
-    """Say in a few words why a peer cannot be reached, or is gone."""
+    """Return in a few words why a peer cannot be reached, or is gone."""
     if isinstance(error, trio.TooSlowError):
         return f"does not answer within {DIAL_SECONDS:g} s"
     cause = error.__cause__ or error
     if isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
+    if isinstance(cause, ssl.SSLError):
+        return f"TLS failed: {why_tls(cause)}"
     if isinstance(cause, ConnectionRefusedError):
         return "refuses connections"
     if isinstance(cause, (ConnectionResetError, BrokenPipeError)):
@@ -159,18 +176,18 @@ def why(error: BaseException) -> str:
     return (getattr(cause, "strerror", None) or str(cause)).lower()
 
 
-def _refused(error: BaseException) -> bool:
-    """Whether it is nothing but a refusal, from each IP address of the host."""
+def _is_refusal(error: BaseException) -> bool:
+    """Return whether each IP address of the host refuses connections."""
     cause = error.__cause__ or error
     causes = cause.exceptions if isinstance(cause, BaseExceptionGroup) else [cause]
-    told = [each for each in causes if getattr(each, "errno", None) not in _NO_SUCH_FAMILY]
-    return bool(told) and all(isinstance(each, ConnectionRefusedError) for each in told)
+    real = [each for each in causes if getattr(each, "errno", None) not in _NO_SUCH_FAMILY]
+    return bool(real) and all(isinstance(each, ConnectionRefusedError) for each in real)
 
 
-def _untrace(error: BaseException) -> None:
-    """Let go of the frames that an error went through: they hold it, and so would be garbage in a
-    cycle, a dozen times a second where a broker is down."""
+def _drop_traceback(error: BaseException) -> None:
+    """Drop the frames of an error, which refer back to it: they would be garbage in a cycle, a
+    dozen times a second while a broker is down."""
     error.__traceback__ = None
     causes = {error.__cause__, error.__context__, *getattr(error, "exceptions", ())}
     for cause in causes - {None}:
-        _untrace(cause)
+        _drop_traceback(cause)

@@ -1,8 +1,8 @@
-"""The first look at the cluster: is a broker there, and which brokers are there?
+"""Discovery: the first request to the cluster, for a list of its brokers.
 
 The brokers are asked for (Metadata v1, no topics) on a connection of our own that is not recorded,
-so that the listener of every broker is open before a client comes: one that knew us before a
-restart goes straight to its broker's port. A broker that does not answer an unauthenticated client
+so that the listener of every broker is open before a client comes: after a restart of kproxy,
+clients go straight to their broker's port. A broker that does not answer an unauthenticated client
 is left alone; its listeners open when a response first names it.
 """
 
@@ -15,7 +15,9 @@ import trio
 
 from kproxy import protocol
 from kproxy.net.dial import Ourselves, Unreachable, dial
+from kproxy.net.handshake import Secure, plaintext
 from kproxy.net.listeners import Listening
+from kproxy.net.transport import Transport
 from kproxy.protocol import messages
 from kproxy.proxy import rewrite
 from kproxy.proxy.actions import Address
@@ -32,15 +34,16 @@ async def discover(
     discovered: Callable[[list[BrokerAddress]], None],
     log: Callable[[str], None],
     ours: Listening,
+    secure: Secure = plaintext,
 ) -> None:
     """Try the bootstrap addresses until one answers, and report the brokers that it names.
 
-    That none answers is logged once, and that one answers then as well.
+    If none answers, that is logged once, and so is the first answer then.
     """
     logged = False
     while True:
         try:
-            found = await dial(bootstrap, ours)
+            found = await dial(bootstrap, ours, secure)
         except Ourselves as error:
             found = Unreachable(str(error))
         if not isinstance(found, Unreachable):
@@ -49,15 +52,16 @@ async def discover(
             log(f"no broker yet: {found.reason}; kproxy keeps trying")
             logged = True
         await trio.sleep(_RETRY_SECONDS)
-    stream, (host, port) = found
     if logged:
-        log(f"{host}:{port} answers now")
-    async with stream:
-        brokers = await _ask(stream)
+        log("{}:{} answers now".format(*found.address))
+    try:
+        brokers = await _request_brokers(found.secured.transport)
+    finally:
+        found.close()
     discovered(brokers)
 
 
-async def _ask(stream: trio.SocketStream) -> list[BrokerAddress]:
+async def _request_brokers(transport: Transport) -> list[BrokerAddress]:
     header = messages.RequestHeader(
         api_key=_METADATA, api_version=_VERSION, correlation_id=0, client_id="kproxy"
     )
@@ -65,17 +69,18 @@ async def _ask(stream: trio.SocketStream) -> list[BrokerAddress]:
     answer = b""
     try:
         with trio.move_on_after(_ANSWER_SECONDS):
-            await stream.send_all(protocol.encode_request(request))
-            while not _whole(answer):
-                chunk = await stream.receive_some()
-                if not chunk or len(answer) > _ANSWER_BYTES_MAX:
+            transport.try_send(protocol.encode_request(request))  # which fits into any socket
+            while not _is_whole(answer):
+                await trio.lowlevel.wait_readable(transport.fileno())
+                chunk = transport.try_receive()
+                if chunk == b"" or len(answer) > _ANSWER_BYTES_MAX:
                     return []
-                answer += chunk
+                answer += chunk or b""
             return rewrite.find_all(answer, _METADATA, _VERSION)
-    except (trio.BrokenResourceError, protocol.ProtocolError):
+    except (OSError, protocol.ProtocolError):
         pass
     return []
 
 
-def _whole(answer: bytes) -> bool:
+def _is_whole(answer: bytes) -> bool:
     return len(answer) >= 4 and len(answer) - 4 >= struct.unpack_from(">i", answer)[0]

@@ -1,16 +1,15 @@
-"""One connection as the pump sees it: its ends, each with what waits to be sent to it.
+"""One connection as the pump sees it: its ends, each with the bytes that wait to be sent to it.
 
 ::
 
     client ═ End(CLIENT) ─ Link ─ End(BROKER) ═ broker
 
-Sending is tried at once; what the peer does not take now waits in the end's outbox, and meanwhile
-nothing is read from the other end: that is all the backpressure there is, and it acts in one
-direction only.
+Sending is tried at once; bytes that the peer does not take wait in the end's outbox, and meanwhile
+the other end is not read: that is all the backpressure there is, and it acts in one direction only.
 
 A link exists from the moment when its client was accepted. While its broker is dialled it has one
-end, and nothing is read: what the client sends waits in the kernel. The link of a machine that is a
-broker has only the client's end; that of one that is a client, only the broker's.
+end, and nothing is read: the client's bytes wait in the kernel. If the machine is a broker its
+links have only the client's end; if it is a client, only the broker's.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from kproxy.exchange.entries import ChunkTimes, Frame, Side
 from kproxy.net.transport import Transport
 
 _UNSENT_PIECES_MAX = 16
-"""A peer that does not take so many sends is not read from either."""
+"""With more pieces than this waiting for a peer, that peer is not read from either."""
 
 
 @attrs.define(eq=False)
@@ -33,22 +32,22 @@ class End:
     """One side of a connection."""
 
     number: int
-    """Of the connection."""
+    """The number of the connection."""
     side: Side
     transport: Transport
     clock: Callable[[], int]
     link: Link | None
-    """None: it was closed."""
+    """The link of the end; None: it was closed."""
     receiving: bool = True
-    """Whether it has not ended yet."""
+    """The peer has not half-closed yet."""
     watched: int = 0
-    """What the selector watches it for."""
+    """The events for which the selector watches it."""
     _waiting: deque[tuple[memoryview, Sequence[Frame | ChunkTimes]]] = attrs.field(factory=deque)
     _eof_due: bool = False
 
     @property
     def blocked(self) -> bool:
-        """Whether something waits until the peer takes more."""
+        """True while bytes wait until the peer takes more."""
         return bool(self._waiting) or self.transport.wants_write
 
     @property
@@ -58,25 +57,27 @@ class End:
 
     @property
     def readable(self) -> bool:
-        """Whether more should be read from it now."""
+        """True while more should be read from it."""
         link = self.link
         if link is None or link.dialling or link.closing or not self.receiving:
             return False
+        if self.transport.receiving_waits:
+            return False
         if self.side in link.paused or len(self._waiting) > _UNSENT_PIECES_MAX:
-            return False  # a peer that requests without end and takes no response is held up
+            return False  # hold up a peer that requests without end and takes no response
         other = self.other
         return other is None or not other.blocked
 
     def send(self, data: bytes | memoryview, timed: Sequence[Frame | ChunkTimes]) -> bool:
-        """Send now what can be sent now; `timed` have their last bytes in `data`.
+        """Send what the peer takes now; `timed` have their last bytes in `data`.
 
-        Returns whether something waits then, as `blocked` does.
+        Returns whether bytes wait then, as `blocked` does.
 
         Raises:
             OSError: the peer is gone.
         """
         if not self._waiting:
-            # The time before it: sending may wake the peer, which has answered before we go on.
+            # Read the clock first: sending wakes the peer, which may answer before we go on.
             now = self.clock()
             transport = self.transport
             sent = transport.try_send(data)
@@ -90,7 +91,7 @@ class End:
         return True
 
     def send_eof(self) -> None:
-        """Half-close after what waits.
+        """Half-close behind the bytes that wait.
 
         Raises:
             OSError: the peer is gone.
@@ -101,7 +102,7 @@ class End:
             self.transport.send_eof()
 
     def flush(self) -> None:
-        """Send what waits, as far as the peer takes it.
+        """Send the bytes that wait, as far as the peer takes them.
 
         Raises:
             OSError: the peer is gone.
@@ -130,15 +131,15 @@ class Link:
 
     number: int
     node_id: int | None
-    """Of the listener at which its client came; None: bootstrap."""
+    """The node of the client's listener; None: bootstrap."""
     ends: list[End | None] = attrs.field(factory=lambda: [None, None])
-    """By Side; None: it is not there, or not yet."""
+    """The ends by Side; None: there is none, or not yet."""
     paused: set[Side] = attrs.field(factory=set)
-    """The sides of which the machine wants nothing read for now."""
+    """The sides that the machine has paused."""
     dialling: trio.CancelScope | None = None
-    """Ends the dialling of its broker; None: that has ended."""
+    """The scope in which its broker is dialled; None: that has ended."""
     closing: bool = False
-    """Whether it closes when all is sent."""
+    """It closes when all is sent."""
 
     def end(self, side: Side) -> End:
         """Return an end that must be there.
@@ -158,5 +159,5 @@ class Link:
 
     @property
     def blocked(self) -> bool:
-        """Whether something waits on either side."""
+        """True while bytes wait on either side."""
         return any(end.blocked for end in self.open_ends)

@@ -1,4 +1,4 @@
-"""Listeners: one for the bootstrap address, one for each broker; and what is known to be ours.
+"""Listeners: one for the bootstrap address, one for each broker; and the set of our own addresses.
 
 ::
 
@@ -23,16 +23,16 @@ SocketAddress = tuple[int, tuple]
 
 
 NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""What the system says where it has no place for another socket."""
+"""The system's errors when it has no room for another socket."""
 
 
 class ListenError(Exception):
-    """A listener cannot be opened; the text says where, why, and what to do."""
+    """A listener that cannot be opened; the text says where, why, and what to do."""
 
     def __init__(self, text: str, code: int | None = None) -> None:
         super().__init__(text)
         self.code = code
-        """The system's own number for why."""
+        """The system's errno."""
 
 
 @attrs.frozen
@@ -46,14 +46,14 @@ class Interface:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """True if only this machine can reach it."""
         return all(ipaddress.ip_address(address[0]).is_loopback for _, address in self.addresses)
 
     def open(self, port: int) -> list[trio.SocketListener]:
         """Listen at `port` (0: any, the same for all addresses) without waiting for anything.
 
         Raises:
-            ListenError: the port is taken, or is not for us.
+            ListenError: the port is taken, or not permitted.
         """
         sockets: list[socket.socket] = []
         try:
@@ -76,7 +76,7 @@ class Interface:
 
 @contextlib.contextmanager
 def closed_on_failure(opened: Iterable[trio.SocketListener]) -> Iterator[None]:
-    """Close listeners if the block fails; behind it, who serves them does."""
+    """Close listeners if the block fails; behind it their server owns them."""
     try:
         yield
     except BaseException:
@@ -87,20 +87,20 @@ def closed_on_failure(opened: Iterable[trio.SocketListener]) -> Iterator[None]:
 
 @attrs.define(eq=False)
 class Listening:
-    """Where we listen, so that nothing of ours connects there."""
+    """The addresses at which we listen, so that kproxy never connects to itself."""
 
     _hosts: dict[int, list[_IP]] = attrs.field(factory=dict)
     """port → the addresses that listeners are bound to."""
 
     def add(self, listeners: Sequence[trio.SocketListener]) -> list[tuple[str, int]]:
-        """These are open from now on; returns where."""
+        """Add open listeners; return their addresses."""
         places = [listener.socket.getsockname()[:2] for listener in listeners]
         for host, port in places:
             self._hosts.setdefault(port, []).append(_ip(host))
         return places
 
     def remove(self, places: Iterable[tuple[str, int]]) -> None:
-        """Nothing is open there any more."""
+        """Remove the addresses of closed listeners."""
         for host, port in places:
             self._hosts[port].remove(_ip(host))
             if not self._hosts[port]:
@@ -115,7 +115,7 @@ class Listening:
         return self._hosts.keys()
 
     def has(self, host: str, port: int) -> bool:
-        """Whether a connection to this IP address and port would come to us."""
+        """Return whether a connection to this IP address and port would come to us."""
         bound, ip = self._hosts.get(port, []), _ip(host)
         if ip.is_unspecified:  # connecting to all addresses is connecting to this machine
             return any(each.is_loopback or each.is_unspecified for each in bound)
@@ -135,7 +135,7 @@ def _ip(host: str) -> _IP:
 
 
 def _is_local(ip: _IP) -> bool:
-    """Whether it is an address of this machine: only to such can a socket be bound."""
+    """Return whether it is an address of this machine: a socket can be bound only to such."""
     if ip.is_loopback:
         return True
     family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
@@ -150,11 +150,11 @@ def _is_local(ip: _IP) -> bool:
 def refuse(sock: trio.socket.SocketType) -> trio.socket.SocketType:
     """Have connections to a listening socket refused; return the socket that keeps its port.
 
-    On Linux that is the same one, and the port is never free. Where a socket cannot be stopped from
-    listening, another one takes its place, and could find the port taken.
+    On Linux that is the same one, and the port is never free. On systems where a socket cannot stop
+    listening, another one takes its place, and may find the port taken.
 
     Raises:
-        OSError: it has found the port taken.
+        OSError: the port was taken meanwhile.
     """
     family, address = sock.family, sock.getsockname()
     _share(sock, False)
@@ -173,7 +173,7 @@ def listen_again(sock: trio.socket.SocketType) -> trio.SocketListener:
     """Listen with a socket that refuses.
 
     Raises:
-        OSError: somebody else listens at its port.
+        OSError: another socket listens at its port.
     """
     _share(sock, True)  # with the connections that it accepted before
     sock.listen(_BACKLOG)
@@ -181,7 +181,7 @@ def listen_again(sock: trio.socket.SocketType) -> trio.SocketListener:
 
 
 def _share(sock: trio.socket.SocketType, shared: bool) -> None:
-    """Let others bind to the port of a socket that does not listen, or not."""
+    """Allow or forbid others to bind to the port of a socket that does not listen."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, shared)
 
 
@@ -190,7 +190,7 @@ def _bound(family: int, address: tuple) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            # All addresses are those of IPv4, too, as for every other server.
+            # `::` includes the addresses of IPv4, as for every other server.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
         sock.bind(address)
         sock.setblocking(False)
@@ -201,8 +201,8 @@ def _bound(family: int, address: tuple) -> socket.socket:
 
 
 def _bound_for_good(sock: socket.socket) -> socket.socket:
-    """Bind another socket to the port that the system chose for one: Linux takes such a port back
-    when its socket refuses, but not one that was asked for."""
+    """Bind another socket to the port that the system chose for one: Linux takes back a chosen port
+    when its socket refuses, but not one that was requested."""
     try:
         other = _bound(sock.family, sock.getsockname())
     except OSError:  # elsewhere two cannot be bound to one port
@@ -212,7 +212,7 @@ def _bound_for_good(sock: socket.socket) -> socket.socket:
 
 
 async def resolve(host: str, option: str = "--listen") -> Interface:
-    """Find the addresses of the host on which to listen, as `option` says.
+    """Return the addresses of the host on which to listen, named by `option`.
 
     Raises:
         ListenError: it does not resolve.

@@ -1,9 +1,9 @@
-"""What the proxy counts, in Prometheus' text format.
+"""The metrics of the proxy, in Prometheus' text format.
 
-Only `traffic` is counted for this, chunk by chunk. Every other metric is an attribute of what the
-pump, the machine, the rules, the recorder and the recording know anyway, read when somebody asks.
+Only `traffic` is counted for this, chunk by chunk. Every other metric is an attribute of the pump,
+the machine, the rules, the recorder or the recording, read when it is requested.
 
-Names: units at the end, `_total` on what only grows, labels from the vocabulary of `kproxy show
+Names: units at the end, `_total` on counters, labels from the vocabulary of `kproxy show
 --json`. All of it is valid OpenMetrics as well.
 """
 
@@ -24,17 +24,17 @@ from prometheus_client.core import (
 )
 
 from kproxy import __version__
-from kproxy.net.control import Answer, Call, Route
+from kproxy.net.control import Answer, ControlCall, Route
 from kproxy.net.operated import Operated
 from kproxy.net.traffic import BUCKETS_SECONDS, ApiTraffic, Traffic
 from kproxy.proxy.faults import Rules
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""The oldest version of the format, which everything reads."""
+"""The oldest version of the format, which all readers support."""
 
 
 _Row = tuple[str, type[CounterMetricFamily] | type[GaugeMetricFamily], str, str]
-"""A metric: its name, its kind, the attribute of `Operated` that it is, its help."""
+"""A metric: its name, its kind, its attribute of `Operated`, its help."""
 
 _COUNTER, _GAUGE = CounterMetricFamily, GaugeMetricFamily
 
@@ -98,11 +98,11 @@ _RECORDING: list[_Row] = [
         "What is over it is lost (--backlog-bytes-max).",
     ),
 ]
-"""Only where there is a recording."""
+"""The metrics that need a recording."""
 
 
-class _Proxy:
-    """Collects the tables, and what has labels."""
+class _Collector:
+    """Collects the metrics of the tables above, and those with labels."""
 
     def __init__(self, operated: Operated) -> None:
         self._operated = operated
@@ -163,7 +163,7 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
 
 
 def _buckets(found: ApiTraffic) -> list[tuple[str, float]]:
-    """Upper bound → how many took no longer."""
+    """Return (upper bound, number of exchanges that took no longer)."""
     bounds = [*map(str, BUCKETS_SECONDS), "+Inf"]
     return list(zip(bounds, itertools.accumulate(found.buckets), strict=True))
 
@@ -181,17 +181,17 @@ def _faults(rules: Rules) -> Iterator[Metric]:
 
 
 def _label(text: str) -> str:
-    """A text as the value of a label: what is not text is shown as far as it goes."""
+    """Return a text as the value of a label, with undecodable bytes escaped."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def exposition(operated: Operated) -> Route:
-    """Return what answers a request for the metrics."""
+    """Return the route of the metrics."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Proxy(operated))
+    registry.register(_Collector(operated))
     ProcessCollector(registry=registry)
 
-    async def show(call: Call) -> Answer:
+    async def show(call: ControlCall) -> Answer:
         return Answer(200, generate_latest(registry), _CONTENT_TYPE)
 
     return Route(show)

@@ -1,4 +1,4 @@
-"""A running machine as an operator sees it: what the control API shows and changes.
+"""A running machine as an operator sees it: the parts that the control API shows and changes.
 
 ::
 
@@ -32,8 +32,8 @@ class Operated:
     traffic: Traffic = attrs.Factory(Traffic)
     rules: Rules
     address: str
-    """Where clients connect."""
+    """The address at which clients connect."""
     clock: Callable[[], int]
     started_ns: int = attrs.Factory(lambda self: self.clock(), takes_self=True)
     recordings: Path | None = None
-    """The folder below which rules that come there may name recordings."""
+    """The folder of the recordings that rules from the control API may name; None: no recording."""

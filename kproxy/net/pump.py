@@ -8,41 +8,45 @@
                        Machine.receive ─▶ actions ───┤ the rest when writable
                                                      ├ Dial ─▶ Dialler ─▶ Machine.dialled
                                                      ├ Probe ─▶ Dialler ─▶ Machine.probed
-        at next_wake ─▶ Machine.wake                 ├ Record ─▶ Recorder
+        at next_wake ─▶ Machine.wake                 ├ RecordEntries ─▶ Recorder
                                                      └ Listen, Refuse ─▶ Acceptor
 
 One task waits for all connections (a trio task per socket costs more than the bytes that it moves,
 see the benchmark). Handling an event never waits, so no other event comes between an event and its
-actions, and each ready socket is read once per turn, so a busy one starves nobody. There is one
-alarm for everything that happens at a time; while nothing does, nothing runs.
+actions, and each ready socket is read once per turn, so a busy one starves no other. There is one
+alarm for all timed events; while nothing is due, nothing runs.
 
 Resource handling: `Pump.serve` owns every socket of its listeners and connections and has closed
-them all when it returns or is cancelled. Error handling: whatever goes wrong on a connection ends
-that connection; an unexpected exception is logged in one line and does the same. One that belongs
-to no connection is logged.
+them all when it returns or is cancelled. Error handling: an error on a connection ends that
+connection; an unexpected exception does the same and is logged in one line. One that belongs to no
+connection is only logged.
 """
 
 from __future__ import annotations
 
 import selectors
+import ssl
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import trio
 
-from kproxy.exchange.entries import Side, coalesced
+from kproxy.exchange.entries import Side, coalesce
 from kproxy.net.accept import CONNECTIONS_MAX, Acceptor
 from kproxy.net.alarm import NEVER, Alarm
 from kproxy.net.defects import defect
 from kproxy.net.descriptors import Descriptors
 from kproxy.net.dial import Dialled, Unreachable, why
 from kproxy.net.dialler import Dialler
+from kproxy.net.handshake import HandshakeFailed
 from kproxy.net.link import End, Link
 from kproxy.net.listeners import Interface
 from kproxy.net.recorder import Recorder
-from kproxy.net.transport import SocketTransport, Transport
+from kproxy.net.security import PLAINTEXT, Security
+from kproxy.net.transport import Transport
 from kproxy.proxy.actions import (
     Action,
+    Address,
     Close,
     Dial,
     Eof,
@@ -50,7 +54,7 @@ from kproxy.proxy.actions import (
     Log,
     Pause,
     Probe,
-    Record,
+    RecordEntries,
     Refuse,
     Resume,
     Send,
@@ -60,12 +64,12 @@ from kproxy.proxy.machine import Machine, unperformed
 
 CLOSE_SECONDS = 5.0
 _LINGER_SECONDS = 0.001
-"""How long the pump waits by itself, without trio, for the next event of a lively conversation:
-that is half the cost of waiting through trio, and holds up other tasks by no more than this."""
+"""The pump itself waits this long, without trio, for the next event of a busy connection: that
+costs half as much as waiting through trio, and holds up other tasks by no more than this."""
 _TURN_NS = 5_000_000
 """After this long other tasks get their turn, however much there is to do."""
 _WAKE_AGAIN_NS = 1_000_000_000
-"""How long a machine is left alone whose `wake` has failed."""
+"""The pause after a `wake` of the machine that has failed."""
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
@@ -81,7 +85,7 @@ class Pump:
         log: Callable[[str], None],
         connections_max: int = CONNECTIONS_MAX,
         descriptors: Descriptors | None = None,
-        transport: Callable[[trio.SocketStream], Transport] = SocketTransport,
+        security: Security = PLAINTEXT,
     ) -> None:
         self._machine = machine
         self._recorder = recorder
@@ -89,33 +93,35 @@ class Pump:
         self._log = log
         self.acceptor = Acceptor(
             interface,
-            self._connect,
-            lambda: len(self._links),
+            self._begin_handshake,
+            lambda: len(self._links) + self._handshakes,
             log,
             connections_max,
             descriptors or Descriptors(),
         )
-        self._dialler = Dialler(self.acceptor.listening)
+        self._dialler = Dialler(self.acceptor.listening, security.broker)
+        self._secure_client = security.client
+        self._handshakes = 0
+        """The number of clients in a handshake."""
         self.connections_accepted = 0
-        """So far; also the number of the last one."""
-        self._transport = transport
+        """The number of connections so far; also the number of the last one."""
         self._selector = selectors.DefaultSelector()
         self._links: dict[int, Link] = {}
         self._lost: list[tuple[End, OSError]] = []
-        """Peers that were found gone while sending to them."""
+        """Ends whose peer was gone when something was sent to it."""
         self._closing: dict[int, int] = {}
-        """When links close at the latest that still have something to send; the first one first."""
+        """Links that close when all is sent → the latest time for it, in order."""
         self._next_wake: int | None = None
-        """The machine's, as the alarm knows it."""
+        """The machine's `next_wake` for which the alarm is set."""
         self._quiet_until_ns = 0
-        """Until then the machine is not woken: that has failed just now."""
+        """The machine is not woken before this time, because the last `wake` failed."""
         self._held_up = False
-        """Whether nothing is read because the recorder has no room."""
+        """Nothing is read, because the recorder has no room."""
         self._alarm = Alarm(clock, self._wake)
         self._nursery: trio.Nursery
         self._empty = trio.Event()
         self.draining = False
-        """Whether `drain` was called."""
+        """`drain` was called."""
 
     async def serve(
         self,
@@ -132,7 +138,7 @@ class Pump:
                 task_status.started()
                 await trio.sleep_forever()
         finally:
-            # Also where it is cancelled: what was pending is recorded as never answered.
+            # Also when cancelled: pending requests are recorded as never answered.
             self._attempt("stopping", lambda: self._machine.stop(self._clock()))
             for link in list(self._links.values()):
                 self._forget(link, abrupt=False)
@@ -155,18 +161,18 @@ class Pump:
 
     @property
     def connections_open(self) -> int:
-        """How many clients are connected."""
+        """The number of clients that are connected."""
         return len(self._links)
 
     @property
     def busy(self) -> bool:
-        """Whether a response is due."""
+        """True while a response is due."""
         return self._machine.busy
 
     # Connections
 
-    def _connect(self, stream: trio.SocketStream, node_id: int | None) -> None:
-        """Take on a client that was accepted."""
+    def _begin_handshake(self, stream: trio.SocketStream, node_id: int | None) -> None:
+        """Give a client that was accepted its number, and begin the handshake."""
         try:
             client = "{}:{}".format(*stream.socket.getpeername()[:2])
             local_address = stream.socket.getsockname()[:2]
@@ -174,23 +180,42 @@ class Pump:
             stream.socket.close()
             return
         self.connections_accepted += 1
-        number = self.connections_accepted
+        who = self.connections_accepted, node_id, client, local_address
+        self._handshakes += 1
+        self._nursery.start_soon(self._admit, stream, *who)
+
+    async def _admit(
+        self,
+        stream: trio.SocketStream,
+        number: int,
+        node_id: int | None,
+        client: str,
+        local_address: Address,
+    ) -> None:
+        """Take on a client, or reject it."""
+        machine, clock = self._machine, self._clock
+        about = number, node_id, client, local_address
+        try:
+            secured = await self._secure_client(stream, client)
+        except HandshakeFailed as error:
+            reason = str(error)
+            self._attempt("a rejection", lambda: machine.rejected(*about, reason, clock()))
+            return
+        except Exception as error:
+            self._end_by_defect(number, Side.CLIENT, error)
+            return
+        finally:
+            self._handshakes -= 1
         link = Link(number, node_id)
         try:
-            self._join(link, Side.CLIENT, stream)
-            now = self._clock()
-            self.perform(self._machine.accepted(number, node_id, client, local_address, now))
+            self._join(link, Side.CLIENT, secured.transport)
+            self.perform(machine.accepted(*about, clock(), secured.tls))
             self._watch_both(link)
         except Exception as error:
-            self._defect(number, Side.CLIENT, error)
+            self._end_by_defect(number, Side.CLIENT, error)
 
-    def _join(self, link: Link, side: Side, stream: trio.SocketStream) -> None:
-        """Make a connected stream one end of a link."""
-        try:
-            transport = self._transport(stream)
-        except BaseException:
-            stream.socket.close()
-            raise
+    def _join(self, link: Link, side: Side, transport: Transport) -> None:
+        """Make a transport one end of a link."""
         link.ends[side] = End(link.number, side, transport, self._clock, link)
         self._links[link.number] = link
 
@@ -205,11 +230,11 @@ class Pump:
             action.addresses,
             link.node_id,
             lambda found: self._dialled(link, found),
-            lambda error: self._defect(number, Side.BROKER, error),
+            lambda error: self._end_by_defect(number, Side.BROKER, error),
         )
 
     def _dialled(self, link: Link, found: Dialled | Unreachable) -> None:
-        """A link is connected to its broker, or cannot be: have its ends watched."""
+        """Take the result of dialling a link's broker; have the ends watched."""
         number = link.number
         link.dialling = None
         try:
@@ -217,15 +242,16 @@ class Pump:
                 reason, now = f"no broker: {found.reason}", self._clock()
                 self.perform(self._machine.not_dialled(number, reason, found.refused, now))
             else:
-                stream, address = found
-                self._join(link, Side.BROKER, stream)
-                self.perform(self._machine.dialled(number, address, self._clock()))
+                secured = found.secured
+                self._join(link, Side.BROKER, secured.transport)
+                now = self._clock()
+                self.perform(self._machine.dialled(number, found.address, now, secured.tls))
             self._watch_both(link)
         except Exception as error:
-            self._defect(number, Side.BROKER, error)
+            self._end_by_defect(number, Side.BROKER, error)
 
     def _probed(self, action: Probe, answers: bool) -> None:
-        """It was looked whether the broker of a node answers."""
+        """Take the result of a probe."""
         if self.draining:
             return
         about = action.node_id, action.address, answers, self._clock()
@@ -234,7 +260,7 @@ class Pump:
     # Events
 
     async def _poll(self) -> None:
-        """Wait for all connections at once; handle what has happened on each."""
+        """Wait for all connections at once; handle the events of each."""
         select = self._selector.select
         descriptor = self._selector.fileno()
         recorder = self._recorder
@@ -253,7 +279,7 @@ class Pump:
                 self._held_up = True
                 self._set_alarm()
                 await recorder.room()
-                for key, mask in select(0):  # before the machine sees for how long nothing came
+                for key, mask in select(0):  # before the machine checks for idle connections
                     self._handle(key.data, mask)
                 self._held_up = False
                 self._set_alarm()
@@ -266,14 +292,14 @@ class Pump:
             if mask & end.watched & _WRITE:
                 self._flush(end)
         except Exception as error:
-            self._defect(end.number, end.side, error)
+            self._end_by_defect(end.number, end.side, error)
 
     def _receive(self, end: End) -> None:
         transport = end.transport
         try:
             data = transport.try_receive()
         except OSError as error:
-            self._broken(end, error)
+            self._report_broken(end, error)
             return
         if data:
             self.perform(self._machine.receive(end.number, end.side, data, self._clock()))
@@ -282,14 +308,14 @@ class Pump:
             self._watch(end)
             now = self._clock()
             self.perform(self._machine.closed(end.number, end.side, "eof", "", now))
-        if transport.wants_write and end.link:  # what has arrived makes it say something itself
+        if transport.wants_write and end.link:  # the received bytes made TLS send something
             self._watch_both(end.link)
 
     def _flush(self, end: End) -> None:
         try:
             end.flush()
         except OSError as error:
-            self._broken(end, error)
+            self._report_broken(end, error)
             return
         link = end.link
         if link is None or end.blocked:
@@ -304,7 +330,7 @@ class Pump:
             self._watch(end)
 
     def _watch(self, end: End) -> None:
-        """Have the selector watch an end for what it can do now."""
+        """Have the selector watch an end for the events that it needs now."""
         wanted = _WRITE if end.link and end.blocked else 0
         if end.readable:
             wanted |= _READ
@@ -318,15 +344,16 @@ class Pump:
             self._selector.register(end.transport, wanted, end)
         end.watched = wanted
 
-    def _broken(self, end: End, error: OSError) -> None:
+    def _report_broken(self, end: End, error: OSError) -> None:
         if end.link and end.link.closing:  # the machine has done with it
             self._forget(end.link, abrupt=True)
             return
+        how = "tls" if isinstance(error, ssl.SSLError) else "reset"
         now = self._clock()
-        self.perform(self._machine.closed(end.number, end.side, "reset", why(error), now))
+        self.perform(self._machine.closed(end.number, end.side, how, why(error), now))
 
-    def _defect(self, number: int, side: Side, error: Exception) -> None:
-        """End a connection on which something went wrong that nobody foresaw."""
+    def _end_by_defect(self, number: int, side: Side, error: Exception) -> None:
+        """End a connection on which an unforeseen exception was raised."""
         self._log(f"connection {number} ended {defect(error)}")
         link = self._links.get(number)
         if link:
@@ -336,20 +363,20 @@ class Pump:
         self._attempt("its end", lambda: self._machine.closed(number, side, "defect", "", now))
 
     def _attempt(self, what: str, event: Callable[[], list[Action]]) -> None:
-        """Perform what an event leads to that belongs to no connection."""
+        """Perform the actions of an event that belongs to no connection."""
         try:
             self.perform(event())
         except Exception as error:
             self._log(f"{what} failed {defect(error)}")
 
     def _forget(self, link: Link, abrupt: bool) -> None:
-        """Close what there is of it."""
+        """Close the ends of a link, and forget it."""
         self._links.pop(link.number, None)
         self._closing.pop(link.number, None)
         if link.dialling:
             link.dialling.cancel()
         for end in link.open_ends:
-            end.link = None  # or both would be garbage in a cycle, which is rarely looked for
+            end.link = None  # otherwise both are garbage in a cycle, which is rarely collected
             self._watch(end)
             end.transport.close(abrupt)
         if not self._links:
@@ -358,7 +385,7 @@ class Pump:
     # Time
 
     def _wake(self, now: int) -> None:
-        """Do what is due."""
+        """Close links whose time is over, and wake the machine if that is due."""
         for number, until_ns in list(self._closing.items()):
             if until_ns > now:
                 break
@@ -373,7 +400,7 @@ class Pump:
         self._set_alarm()
 
     def _set_alarm(self) -> None:
-        """Have the alarm go off when the first thing is due."""
+        """Set the alarm to the first time that is due."""
         due = self._next_wake = self._machine.next_wake
         alarm_ns = NEVER
         if due is not None and not self._held_up:
@@ -385,9 +412,9 @@ class Pump:
     # Actions
 
     def perform(self, actions: Iterable[Action]) -> None:
-        """Perform what an event has led to.
+        """Perform the actions of an event.
 
-        What fails on a connection ends that one; where an action names none, the exception is the
+        A failure on a connection ends that one; if an action names none, the exception is the
         caller's.
         """
         for action in actions:
@@ -397,10 +424,10 @@ class Pump:
                 number = getattr(action, "connection", None)
                 if number is None:
                     raise
-                self._defect(number, getattr(action, "side", Side.CLIENT), error)
+                self._end_by_defect(number, getattr(action, "side", Side.CLIENT), error)
         while self._lost:
-            # Only now, so that what the actions record comes before the end of its connection.
-            self._broken(*self._lost.pop())
+            # Only now, so that the actions' entries are recorded before the connection's end.
+            self._report_broken(*self._lost.pop())
         if self._machine.next_wake != self._next_wake:
             self._set_alarm()
 
@@ -409,7 +436,7 @@ class Pump:
         if link is None:
             return
         end = link.ends[action.side] or link.end(action.side)
-        pieces = action.pieces if len(action.pieces) == 1 else coalesced(action.pieces)
+        pieces = action.pieces if len(action.pieces) == 1 else coalesce(action.pieces)
         try:
             for piece in pieces[:-1]:
                 end.send(piece, ())
@@ -446,7 +473,7 @@ class Pump:
     def _listen(self, action: Listen) -> None:
         try:
             found = self.acceptor.listen(action.node_id, action.port)
-        except Exception as error:  # the machine is told even so, or it would wait for ever
+        except Exception as error:  # the machine must learn of it, or it would wait for ever
             found = f"ended {defect(error)}"
             self._log(f"listening for node {action.node_id} {found}")
         now = self._clock()
@@ -483,7 +510,7 @@ class Pump:
         self._watch_both(link)
         self._set_alarm()
 
-    def _record(self, action: Record) -> None:
+    def _record(self, action: RecordEntries) -> None:
         self._recorder.put(action.entries, action.data_bytes)
 
     def _write_log(self, action: Log) -> None:
@@ -501,7 +528,7 @@ PERFORMERS: dict[type, Callable[[Pump, Any], None]] = {
     Refuse: Pump._refuse,
     Probe: Pump._probe,
     Unlisten: Pump._unlisten,
-    Record: Pump._record,
+    RecordEntries: Pump._record,
     Log: Pump._write_log,
 }
-"""How each action is performed."""
+"""Action → the function that performs it."""

@@ -1,4 +1,4 @@
-"""The recorder: takes entries from the pump, and has a thread of its own write them.
+"""The recorder: takes entries from the pump, and writes them in a thread of its own.
 
 ::
 
@@ -6,24 +6,23 @@
                                                               │
                     counters, room, losses ◀── settle ────────┘
 
-What has to be done per frame is done when it arrives; the thread gets batches that are ready to be
-written, and holds the interpreter for moments only, so that a client does not feel it
-(`table_messages`).
+The work per frame is done when it arrives; the thread gets batches that are ready to be written,
+and holds the interpreter for moments only, so that clients do not notice (`table_messages`).
 
-The backlog is bounded. When there is more in it than the thread can be about to write, the pump
-waits for the disk, but for no longer than half a second: a disk that is merely busy costs time and
-not frames, and one that hangs does not hang the proxy. What cannot be kept, because the disk hangs
-(the backlog is full) or refuses (it is full, or gone), is counted, said in the log once, and noted
-in the recording as soon as it can be written again. With `lossless` it is the other way round: the
-pump waits for as long as it takes, and a disk that refuses ends the proxy.
+The backlog is bounded. When it holds more than one job of the thread, the pump waits for the disk,
+but for no longer than half a second: a busy disk costs time and not frames, and one that hangs does
+not hang the proxy. Entries that cannot be kept, because the disk hangs (the backlog is full) or
+refuses (it is full, or gone), are counted, logged once, and noted in the recording as soon as it
+can be written again. With `lossless` the pump waits for as long as it takes, and a disk that
+refuses ends the proxy.
 
-Invariants: `put` raises nothing. An exception that nobody foresaw, here or in the sink, costs the
-entries that it met, as a disk that refuses them; in the builder, the whole batch that it has left
-half made. Only the thread touches the sink, so that whoever waits for a disk can stop waiting; but
-between two jobs it is asked what it wants to be told, which needs no disk.
+Invariants: `put` raises nothing. An unforeseen exception, here or in the sink, loses the entries at
+hand, as a disk does that refuses them; in the builder, the whole batch that it has left half made.
+Only the thread touches the sink, so that waiting for a disk can be given up; except for `asks`,
+which needs no disk, between two jobs.
 
-Resource handling: owns the sink, and a thread from `run` on; `finish` closes the one and ends the
-other. Where `finish` is cancelled, both are left as they are, to the end of the process.
+Resource handling: owns the sink, and a thread from `run` on; `finish` closes the sink and ends the
+thread. When `finish` is cancelled, both are left as they are, to the end of the process.
 """
 
 from __future__ import annotations
@@ -40,55 +39,56 @@ import attrs
 import trio
 
 from kproxy.exchange import notes
-from kproxy.exchange.entries import Entry, Frame, Note, Run, each, frame_count
+from kproxy.exchange.entries import Entry, Frame, Note, Run, count_frames, each
 from kproxy.net.defects import defect
-from kproxy.recording.batch import Batch
+from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.builder import BatchBuilder
 
 FLUSH_SECONDS = 0.05
 FLUSH_BYTES = 4 << 20
-"""When so much waits and nothing is being written, it is written at once. Less would still be in
-the processor's first caches, but to hand it over costs more than that saves."""
+"""With this much waiting and nothing being written, it is written at once. Smaller jobs would stay
+in the processor's first caches, but handing them over costs more than that saves."""
 BACKLOG_BYTES_MAX = 64 << 20
 BUSY_BYTES_MAX = 16 << 20
 """The pump waits when the backlog is larger than this (or half of what it may be)."""
 STALL_SECONDS = 0.5
-"""How long the pump waits for a disk from which nothing is heard, before frames are lost."""
+"""The pump waits this long for a disk without any progress; then frames are lost."""
 NOTES_BYTES_MAX = 4 << 20
-"""What notes may take beyond the backlog's limit while the disk hangs: a few thousand of them."""
+"""The memory for notes beyond the backlog's limit while the disk hangs: a few thousand notes."""
 _NOTE_BYTES = 1024
 _ENTRY_BYTES = 256
-"""What a frame or a note takes in memory beside its data."""
+"""The memory of a frame or a note besides its data."""
 
 
 Result = TypeVar("Result")
 Intake = Callable[[list[Entry]], list[Entry]]
-"""Sees all entries as they come; returns those that are to be recorded."""
+"""A function that sees all entries as they come, and returns those to record."""
 
 
 class Sink(Protocol):
-    """Where batches go: a recording."""
+    """The destination of batches: a recording."""
 
-    def asks(self, time_ns: int) -> bool:
-        """Whether the next batches, which begin then, should tell what is pending behind them."""
+    def wants_pending(self, time_ns: int) -> bool:
+        """Return whether the last of the next batches, which begin at this time, should list the
+        requests pending behind it."""
         ...
 
-    def append(self, batches: Sequence[Batch]) -> None:
+    def append(self, batches: Sequence[RecordingBatch]) -> None:
         """Write them all; raises OSError, having written none that is not whole."""
         ...
 
     def prepare_close(self) -> None:
-        """The last batches come now."""
+        """Prepare for the last batches."""
         ...
 
     def close(self) -> None:
-        """Complete it; raises OSError, where that cannot be."""
+        """Complete the recording; raises OSError if that fails."""
         ...
 
 
 @attrs.define(eq=False)
 class Loss:
-    """What could not be recorded since it was last noted."""
+    """The frames lost since the last note about losses."""
 
     frames: int = 0
     frame_bytes: int = 0
@@ -100,11 +100,11 @@ class Loss:
         return bool(self.frames or self.frame_bytes)
 
     def note(self) -> Note:
-        """What the recording says of it."""
+        """Return the note about the loss."""
         return notes.lost(self.frames, self.frame_bytes, self.reason, self.from_ns, self.until_ns)
 
     def merge(self, newer: Loss) -> None:
-        """Count what another one has counted since."""
+        """Add a newer loss."""
         if newer:
             self.frames += newer.frames
             self.frame_bytes += newer.frame_bytes
@@ -115,18 +115,18 @@ class Loss:
 
 @attrs.define(eq=False)
 class _Job:
-    """What the thread is to write at once."""
+    """The batches that the thread writes at once."""
 
-    batches: list[Batch]
+    batches: list[RecordingBatch]
     loss: Loss
-    """What a note in the last of them says."""
+    """The loss whose note is in the last of them."""
     memory_bytes: int
     last: bool
     error: Exception | None = None
 
     @property
     def frames(self) -> int:
-        """How many frames it would add to the recording."""
+        """The number of frames in its batches."""
         return sum(batch.frames for batch in self.batches)
 
 
@@ -150,56 +150,56 @@ class Recorder:
         self.backlog_bytes_max = backlog_bytes_max
         self._busy_bytes_max = min(BUSY_BYTES_MAX, backlog_bytes_max // 2)
         self._builder = BatchBuilder()
-        self._seen: list[Entry] = []
-        """What `watch` has not been shown yet."""
+        self._unshown: list[Entry] = []
+        """The entries that `watch` has not seen yet."""
         self._bytes = 0
-        """What no job has yet."""
+        """The size of the entries that no job has yet."""
         self._writing_bytes = 0
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._done: deque[_Job] = deque()
         self._thread: threading.Thread | None = None
         self._writing: _Job | None = None
-        """What the thread has to do: it gets one job at a time."""
+        """The job of the thread, which gets one at a time."""
         self._ended = trio.Event()
         """Set when the thread has closed the sink."""
-        self._some = trio.Event()
+        self._has_entries = trio.Event()
         self._idle = trio.Event()
         self._room = trio.Event()
         self._loss = Loss()
-        self._said = ""
+        self._last_reason = ""
         self._hangs = False
         self.failure = ""
-        """Why `run` ended by itself."""
+        """The reason why `run` ended by itself."""
         self._frames_recorded = 0
         self.frames_lost = 0
         self.frame_bytes_lost = 0
 
     @property
     def congested(self) -> bool:
-        """Whether the pump should wait for `room` before it takes in more."""
+        """True while the pump should wait for `room` before it takes in more."""
         if self._done:
             self._settle()
         return self._bytes + self._writing_bytes > self._busy_bytes_max and not self._hangs
 
     @property
     def backlog_bytes(self) -> int:
-        """About how much memory holds what is not written yet."""
+        """An estimate of the memory of entries that are not written yet."""
         return self._bytes + self._writing_bytes
 
     @property
     def frames_recorded(self) -> int:
-        """How many frames are in the recording."""
+        """The number of frames in the recording."""
         return self._frames_recorded
 
     @property
     def frames_unwritten(self) -> int:
-        """How many frames the disk has still to take."""
+        """The number of frames that the disk has not taken yet."""
         return (self._writing.frames if self._writing else 0) + self._builder.frames
 
     def put(self, entries: list[Entry], data_bytes: int) -> None:
-        """Take entries that hold about so many bytes; never waits."""
+        """Take entries with about this many bytes of data; never wait."""
         if self._intake is not None:
-            entries = self._taken_in(entries)
+            entries = self._run_intake(entries)
             if not entries:
                 return
         if self._sink is None and self._watch is None:
@@ -209,11 +209,11 @@ class Recorder:
             size += _ENTRY_BYTES * (len(entry.sizes) if type(entry) is Run else 1)
         backlog_bytes = self._bytes + self._writing_bytes
         if backlog_bytes + size > self.backlog_bytes_max and not self._lossless:
-            # Whoever reads on must know which connections there are; a note is small.
+            # Notes are small, and readers need those about connections.
             kept, rest = _notes_of(entries), [each for each in entries if type(each) is not Note]
             loss = _loss_of(entries, "the disk does not keep up")
             if loss:
-                self._say(loss.reason)
+                self._report_loss(loss.reason)
             self._lose(loss)
             self._build(self._builder.lose, rest)
             if not kept or backlog_bytes > self.backlog_bytes_max + NOTES_BYTES_MAX:
@@ -225,23 +225,23 @@ class Recorder:
             try:
                 self._builder.add(entries)
             except Exception as error:
-                self._spoilt(error, begun, entries)
+                self._lose_batch(error, begun, entries)
         if self._watch is not None:
-            self._seen += entries
+            self._unshown += entries
         if not self._bytes:
-            self._some.set()
+            self._has_entries.set()
         self._bytes += size
-        if self._done:  # not only when trio has its turn: the thread waits for its next job
+        if self._done:  # do not wait for trio's turn: the thread needs its next job
             self._settle()
         if self._bytes >= FLUSH_BYTES and self._writing is None and self._thread is not None:
             self._hand_over()
 
     def note(self, note: Note) -> None:
-        """Take a note that no frame brings with it."""
+        """Take a note that comes without frames."""
         self.put([note], _NOTE_BYTES)
 
     async def room(self) -> None:
-        """Wait until the backlog has room again, or until that takes too long."""
+        """Wait until the backlog has room again, `STALL_SECONDS` at most (unless `lossless`)."""
         with trio.move_on_after(math.inf if self._lossless else STALL_SECONDS) as waiting:
             while self.congested and not self.failure:
                 self._room = trio.Event()
@@ -249,28 +249,28 @@ class Recorder:
         self._hangs = waiting.cancelled_caught
 
     async def run(self) -> None:
-        """Write what comes, until cancelled, or until the disk refuses and nothing may be lost."""
+        """Write entries until cancelled, or, if `lossless`, until the disk refuses."""
         self._start()
         while not self.failure:
-            await self._some.wait()
-            self._some = trio.Event()
+            await self._has_entries.wait()
+            self._has_entries = trio.Event()
             await trio.sleep(FLUSH_SECONDS)
-            await self._written()  # a slow disk gets much at once rather than one by one
+            await self._wait_written()  # a slow disk gets fewer, larger jobs
             if self._bytes:
                 self._hand_over()
             self._show()
 
     async def finish(self) -> None:
-        """Write what is left and complete the recording, after `run` was cancelled; cancelled
+        """Write the rest and complete the recording, after `run` was cancelled; when cancelled
         itself, leave that to the thread."""
         self._start()
         self._show()
-        await self._written()
+        await self._wait_written()
         self._hand_over(last=True)
-        await self._written()
-        if self._loss:  # where there is room for no more than that
+        await self._wait_written()
+        if self._loss:  # the disk may have room for just this note
             self._hand_over(last=True)
-            await self._written()
+            await self._wait_written()
         self._jobs.put(None)
         await self._ended.wait()
 
@@ -284,7 +284,7 @@ class Recorder:
             )
             self._thread.start()
 
-    async def _written(self) -> None:
+    async def _wait_written(self) -> None:
         """Wait until the thread has nothing to do."""
         while self._writing is not None:
             self._idle = trio.Event()
@@ -299,15 +299,15 @@ class Recorder:
             self._end(job)
 
     def _job(self, last: bool) -> _Job:
-        """Take all that there is to write."""
+        """Take all entries that wait as a job."""
         loss, self._loss = self._loss, Loss()
         note = loss.note()
         if loss:
-            # The note and what it stands behind, or neither: so there is one note for one gap.
+            # The note goes with the entries before it, or not at all: one note for one gap.
             self._build(self._builder.add, [note])
         batches = self._build(self._builder.take) or []
-        if batches and self._sink is not None and self._sink.asks(batches[0].start_ns):
-            self._build(self._builder.tell_pending, batches[-1])
+        if batches and self._sink is not None and self._sink.wants_pending(batches[0].start_ns):
+            self._build(self._builder.list_pending, batches[-1])
         if not any(each is note for batch in batches for each in batch.notes):
             loss.merge(self._loss)
             loss, self._loss = Loss(), loss
@@ -317,7 +317,7 @@ class Recorder:
         return job
 
     def _work(self, token: trio.lowlevel.TrioToken) -> None:
-        """The thread: do one job after the other, then complete the recording."""
+        """Do one job after the other in the thread, then complete the recording."""
         while (job := self._jobs.get()) is not None:
             self._write(job)
             with contextlib.suppress(trio.RunFinishedError):
@@ -354,14 +354,14 @@ class Recorder:
         self._ended.set()
 
     def _settle(self) -> None:
-        """Take into account what was written or could not be; in the pump's thread."""
+        """Take into account the jobs that are done or have failed; in the pump's thread."""
         while self._done:
             job = self._done.popleft()
             if job.error is None:
                 self._frames_recorded += job.frames
-                self._builder.written()
+                self._builder.confirm_written()
             else:
-                self._refused(job, job.error)
+                self._take_failure(job, job.error)
             self._end(job)
 
     def _end(self, job: _Job) -> None:
@@ -370,46 +370,48 @@ class Recorder:
         self._room.set()
         self._idle.set()
 
-    # ------------------------------------------------------------ what is lost
+    # ------------------------------------------------------------ losses
 
-    def _refused(self, job: _Job, error: Exception) -> None:
+    def _take_failure(self, job: _Job, error: Exception) -> None:
         what = "cannot write the recording"
-        known = isinstance(error, OSError)
-        reason = f"{what}: {error.strerror or error}" if known else f"{what} {defect(error)}"
+        foreseen = isinstance(error, OSError)
+        reason = f"{what}: {error.strerror or error}" if foreseen else f"{what} {defect(error)}"
         newer, self._loss = self._loss, job.loss
-        self._say(reason)
+        self._report_loss(reason)
         for batch in job.batches:
             if batch.frames or batch.data_bytes:
                 span = batch.start_ns, batch.end_ns
                 self._lose(Loss(batch.frames, batch.data_bytes, reason, *span))
         self._loss.merge(newer)
-        self._build(self._builder.refused, job.batches)
+        self._build(self._builder.take_back, job.batches)
 
-    def _taken_in(self, entries: list[Entry]) -> list[Entry]:
-        """Return what the intake leaves of entries; if that fails, their notes."""
+    def _run_intake(self, entries: list[Entry]) -> list[Entry]:
+        """Return the entries that the intake keeps; if it fails, only their notes."""
         assert self._intake is not None
         try:
             return self._intake(entries)
         except Exception as error:
             reason = _not_recorded(error)
-            self._say(reason)
+            self._report_loss(reason)
             self._lose(_loss_of(entries, reason))
             return _notes_of(entries)
 
     def _build(self, step: Callable[..., Result], *arguments: Any) -> Result | None:
-        """Have the builder do something beside taking entries that count, or lose its batch."""
+        """Have the builder do a step that takes no frames; if it fails, lose its batch."""
         begun = self._builder.begun
         try:
             return step(*arguments)
         except Exception as error:
-            self._spoilt(error, begun, [])
+            self._lose_batch(error, begun, [])
             return None
 
-    def _spoilt(self, error: Exception, begun: tuple[int, int, int], entries: list[Entry]) -> None:
-        """Lose the batch that an exception has left half made: what was in it, `begun`, and the
-        entries that came into it, but for those of batches that were complete before.
+    def _lose_batch(
+        self, error: Exception, begun: tuple[int, int, int], entries: list[Entry]
+    ) -> None:
+        """Lose the batch that an exception has left half made: its counts before the step
+        (`begun`), and the new entries, except those in batches that are complete.
 
-        Notes are kept, if that can be; but not that of a loss, which is made anew.
+        Notes are kept if possible, except that of a loss, which is made anew.
         """
         number, frames, frame_bytes = begun
         reason = _not_recorded(error)
@@ -420,24 +422,24 @@ class Recorder:
         loss.frame_bytes += frame_bytes - sum(batch.data_bytes for batch in whole)
         loss.from_ns = spoilt.start_ns or loss.from_ns
         loss.until_ns = loss.until_ns or spoilt.end_ns
-        self._say(reason)
+        self._report_loss(reason)
         self._lose(loss)
         kept = {id(note) for batch in whole for note in batch.notes}
-        told = [note for note in spoilt.notes if note.body.get("event") != "lost"]
-        notes = {id(note): note for note in (*told, *_notes_of(entries))}
+        others = [note for note in spoilt.notes if note.body.get("event") != "lost"]
+        notes = {id(note): note for note in (*others, *_notes_of(entries))}
         try:
             self._builder.add(note for key, note in notes.items() if key not in kept)
         except Exception:
-            self._builder.give_up()  # whoever reads misses them, too
+            self._builder.give_up()  # these notes are lost, too
 
-    def _say(self, reason: str) -> None:
-        """Log why something is not recorded, once; it ends the proxy where nothing may be lost."""
+    def _report_loss(self, reason: str) -> None:
+        """Log the reason for a loss, once; if `lossless`, let it end `run`."""
         if self._lossless:
             self.failure = self.failure or reason
-            self._some.set()
+            self._has_entries.set()
             self._room.set()
-        elif reason != self._said:
-            self._said = reason
+        elif reason != self._last_reason:
+            self._last_reason = reason
             self._log(f"{reason}; the proxy goes on and counts what it does not record")
 
     def _lose(self, loss: Loss) -> None:
@@ -446,8 +448,8 @@ class Recorder:
         self.frame_bytes_lost += loss.frame_bytes
 
     def _show(self) -> None:
-        """Let whoever looks on look on; a mistake there must not cost the recording."""
-        seen, self._seen = self._seen, []
+        """Show new entries to `watch`; a mistake there must not cost the recording."""
+        seen, self._unshown = self._unshown, []
         if self._watch is None or not seen:
             return
         try:
@@ -466,8 +468,8 @@ def _notes_of(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _loss_of(entries: list[Entry], reason: str) -> Loss:
-    """What is lost with entries."""
-    loss = Loss(frame_count(entries), reason=reason)
+    """Return the loss of entries."""
+    loss = Loss(count_frames(entries), reason=reason)
     for entry in entries:
         if isinstance(entry, Note):
             continue

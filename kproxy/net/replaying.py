@@ -4,7 +4,7 @@
 
     listen ─▶ pump ─▶ machine.start (the listeners of its brokers) ─▶ ready(address) ─▶ …
 
-What runs with it, and how it ends, is of `running`.
+`running` runs it beside other tasks, and ends it.
 """
 
 from __future__ import annotations
@@ -23,29 +23,31 @@ from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
 from kproxy.net.running import Running, Task, ending_signals, monotonic_clock, run
+from kproxy.net.security import security
 from kproxy.proxy.actions import Action, Address
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.machine import Machine, OpenMachine
+from kproxy.tls.settings import ListenTls
 
 
 class StartingMachine(Machine, Protocol):
-    """A machine that knows its brokers before a client has come."""
+    """A machine that has listeners before a client has come."""
 
     def start(self, now: int) -> list[Action]:
-        """What it wants at the start: listeners."""
+        """Return the actions of the start: listeners."""
         ...
 
 
 @attrs.frozen
-class Control:
-    """Where an operator looks into a replaying broker, and what there is to change."""
+class ReplayControl:
+    """The control address of a replaying broker, and the parts that it shows and changes."""
 
     address: Address
     token: str | None
     machine: OpenMachine
     rules: Rules
     recordings: Path | None = None
-    """The folder below which rules that come there may name recordings."""
+    """The folder of the recordings that rules from the control API may name; None: no recording."""
 
 
 async def replay(
@@ -56,14 +58,18 @@ async def replay(
     ready: Callable[[str], None],
     log: Callable[[str], None],
     stop: trio.Event | None = None,
-    control: Control | None = None,
+    control: ReplayControl | None = None,
+    listen_tls: ListenTls | None = None,
 ) -> None:
-    """Run until a signal, or until `stop` is set; say the bootstrap address through `ready`.
+    """Run until a signal, or until `stop` is set; call `ready` with the bootstrap address.
 
     Raises:
         Unusable: other machines reach the control address, and there is no token.
         ListenError: the listen address, or the control address, cannot be used.
+        TlsError: a certificate, a key or a store cannot be used.
     """
+    names = [*([advertised_host] if advertised_host else ()), listen_host]
+    secure = security(None, listen_tls, names, log)
     interface = await listeners.resolve(listen_host)
     clock = monotonic_clock()
     with ending_signals() as signals:
@@ -72,7 +78,7 @@ async def replay(
             place = await open_control(control.address, control.token) if control else None
         address = listening_at(advertised_host or reachable(listen_host), bootstrap)
         recorder = Recorder(None, log)
-        pump = Pump(machine, interface, recorder, clock, log)
+        pump = Pump(machine, interface, recorder, clock, log, security=secure)
         tasks: list[Task] = []
         if control and place:
             operated = Operated(

@@ -10,7 +10,7 @@
 A second signal ends it at once: the drain is over, and the disk has half a second left.
 
 Invariants: nothing here waits for a disk without a limit, and only the recorder's thread touches
-one. So a signal is heard to the very end, whatever the disk does.
+one. So signals are handled to the very end, even if the disk hangs.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
 
 DRAIN_SECONDS = 5.0
-"""How long responses that are due are waited for, where nobody says otherwise."""
+"""The default time for which a stop waits for responses that are due."""
 _COMPLETE_SECONDS = 3.0
-"""What completing the recording may take, on top of what the drain has left. Terminals that are
-stuck are waited for behind it: all of it is less than 5 s."""
+"""The time to complete the recording, on top of the rest of the drain. The wait for stuck terminals
+comes behind it: all together less than 5 s."""
 _AT_ONCE_SECONDS = 0.5
-"""What it may take after a second signal: a disk that works needs a tenth of it."""
+"""The same after a second signal: a disk that works needs a tenth of it."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Task = Callable[[], Awaitable[None]]
 
 
 class Unusable(Exception):
-    """What the user wants cannot be served; the text says why, and what to change."""
+    """Options that cannot work; the text says why, and what to change."""
 
 
 @attrs.frozen(eq=False)
 class Running:
-    """A machine, with all that it takes to run it."""
+    """A machine with all parts that run it."""
 
     pump: Pump
     recorder: Recorder
     bootstrap: Sequence[trio.SocketListener]
     log: Callable[[str], None]
     signals: AsyncIterator[int]
-    """Those that end it: `ending_signals`."""
+    """The signals that end it: `ending_signals`."""
     stop: trio.Event | None = None
-    """Ends it as a first signal does."""
+    """An event that ends it as a first signal does."""
     drain_seconds: float = DRAIN_SECONDS
-    """How long a stop, or a first signal, waits for responses that are due."""
+    """The time for which a stop, or a first signal, waits for responses that are due."""
     tasks: Sequence[Task] = ()
-    """What else runs meanwhile."""
+    """Other tasks that run meanwhile."""
 
 
 def monotonic_clock() -> Callable[[], int]:
@@ -71,7 +71,7 @@ def monotonic_clock() -> Callable[[], int]:
 
 @contextlib.contextmanager
 def ending_signals() -> Iterator[AsyncIterator[int]]:
-    """The signals that end a run; none in a thread that is not the main one, which gets none."""
+    """Receive the signals that end a run; only the main thread gets any."""
     if threading.current_thread() is threading.main_thread():
         with trio.open_signal_receiver(*ENDING) as signals:
             yield signals
@@ -138,5 +138,5 @@ async def _end_at_stop(running: Running, stop: trio.Event, completing: trio.Canc
 
 
 def _allow(completing: trio.CancelScope, seconds: float) -> None:
-    """Leave so much time, or less if there is less."""
+    """Set the deadline to this many seconds from now, unless it is earlier already."""
     completing.deadline = min(completing.deadline, trio.current_time() + seconds)

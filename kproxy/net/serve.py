@@ -1,8 +1,8 @@
-"""Run the proxy: resolve, listen, open the recording, and have all of it run (`running`).
+"""Run the proxy: resolve, listen, open the recording, and run all parts (`running`).
 
 ::
 
-    resolve, listen ─▶ recording, recorder, pump ─▶ ready(address) ─▶ … ─▶ Summary
+    resolve, listen ─▶ recording, recorder, pump ─▶ ready(address) ─▶ … ─▶ RunSummary
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import trio
 from kproxy import __version__
 from kproxy.exchange.entries import Entry, Frame, Note
 from kproxy.exchange.filter import Filter
-from kproxy.exchange.selecting import Selection
+from kproxy.exchange.selecting import EntrySelection
 from kproxy.net import listeners, stalls
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.addresses import address_text, listening_at, reachable
 from kproxy.net.control_address import control_server, open_control
 from kproxy.net.defects import defect
 from kproxy.net.descriptors import Descriptors, TooFew, raise_limit
-from kproxy.net.dial import leads_to, why
+from kproxy.net.dial import leads_to_ourselves, why
 from kproxy.net.discovery import discover
 from kproxy.net.listeners import Listening
 from kproxy.net.operated import Operated
@@ -40,6 +40,7 @@ from kproxy.net.running import (
     monotonic_clock,
     run,
 )
+from kproxy.net.security import Security, security
 from kproxy.net.start_checks import start_warnings
 from kproxy.net.traffic import Traffic
 from kproxy.protocol import schema
@@ -50,66 +51,71 @@ from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
 from kproxy.recording.files import make_folder
 from kproxy.recording.rotation import Recording
+from kproxy.tls.settings import BrokerTls, ListenTls
 
 _FEW_CONNECTIONS = 1000
 
 
 class RecordingFailed(Exception):
-    """The recording cannot go on, and the user wants the proxy to end then."""
+    """A recording that cannot go on, where the user wants the proxy to end then."""
 
 
 class RecordingUnfinished(Exception):
-    """The disk hangs at the end: the recording is not complete, and nobody waits for it."""
+    """A recording that is not complete, because the disk hangs at the end."""
 
 
 class Observer(Protocol):
-    """Looks on from inside of the process."""
+    """Sees all entries, from inside of the process."""
 
     def began(self, start_ns: int, note: Callable[[Note], None]) -> None:
-        """Recording begins, at this time; `note` puts a note of the observer's into it."""
+        """Take the start of the recording; `note` puts a note of the observer's into it."""
         ...
 
     def take(self, entries: list[Entry]) -> None:
-        """These have passed; entries come as soon as they are made, recorded or not."""
+        """Take entries as soon as they are made, recorded or not."""
         ...
 
 
 @attrs.frozen
 class Options:
-    """What `kproxy run` is asked to do."""
+    """The options of `kproxy run`."""
 
     settings: Settings
     listen_host: str = "127.0.0.1"
     record_path: Path | None = None
-    """Where the recording begins; None records nothing."""
+    """The first file of the recording; None records nothing."""
     rotate_bytes: int | None = 1 << 30
     rotate_seconds: float | None = 3600.0
     lossless: bool = False
     discover: bool = True
-    """Whether to ask the brokers at the start which brokers there are."""
+    """Request the list of brokers at the start."""
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     connections_max: int = CONNECTIONS_MAX
     control: Address | None = None
-    """Where to serve metrics and take commands; None does not."""
+    """The control address, with metrics; None serves none."""
     control_token: str | None = None
-    """What a request there must carry."""
+    """The token that a request at the control address must carry."""
     control_recordings: Path | None = None
-    """The folder below which rules that come there may name recordings; None: no recording."""
+    """The folder of the recordings that rules from the control API may name; None: no recording."""
     only: Filter | None = None
-    """Which exchanges to record; None: all."""
+    """The filter for the exchanges to record; None: all."""
     rules: Rules = attrs.field(factory=Rules)
-    """What to break."""
+    """The fault rules."""
     observer: Observer | None = None
-    """Who looks on from inside of this process."""
+    """An observer in this process."""
     compression: str = "adaptive"
-    """Of the recording: "none" for one that is kept in git."""
+    """The compression of the recording: "none" for one that is kept in git."""
     drain_seconds: float = DRAIN_SECONDS
-    """How long a stop waits for responses that are due."""
+    """The time for which a stop waits for responses that are due."""
+    broker_tls: BrokerTls | None = None
+    """TLS to brokers; None: plaintext."""
+    listen_tls: ListenTls | None = None
+    """TLS to clients; None: plaintext."""
 
 
 @attrs.frozen
-class Summary:
-    """What a run has done."""
+class RunSummary:
+    """The result of a run."""
 
     frames_recorded: int
     frames_lost: int
@@ -122,9 +128,9 @@ async def serve(
     log: Callable[[str], None],
     watch: Callable[[Iterable[Frame | Note]], None] | None = None,
     stop: trio.Event | None = None,
-) -> Summary:
-    """Run until a signal, or until `stop` is set; say the bootstrap address through `ready`, and
-    show the entries to `watch` as they pass.
+) -> RunSummary:
+    """Run until a signal, or until `stop` is set; call `ready` with the bootstrap address, and show
+    the entries to `watch` as they pass.
 
     Raises:
         Unusable: no bootstrap address resolves, or all are our own; other machines reach the
@@ -133,14 +139,16 @@ async def serve(
         RecordingError, OSError: the recording cannot be created.
         RecordingFailed: `lossless`, and the disk refuses, or kproxy has a defect.
         RecordingUnfinished: the disk does not take the end of the recording in time.
+        TlsError: a certificate, a key or a store cannot be used.
     """
     settings = options.settings
+    secure = security(options.broker_tls, options.listen_tls, _names(options), log)
     descriptors = _descriptors(options.connections_max, log)
     await _check_bootstrap(settings.bootstrap, log)
     interface = await listeners.resolve(options.listen_host)
     bootstrap = interface.open(settings.listen_port)
     clock = monotonic_clock()
-    # From before there is a recording on: a signal must not end it without completing that.
+    # Before the recording is opened: a signal must not end the run without completing it.
     with ending_signals() as signals:
         with listeners.closed_on_failure(bootstrap):
             await _check_loops(settings.bootstrap, bootstrap, log)
@@ -152,10 +160,11 @@ async def serve(
         traffic = Traffic() if control else None
         recorder = _recorder(options, recording, traffic, started_ns, log, watch)
         cluster = Cluster(settings, options.rules)
-        pump = Pump(cluster, interface, recorder, clock, log, options.connections_max, descriptors)
+        limits = options.connections_max, descriptors
+        pump = Pump(cluster, interface, recorder, clock, log, *limits, secure)
         host = settings.advertised_host or reachable(options.listen_host)
         address = listening_at(host, bootstrap)
-        tasks: list[Task] = [partial(_tell_stalls, options, clock, recorder)]
+        tasks: list[Task] = [partial(_note_stalls, options, clock, recorder)]
         if control and traffic:
             operated = Operated(
                 pump=pump,
@@ -171,15 +180,15 @@ async def serve(
             )
             tasks.append(control_server(control, operated, log))
         if options.discover:
-            tasks.append(partial(_discover, settings.bootstrap, cluster, pump, clock, log))
+            tasks.append(partial(_discover, settings.bootstrap, cluster, pump, secure, clock, log))
         seconds = options.drain_seconds
         running = Running(pump, recorder, bootstrap, log, signals, stop, seconds, tasks)
         complete = await run(running, partial(ready, address))
     return _summary(recorder, recording, complete)
 
 
-def _summary(recorder: Recorder, recording: Recording | None, complete: bool) -> Summary:
-    """Return what a run has done.
+def _summary(recorder: Recorder, recording: Recording | None, complete: bool) -> RunSummary:
+    """Return the result of a run.
 
     Raises:
         RecordingFailed, RecordingUnfinished: see `serve`.
@@ -194,23 +203,24 @@ def _summary(recorder: Recorder, recording: Recording | None, complete: bool) ->
         )
     if recorder.failure:
         raise RecordingFailed(f"{recorder.failure}; {lost} frames that passed are not recorded")
-    return Summary(recorder.frames_recorded, lost, recording.paths if recording else [])
+    return RunSummary(recorder.frames_recorded, lost, recording.paths if recording else [])
 
 
 async def _discover(
     bootstrap: Sequence[Address],
     cluster: Cluster,
     pump: Pump,
+    secure: Security,
     clock: Callable[[], int],
     log: Callable[[str], None],
 ) -> None:
-    """Open the listeners of the brokers that there are, before a response names them."""
+    """Open the listeners of all brokers before a response names them."""
 
     def discovered(brokers: list[BrokerAddress]) -> None:
         pump.perform(cluster.discovered(brokers, clock()))
 
     try:
-        await discover(bootstrap, discovered, log, pump.acceptor.listening)
+        await discover(bootstrap, discovered, log, pump.acceptor.listening, secure.broker)
     except Exception as error:
         log(f"the first look at the cluster failed {defect(error)}")
 
@@ -223,7 +233,7 @@ def _recorder(
     log: Callable[[str], None],
     watch: Callable[[Iterable[Frame | Note]], None] | None,
 ) -> Recorder:
-    """Return the recorder; the first thing that it has recorded is which rules there are."""
+    """Return the recorder; its first entry is the note of the rules."""
     observer = options.observer
     intake = _intake(options.only, start_ns, traffic, observer)
     limit = options.backlog_bytes_max
@@ -235,8 +245,8 @@ def _recorder(
     return recorder
 
 
-async def _tell_stalls(options: Options, clock: Callable[[], int], recorder: Recorder) -> None:
-    """Have the recording say when kproxy stood still; those of tests are to be alike."""
+async def _note_stalls(options: Options, clock: Callable[[], int], recorder: Recorder) -> None:
+    """Note in the recording when kproxy stood still; not in those of tests, which must be alike."""
     if options.record_path is not None and options.observer is None:
         await stalls.watch(clock, recorder.note)
 
@@ -247,10 +257,10 @@ def _intake(
     traffic: Traffic | None,
     observer: Observer | None,
 ) -> Intake | None:
-    """What entries pass through before they are recorded."""
+    """Return the function that entries pass before they are recorded; None: there is none."""
     if only is None and traffic is None and observer is None:
         return None
-    selection = None if only is None else Selection(only.starting(start_ns))
+    selection = None if only is None else EntrySelection(only.starting(start_ns))
 
     def intake(entries: list[Entry]) -> list[Entry]:
         if traffic is not None:
@@ -280,14 +290,20 @@ def _open_recording(
     )
 
 
+def _names(options: Options) -> list[str]:
+    """Return the names and addresses at which clients may reach the listeners."""
+    advertised = options.settings.advertised_host
+    return [*([advertised] if advertised else ()), options.listen_host]
+
+
 def _descriptors(connections_max: int, log: Callable[[str], None]) -> Descriptors:
-    """Allow for as many open files as so many connections need, or say how few there can be."""
+    """Raise the limit of open files for this many connections, or log how many are possible."""
     try:
         descriptors = raise_limit(connections_max)
     except TooFew as error:
         raise Unusable(str(error)) from error
     possible = descriptors.connections_max(1)
-    # Where it is the default that cannot be reached, that matters only to those who come close.
+    # If the default is out of reach, only runs with very many clients need to know.
     if possible < (connections_max if connections_max != CONNECTIONS_MAX else _FEW_CONNECTIONS):
         files = f"ulimit -n {descriptors.files_max}"
         log(f"{files} allows {possible} connections at most, raise it")
@@ -321,10 +337,10 @@ async def _check_loops(
     listening: Sequence[trio.SocketListener],
     log: Callable[[str], None],
 ) -> None:
-    """See that the bootstrap addresses lead to others than ourselves."""
+    """Refuse bootstrap addresses that all lead to kproxy itself; log single ones."""
     ours = Listening()
     ours.add(listening)
-    loops = [address for address in bootstrap if await leads_to(address, ours)]
+    loops = [address for address in bootstrap if await leads_to_ourselves(address, ours)]
     names = ", ".join(address_text(*address) for address in loops)
     text = f"--bootstrap {names} is where kproxy itself listens"
     if len(loops) == len(bootstrap):

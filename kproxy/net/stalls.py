@@ -1,11 +1,11 @@
-"""Notices when kproxy itself stood still: stopped by a signal or a debugger, starved, or stuck.
+"""Stalls of kproxy itself: stopped by a signal or a debugger, starved, or stuck.
 
 ::
 
     clock ─▶ is a tick late? ─▶ note "stood_still" ─▶ recording
 
-What arrives meanwhile waits in the kernel and gets its time only afterwards. So in the recording
-the broker looks slow where kproxy was; without this note nobody could tell.
+Bytes that arrive meanwhile wait in the kernel and get their time only afterwards. So in the
+recording the broker looks slow where kproxy was slow; this note tells the difference.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from kproxy.exchange.entries import Note
 
 TICK_SECONDS = 0.1
 STALL_SECONDS_MIN = 0.5
-"""Less is what a busy machine does to anybody."""
+"""Shorter stalls are normal on a busy machine."""
 
 
 async def watch(clock: Callable[[], int], note: Callable[[Note], None]) -> None:
-    """Tell of each time that this thread did not get its turn for longer, until cancelled.
+    """Note each stall of this thread of at least `STALL_SECONDS_MIN`, until cancelled.
 
     `clock` returns nanoseconds.
     """

@@ -1,9 +1,9 @@
-"""What can be seen at the start to go wrong later: one line each, with what to change.
+"""Warnings at the start about likely later problems: one line each, with what to change.
 
     Options, Interface ─▶ start_warnings ─▶ lines for the log
 
-None of it is a reason not to start: a name may resolve where the clients are and not here, and a
-cluster may be meant to be open.
+None of them prevents the start: a name may resolve where the clients are and not here, and a
+cluster may be open on purpose.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _RESOLVE_SECONDS = 2.0
 async def start_warnings(
     listen_host: str, loopback: bool, advertised_host: str | None
 ) -> AsyncIterator[str]:
-    """Yield a line for each thing that may not be meant."""
+    """Yield a line for each option that may be a mistake."""
     if not loopback:
         yield (
             f"--listen {listen_host} opens the cluster to every machine that can reach this one;"
@@ -33,7 +33,7 @@ async def start_warnings(
 
 async def _resolves(host: str) -> bool:
     try:
-        with trio.move_on_after(_RESOLVE_SECONDS):  # a resolver that is down says nothing of a name
+        with trio.move_on_after(_RESOLVE_SECONDS):  # if the resolver is down, do not warn
             await trio.socket.getaddrinfo(host, None, type=trio.socket.SOCK_STREAM)
     except (OSError, UnicodeError):  # the latter for a name that no host can have
         return False

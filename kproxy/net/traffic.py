@@ -1,12 +1,12 @@
-"""What passes, counted per API for the metrics: only where somebody may ask for them.
+"""Counters of the traffic per API, for the metrics: only with a control address.
 
 ::
 
     entries of a chunk ─▶ Traffic.count ─▶ per API: exchanges, bytes, broker latency in buckets
 
 Invariant: a response in a run costs a few additions, and no frame of it is made or decoded. Only
-responses that a fault rule touched are looked into, for their errors. The number of APIs and of
-errors is that of Kafka's, whatever peers send.
+responses that a fault rule touched are decoded, for their errors. Only Kafka's APIs and errors are
+counted by name, so that peers cannot make up any number of them.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ BUCKETS_SECONDS = (
 )
 """The upper bounds of the latency buckets."""
 _BOUNDS_NS = [int(seconds * 1e9) for seconds in BUCKETS_SECONDS]
-_LOOKED_AT_BYTES_MAX = 64 << 10
-"""The errors of larger responses are not looked for."""
-_OTHER = "other"
-"""What all APIs count as that are not Kafka's."""
+_DECODED_BYTES_MAX = 64 << 10
+"""The errors in larger responses are not counted."""
+_OTHER_APIS = "other"
+"""The name under which all APIs are counted that are not Kafka's."""
 
 
 @attrs.define(eq=False)
 class ApiTraffic:
-    """What has passed of one API."""
+    """The counters of one API."""
 
     exchanges: int = 0
     unanswered: int = 0
@@ -54,14 +54,14 @@ class ApiTraffic:
     request_bytes: int = 0
     response_bytes: int = 0
     broker_ns: int = 0
-    """The sum of what the brokers took."""
+    """The sum of the brokers' latencies."""
     buckets: list[int] = attrs.field(factory=lambda: [0] * (len(_BOUNDS_NS) + 1))
-    """How many exchanges the brokers took so long for."""
+    """The number of exchanges in each latency bucket."""
     errors: Counter[str] = attrs.field(factory=Counter[str])
-    """Of responses that were looked at, by Kafka's name."""
+    """The errors in decoded responses, by Kafka's name."""
 
     def add_broker_ns(self, broker_ns: int) -> None:
-        """Add what a broker took for an exchange."""
+        """Add a broker's latency in one exchange."""
         self.broker_ns += broker_ns
         self.buckets[bisect_left(_BOUNDS_NS, broker_ns)] += 1
 
@@ -78,13 +78,13 @@ class Traffic:
         for entry in entries:
             if isinstance(entry, Run):
                 if entry.side is Side.BROKER:
-                    self._responses(entry)
+                    self._count_responses(entry)
                 else:
-                    self._one_way(entry)
+                    self._count_one_way(entry)
             elif not isinstance(entry, Note):
-                self._frame(entry)
+                self._count_frame(entry)
 
-    def _responses(self, run: Run) -> None:
+    def _count_responses(self, run: Run) -> None:
         received_ns, by_key = run.times.received_ns, self._by_key
         for request, size in zip(run.requests, run.sizes, strict=True):
             _, api_key, _, _, request_bytes, _, times, _ = request
@@ -92,18 +92,18 @@ class Traffic:
             api.exchanges += 1
             api.request_bytes += request_bytes
             api.response_bytes += size
-            # `derived.broker_ns` of what was only passed on: to call it costs a microsecond.
+            # As `derived.broker_ns`, for unchanged responses: a call costs a microsecond.
             if sent_ns := times.sent_before(received_ns):
                 api.add_broker_ns(received_ns - sent_ns)
 
-    def _one_way(self, run: Run) -> None:
+    def _count_one_way(self, run: Run) -> None:
         for request in run.requests:
             if request[5] & NO_RESPONSE:
                 api = self._api(request[1])
                 api.exchanges += 1
                 api.request_bytes += request[4]
 
-    def _frame(self, frame: Frame) -> None:
+    def _count_frame(self, frame: Frame) -> None:
         flags = frame.flags
         if flags & MORE or (frame.side is Side.CLIENT and not flags & NO_RESPONSE):
             return
@@ -121,7 +121,7 @@ class Traffic:
         broker_ns = derived.broker_ns(*times, frame.frame_bytes, flags)
         if broker_ns != derived.UNKNOWN:
             api.add_broker_ns(broker_ns)
-        if flags & (FAULTED | INJECTED) and frame.frame_bytes <= _LOOKED_AT_BYTES_MAX:
+        if flags & (FAULTED | INJECTED) and frame.frame_bytes <= _DECODED_BYTES_MAX:
             kind, data = (frame.api_key, frame.api_version), frame.sent
             response = facts.decoded_response(frame, data, *kind)
             body = None if response is None else response.body
@@ -132,7 +132,7 @@ class Traffic:
         if found is not None:
             return found
         name = schema.api_names().get(api_key)
-        found = self.apis.setdefault(name or _OTHER, ApiTraffic())
+        found = self.apis.setdefault(name or _OTHER_APIS, ApiTraffic())
         if name is not None:
             self._by_key[api_key] = found
         return found

@@ -1,19 +1,19 @@
-"""How the pump reaches a peer: a non-blocking byte stream over a file descriptor.
+"""The transport between the pump and a peer: a non-blocking byte stream over a file descriptor.
 
 The pump waits for all of its peers at once and then calls plain functions::
 
     readable ─▶ try_receive ─▶ bytes | b"" at the end | None: nothing yet
     try_send ─▶ how many bytes were taken; fewer than given: try again when writable
-    writable ─▶ flush, where wants_write says that something is kept back
+    writable ─▶ flush, if wants_write is true because bytes are kept back
 
-A socket is one. TLS over a socket is another: an `ssl.SSLObject` between two memory BIOs, which may
-have taken all plaintext and still hold ciphertext that the socket has not taken.
+A socket is one. TLS over a socket is another (`tls_transport`), which may have taken all plaintext
+and still hold ciphertext that the socket has not taken.
 
-What every transport promises, beside its functions:
+Invariants of every transport:
 
 * `try_receive` keeps nothing back: after None, more comes only when the descriptor is readable.
 * `try_send` takes fewer bytes than it was given only while the descriptor is not writable or
-  `wants_write` is true: or the pump would try again and again. So a handshake comes before it.
+  `wants_write` is true: otherwise the pump would try again and again. So a handshake comes first.
 * `send_eof` follows all that was taken before it; `wants_write` may be true afterwards.
 * Receiving may lead to something that must be sent, too: then `wants_write` is true afterwards.
 """
@@ -29,7 +29,7 @@ import trio
 
 RECEIVE_BYTES_MIN = 64 << 10
 RECEIVE_BYTES_MAX = 1 << 20
-"""Between these is what one `try_receive` asks for: more while a bulk transfer fills it."""
+"""One `try_receive` reads at most between these sizes: more while a bulk transfer fills it."""
 
 
 class Transport(Protocol):
@@ -37,15 +37,21 @@ class Transport(Protocol):
 
     @property
     def wants_write(self) -> bool:
-        """Whether something that it has taken, or has to say itself, waits to be flushed."""
+        """True while bytes that it has taken, or must send itself, wait to be flushed."""
+        ...
+
+    @property
+    def receiving_waits(self) -> bool:
+        """True while `try_receive` returns nothing before a `flush`, though the descriptor is
+        readable."""
         ...
 
     def fileno(self) -> int:
-        """The descriptor to wait for; -1 when it is closed."""
+        """Return the descriptor to wait for; -1 when it is closed."""
         ...
 
     def try_receive(self) -> bytes | None:
-        """Return what has arrived, b"" at the end, or None if nothing has yet."""
+        """Return the bytes that have arrived, b"" at the end, or None if there are none yet."""
         ...
 
     def try_send(self, data: bytes | memoryview) -> int:
@@ -53,7 +59,7 @@ class Transport(Protocol):
         ...
 
     def flush(self) -> None:
-        """Send what waits, as far as the peer takes it now."""
+        """Send the bytes that wait, as far as the peer takes them now."""
         ...
 
     def send_eof(self) -> None:
@@ -69,7 +75,9 @@ class SocketTransport:
     """A TCP connection in plaintext. Owns the socket."""
 
     wants_write = False
-    """See Transport: what the socket does not take is not taken from the pump either."""
+    """See Transport: it takes from the pump only what the socket takes."""
+    receiving_waits = False
+    """See Transport."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         family = stream.socket.family
@@ -111,9 +119,14 @@ class SocketTransport:
 
     def close(self, abrupt: bool) -> None:
         """See Transport."""
-        if abrupt:
-            with contextlib.suppress(OSError):
-                # Linger of zero seconds: closing sends a reset.
-                linger = struct.pack("ii", 1, 0)
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        self._socket.close()
+        close_socket(self._socket, abrupt)
+
+
+def close_socket(sock: socket.socket, abrupt: bool) -> None:
+    """Close a socket; `abrupt` tells the peer by a reset. Safe to call twice."""
+    if abrupt:
+        with contextlib.suppress(OSError):
+            # Linger of zero seconds: closing sends a reset.
+            linger = struct.pack("ii", 1, 0)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    sock.close()

@@ -61,7 +61,7 @@ class Request:
     body: Any
     """An object of the request's class in `messages`."""
     trailing: bytes = b""
-    """What the frame holds behind the body."""
+    """The bytes of the frame behind the body."""
 
 
 @attrs.define
@@ -76,7 +76,7 @@ class Response:
     """The version that the body is in: the request's, but 0 where a broker answers an ApiVersions
     request whose version it does not know (KIP-511)."""
     trailing: bytes = b""
-    """What the frame holds behind the body."""
+    """The bytes of the frame behind the body."""
 
 
 # ── compiled functions ───────────────────────────────────────────────────────────────────────
@@ -84,13 +84,13 @@ class Response:
 
 @functools.cache
 def layout(message: Message, version: int) -> Layout:
-    """The layout of one version; ValueError if the message does not have it."""
+    """Return the layout of one version; ValueError if the message does not have it."""
     return schema.layout(message, version)
 
 
 @functools.cache
 def decoder(message: Message, version: int) -> Decoder:
-    """`f(data, pos) -> (value, pos)`: reads the message that starts at `pos`.
+    """Return `f(data, pos) -> (value, pos)`, which reads the message that starts at `pos`.
 
     Raises:
         ProtocolError: the bytes do not follow the definition.
@@ -227,7 +227,7 @@ def seek(message: Message, version: int, field: str) -> Generator[None, bytes | 
 
 
 def is_known(api_key: int, api_version: int) -> bool:
-    """Whether the table describes this version of this API."""
+    """Return whether the table describes this version of this API."""
     return (api_key, api_version) in _KNOWN
 
 
@@ -236,7 +236,8 @@ _KNOWN = schema.known_versions()
 
 @functools.cache
 def request_header_version(api_key: int, api_version: int) -> int:
-    """The version of the header in front of a request; ProtocolError if the API is unknown."""
+    """Return the version of the header in front of a request; ProtocolError if the API is
+    unknown."""
     if api_key == CONTROLLED_SHUTDOWN and api_version == 0:
         return 0
     return 2 if api_version in _known(api_key, api_version, REQUEST).flexible_versions else 1
@@ -244,7 +245,8 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
 @functools.cache
 def response_header_version(api_key: int, api_version: int) -> int:
-    """The version of the header in front of a response; ProtocolError if the API is unknown."""
+    """Return the version of the header in front of a response; ProtocolError if the API is
+    unknown."""
     if api_key == API_VERSIONS:
         return 0  # so that clients can read it whatever version the broker has (KIP-511)
     return 1 if api_version in _known(api_key, api_version, RESPONSE).flexible_versions else 0
@@ -284,7 +286,7 @@ def _request_start(frame: bytes) -> tuple[int, int, int]:
 
 
 def request_body(frame: bytes) -> int:
-    """The offset of the body in a request frame, of which only the front need be there.
+    """Return the offset of the body in a request frame, whose front is enough.
 
     Raises:
         ProtocolError: the API is unknown, or the header is cut short (`truncated`).
@@ -295,7 +297,7 @@ def request_body(frame: bytes) -> int:
 
 
 def response_body(frame: bytes, api_key: int, api_version: int) -> int:
-    """The offset of the body in a response frame, of which only the front need be there.
+    """Return the offset of the body in a response frame, whose front is enough.
 
     Raises:
         ProtocolError: the API is unknown, or the header is cut short (`truncated`).
@@ -381,7 +383,7 @@ def decode_response_body(frame: bytes, api_key: int, api_version: int) -> tuple[
 
 
 def _version_of_api_versions(frame: bytes, position: int, api_version: int) -> int:
-    """The version of an ApiVersions response whose body starts at a position."""
+    """Return the version of an ApiVersions response whose body starts at a position."""
     if api_version > 0 and len(frame) >= position + 2:
         (error,) = _ERROR.unpack_from(frame, position)
         if error == UNSUPPORTED_VERSION:
@@ -397,7 +399,7 @@ def _check_size(frame: bytes, size: int) -> None:
 
 
 def encode_request(request: Request) -> bytes:
-    """Encode a request as a frame; what was decoded comes out byte for byte.
+    """Encode a request as a frame; a decoded request is encoded byte for byte as it was.
 
     Raises:
         ProtocolError: the API is unknown or a value does not fit its field.
@@ -412,7 +414,7 @@ def encode_request(request: Request) -> bytes:
 
 
 def encode_response(response: Response, api_key: int) -> bytes:
-    """Encode a response as a frame; what was decoded comes out byte for byte.
+    """Encode a response as a frame; a decoded response is encoded byte for byte as it was.
 
     Raises:
         ProtocolError: the API is unknown or a value does not fit its field.

@@ -33,16 +33,17 @@ from kproxy.protocol.source import CODES, Source
 LENGTH_CODES = {"string": "h", "bytes": "i", "records": "i"}
 """Struct codes of lengths before KIP-482."""
 INLINED_TEXTS = 8
-"""A message with more strings calls a function for each: compiling the lines would take longer
-than they save in many calls. Such are the descriptions of groups, which are rare."""
+"""The strings that a message may have before each of them is read by a function: compiling more
+lines would take longer than they save in many calls. Descriptions of groups have more, and are
+rare."""
 
 
 @attrs.define(eq=False)
-class Batch:
-    """Fixed-width reads that wait to be done by one `unpack_from`.
+class ReadBatch:
+    """Fixed-width reads that are collected for one `unpack_from`.
 
-    It reads on behind one nullable field, as if that were null or empty, which most are; where it
-    is not, what follows is read again. Bytes for the first read are always there, because the
+    It reads on behind one nullable field as if that were null or empty, like most; otherwise the
+    values behind it are read again. There are always enough bytes for the first read, because the
     field only takes more.
     """
 
@@ -50,8 +51,8 @@ class Batch:
     targets: list[str] = attrs.Factory(list[str])
     codes: str = ""
     after: list[str] = attrs.Factory(list[str])
-    passed: tuple[Slot, str, Batch] | None = None
-    """The nullable field, its target, and what is read up to its length."""
+    nullable: tuple[Slot, str, ReadBatch] | None = None
+    """The nullable field, its target, and the reads up to its length."""
 
     def add(self, target: str, code: str, after: str = "") -> None:
         """Read one more value into `target`; then run the line `after`."""
@@ -60,15 +61,15 @@ class Batch:
         if after:
             self.after.append(after)
 
-    def passes(self, slot: Slot, target: str) -> bool:
+    def take_nullable(self, slot: Slot, target: str) -> bool:
         """Take a nullable field among the reads, if that saves a read."""
         usually_empty = slot.is_array or slot.kind == "string"
         if not (slot.nullable and slot.flexible and usually_empty and self.source.inlines):
             return False
-        if self.passed or not self.targets:
+        if self.nullable or not self.targets:
             return False
         self.add(self.source.name("m"), "B")
-        self.passed = slot, target, Batch(self.source, self.targets, self.codes)
+        self.nullable = slot, target, ReadBatch(self.source, self.targets, self.codes)
         self.targets, self.codes = [], ""
         return True
 
@@ -80,19 +81,19 @@ class Batch:
 
     def read(self, back: int = 0) -> int:
         """Write the read; what comes next is `back` bytes less than this behind the position."""
-        if not (self.targets or self.passed):
+        if not (self.targets or self.nullable):
             return 0
-        if self.passed:
-            self._read_past(*self.passed, back)
+        if self.nullable:
+            self._read_past(*self.nullable, back)
             position = 0
         else:
             self._read(self.targets, self.codes)
             position = _width(self.codes) - back
         self.source(*self.after)
-        self.targets, self.codes, self.after, self.passed = [], "", [], None
+        self.targets, self.codes, self.after, self.nullable = [], "", [], None
         return position
 
-    def _read_past(self, slot: Slot, target: str, before: Batch, back: int) -> None:
+    def _read_past(self, slot: Slot, target: str, before: ReadBatch, back: int) -> None:
         source, length = self.source, before.targets[-1]
         self._read(before.targets + self.targets, before.codes + self.codes)
         with source.block(f"if {length} < 2:"):
@@ -101,7 +102,7 @@ class Batch:
             source(f"p += {_width(before.codes + self.codes) - back}")
         with source.block("else:"):
             source(f"p += {_width(before.codes) - 1}")
-            alone = Batch(source)
+            alone = ReadBatch(source)
             write_slot(source, slot, target, alone)
             alone.flush()
             if self.targets:
@@ -124,7 +125,7 @@ def _width(codes: str) -> int:
 
 
 def new_source() -> Source:
-    """A source that knows what all compiled readers refer to."""
+    """Return a source that knows the names that all compiled readers use."""
     source = Source()
     source.namespace |= {
         "varint": wire.varint,
@@ -147,7 +148,7 @@ def new_source() -> Source:
 
 
 def compile_decode(layout: Layout, refuse: Any) -> Any:
-    """The decoder of a layout: `decode(data, p) -> (value, p)`.
+    """Return the decoder of a layout: `decode(data, p) -> (value, p)`.
 
     `refuse(data, start)` makes the exception to raise for bytes that do not follow the layout.
     Strings are read as UTF-8; the first message with other bytes in one compiles a second decoder
@@ -175,7 +176,7 @@ def _source(layout: Layout, refuse: Any, utf8_only: bool) -> Source:
         if places[inner.name] < 2:
             continue
         with source.block(f"def read_{inner.name}(o, data, p):"):
-            batch = Batch(source)
+            batch = ReadBatch(source)
             _write_fields(source, inner, "o", batch)
             batch.flush()
             source("return p")
@@ -185,7 +186,7 @@ def _source(layout: Layout, refuse: Any, utf8_only: bool) -> Source:
         with source.block("try:"):
             target = source.name("o")
             source(f"{target} = {new(source, layout)}")
-            batch = Batch(source)
+            batch = ReadBatch(source)
             write_struct(source, layout, target, batch)
             batch.flush()
             source("if p > len(data): raise Malformed")
@@ -198,7 +199,8 @@ def _source(layout: Layout, refuse: Any, utf8_only: bool) -> Source:
 
 
 def structs(layout: Layout) -> tuple[list[Layout], Counter[str]]:
-    """Every struct of a message once, those inside others first, and how many fields have it."""
+    """Return each struct of a message once, inner ones first, and the number of fields that have
+    it."""
     found: dict[str, Layout] = {}
     places: Counter[str] = Counter()
 
@@ -215,7 +217,8 @@ def structs(layout: Layout) -> tuple[list[Layout], Counter[str]]:
 
 
 def new(source: Source, layout: Layout, struct: str = "") -> str:
-    """An expression: a new object of a struct (of that name, else the layout's), nothing set."""
+    """Return an expression for a new object of a struct (of that name, else the layout's), with
+    nothing set."""
     cls = messages.message_class(layout.message.name)
     struct = struct or (layout.name if layout.path else "")
     if struct:
@@ -223,7 +226,7 @@ def new(source: Source, layout: Layout, struct: str = "") -> str:
     return source.constant(f"new_{struct}", functools.partial(object.__new__, cls)) + "()"
 
 
-def write_struct(source: Source, layout: Layout, target: str, batch: Batch) -> None:
+def write_struct(source: Source, layout: Layout, target: str, batch: ReadBatch) -> None:
     """Write the reads of a struct's fields into the new object `target`."""
     if layout.name in source.functions:
         batch.flush()
@@ -232,7 +235,7 @@ def write_struct(source: Source, layout: Layout, target: str, batch: Batch) -> N
         _write_fields(source, layout, target, batch)
 
 
-def _write_fields(source: Source, layout: Layout, target: str, batch: Batch) -> None:
+def _write_fields(source: Source, layout: Layout, target: str, batch: ReadBatch) -> None:
     for field in layout.absent:
         write_default(source, layout, field, f"{target}.{field.name}")
     for slot in layout.tagged:
@@ -276,7 +279,7 @@ def _write_known_tags(source: Source, layout: Layout, target: str) -> None:
                     content = source.name("c")
                     keeps_default = slot.struct is None or slot.is_array
                     source(*([f"{content} = p"] if keeps_default else []))
-                    batch = Batch(source)
+                    batch = ReadBatch(source)
                     write_slot(source, slot, value, batch)
                     batch.flush()
                     source(f"if p != {end}: raise Malformed")
@@ -291,7 +294,7 @@ def _write_known_tags(source: Source, layout: Layout, target: str) -> None:
 
 
 def is_default(source: Source, slot: Slot, value: str) -> str:
-    """An expression: whether `value` is what an absent tag stands for."""
+    """Return an expression for whether `value` is the default of an absent tag."""
     if slot.default is None:
         return f"{value} is None"
     if slot.default == [] or isinstance(slot.default, int | str):
@@ -300,7 +303,7 @@ def is_default(source: Source, slot: Slot, value: str) -> str:
 
 
 def write_default(source: Source, layout: Layout, field: Field, target: str) -> None:
-    """Write what a field is that was not sent."""
+    """Write the default of a field that was not sent."""
     default = schema.default_value(field)
     if field.is_array and default is not None:
         source(f"{target} = []")
@@ -316,9 +319,9 @@ def write_default(source: Source, layout: Layout, field: Field, target: str) -> 
         source(f"{target} = {source.value('d', default)}")
 
 
-def write_slot(source: Source, slot: Slot, target: str, batch: Batch) -> None:
+def write_slot(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
     """Write the read of one field."""
-    if batch.passes(slot, target):
+    if batch.take_nullable(slot, target):
         return
     if slot.is_array:
         _write_array(source, slot, target, batch)
@@ -335,8 +338,9 @@ def write_slot(source: Source, slot: Slot, target: str, batch: Batch) -> None:
         _write_bytes(source, slot, target, batch)
 
 
-def _write_compact_bytes(source: Source, slot: Slot, target: str, batch: Batch) -> None:
-    """Here `p` stays where it is until the length is known, which saves an addition."""
+def _write_compact_bytes(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
+    """Write the read of compact bytes; `p` stays in place until the length is known, which saves an
+    addition."""
     text = slot.kind == "string"
     read = f"compact_{'text' if text else 'bytes'}{'_or_null' if slot.nullable else ''}"
     if text and not source.inlines:
@@ -369,7 +373,7 @@ def _write_compact_bytes(source: Source, slot: Slot, target: str, batch: Batch) 
         source(f"{target}, p = {read}(data, {place})")
 
 
-def _write_bytes(source: Source, slot: Slot, target: str, batch: Batch) -> None:
+def _write_bytes(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
     escapes = "" if source.utf8_only else '"utf-8", "surrogateescape"'
     decode = f".decode({escapes})" if slot.kind == "string" else ""
     batch.add("n", LENGTH_CODES[slot.kind])
@@ -379,7 +383,7 @@ def _write_bytes(source: Source, slot: Slot, target: str, batch: Batch) -> None:
     source(*([f"elif n == -1: {target} = None"] if slot.nullable else []), "else: raise Malformed")
 
 
-def _write_inner(source: Source, slot: Slot, target: str, batch: Batch) -> None:
+def _write_inner(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
     assert slot.struct is not None
     name = source.name("o")
     made = f"{name} = {target} = {new(source, slot.struct)}"
@@ -397,7 +401,7 @@ def _write_inner(source: Source, slot: Slot, target: str, batch: Batch) -> None:
         batch.flush()
 
 
-def _write_array(source: Source, slot: Slot, target: str, batch: Batch) -> None:
+def _write_array(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
     batch.add("n", "B" if slot.flexible else "i")
     batch.flush()
     if slot.flexible and slot.kind in CODES and slot.kind != "uuid":
@@ -459,7 +463,7 @@ def _write_elements(source: Source, slot: Slot, target: str) -> None:
     items, item = source.name("r"), source.name("o")
     source(f"{items} = {target} = []")
     with source.block(f"for _ in range({count}):"):
-        batch = Batch(source)
+        batch = ReadBatch(source)
         if slot.struct:
             source(f"{item} = {new(source, slot.struct)}", f"{items}.append({item})")
             write_struct(source, slot.struct, item, batch)

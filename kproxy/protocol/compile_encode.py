@@ -33,12 +33,12 @@ WRITE_ERRORS: Final = (
     IndexError,
     OverflowError,
 )
-"""What a compiled encoder raises about values."""
+"""The exceptions of a compiled encoder for bad values."""
 
 
 @attrs.define(eq=False)
-class Batch:
-    """Fixed-width values that wait to be written by one `pack`."""
+class WriteBatch:
+    """Fixed-width values that are collected for one `pack`."""
 
     source: Source
     write: str
@@ -51,7 +51,8 @@ class Batch:
         self.codes += code
 
     def statement(self, value: str = "", code: str = "") -> str:
-        """The statement that writes what waits, and one more value; nothing is forgotten."""
+        """Return the statement that writes the collected values, and one more; they stay
+        collected."""
         values = [*self.values, value] if code else self.values
         if not values:
             return "pass"
@@ -61,17 +62,17 @@ class Batch:
         return f"{self.write}({self.source.packer(codes)}({', '.join(values)}))"
 
     def flush(self) -> None:
-        """Write the statement."""
+        """Write the statement, and start collecting anew."""
         if self.values:
             self.source(self.statement())
         self.clear()
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Start collecting anew."""
         self.values, self.codes = [], ""
 
     def flush_length(self) -> None:
-        """Write what waits and the unsigned varint `n`."""
+        """Write the collected values and the unsigned varint `n`."""
         if not self.values:
             self.source(f"{self.write}(ONE_BYTE[n] if n < 128 else write_varint(n))")
             return
@@ -83,7 +84,7 @@ class Batch:
 
 
 def compile_encode(layout: Layout) -> Any:
-    """The encoder of a layout: `encode(value, w)`; raises WRITE_ERRORS."""
+    """Return the encoder of a layout: `encode(value, w)`; it raises WRITE_ERRORS."""
     source = Source()
     source.namespace |= {
         "ONE_BYTE": wire.ONE_BYTE,
@@ -92,14 +93,14 @@ def compile_encode(layout: Layout) -> Any:
         "pack_array": wire.pack_array,
     }
     with source.block("def encode(o, w):"):
-        batch = Batch(source, "w")
+        batch = WriteBatch(source, "w")
         _write_struct(source, layout, "o", batch)
         batch.flush()
         source("return")
     return source.build(f"encode {layout.name} v{layout.version}", "encode")
 
 
-def _write_struct(source: Source, layout: Layout, value: str, batch: Batch) -> None:
+def _write_struct(source: Source, layout: Layout, value: str, batch: WriteBatch) -> None:
     for slot in layout.slots:
         _write_slot(source, slot, f"{value}.{slot.name}", batch)
     if not layout.flexible:
@@ -123,14 +124,14 @@ def _write_known_tags(source: Source, layout: Layout, value: str) -> str:
         with source.block(f"if not ({is_default(source, slot, field)}):"):
             parts, write = source.name("b"), source.name("w")
             source(f"{parts} = []", f"{write} = {parts}.append")
-            inner = Batch(source, write)
+            inner = WriteBatch(source, write)
             _write_slot(source, slot, field, inner)
             inner.flush()
             source(f'{known}.append(({slot.tag}, b"".join({parts})))')
     return known
 
 
-def _write_slot(source: Source, slot: Slot, value: str, batch: Batch) -> None:
+def _write_slot(source: Source, slot: Slot, value: str, batch: WriteBatch) -> None:
     if slot.is_array:
         _write_array(source, slot, value, batch)
     elif slot.struct:
@@ -143,7 +144,7 @@ def _write_slot(source: Source, slot: Slot, value: str, batch: Batch) -> None:
         _write_bytes(source, slot, value, batch)
 
 
-def _write_bytes(source: Source, slot: Slot, value: str, batch: Batch) -> None:
+def _write_bytes(source: Source, slot: Slot, value: str, batch: WriteBatch) -> None:
     raw = source.name("s")
     encode = '.encode("utf-8", "surrogateescape")' if slot.kind == "string" else ""
     size = f"n = len({raw})" + (" + 1" if slot.flexible else "")
@@ -159,7 +160,7 @@ def _write_bytes(source: Source, slot: Slot, value: str, batch: Batch) -> None:
     source(f"{batch.write}({raw})")
 
 
-def _write_length(slot: Slot, batch: Batch, code: str) -> None:
+def _write_length(slot: Slot, batch: WriteBatch, code: str) -> None:
     if slot.flexible:
         batch.flush_length()
     else:
@@ -167,7 +168,7 @@ def _write_length(slot: Slot, batch: Batch, code: str) -> None:
         batch.flush()
 
 
-def _write_inner(source: Source, slot: Slot, value: str, batch: Batch) -> None:
+def _write_inner(source: Source, slot: Slot, value: str, batch: WriteBatch) -> None:
     assert slot.struct is not None
     inner = source.name("o")
     source(f"{inner} = {value}")
@@ -183,7 +184,7 @@ def _write_inner(source: Source, slot: Slot, value: str, batch: Batch) -> None:
         batch.flush()
 
 
-def _write_array(source: Source, slot: Slot, value: str, batch: Batch) -> None:
+def _write_array(source: Source, slot: Slot, value: str, batch: WriteBatch) -> None:
     items = source.name("r")
     source(f"{items} = {value}")
     size = f"n = len({items})" + (" + 1" if slot.flexible else "")

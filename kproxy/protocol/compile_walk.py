@@ -28,18 +28,18 @@ class Walker:
 
     source: Source
     wanted: dict[str, int]
-    """Dotted path → index of what to report."""
+    """The index of each wanted field, by dotted path."""
     chunked: bool = False
-    """Whether `data` is one chunk of many: then reads ask for more by `yield`."""
+    """True if `data` is one chunk of many: then reads ask for more by `yield`."""
     unknown_tags: bool = False
-    """Whether to report tagged fields that the version does not have."""
+    """True to report tagged fields that the version does not have."""
     filled: frozenset[str] = frozenset()
-    """The wanted paths that are reported only where there is something but zeros."""
+    """The wanted paths that are reported only where the field is not zero, null or empty."""
     steps: int = 0
     """Bytes to step over before the next read."""
 
     def step(self) -> None:
-        """Write the steps that wait."""
+        """Write the steps that were collected."""
         if self.steps:
             self.source(f"p += {self.steps}")
         self.steps = 0
@@ -103,12 +103,12 @@ class Walker:
             self.source(f"if {condition}: raise Malformed")
 
     def wants(self, path: str) -> bool:
-        """Whether anything at or below this path is asked for."""
+        """Return whether anything at or below this path is wanted."""
         return any(one == path or one.startswith(path + ".") for one in self.wanted)
 
 
 def path_of(layout: Layout, slot: Slot) -> str:
-    """The dotted path of a field."""
+    """Return the dotted path of a field."""
     return ".".join((*layout.path, slot.name))
 
 
@@ -143,7 +143,8 @@ def walk_slot(walker: Walker, slot: Slot, path: str) -> None:
 
 
 def _walk_value(walker: Walker, slot: Slot, path: str, content: str | None) -> None:
-    """`content` is a variable for where the content starts behind the length."""
+    """Write the walk over a value; `content` is a variable for the start of the content behind the
+    length."""
     if slot.is_array:
         _walk_array(walker, slot, path, content)
     elif slot.struct:
@@ -183,7 +184,7 @@ def _walk_bytes(walker: Walker, slot: Slot, path: str, content: str | None) -> N
 
 
 def _walk_compact_bytes(walker: Walker, slot: Slot) -> None:
-    """The steps that wait are taken together with the length."""
+    """Write the walk over compact bytes; the collected steps are taken together with the length."""
     source, steps = walker.source, walker.steps
     walker.steps = 0
     place = f"p + {steps}" if steps else "p"
@@ -266,7 +267,7 @@ def _walk_elements(walker: Walker, slot: Slot, path: str) -> None:
 
 
 def fixed(layout: Layout) -> int | None:
-    """The size of a struct without tags, where it is always the same; else None."""
+    """Return the size of a struct without tags, if it is always the same; else None."""
     size = int(layout.flexible)
     for slot in layout.slots:
         width = slot.width
@@ -330,7 +331,7 @@ def compile_locate(
     filled: frozenset[str],
     refuse: Any,
 ) -> Any:
-    """`f(data, p) -> (spans, end)`; see `codec.locate`."""
+    """Return `f(data, p) -> (spans, end)`; see `codec.locate`."""
     source = new_source()
     source.constant("refuse", refuse)
     wanted = {path: index for index, path in enumerate(paths)}
@@ -357,7 +358,7 @@ def compile_locate(
 
 
 def _part(layout: Layout, first: str | None) -> tuple[list[Slot], bool]:
-    """The untagged fields from `first` on, and whether tagged fields follow."""
+    """Return the untagged fields from `first` on, and whether tagged fields follow."""
     names = [slot.name for slot in layout.slots]
     if first is None:
         return list(layout.slots), layout.flexible
@@ -369,7 +370,7 @@ def _part(layout: Layout, first: str | None) -> tuple[list[Slot], bool]:
 
 
 def compile_seek(layout: Layout, field: str, refuse: Any) -> Any:
-    """A generator function without arguments; see `codec.seek`."""
+    """Return a generator function without arguments; see `codec.seek`."""
     source = new_source()
     source.constant("refuse", refuse)
     walker = Walker(source, {}, chunked=True)

@@ -62,7 +62,7 @@ _LZ4_STORED = 0x80000000
 
 @attrs.define
 class Allowance:
-    """What may still be made out of compressed bytes; going past it is a `ProtocolError`."""
+    """A limit for what may still be decompressed; exceeding it is a `ProtocolError`."""
 
     bytes_left: int = DECOMPRESSED_BYTES_MAX
     records_left: int = RECORDS_MAX
@@ -231,7 +231,7 @@ def _with_lz4_checksum(data: bytes) -> bytes:
 
 
 def _lz4_checksum(descriptor: bytes) -> int:
-    """Give the second byte of xxHash-32 (seed 0); `descriptor` has less than 16 bytes."""
+    """Return the second byte of xxHash-32 (seed 0); `descriptor` has less than 16 bytes."""
     mask = 0xFFFFFFFF
     value = 0x165667B1 + len(descriptor)
     words = len(descriptor) // 4 * 4
@@ -248,7 +248,7 @@ def _lz4_checksum(descriptor: bytes) -> int:
 
 
 def _bytes_max(data: bytes, allowance: Allowance) -> int:
-    """Give the most that `data` may become."""
+    """Return the largest size that `data` may decompress to."""
     return min(allowance.bytes_left, max(_RATIO_FREE_BYTES, _RATIO_MAX * len(data)))
 
 
@@ -257,5 +257,5 @@ def _too_large(codec: str, data: bytes, bytes_max: int) -> ProtocolError:
 
 
 def _reason(error: Exception) -> str:
-    """Give the library's own words on one line."""
+    """Return the library's own words on one line."""
     return " ".join(str(error).split())

@@ -29,14 +29,14 @@ RANGES = {
 
 @attrs.define(eq=False)
 class Walk:
-    """A walk over the bytes of one message."""
+    """A walk over the bytes of one message, to find the error in them."""
 
     layout: Layout
     data: bytes
     position: int
 
     def refusal(self, what: str, field: str | None, *, truncated: bool = False) -> ProtocolError:
-        """The error for the present position."""
+        """Return the error for the present position."""
         return ProtocolError(
             what,
             api_key=self.layout.message.api_key,
@@ -48,7 +48,7 @@ class Walk:
         )
 
     def take(self, size: int, field: str) -> int:
-        """Step over `size` bytes; return where they start."""
+        """Step over `size` bytes; return their start."""
         left = len(self.data) - self.position
         if size > left:
             raise self.refusal(
@@ -59,12 +59,12 @@ class Walk:
         return start
 
     def number(self, size: int, field: str) -> int:
-        """A signed big-endian number."""
+        """Read a signed big-endian number."""
         start = self.take(size, field)
         return int.from_bytes(self.data[start : start + size], "big", signed=True)
 
     def varint(self, field: str) -> int:
-        """An unsigned varint of at most 32 bits."""
+        """Read an unsigned varint of at most 32 bits."""
         value = 0
         for shift in range(0, 35, 7):
             byte = self.data[self.take(1, field)]
@@ -78,7 +78,7 @@ class Walk:
         return value
 
     def size(self, slot: Slot, path: str) -> int:
-        """A length or count; -1 is null."""
+        """Read a length or count; -1 is null."""
         if slot.flexible:
             size = self.varint(path) - 1
         else:
@@ -135,7 +135,7 @@ class Walk:
 
 
 def refusal_of_bytes(layout: Layout, data: bytes, start: int) -> ProtocolError:
-    """The error for bytes that a compiled reader refused."""
+    """Return the error for bytes that a compiled reader refused."""
     walk = Walk(layout, data, start)
     try:
         walk.struct(layout)
@@ -145,7 +145,7 @@ def refusal_of_bytes(layout: Layout, data: bytes, start: int) -> ProtocolError:
 
 
 def refusal_of_value(layout: Layout, value: Any) -> ProtocolError:
-    """The error for a value that a compiled encoder refused."""
+    """Return the error for a value that a compiled encoder refused."""
     found = _complaint(layout, value)
     path, what = found or (None, "cannot be encoded")
     return ProtocolError(

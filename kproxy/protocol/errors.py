@@ -1,4 +1,4 @@
-"""What can be wrong: bytes that are not Kafka's protocol, and Kafka's own error codes.
+"""Errors: bytes that are not Kafka's protocol, and Kafka's own error codes.
 
 `ProtocolError` is the only exception that this room raises about bytes that it was given.
 `ERRORS` is Kafka's table of error codes, as of 4.4.0; codes that it does not have are passed on
@@ -31,13 +31,13 @@ class ProtocolError(Exception):
         self.api_key = api_key
         self.api_version = api_version
         self.offset = offset
-        """Where, in bytes from the start of the data that was given."""
+        """The place of the mistake, in bytes from the start of the data."""
         self.field = field
         """The field's dotted path, e.g. "topics.partitions.error_code"."""
         self.message = message
         """The name of the message, e.g. "MetadataResponse"."""
         self.truncated = truncated
-        """Whether the data ended too early, so that more bytes could make it valid."""
+        """True if the data ended too early, so that more bytes could make it valid."""
 
     def __str__(self) -> str:
         name = self.message or (None if self.api_key is None else f"api key {self.api_key}")
@@ -207,17 +207,19 @@ CODES: dict[str, int] = {name: code for code, (name, _) in ERRORS.items()}
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of an error code; UNKNOWN_ERROR_CODE_<n> for one that the table lacks."""
+    """Return Kafka's name of an error code; UNKNOWN_ERROR_CODE_<n> for one that the table lacks."""
     known = ERRORS.get(code)
     return known[0] if known else f"UNKNOWN_ERROR_CODE_{code}"
 
 
 def error_code(name: str) -> int | None:
-    """The code of an error name, e.g. "NOT_LEADER_OR_FOLLOWER" → 6; None if there is none."""
+    """Return the code of an error name, e.g. "NOT_LEADER_OR_FOLLOWER" → 6; None if there is
+    none."""
     return CODES.get(name)
 
 
 def is_retriable(code: int) -> bool:
-    """Whether Kafka's clients retry after this error; False for codes that the table lacks."""
+    """Return whether Kafka's clients retry after this error; False for codes that the table
+    lacks."""
     known = ERRORS.get(code)
     return known is not None and known[1]

@@ -58,7 +58,8 @@ Release = dict[str, Message]
 
 
 def read_jar(path: Path) -> tuple[str, Release]:
-    """The release's version and its messages by name, without those that have no version left."""
+    """Return the release's version and its messages by name, without those that have no version
+    left."""
     with zipfile.ZipFile(path) as jar:
         properties = jar.read("kafka/kafka-version.properties").decode()
         found = re.search(r"^version=(.+)$", properties, re.MULTILINE)
@@ -74,7 +75,10 @@ def read_jar(path: Path) -> tuple[str, Release]:
 
 
 def read_definition(text: str) -> Message | None:
-    """One definition in Kafka's JSON with // comments; None if it has no (valid) versions."""
+    """Return one definition in Kafka's JSON with
+
+    comments; None if it has no (valid) versions.
+    """
     strings_or_comments = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*')
     plain = strings_or_comments.sub(lambda found: found[1] or "", text)
     definition, _ = json.JSONDecoder().raw_decode(plain.strip())
@@ -98,7 +102,8 @@ def read_definition(text: str) -> Message | None:
 
 
 def snake_case(name: str) -> str:
-    """`IsrNodes` → `isr_nodes`, `V3AndBelowTopics` → `v3_and_below_topics`."""
+    """Return a name in snake_case: `IsrNodes` → `isr_nodes`, `V3AndBelowTopics` →
+    `v3_and_below_topics`."""
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
     return RENAMED.get(name, name)
 
@@ -136,7 +141,8 @@ def _read_fields(
 
 
 def merge(releases: list[tuple[str, Release]]) -> Release:
-    """One table of all releases, newest first; each version as its newest release defines it.
+    """Return one table of all releases, newest first; each version as its newest release defines
+    it.
 
     SystemExit if a version cannot be written into the common field list unchanged.
     """
@@ -158,7 +164,7 @@ def merge(releases: list[tuple[str, Release]]) -> Release:
 def chosen(
     merged: Message, releases: list[tuple[str, Release]], version: int
 ) -> tuple[str, Message]:
-    """The newest release that defines this version, and its definition."""
+    """Return the newest release that defines this version, and its definition."""
     for release_version, release in releases:
         for message in release.values():
             same = (
@@ -185,7 +191,7 @@ def verify(merged: Release, releases: list[tuple[str, Release]]) -> None:
 
 
 def refuse_empty(layout: Layout) -> None:
-    """SystemExit if a struct can take no bytes; see `schema.least_bytes`."""
+    """Raise SystemExit if a struct can take no bytes; see `schema.least_bytes`."""
     for slot in layout.slots + layout.tagged:
         if slot.struct is not None:
             if schema.least_bytes(slot.struct) == 0:
@@ -195,7 +201,8 @@ def refuse_empty(layout: Layout) -> None:
 
 
 def shape(layout: Layout) -> tuple[Any, ...]:
-    """All that counts of one version: names, types, nullability, tags, defaults, nesting."""
+    """Return everything that matters in one version: names, types, nullability, tags, defaults,
+    nesting."""
     return (
         layout.flexible,
         tuple(
@@ -215,7 +222,7 @@ def shape(layout: Layout) -> tuple[Any, ...]:
 
 
 def _add_older(newer: Message, older: Message) -> Message:
-    """Add the versions that only the older release has."""
+    """Return a message with the versions that only the older release has added to it."""
     only = tuple(version for version in older.versions if version not in newer.versions)
     if not only:
         return newer
@@ -290,7 +297,7 @@ def _cut(versions: Versions, limit: Versions) -> Versions:
 
 
 def write_versions(versions: Versions, limit: Versions = ()) -> str:
-    """The reverse of `schema.parse_versions`."""
+    """Return versions as text; the reverse of `schema.parse_versions`."""
     if limit and versions == limit:
         return "0+"  # as Kafka writes it, whatever the first version is that is left
     ranges: list[list[int]] = []
@@ -307,7 +314,8 @@ def write_versions(versions: Versions, limit: Versions = ()) -> str:
 
 
 def write_table(merged: Release, sources: str) -> str:
-    """The text of messages.txt: requests and responses by ApiKey, then headers, then data."""
+    """Return the text of messages.txt: requests and responses by ApiKey, then headers, then
+    data."""
     blocks = [HEAD.format(sources=sources)]
     for message in in_order(merged):
         block = "\n".join([_head_line(message), *_field_lines(message)])
@@ -318,7 +326,7 @@ def write_table(merged: Release, sources: str) -> str:
 
 
 def in_order(merged: Release) -> list[Message]:
-    """Requests and responses by ApiKey, then headers, then data, by name."""
+    """Return requests and responses by ApiKey, then headers, then data, by name."""
     return sorted(
         merged.values(),
         key=lambda m: (m.direction == "data", m.api_key is None, m.api_key or 0, m.name),
@@ -369,7 +377,7 @@ def _field_line(field: Field, limit: Versions) -> str:
 
 
 def report(before: Release, after: Release) -> Iterator[str]:
-    """What changed from one table to another, readable, message by message."""
+    """Yield the changes from one table to another, readable, message by message."""
     for name in [message.name for message in in_order({**before, **after})]:
         if name not in after:
             yield f"- {_title(before[name])} is gone"
@@ -430,13 +438,13 @@ def _changes(
 
 
 def read_table(text: str) -> Release:
-    """The messages of a table's text."""
+    """Return the messages of a table's text."""
     blocks = [b for b in text.split("\n\n") if b.strip() and not b.startswith("#")]
     return {message.name: message for message in map(schema.parse_message, blocks)}
 
 
 def generate(jars: list[Path]) -> tuple[Release, str, str]:
-    """The merged messages of these jars and the texts of messages.txt and messages.pyi."""
+    """Return the merged messages of these jars and the texts of messages.txt and messages.pyi."""
     releases = sorted(map(read_jar, jars), key=lambda one: _number(one[0]), reverse=True)
     merged = merge(releases)
     table = write_table(merged, " and, for what it dropped, ".join(v for v, _ in releases))

@@ -40,7 +40,7 @@ TYPES = {
 
 
 def write_stub(messages: Iterable[Message]) -> str:
-    """The text of messages.pyi."""
+    """Return the text of messages.pyi."""
     lines = [HEAD]
     for message in messages:
         lines += ["@attrs.define(kw_only=True)", f"class {message.name}:"]
@@ -61,7 +61,8 @@ def _attributes(fields: tuple[Field, ...], message: Message) -> Iterator[str]:
 
 
 def annotation(field: Field, message: Message) -> str:
-    """The Python type of a field, e.g. `list[MetadataResponse.MetadataResponseTopic] | None`."""
+    """Return the Python type of a field, e.g. `list[MetadataResponse.MetadataResponseTopic] |
+    None`."""
     text = TYPES.get(field.element, f"{message.name}.{field.element}")
     if field.is_array:
         text = f"list[{text}]"

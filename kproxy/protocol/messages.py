@@ -26,7 +26,7 @@ from kproxy.protocol.schema import Field
 
 @functools.cache
 def message_class(name: str) -> type:
-    """The class of a message, e.g. "MetadataResponse"; KeyError if there is none."""
+    """Return the class of a message, e.g. "MetadataResponse"; KeyError if there is none."""
     message = schema.named(name)
     classes: dict[str, type] = {}
     structs = {
@@ -74,7 +74,7 @@ class _MessageType(type):
     """
 
     __field_defaults__: dict[str, Any]
-    """Field → its default, or an `attrs.Factory` of one."""
+    """The default of each field, or an `attrs.Factory` of one."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> _MessageType:
         if bases:

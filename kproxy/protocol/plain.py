@@ -31,14 +31,14 @@ from kproxy.protocol.schema import Field, Layout, Slot
 from kproxy.protocol.select import select_of
 
 Text = Callable[[Any], str]
-"""Writes a value as JSON."""
+"""A function that writes a value as JSON."""
 
 _RECORDS = "\0"
-"""Stands for the content of a `records` field: no other text has this character, it is escaped."""
+"""Stands for the content of a `records` field: other text has this character escaped."""
 
 
 def to_json(message: Any, version: int | None = None) -> dict[str, Any]:
-    """The body of a Request or Response (or a body and its version) as plain values."""
+    """Return the body of a Request or Response (or a body and its version) as plain values."""
     if isinstance(message, Request):
         return to_json(message.body, message.header.api_version)
     if isinstance(message, Response):
@@ -52,7 +52,7 @@ def to_json(message: Any, version: int | None = None) -> dict[str, Any]:
 
 
 def json_pieces(body: Any, version: int) -> list[str | bytes]:
-    """The JSON of a body in pieces: text, and the content of `records` fields as it is."""
+    """Return the JSON of a body in pieces: text, and the content of `records` fields as it is."""
     kind = cast("type[Any]", type(body))
     text = _writer(kind, version)(body)
     if _RECORDS not in text:
@@ -101,13 +101,13 @@ def _field_writer(slot: Slot) -> Text:
 
 
 def _tags_json(tags: list[tuple[int, bytes]]) -> str:
-    """Unknown tags as the last field of a struct, and its end."""
+    """Return unknown tags as the last field of a struct, and its end."""
     texts = [f'"{tag}": {_base64_json(raw)}' for tag, raw in tags]
     return f'"unknown_tags": {{{", ".join(texts)}}}}}'
 
 
 def uuid_text(value: UUID) -> str:
-    """A uuid as Kafka prints it: base64url without padding."""
+    """Return a uuid as Kafka prints it: base64url without padding."""
     return base64.urlsafe_b64encode(value.bytes).decode()[:22]
 
 
@@ -131,7 +131,7 @@ def _uuid_json(value: UUID) -> str:
 
 
 def _float_json(value: float) -> str:
-    """A float that JSON lacks has its name."""
+    """Return a float as JSON; one that JSON lacks becomes its name."""
     return float.__repr__(value) if math.isfinite(value) else f'"{value}"'
 
 
@@ -151,4 +151,4 @@ _WRITERS: dict[str, Text] = {
     "float64": _float_json,
     "bool": _bool_json,
 }
-"""Kind → what writes one; the others are integers."""
+"""The function that writes a value of a kind; the other kinds are integers."""

@@ -46,9 +46,9 @@ BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 """Magic 2: base offset, length, leader epoch, magic, crc, attributes, last offset delta, base and
 max timestamp, producer id and epoch, base sequence, record count; 61 bytes."""
 _HEAD = struct.Struct(">q13xhi30xi")
-"""Of these: base offset, attributes, last offset delta, record count."""
+"""Base offset, attributes, last offset delta and record count of BATCH_HEADER."""
 ENTRY_OVERHEAD = 12
-"""What stands before that which the length counts: offset and length."""
+"""The bytes of an entry that its length does not count: offset and length."""
 
 NO_TIMESTAMP = -1
 LOG_APPEND_TIME = 0x08
@@ -85,31 +85,31 @@ class Record:
     headers: Headers = ()
     """In order, names may repeat; bytes that are not UTF-8 are kept as surrogates."""
     control_type: str | None = None
-    """Of a record in a control batch: one of CONTROL_TYPES, or "UNKNOWN_<n>"."""
+    """The type of a record in a control batch: one of CONTROL_TYPES, or "UNKNOWN_<n>"."""
     crc_ok: bool = True
-    """False: this message of a message set has a checksum of its own, and it is wrong."""
+    """False if this message of a message set has a checksum of its own, and it is wrong."""
 
 
 @attrs.frozen
 class Batch:
     """One entry of a `records` field: its header as it is on the wire; records on demand.
 
-    What magic 0 and 1 do not have holds Kafka's "none" value, −1.
+    Fields that magic 0 and 1 lack hold Kafka's "none" value, −1.
     """
 
     raw: bytes = attrs.field(repr=False)
     """The whole entry, header included."""
     position: int
-    """Where it starts in the field."""
+    """The offset of the entry in the field."""
     offset: int
     """The first eight bytes: the base offset; of a wrapper message the offset of the last."""
     magic: int
     crc: int
-    """As the header says."""
+    """The checksum in the header."""
     attributes: int
     partition_leader_epoch: int = -1
     last_offset_delta: int = 0
-    """More than the count of records less one after compaction."""
+    """After compaction it may be larger than the number of records less one."""
     base_timestamp: int = NO_TIMESTAMP
     """With attribute bit 6: the time at which the broker may drop the tombstones (KIP-534)."""
     max_timestamp: int = NO_TIMESTAMP
@@ -117,7 +117,7 @@ class Batch:
     producer_epoch: int = -1
     base_sequence: int = -1
     record_count: int | None = 1
-    """As the header says, unchecked; None for a wrapper message, which does not say."""
+    """The count in the header, unchecked; None for a wrapper message, which has none."""
 
     @property
     def compression(self) -> str:
@@ -133,22 +133,22 @@ class Batch:
 
     @property
     def transactional(self) -> bool:
-        """Whether the batch is part of a transaction (KIP-98)."""
+        """True if the batch is part of a transaction (KIP-98)."""
         return self.magic == 2 and bool(self.attributes & TRANSACTIONAL)
 
     @property
     def control(self) -> bool:
-        """Whether its records are markers that no application sees (KIP-98)."""
+        """True if its records are markers that no application sees (KIP-98)."""
         return self.magic == 2 and bool(self.attributes & CONTROL)
 
     @property
     def wrapper(self) -> bool:
-        """Whether this is a message of magic 0 or 1 that holds a compressed message set."""
+        """True for a message of magic 0 or 1 that holds a compressed message set."""
         return self.magic < 2 and bool(self.attributes & 7)
 
     @cached_property
     def crc_computed(self) -> int:
-        """The checksum of the bytes that are there: CRC-32C for magic 2, else CRC-32."""
+        """The checksum of the actual bytes: CRC-32C for magic 2, else CRC-32."""
         if self.magic < 2:
             return zlib.crc32(memoryview(self.raw)[16:])
         from crc32c import crc32c
@@ -157,12 +157,12 @@ class Batch:
 
     @property
     def crc_ok(self) -> bool:
-        """Whether the checksum in the header (`crc`) is that of the bytes (`crc_computed`)."""
+        """True if the checksum in the header (`crc`) is that of the bytes (`crc_computed`)."""
         return self.crc == self.crc_computed
 
     @property
     def base_offset(self) -> int:
-        """The offset of the first record; of a wrapper message only known by decompressing.
+        """The offset of the first record; for a wrapper message, known only after decompressing.
 
         Raises:
             ProtocolError: as for `records`, of a wrapper message.
@@ -213,7 +213,7 @@ def entries(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 class Head(NamedTuple):
-    """Where an entry lies in a `records` field, and what its header says of how much it holds."""
+    """The place of an entry in a `records` field, and the facts in its header about its content."""
 
     start: int
     end: int
@@ -221,12 +221,12 @@ class Head(NamedTuple):
     offset: int
     last_offset: int
     record_count: int | None
-    """See `Batch`; so for the others."""
+    """See `Batch`, also for the other fields."""
     control: bool
 
 
 def read_heads(data: bytes) -> list[Head]:
-    """Read just that of all whole entries in `data`: a fraction of the work of `read_header`.
+    """Read the heads of all whole entries in `data`: a fraction of the work of `read_header`.
 
     Raises:
         ProtocolError: as `entries`.
@@ -365,8 +365,8 @@ def _read_batch(batch: Batch, allowance: Allowance) -> list[Record]:
 def content(
     data: bytes, start: int, stop: int, attributes: int, count: int, allowance: Allowance
 ) -> tuple[bytes, int, int]:
-    """Return what has the `count` records of magic 2 that lie behind a header, decompressed, and
-    where in it they begin and end.
+    """Return the decompressed bytes of the `count` records of magic 2 that lie behind a header,
+    with their start and end in these bytes.
 
     Raises:
         ProtocolError: they are malformed, or the allowance does not suffice.
@@ -383,7 +383,7 @@ def content(
 
 
 def _control_type(key: bytes | None) -> str:
-    """Name a control record by its key: int16 version, int16 type."""
+    """Return the type of a control record by its key: int16 version, int16 type."""
     if key is None or len(key) < 4:
         return "UNKNOWN"
     code = int.from_bytes(key[2:4], "big", signed=True)

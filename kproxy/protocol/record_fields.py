@@ -26,7 +26,7 @@ class Fields(NamedTuple):
 
     offsets: list[int]
     timestamps: list[int]
-    """As their producer says, also where the broker's time counts."""
+    """The timestamps of producers, even if the broker's time counts."""
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: list[Headers]
@@ -43,8 +43,8 @@ def read_fields(
 ) -> None:
     """Read the `count` records of magic 2 that `data`, decompressed, has from `position` to `stop`.
 
-    What decides how fast records are read: the lengths of a byte or two that most have are read in
-    place, for a call takes longer than all the rest of a field.
+    The lengths of a byte or two, which most records have, are read in place: this decides how fast
+    records are read, for a call takes longer than all the rest of a field.
 
     Raises:
         ProtocolError, IndexError: the bytes are malformed; `into` may have got some of them.
@@ -121,7 +121,7 @@ def _headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
 
 
 def _bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    """Read a varint length, any negative one being null as in Kafka, and so many bytes."""
+    """Read bytes behind a varint length, where any negative one is null as in Kafka."""
     n, start = data[position], position + 1
     if n > 127:
         n, start = varint(data, position)

@@ -60,17 +60,18 @@ class Batches(list[Batch]):
 
 
 class Summary(NamedTuple):
-    """What the headers of a `records` field tell."""
+    """The counts in the headers of a `records` field."""
 
     batches: int
     records: int | None
-    """Without the markers that control batches hold. None when a wrapper message of magic 0 or 1
-    keeps its count inside."""
+    """The number of records, without the markers of control batches. None when a wrapper message of
+    magic 0 or 1 keeps its count inside."""
     first_offset: int | None
-    """None when there is nothing, or a wrapper message comes first: it tells its last offset."""
+    """None when there is nothing, or when a wrapper message comes first, which has only its last
+    offset."""
     last_offset: int | None
     magic: int | None
-    """Of the first batch."""
+    """The magic of the first batch."""
     compression: str
     """"none", a codec, or "mixed"."""
 
@@ -93,7 +94,8 @@ def batches(data: bytes) -> Batches:
 
 
 def json_allowance(frame_bytes: int) -> Allowance:
-    """What records that came in so many bytes may become: 128 MiB, or 64 times that many bytes."""
+    """Return the limit for decompressing records that came in a frame of this size: 128 MiB, or 64
+    times its size."""
     return Allowance(
         max(DECOMPRESSED_BYTES_MAX, _JSON_RATIO * frame_bytes), max(RECORDS_MAX, frame_bytes // 4)
     )
@@ -176,9 +178,9 @@ def summary(data: bytes) -> Summary:
 
 
 def _read(batch: Batch, allowance: Allowance) -> tuple[list[Record] | None, str]:
-    """Read the records of a batch; None, and why, if that is not possible.
+    """Read the records of a batch; None, and the reason, if that is not possible.
 
-    However much is allowed for all batches: one becomes no more than `Allowance()` says.
+    One batch becomes no more than `Allowance()` grants, however much is allowed for all batches.
     """
     part = Allowance(
         min(DECOMPRESSED_BYTES_MAX, allowance.bytes_left), min(RECORDS_MAX, allowance.records_left)
@@ -196,7 +198,7 @@ def _read(batch: Batch, allowance: Allowance) -> tuple[list[Record] | None, str]
 
 
 def _head_json(batch: Batch, records: list[Record] | None) -> str:
-    """The JSON of a batch up to its records; names of codecs and types need no escapes."""
+    """Return the JSON of a batch up to its records; names of codecs and types need no escapes."""
     offset = records[0].offset if batch.wrapper and records else batch.offset
     return (
         f'{{"base_offset": {offset}, "magic": {batch.magic}'
@@ -211,7 +213,7 @@ def _head_json(batch: Batch, records: list[Record] | None) -> str:
 
 
 def _trouble_json(batch: Batch, error: str) -> str:
-    """What is wrong with a batch, behind its records."""
+    """Return the JSON of a batch behind its records: what is wrong with it."""
     text = ""
     if error:
         header = MESSAGE_HEADERS[batch.magic] if batch.magic < 2 else BATCH_HEADER

@@ -52,7 +52,7 @@ class Field:
     """One field of a message or of a struct in it, over all versions."""
 
     name: str
-    """As Kafka's definition has it, in snake_case."""
+    """The field's name in Kafka's definition, in snake_case."""
     type: str
     """`int32`, `string`, a struct's name, or one of these after `[]`."""
     versions: Versions
@@ -65,20 +65,20 @@ class Field:
     entity: str | None = None
     """Kafka's entityType: topicName, groupId, transactionalId, producerId, brokerId."""
     map_key: bool = False
-    """Whether it is (part of) the key of the array that its struct is an element of."""
+    """True if it is (part of) the key of the array that its struct is an element of."""
     flexible: bool = True
     """False where the field keeps its old encoding in flexible versions (the client id)."""
     fields: tuple[Field, ...] = ()
-    """Of a struct or an array of structs: its fields."""
+    """The fields of a struct or of an array of structs."""
 
     @property
     def is_array(self) -> bool:
-        """Whether the type is an array."""
+        """True if the type is an array."""
         return self.type.startswith("[]")
 
     @property
     def defaults_to_struct(self) -> bool:
-        """Whether its default is an object with defaults.
+        """True if its default is an object with defaults.
 
         A tagged struct is None when it is absent: cheaper than an object in each partition of a
         Fetch, and one that was sent with nothing but defaults stays different from none.
@@ -105,7 +105,8 @@ class Message:
     flexible_versions: Versions
     """Versions with compact lengths and tagged fields (KIP-482)."""
     listeners: tuple[str, ...]
-    """Where brokers answer it in the newest release that knows it: broker, controller, zkBroker."""
+    """The kinds of nodes that answer it in the newest release that knows it: broker, controller,
+    zkBroker."""
     fields: tuple[Field, ...]
     structs: dict[str, tuple[Field, ...]]
     """Kafka's struct name → its fields; a struct name is unique within one message."""
@@ -125,9 +126,9 @@ class Slot:
     is_array: bool
     nullable: bool
     flexible: bool
-    """Whether lengths are unsigned varints plus one (compact types)."""
+    """True if lengths are unsigned varints plus one (compact types)."""
     struct: Layout | None
-    """Of kind "struct"."""
+    """The layout of the struct, if the kind is "struct"."""
     tag: int | None
     """None where the field is not tagged in this version."""
     default: Any
@@ -135,7 +136,7 @@ class Slot:
 
     @property
     def width(self) -> int | None:
-        """Bytes of its encoding where that is always the same, else None."""
+        """The bytes of its encoding if their number is always the same, else None."""
         return None if self.is_array else FIXED_WIDTHS.get(self.kind)
 
 
@@ -150,7 +151,7 @@ class Layout:
     path: tuple[str, ...]
     """Names from the message's top level to here."""
     flexible: bool
-    """Whether a section of tagged fields ends it."""
+    """True if a section of tagged fields ends it."""
     slots: tuple[Slot, ...]
     """The untagged fields in wire order."""
     tagged: tuple[Slot, ...]
@@ -159,7 +160,7 @@ class Layout:
     """The fields that this version does not have."""
 
     def slot(self, name: str) -> Slot | None:
-        """The field of that name, tagged or not; None if this version does not have it."""
+        """Return the field of that name, tagged or not; None if this version does not have it."""
         for slot in self.slots + self.tagged:
             if slot.name == name:
                 return slot
@@ -177,10 +178,10 @@ def parse_versions(text: str, limit: Versions | None = None) -> Versions:
 
 
 def default_value(field: Field) -> Any:
-    """The value of a field that is absent.
+    """Return the value of a field that is absent.
 
-    The definition's default, else its type's: 0, "", False, an empty list, zero UUID. None also
-    stands for an object with defaults, where the field says so (`defaults_to_struct`).
+    It is the definition's default, else its type's: 0, "", False, an empty list, zero UUID. None
+    also stands for an object with defaults, where the field says so (`defaults_to_struct`).
     """
     text = field.default
     if text == "null":
@@ -248,7 +249,7 @@ def nest(
 ) -> tuple[tuple[Field, ...], dict[str, tuple[Field, ...]]]:
     """Put the fields of its struct into each field that has one, at every depth.
 
-    Both the message's own fields and the structs come back so.
+    Returns both the message's own fields and its structs like this.
     """
     nested: dict[str, tuple[Field, ...]] = {}
 
@@ -327,10 +328,10 @@ def _layout(
 
 
 def least_bytes(layout: Layout) -> int:
-    """The fewest bytes that a struct can take.
+    """Return the fewest bytes that a struct can take.
 
-    The generator refuses a struct that can take none: its count in an array would be a promise of
-    a million elements without a byte behind it, and the memory of a decoder has to be bounded.
+    The generator refuses a struct that can take none: its count in an array would be a promise of a
+    million elements without a byte behind it, and the memory of a decoder has to be bounded.
     """
     least = int(layout.flexible)
     for slot in layout.slots:
@@ -346,7 +347,8 @@ def least_bytes(layout: Layout) -> int:
 
 
 def _read_table() -> str:
-    """The text of messages.txt, from wherever this package was loaded (a folder or a zip)."""
+    """Return the text of messages.txt, from wherever this package was loaded (a folder or a
+    zip)."""
     path = os.path.join(os.path.dirname(__file__), "messages.txt")
     loader: Any = __spec__.loader
     return loader.get_data(path).decode("utf-8")
@@ -354,7 +356,7 @@ def _read_table() -> str:
 
 @functools.cache
 def _index() -> tuple[dict[str, str], dict[tuple[int, str], str]]:
-    """Name → block, (api_key, direction) → name; blocks are parsed when asked for."""
+    """Return name → block, and (api_key, direction) → name; blocks are parsed when asked for."""
     blocks: dict[str, str] = {}
     names: dict[tuple[int, str], str] = {}
     for block in _read_table().split("\n\n"):
@@ -369,24 +371,25 @@ def _index() -> tuple[dict[str, str], dict[tuple[int, str], str]]:
 
 @functools.cache
 def named(name: str) -> Message:
-    """The message of that name, e.g. "MetadataResponse"; KeyError if there is none."""
+    """Return the message of that name, e.g. "MetadataResponse"; KeyError if there is none."""
     return parse_message(_index()[0][name])
 
 
 def message(api_key: int, direction: str) -> Message | None:
-    """The message of an ApiKey in one direction (REQUEST, RESPONSE); None if it is unknown."""
+    """Return the message of an ApiKey in one direction (REQUEST, RESPONSE); None if it is
+    unknown."""
     name = _index()[1].get((api_key, direction))
     return None if name is None else named(name)
 
 
 def message_names() -> tuple[str, ...]:
-    """The names of all messages, in the table's order."""
+    """Return the names of all messages, in the table's order."""
     return tuple(_index()[0])
 
 
 @functools.cache
 def api_names() -> dict[int, str]:
-    """ApiKey → name without "Request", e.g. 3 → "Metadata"."""
+    """Return ApiKey → name without "Request", e.g. 3 → "Metadata"."""
     return {
         key: name.removesuffix("Request")
         for (key, direction), name in _index()[1].items()
@@ -396,7 +399,7 @@ def api_names() -> dict[int, str]:
 
 @functools.cache
 def known_versions() -> frozenset[tuple[int, int]]:
-    """Every (api_key, api_version) that the table describes."""
+    """Return every (api_key, api_version) that the table describes."""
     blocks, names = _index()
     return frozenset(
         (key, version)
@@ -407,12 +410,12 @@ def known_versions() -> frozenset[tuple[int, int]]:
 
 
 def api_name(api_key: int) -> str:
-    """The name of an ApiKey, e.g. "Metadata"; "Api<key>" for one that the table lacks."""
+    """Return the name of an ApiKey, e.g. "Metadata"; "Api<key>" for one that the table lacks."""
     return api_names().get(api_key) or f"Api{api_key}"
 
 
 def api_key(name: str) -> int | None:
-    """The ApiKey of that name, e.g. "Metadata" → 3; None if there is none."""
+    """Return the ApiKey of that name, e.g. "Metadata" → 3; None if there is none."""
     return _api_keys().get(name)
 
 
@@ -423,7 +426,8 @@ def _api_keys() -> dict[str, int]:
 
 @functools.cache
 def schema_id() -> str:
-    """Name this table: recordings keep it, so that readers know whose names their fields have."""
+    """Return the hash of this table: recordings keep it, so that readers know whose names their
+    fields have."""
     import hashlib
 
     return hashlib.sha256(_read_table().encode()).hexdigest()[:16]

@@ -28,7 +28,8 @@ from kproxy.protocol.schema import Field, Message
 from kproxy.protocol.source import Source
 
 Predicate = Callable[[Field, tuple[Field, ...]], bool]
-"""Whether a field is wanted, given it and the fields of its struct, itself among them."""
+"""A function that chooses a field, given the field and all fields of its struct, itself among
+them."""
 
 
 class Found(NamedTuple):
@@ -47,15 +48,15 @@ class Place:
     fields: tuple[Field, ...]
     """From the message's own field down to the chosen one."""
     beside: tuple[Field, ...]
-    """The fields of the struct that it stands in, itself among them."""
+    """All fields of the struct that it stands in, itself among them."""
 
     @property
     def path(self) -> str:
-        """Dotted; arrays are implied: "topics.partitions.error_code"."""
+        """Its dotted path; arrays are implied: "topics.partitions.error_code"."""
         return ".".join(field.name for field in self.fields)
 
     def in_version(self, version: int) -> bool:
-        """Whether this version has it."""
+        """Return whether this version has the field."""
         return all(version in field.versions for field in self.fields)
 
 
@@ -65,20 +66,20 @@ class Selection:
 
     message: Message
     places: tuple[Place, ...]
-    """In the order of the definition."""
+    """The chosen fields, in the order of the definition."""
 
     def paths(self, version: int) -> tuple[str, ...]:
-        """The paths that a version has, as `codec.locate` takes them."""
+        """Return the paths that a version has, as `codec.locate` takes them."""
         return tuple(place.path for place in self.places if place.in_version(version))
 
     @functools.cached_property
     def values(self) -> Callable[[Any], list[Any]]:
-        """`f(body) -> [value, …]`."""
+        """A function `f(body) -> [value, …]`."""
         return _compile(self, "add({value})")
 
     @functools.cached_property
     def found(self) -> Callable[[Any], list[Found]]:
-        """`f(body) -> [Found, …]`."""
+        """A function `f(body) -> [Found, …]`."""
         return _compile(self, "add(Found({path!r}, {value}, ({within},)))")
 
 
@@ -90,7 +91,7 @@ def select(message: Message, predicate: Predicate) -> Selection:
 
 @functools.lru_cache(maxsize=4096)
 def select_of(body: type, predicate: Predicate) -> Selection:
-    """The same for the class of a body: quicker, where it is done for every body that comes."""
+    """Choose the fields of the class of a body, as `select` does: faster if done for every body."""
     return select(schema.named(body.__name__), predicate)
 
 
@@ -125,7 +126,8 @@ def _write(
     within: tuple[str, ...],
     add: str,
 ) -> None:
-    """Write the reading of a struct: `within` are the variables that hold it and those around."""
+    """Write the reading of a struct: `within` are the variables for it and the structs around
+    it."""
     for field in fields:
         names = (*above, field.name)
         path = ".".join(names)

@@ -31,16 +31,16 @@ CODES = {
 
 @attrs.define(eq=False)
 class Source:
-    """A function that is being written."""
+    """The source of a function that is being written."""
 
     lines: list[str] = attrs.Factory(list[str])
     namespace: dict[str, Any] = attrs.Factory(dict[str, Any])
     indent: str = ""
     names: int = 0
     utf8_only: bool = False
-    """Whether strings are read as UTF-8, which is faster than escaping what is not."""
+    """True if strings are read as UTF-8, which is faster than escaping other bytes."""
     inlines: bool = True
-    """Whether compact lengths of one byte are looked at in place, not by a function."""
+    """True if compact lengths of one byte are read in place, not by a function."""
     functions: set[str] = attrs.Factory(set[str])
     """The structs that have a function of their own."""
 
@@ -59,7 +59,7 @@ class Source:
         self.indent = before
 
     def name(self, prefix: str) -> str:
-        """A name that was not handed out before."""
+        """Return a name that was not returned before."""
         self.names += 1
         return f"{prefix}{self.names}"
 
@@ -73,11 +73,11 @@ class Source:
         return self.constant(self.name(prefix), value)
 
     def unpacker(self, form: str) -> str:
-        """The name of `Struct(form).unpack_from`."""
+        """Return the name of `Struct(form).unpack_from`."""
         return self.constant("u_" + form.replace("?", "t"), wire.unpacker(form))
 
     def packer(self, form: str) -> str:
-        """The name of `Struct(form).pack`."""
+        """Return the name of `Struct(form).pack`."""
         return self.constant("p_" + form.replace("?", "t"), wire.packer(form))
 
     def build(self, title: str, function: str) -> Callable[..., Any]:

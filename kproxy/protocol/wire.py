@@ -1,4 +1,4 @@
-"""What compiled codecs call: the rarely taken turns of Kafka's wire format.
+"""Functions that compiled codecs call: the rarely taken turns of Kafka's wire format.
 
 Compiled functions inline what nearly every field needs (a one-byte length, a fixed-width number)
 and call in here for the rest: long varints, refusals, unknown tags. They read `data` without
@@ -18,9 +18,9 @@ from struct import error as StructError
 from typing import Any, Final, Literal, cast
 
 COLLECTION_ELEMENTS_MAX = 1_000_000
-"""As in Kafka's own readers."""
+"""The limit of Kafka's own readers."""
 TAGS_MAX = 10_000
-"""As in Kafka's own readers."""
+"""The limit of Kafka's own readers."""
 
 Tags = tuple[tuple[int, bytes], ...]
 
@@ -30,11 +30,11 @@ class Malformed(Exception):
 
 
 READ_ERRORS: Final = (IndexError, StructError, Malformed)
-"""What a compiled reader raises about bytes."""
+"""The exceptions of a compiled reader for bad bytes."""
 
 
 def varint(data: bytes | memoryview, position: int, value: int) -> tuple[int, int]:
-    """The rest of an unsigned varint whose first byte, `value`, is above 127."""
+    """Read the rest of an unsigned varint whose first byte, `value`, is above 127."""
     value &= 127
     shift = 7
     while True:
@@ -52,7 +52,7 @@ def varint(data: bytes | memoryview, position: int, value: int) -> tuple[int, in
 
 
 def compact_bytes_or_null(data: bytes, position: int) -> tuple[bytes | None, int]:
-    """Bytes with a compact length of any size, which starts at the position."""
+    """Read bytes with a compact length of any size, which starts at the position."""
     end = skip_compact_bytes(data, position, True)
     size = data[position]
     position += 1
@@ -62,7 +62,7 @@ def compact_bytes_or_null(data: bytes, position: int) -> tuple[bytes | None, int
 
 
 def compact_bytes(data: bytes, position: int) -> tuple[bytes, int]:
-    """Bytes with a compact length of any size that cannot be null."""
+    """Read bytes with a compact length of any size that cannot be null."""
     found, position = compact_bytes_or_null(data, position)
     if found is None:
         raise Malformed
@@ -70,7 +70,7 @@ def compact_bytes(data: bytes, position: int) -> tuple[bytes, int]:
 
 
 def compact_text_or_null(data: bytes, position: int) -> tuple[str | None, int]:
-    """A string with a compact length of any size, which starts at the position."""
+    """Read a string with a compact length of any size, which starts at the position."""
     size = data[position]
     if size == 0:
         return None, position + 1
@@ -81,7 +81,7 @@ def compact_text_or_null(data: bytes, position: int) -> tuple[str | None, int]:
 
 
 def compact_text(data: bytes, position: int) -> tuple[str, int]:
-    """A string with a compact length of any size that cannot be null."""
+    """Read a string with a compact length of any size that cannot be null."""
     size = data[position]
     if 0 < size < 128:
         end = position + size
@@ -91,7 +91,7 @@ def compact_text(data: bytes, position: int) -> tuple[str, int]:
 
 
 def compact_texts(data: bytes, position: int, elements: int) -> tuple[list[str], int]:
-    """An array of strings that cannot be null, behind its count."""
+    """Read an array of strings that cannot be null, behind its count."""
     found: list[str] = []
     for _ in range(elements):
         text, position = compact_text(data, position)
@@ -100,7 +100,7 @@ def compact_texts(data: bytes, position: int, elements: int) -> tuple[list[str],
 
 
 def skip_compact_bytes(data: bytes, position: int, nullable: bool) -> int:
-    """The position behind bytes with a compact length of any size."""
+    """Return the position behind bytes with a compact length of any size."""
     size = data[position]
     position += 1
     if size > 127:
@@ -113,7 +113,7 @@ def skip_compact_bytes(data: bytes, position: int, nullable: bool) -> int:
 
 
 def count(data: bytes, position: int, value: int) -> tuple[int, int]:
-    """A compact count that cannot be null, of any size; `value` is its first byte."""
+    """Read a compact count that cannot be null, of any size; `value` is its first byte."""
     if value > 127:
         value, position = count_or_null(data, position, value)
     if value == 0:  # also when it was said in more bytes than needed
@@ -122,7 +122,7 @@ def count(data: bytes, position: int, value: int) -> tuple[int, int]:
 
 
 def count_or_null(data: bytes, position: int, value: int) -> tuple[int, int]:
-    """A compact count that is long."""
+    """Read a compact count of several bytes, which may be null."""
     value, position = varint(data, position, value)
     if value > COLLECTION_ELEMENTS_MAX + 1:
         raise Malformed
@@ -130,7 +130,8 @@ def count_or_null(data: bytes, position: int, value: int) -> tuple[int, int]:
 
 
 def tags(data: bytes, position: int, value: int) -> tuple[Tags, int]:
-    """A section of tagged fields none of which is known; `value` is the first byte of its count."""
+    """Read a section of tagged fields none of which is known; `value` is the first byte of its
+    count."""
     if value > 127:
         value, position = varint(data, position, value)
         if value > TAGS_MAX:
@@ -154,7 +155,7 @@ def tags(data: bytes, position: int, value: int) -> tuple[Tags, int]:
 
 
 def skip_tags(data: bytes, position: int, value: int) -> int:
-    """Like `tags`, but only walks; returns the position behind the section."""
+    """Skip a section of tagged fields; return the position behind it."""
     if value > 127:
         value, position = varint(data, position, value)
         if value > TAGS_MAX:
@@ -174,7 +175,7 @@ ONE_BYTE: Final = tuple(bytes((n,)) for n in range(128))
 
 
 def write_varint(value: int) -> bytes:
-    """An unsigned varint."""
+    """Encode an unsigned varint."""
     if value < 128:
         return ONE_BYTE[value]
     out = bytearray()
@@ -186,7 +187,7 @@ def write_varint(value: int) -> bytes:
 
 
 def write_tags(known: list[tuple[int, bytes]], unknown: Tags) -> bytes:
-    """A section of tagged fields.
+    """Encode a section of tagged fields.
 
     Unknown ones keep their order; among known ones all are written in ascending order, and a
     field's own value wins over bytes that were kept for its tag.
@@ -213,7 +214,7 @@ _from_bytes: Callable[[bytes, Literal["big"]], int] = int.from_bytes
 
 
 def make_uuid(raw: bytes) -> uuid.UUID:
-    """A UUID of 16 bytes; skips `UUID.__init__`'s checks, which cost four times as much."""
+    """Return a UUID of 16 bytes; skips `UUID.__init__`'s checks, which cost four times as much."""
     made = _new_uuid()
     _set_int(made, _from_bytes(raw, "big"))
     _set_safe(made, _UNKNOWN)
@@ -222,23 +223,24 @@ def make_uuid(raw: bytes) -> uuid.UUID:
 
 @functools.cache
 def long_lengths(offset: int) -> tuple[int, ...]:
-    """For a compact length of two bytes, n and b: with entry b, where the content ends.
+    """Return a table for compact lengths of two bytes, n and b: entry b leads to the end of the
+    content.
 
-    The end is position + n + entry, if the length is `offset` bytes behind the position. A table
-    is faster than the arithmetic.
+    The end is position + n + entry, if the length is `offset` bytes behind the position. A table is
+    faster than the arithmetic.
     """
     return tuple((b << 7) - 127 + offset for b in range(128))
 
 
 @functools.cache
 def unpacker(form: str) -> Callable[..., tuple[Any, ...]]:
-    """`Struct.unpack_from` of a format without its byte order."""
+    """Return `Struct.unpack_from` of a format without its byte order."""
     return Struct(">" + form).unpack_from
 
 
 @functools.cache
 def packer(form: str) -> Callable[..., bytes]:
-    """`Struct.pack` of a format without its byte order."""
+    """Return `Struct.pack` of a format without its byte order."""
     return Struct(">" + form).pack
 
 
@@ -248,21 +250,21 @@ SHORT_ARRAY_ELEMENTS = 33
 
 @functools.cache
 def array_unpackers(code: str) -> tuple[Callable[..., tuple[Any, ...]], ...]:
-    """`unpack_from` for arrays of 0, 1, … elements of a struct code."""
+    """Return `unpack_from` for arrays of 0, 1, … elements of a struct code."""
     return tuple(Struct(f">{n}{code}").unpack_from for n in range(SHORT_ARRAY_ELEMENTS))
 
 
 @functools.cache
 def array_packers(code: str) -> tuple[Callable[..., bytes], ...]:
-    """`pack` for arrays of 0, 1, … elements of a struct code."""
+    """Return `pack` for arrays of 0, 1, … elements of a struct code."""
     return tuple(Struct(f">{n}{code}").pack for n in range(SHORT_ARRAY_ELEMENTS))
 
 
 def unpack_array(code: str, elements: int, data: bytes, position: int) -> list[Any]:
-    """A long array of fixed-width elements."""
+    """Read a long array of fixed-width elements."""
     return [*Struct(f">{elements}{code}").unpack_from(data, position)]
 
 
 def pack_array(code: str, values: Iterable[Any], elements: int) -> bytes:
-    """A long array of fixed-width elements."""
+    """Encode a long array of fixed-width elements."""
     return Struct(f">{elements}{code}").pack(*values)

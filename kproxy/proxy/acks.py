@@ -16,17 +16,17 @@ from kproxy.protocol import ProtocolError, codec, schema
 
 _START_BYTES = 12
 _FRONT_BYTES = 4096
-"""In which the acks of nearly every Produce request are found."""
+"""Enough to hold the acks of nearly every Produce request."""
 _PRODUCE = 0
 
 
 @attrs.frozen
 class _Front:
-    """How a Produce request began, up to its acks."""
+    """The beginning of a Produce request, up to its acks."""
 
     api_version: int
     header_tail: bytes
-    """From behind the correlation id up to there."""
+    """The bytes between the correlation id and the end of the acks."""
     acks: int
 
 
@@ -36,29 +36,29 @@ class Acks:
     def __init__(self) -> None:
         self._front: _Front | None = None
 
-    def of(self, data: bytes, start: int, stop: int, api_version: int) -> int | None:
-        """The acks of a request of which at least the front is there; None if unknown."""
+    def read(self, data: bytes, start: int, stop: int, api_version: int) -> int | None:
+        """Return the acks of a request that is there up to them at least; None if unknown."""
         front = self._front
         if front is not None and data.startswith(front.header_tail, start + _START_BYTES, stop):
             if front.api_version == api_version:
                 return front.acks
-        front = self._front = _front(data[start:stop], api_version)
+        front = self._front = _read_front(data[start:stop], api_version)
         return None if front is None else front.acks
 
-    def of_frame(self, frame: Frame) -> int | None:
-        """The acks of a frame, which may be unfinished; None if unknown."""
+    def read_frame(self, frame: Frame) -> int | None:
+        """Return the acks of a frame, which may be unfinished; None if unknown."""
         if frame.flags & FRAGMENT or not frame.pieces:
             return None
         data = bytes(frame.pieces[0][:_FRONT_BYTES])
-        acks = self.of(data, 0, len(data), frame.api_version)
-        if acks is None:  # Only now is it put together: that costs more than all else about it.
+        acks = self.read(data, 0, len(data), frame.api_version)
+        if acks is None:  # Joining the pieces costs more than all the rest, so it comes last.
             data = frame.data
-            acks = self.of(data, 0, len(data), frame.api_version)
+            acks = self.read(data, 0, len(data), frame.api_version)
         return acks
 
 
-def _front(data: bytes, api_version: int) -> _Front | None:
-    """The front of a Produce request of which at least that is there; None if unknown."""
+def _read_front(data: bytes, api_version: int) -> _Front | None:
+    """Return the front of a Produce request that is there up to its acks; None if unknown."""
     locate, flexible, version = _locate_acks(api_version)
     if version != api_version:
         data = data[:6] + version.to_bytes(2) + data[8:]
@@ -78,8 +78,8 @@ def _front(data: bytes, api_version: int) -> _Front | None:
 
 @functools.lru_cache(maxsize=64)
 def _locate_acks(api_version: int) -> tuple[codec.Locate, bool, int]:
-    """Returns what finds the acks from a body on, whether the header has tagged fields, and as
-    which version: one that is not in our table is read as the newest that is."""
+    """Return a function that finds the acks in a body, whether the header has tagged fields, and
+    the version to read it as: the newest in our table where the table lacks this one."""
     message = schema.message(_PRODUCE, schema.REQUEST)
     assert message is not None
     newest = max(message.versions)

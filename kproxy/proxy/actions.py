@@ -1,4 +1,4 @@
-"""What the machine can ask for: the whole vocabulary on one screen.
+"""The actions that the machine asks for: the whole vocabulary on one screen.
 
 The machine (`cluster.Cluster`) is fed events and answers with a list of actions, to be performed
 in order. Its events are its methods::
@@ -6,7 +6,8 @@ in order. Its events are its methods::
     accepted · dialled · receive · closed · listening · probed · wake
           │
           ▼
-    Dial · Send · Eof · Pause · Resume · Close · Listen · Refuse · Unlisten · Probe · Record · Log
+    Dial · Send · Eof · Pause · Resume · Close · Listen · Refuse · Unlisten · Probe ·
+    RecordEntries · Log
 
 Every action that concerns a connection names it, so an event on one connection may act on others.
 """
@@ -36,7 +37,7 @@ class Dial:
 @final
 @attrs.define(eq=False)
 class Send:
-    """Send these bytes to one side; then tell `timed` when: their last bytes are in them."""
+    """Send these bytes to one side; then note the time in `timed`, whose last bytes they hold."""
 
     connection: int
     side: Side
@@ -121,12 +122,12 @@ class Unlisten:
 
 @final
 @attrs.define(eq=False)
-class Record:
-    """Hand these to the recording."""
+class RecordEntries:
+    """Hand these entries to the recording."""
 
     entries: list[Entry]
     data_bytes: int = 0
-    """About how much memory they hold."""
+    """An estimate of the memory that they hold."""
 
 
 @final
@@ -138,5 +139,16 @@ class Log:
 
 
 Action = (
-    Dial | Send | Eof | Pause | Resume | Close | Listen | Refuse | Probe | Unlisten | Record | Log
+    Dial
+    | Send
+    | Eof
+    | Pause
+    | Resume
+    | Close
+    | Listen
+    | Refuse
+    | Probe
+    | Unlisten
+    | RecordEntries
+    | Log
 )

@@ -16,18 +16,18 @@ import attrs
 from kproxy.units import format_bytes
 
 _PRESSED = 0.25
-"""From this part of the limit on, what can be recorded in smaller pieces is."""
+"""From this part of the limit on, frames are recorded in smaller pieces."""
 
 
 @attrs.define(eq=False)
 class Budget:
-    """What all connections together may hold."""
+    """The memory that all connections together may hold."""
 
     bytes_max: int
     used_bytes: int = attrs.field(default=0, init=False)
 
     def change(self, growth: int) -> bool:
-        """Count growth (or shrinkage); False, and nothing is counted, if it is too much."""
+        """Count growth (or shrinkage); return False, and count nothing, if it is too much."""
         if growth > 0 and self.used_bytes + growth > self.bytes_max:
             return False
         self.used_bytes += growth
@@ -35,24 +35,24 @@ class Budget:
 
     @property
     def pressed(self) -> bool:
-        """Whether so much is held that everybody should hold less."""
+        """True while so much is held that each connection should hold less."""
         return self.used_bytes > self.bytes_max * _PRESSED
 
 
 @attrs.define(eq=False)
 class Share:
-    """What one holder has of the budget."""
+    """The part of the budget that one holder uses."""
 
     _budget: Budget
     held_bytes: int = attrs.field(default=0, init=False)
 
     @property
     def pressed(self) -> bool:
-        """Whether so much is held by all that everybody should hold less."""
+        """True while all together hold so much that each should hold less."""
         return self._budget.pressed
 
     def hold(self, byte_count: int) -> bool:
-        """Hold this many bytes from now on; False, and nothing changes, if that is too much."""
+        """Hold this many bytes from now on; return False, and change nothing, if it is too much."""
         if not self._budget.change(byte_count - self.held_bytes):
             return False
         self.held_bytes = byte_count

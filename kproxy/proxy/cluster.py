@@ -10,7 +10,7 @@
        └── Connection …
           │
           ▼
-    [Dial, Send, Eof, Pause, Resume, Close, Listen, Refuse, Probe, Record, Log]
+    [Dial, Send, Eof, Pause, Resume, Close, Listen, Refuse, Probe, RecordEntries, Log]
 
 Invariants: it knows no socket, file, clock or chance; time (`now`, integer nanoseconds) and
 everything else come as arguments. Node ids and the cluster id are never changed, because clients
@@ -22,9 +22,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+import attrs
+
+from kproxy.exchange import notes
 from kproxy.exchange.entries import Side
-from kproxy.proxy.actions import Action, Address, Dial, Listen, Log, Unlisten
+from kproxy.proxy.actions import Action, Address, Dial, Listen, Log, RecordEntries, Unlisten
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.connection import Connection, OpenConnection, Shared
 from kproxy.proxy.down import Down
@@ -33,6 +37,7 @@ from kproxy.proxy.framer import Violation
 from kproxy.proxy.gate import AddressGate
 from kproxy.proxy.idle import Idle
 from kproxy.proxy.interests import Interests
+from kproxy.proxy.machine import TlsSession
 from kproxy.proxy.nodes import Nodes, listener_port
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
@@ -40,7 +45,7 @@ from kproxy.proxy.topics import Topics
 from kproxy.proxy.verdicts import Decider
 
 _LOGGED_MAX = 1000
-"""At most this many different things are logged once; then no more."""
+"""At most this many different lines are logged once; further ones are not logged."""
 
 
 class Cluster:
@@ -59,32 +64,31 @@ class Cluster:
             Topics(),
             self._nodes.brokers,
             self._budget,
-            self._is_new,
+            self._log_once,
         )
         self._connections: dict[int, Connection] = {}
         self._turns: dict[int, None] = {}
-        """The connections of which rules have more requests to decide on, in order of their turn.
-        """
-        self._requested: set[int] = set()
-        """The nodes of which a listener was requested and is not open yet."""
+        """Connections with more requests for rules to decide on, in order of their turn."""
+        self._requested_listeners: set[int] = set()
+        """The nodes whose listener was requested and is not open yet."""
         self._down = Down(self._nodes)
-        self._last_bootstrap = 0
+        self._last_bootstrap_index = 0
         self._idle = Idle(settings.idle_seconds)
         self._next_idle_check: int | None = None
         self._due = Due()
         self.next_wake: int | None = None
-        """When `wake` wants to be called, or None while nothing is open and no broker down."""
-        self._turn_ns = 0
-        """When the next connection of `_turns` has its turn."""
+        """The time of the next `wake`; None while nothing is open and no broker is down."""
+        self._next_turn_ns = 0
+        """The time of the next turn, while `_turns` has any connection."""
 
     @property
     def busy(self) -> bool:
-        """Whether any request is still to be answered, to the last byte."""
+        """True while any request has not been answered to the last byte."""
         return any(connection.busy for connection in self._connections.values())
 
     @property
     def reachable(self) -> dict[int | None, bool]:
-        """Whether the last attempt to reach a node (None: bootstrap) succeeded."""
+        """Node id (None: bootstrap) → True if the last attempt to reach it succeeded."""
         return self._down.reachable
 
     @property
@@ -99,18 +103,16 @@ class Cluster:
         client_address: str,
         local_address: Address,
         now: int,
+        tls: TlsSession | None = None,
     ) -> list[Action]:
-        """A client connected to the listener of a node (None: bootstrap), at our `local_address`.
+        """Take a client that connected to the listener of a node (None: bootstrap).
 
-        `number` names the connection from here on and is never used again.
+        `number` names the connection from here on and is never used again; `local_address` is ours.
         """
         host = self._settings.advertised_host or local_address[0]
-        about = {
-            "node_id": node_id,
-            "client_address": client_address,
-            "listener": f"{local_address[0]}:{local_address[1]}",
-            "broker_address": None,
-        }
+        about = _connection_facts(node_id, client_address, local_address)
+        if tls:
+            about["client_tls"] = attrs.asdict(tls)
         gate = AddressGate(self._nodes, self._nodes.advertised(host), Share(self._budget))
         self._connections[number] = Connection(number, about, self._shared, gate, now)
         if self._next_idle_check is None:
@@ -118,66 +120,95 @@ class Cluster:
             self._set_next_wake()
         return [Dial(number, self._addresses(node_id))]
 
-    def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
-        """The broker of a connection answered at this address."""
+    def rejected(
+        self,
+        number: int,
+        node_id: int | None,
+        client_address: str,
+        local_address: Address,
+        reason: str,
+        now: int,
+    ) -> list[Action]:
+        """RecordEntries a client whose handshake failed."""
+        about = _connection_facts(node_id, client_address, local_address)
+        actions: list[Action] = [
+            RecordEntries(
+                [
+                    notes.opened(number, now, about),
+                    notes.closed(number, now, about, "tls", reason, "client"),
+                ]
+            )
+        ]
+        host = client_address.rpartition(":")[0]
+        if self._log_once(f"{host} {reason}"):
+            text = f"connection {number} from {client_address}: TLS failed: {reason}"
+            actions.append(Log(text))
+        return actions
+
+    def dialled(
+        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
+    ) -> list[Action]:
+        """Note that the broker of a connection answered at this address."""
         if broker in self._settings.bootstrap:
-            self._last_bootstrap = self._settings.bootstrap.index(broker)
+            self._last_bootstrap_index = self._settings.bootstrap.index(broker)
         connection = self._connections.get(number)
         if connection is None:
             return []
+        if tls:
+            connection.about["broker_tls"] = attrs.asdict(tls)
         actions = connection.dialled(f"{broker[0]}:{broker[1]}", now)
-        actions += self._down.answers(connection.about["node_id"])
+        actions += self._down.answered(connection.about["node_id"])
         self._set_next_wake()
         return actions
 
     def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:
-        """No address of the broker of a connection answered."""
+        """End a connection: no address of its broker answered."""
         connection = self._connections.get(number)
         if connection is None:
             return []
         # First: a client that finds its connection closed may come back at once.
         actions = self._down.not_dialled(connection.about["node_id"], reason, refused, now)
-        actions += self._after(connection, connection.not_dialled(reason, now), now)
+        actions += self._after_event(connection, connection.not_dialled(reason, now), now)
         self._set_next_wake()
         return actions
 
     def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
-        """The Probe of a node has ended."""
+        """Take the result of a Probe."""
         actions = self._down.probed(node_id, address, answers, now)
         self._set_next_wake()
         return actions
 
     def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
-        """Bytes arrived on a connection from one side."""
+        """Take bytes that arrived on a connection from one side."""
         connection = self._connections.get(number)
         if connection is None:
             return []
         self._interests.refresh()
         actions, more = connection.receive(side, data, now)
-        return self._after(connection, actions, now) if more else actions
+        return self._after_event(connection, actions, now) if more else actions
 
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
-        """One side of a connection half-closed ("eof") or broke (another word for how)."""
+        """Take the end of one side: it half-closed ("eof") or broke (any other `how`)."""
         connection = self._connections.get(number)
         if connection is None:
             return []
-        return self._after(connection, connection.closed(side, how, reason, now), now)
+        return self._after_event(connection, connection.closed(side, how, reason, now), now)
 
     def listening(self, node_id: int, address: Address, now: int) -> list[Action]:
-        """The listener of a Listen is open."""
+        """Note that the listener of a node is open; let the responses go that waited for it."""
         self._nodes.listening(node_id, address)
-        self._requested.discard(node_id)
+        self._requested_listeners.discard(node_id)
         actions = self._down.listening(node_id)
         self._set_next_wake()
         for connection in list(self._connections.values()):
             if connection.parked and not connection.awaited:
-                actions += self._after(connection, connection.resume(now), now)
+                actions += self._after_event(connection, connection.resume(now), now)
         # Opening a listener may let more responses go on any connection: behind all of these.
         return sorted(actions, key=lambda action: isinstance(action, Listen))
 
     def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
-        """No listener could be opened for a node: the responses that name it cannot leave."""
-        self._requested.discard(node_id)
+        """Close the connections with a response that names a node whose listener cannot open."""
+        self._requested_listeners.discard(node_id)
         self._nodes.forget(node_id)
         self._down.not_listening(node_id, now)
         self._set_next_wake()
@@ -185,39 +216,41 @@ class Cluster:
         for connection in list(self._connections.values()):
             if node_id in connection.awaited:
                 why = f"no listener for node {node_id}: {reason}"
-                actions += self._after(connection, connection.close("refused", why, now), now)
+                actions += self._after_event(connection, connection.close("refused", why, now), now)
         return actions
 
     def discovered(self, brokers: list[BrokerAddress], now: int) -> list[Action]:
-        """These are the brokers of the cluster, by discovery, before a client has seen them: so a
-        client that knew us before a restart finds the listener of its broker open again."""
+        """Open listeners for brokers found by discovery, before a response has named them.
+
+        So a client that knew us before a restart finds the listener of its broker open again.
+        """
         try:
             return self._listen(self._nodes.learn(brokers, now), now)
         except Violation as error:
             return [Log(str(error))]
 
     def wake(self, now: int) -> list[Action]:
-        """Time has passed: send what is due, close what has been idle for too long."""
+        """Do what is due: send delayed bytes, give connections turns, close idle connections."""
         actions = self._down.probe(now)
         while (number := self._due.take(now)) is not None:
             connection = self._connections[number]
             due_ns = connection.next_due_ns
             is_due = due_ns is not None and due_ns <= now  # it may have put it off meanwhile
-            actions += self._after(connection, connection.wake(now) if is_due else [], now)
+            actions += self._after_event(connection, connection.wake(now) if is_due else [], now)
         if self._turns:
             # One connection in each wake: what arrived on others meanwhile comes before the next.
             number = next(iter(self._turns))
             del self._turns[number]
             self._interests.refresh()
             connection = self._connections[number]
-            actions += self._after(connection, connection.wake(now), now)
+            actions += self._after_event(connection, connection.wake(now), now)
         if self._next_idle_check is not None and self._next_idle_check <= now:
             actions += self._close_idle(now)
         self._set_next_wake()
         return actions
 
     def _set_next_wake(self) -> None:
-        turn_ns = self._turn_ns if self._turns else None
+        turn_ns = self._next_turn_ns if self._turns else None
         due_ns = (self._due.next_ns, self._down.next_probe_ns, self._next_idle_check, turn_ns)
         self.next_wake = min((each for each in due_ns if each is not None), default=None)
 
@@ -226,30 +259,30 @@ class Cluster:
         for connection in list(self._connections.values()):
             if self._idle.is_over(connection.last_ns, now) and not connection.holds_back:
                 ending = connection.close("idle", self._idle.reason, now)
-                actions += self._after(connection, ending, now)
+                actions += self._after_event(connection, ending, now)
         last_ns = (each.last_ns for each in self._connections.values())
         self._next_idle_check = self._idle.next_check(last_ns, now)
         return actions
 
     def end(self, number: int, now: int) -> list[Action]:
-        """The operator ends a connection; nothing happens if it is not open."""
+        """End a connection for the operator; do nothing if it is not open."""
         connection = self._connections.get(number)
         if connection is None:
             return []
-        return self._after(
+        return self._after_event(
             connection, connection.close("refused", "the operator ended it", now), now
         )
 
     def stop(self, now: int) -> list[Action]:
-        """The proxy stops: close every connection."""
+        """Close every connection: the proxy stops."""
         actions: list[Action] = []
         for connection in list(self._connections.values()):
-            actions += self._after(connection, connection.close("stopped", "", now), now)
+            actions += self._after_event(connection, connection.close("stopped", "", now), now)
         self._down.stop()
         self._set_next_wake()
         return actions
 
-    def _after(self, connection: Connection, actions: list[Action], now: int) -> list[Action]:
+    def _after_event(self, connection: Connection, actions: list[Action], now: int) -> list[Action]:
         number = connection.number
         if connection.over:
             self._connections.pop(number, None)
@@ -261,7 +294,7 @@ class Cluster:
             return actions
         if connection.wants_turn:
             self._turns[number] = None
-            self._turn_ns = now + 1
+            self._next_turn_ns = now + 1
             self._set_next_wake()
         if self._due.note(number, connection.next_due_ns):
             self._set_next_wake()
@@ -270,7 +303,7 @@ class Cluster:
                 return [*actions, *self._listen(awaited, now)]
             except Violation as error:
                 ending = connection.closed(Side.BROKER, "violation", str(error), now)
-                return actions + self._after(connection, ending, now)
+                return actions + self._after_event(connection, ending, now)
         return actions
 
     def _listen(self, brokers: Mapping[int, Address], now: int) -> list[Action]:
@@ -280,12 +313,12 @@ class Cluster:
             Violation: there are more brokers than may have a listener.
         """
         in_use = {each.about["node_id"] for each in self._connections.values()}
-        _, gone = self._nodes.add(brokers, in_use, now)
-        self._down.forget(gone)
-        actions: list[Action] = [Unlisten(node_id) for node_id in gone]
+        _, removed = self._nodes.add(brokers, in_use, now)
+        self._down.forget(removed)
+        actions: list[Action] = [Unlisten(node_id) for node_id in removed]
         listen_port = self._settings.listen_port
-        missing = sorted(brokers.keys() - self._requested)
-        self._requested.update(missing)
+        missing = sorted(brokers.keys() - self._requested_listeners)
+        self._requested_listeners.update(missing)
         for node_id in missing:
             port = listener_port(node_id, listen_port, self._settings.node_ports)
             if not port and listen_port:
@@ -294,7 +327,7 @@ class Cluster:
             actions.append(Listen(node_id, port))
         return actions
 
-    def _is_new(self, text: str) -> bool:
+    def _log_once(self, text: str) -> bool:
         if text in self._logged or len(self._logged) >= _LOGGED_MAX:
             return False
         self._logged.add(text)
@@ -305,4 +338,16 @@ class Cluster:
             node = self._nodes.by_id.get(node_id)
             return () if node is None else (node.broker,)  # its listener has just been closed
         bootstrap = self._settings.bootstrap
-        return [*bootstrap[self._last_bootstrap :], *bootstrap[: self._last_bootstrap]]
+        return [*bootstrap[self._last_bootstrap_index :], *bootstrap[: self._last_bootstrap_index]]
+
+
+def _connection_facts(
+    node_id: int | None, client_address: str, local_address: Address
+) -> dict[str, Any]:
+    """Return the facts that the recording gets of a connection before its broker is known."""
+    return {
+        "node_id": node_id,
+        "client_address": client_address,
+        "listener": f"{local_address[0]}:{local_address[1]}",
+        "broker_address": None,
+    }

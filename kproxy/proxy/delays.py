@@ -1,10 +1,10 @@
-"""Bytes that leave later, in order: what a rule holds, and all that comes behind it.
+"""Bytes that leave later, in order: those that a rule delays, and all that come behind them.
 
 ::
 
     put ─▶ │ due 12:00:01 │ due at once │ due 12:00:03, 64 KiB/s │ ─▶ take(now) ─▶ what leaves now
 
-Invariant: nothing overtakes; what is behind something held leaves when that has left.
+Invariant: no bytes overtake others; bytes behind delayed ones leave after these.
 """
 
 from __future__ import annotations
@@ -16,42 +16,41 @@ from kproxy.proxy.budget import Share
 from kproxy.proxy.output import Departure
 
 _SLICE_NS = 10_000_000
-"""What leaves at a limited rate leaves in slices this far apart, or wider."""
+"""Bytes with a limited rate leave in slices at least this far apart."""
 
 
 class Delays:
-    """What waits for its time in one direction of a connection."""
+    """The delayed bytes of one direction of a connection."""
 
     def __init__(self, share: Share) -> None:
         self.waiting: deque[Departure] = deque()
-        """Departures in order; nobody else changes it."""
+        """Departures in order; only this class changes it."""
         self._share = share
         self.held_bytes = 0
-        """How many bytes wait."""
 
     def __bool__(self) -> bool:
         return bool(self.waiting)
 
     @property
     def pressed(self) -> bool:
-        """All connections together hold so much that each should hold less."""
+        """True while all connections together hold so much that each should hold less."""
         return self._share.pressed
 
     @property
     def next_due_ns(self) -> int | None:
-        """When something leaves; None if nothing waits."""
+        """The time at which the next departure leaves; None if there is none."""
         return self.waiting[0].due_ns if self.waiting else None
 
     def put(self, departures: Sequence[Departure]) -> None:
-        """Take what shall leave, behind all that waits."""
+        """Add departures behind all that wait."""
         for departure in departures:
             if departure.pieces or departure.timed or departure.ending is not None:
                 self._count(departure.byte_count)
-                if not self.waiting or not _leave_together(self.waiting[-1], departure):
+                if not self.waiting or not _merge(self.waiting[-1], departure):
                     self.waiting.append(departure)
 
     def take(self, now: int) -> list[Departure]:
-        """Return what leaves now, in order."""
+        """Take the departures that are due now, in order."""
         leaving: list[Departure] = []
         while self.waiting and self.waiting[0].due_ns <= now:
             first = self.waiting[0]
@@ -67,18 +66,18 @@ class Delays:
         return leaving
 
     def clear(self) -> None:
-        """Forget all that waits."""
+        """Drop all delayed bytes."""
         self.waiting.clear()
         self._count(-self.held_bytes)
 
     def _count(self, growth: int) -> None:
-        """Count what waits. It is not refused: who delays too much is not read from."""
+        """Count held bytes. The budget cannot refuse them; the sender is paused instead."""
         self.held_bytes += growth
         self._share.hold(self.held_bytes)
 
 
-def _leave_together(last: Departure, departure: Departure) -> bool:
-    """Add a departure to the one before it if it leaves no later: both go in one send."""
+def _merge(last: Departure, departure: Departure) -> bool:
+    """Merge a departure into the one before it if it leaves no later; return whether it did."""
     if last.ending is not None or last.bytes_per_second or departure.bytes_per_second:
         return False
     if departure.due_ns > last.due_ns:
@@ -90,7 +89,7 @@ def _leave_together(last: Departure, departure: Departure) -> bool:
 
 
 def _slice(departure: Departure, now: int) -> Departure:
-    """Cut off what leaves now at the departure's rate; the rest is due later."""
+    """Cut off the bytes that leave now at the departure's rate; the rest is due later."""
     rate = departure.bytes_per_second
     size = max(1, rate * _SLICE_NS // 1_000_000_000)
     taken, left = [], size
@@ -103,6 +102,6 @@ def _slice(departure: Departure, now: int) -> Departure:
             del departure.pieces[0]
         left -= len(taken[-1])
     timed, departure.timed = ([], departure.timed) if departure.pieces else (departure.timed, [])
-    # The time that the slice takes; the last bytes, too, are over only when theirs has passed.
+    # The slice takes this long, also the last one.
     departure.due_ns = max(departure.due_ns, now) + (size - left) * 1_000_000_000 // rate
     return Departure(pieces=taken, timed=timed)

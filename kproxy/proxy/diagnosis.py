@@ -1,4 +1,4 @@
-"""What is likely wrong when a peer does not speak Kafka, or hangs up, and what to change."""
+"""The likely mistake when a peer does not speak Kafka, or hangs up, and what to change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
 
 
 def address_source(node_id: int | None) -> str:
-    """Where it stands which address the broker of a connection has."""
+    """Return the setting that names the broker of a connection."""
     return "--bootstrap" if node_id is None else f"advertised.listeners of node {node_id}"
 
 
@@ -26,8 +26,8 @@ def request_mistake(start: bytes, bytes_max: int) -> str:
     """Name the likely mistake where no Kafka request starts with these four bytes."""
     if start[:2] == b"\x16\x03":
         return (
-            "the client speaks TLS to a plaintext port: set security.protocol=PLAINTEXT"
-            " (or SASL_PLAINTEXT) in the client"
+            "the client speaks TLS to a plaintext port: run kproxy with --listen-tls, or set"
+            " security.protocol=PLAINTEXT (or SASL_PLAINTEXT) in the client"
         )
     if start in _HTTP:
         return "the client speaks HTTP: this port speaks the Kafka protocol"
@@ -47,8 +47,8 @@ def check_response(data: bytes, position: int, address_source: str) -> None:
     start = data[position : position + 5]
     if start[:2] == b"\x15\x03":
         raise Violation(
-            "the broker answered with a TLS alert: this broker port speaks TLS,"
-            f" and kproxy connects to it in plaintext; give {address_source} a plaintext listener"
+            f"the broker answered with a TLS alert: its port ({address_source}) speaks TLS, and"
+            " kproxy connects to it in plaintext: run it with --broker-tls"
         )
     if start.startswith(b"HTTP/"):
         raise Violation(
@@ -59,20 +59,28 @@ def check_response(data: bytes, position: int, address_source: str) -> None:
         raise Violation(f"the broker sent a frame of {size} bytes: it does not speak Kafka")
 
 
-def hung_up(address_source: str, has_responded: bool, api_key: int) -> str | None:
-    """What it may mean that a broker ended a connection while a request was pending; None: nothing.
+def explain_hang_up(
+    address_source: str, has_responded: bool, api_key: int, silent_tls: bool
+) -> str | None:
+    """Explain why a broker may have ended a connection with a pending request; None: no idea.
 
-    `has_responded` says whether it had responded to anything but ApiVersions; `api_key` is of the
-    request that waits.
+    `has_responded`: it responded to something other than ApiVersions; `api_key`: of the request
+    that waits; `silent_tls`: it agreed on TLS, and sent no byte.
     """
+    if silent_tls:
+        return (
+            "the broker hung up without a response: if it requires a certificate of its clients,"
+            " run kproxy with --broker-tls-cert"
+        )
     if has_responded or api_key in (_SASL_HANDSHAKE, _SASL_AUTHENTICATE):
         return None
     if api_key == codec.API_VERSIONS:
         return (
             f"the broker hung up without a response: if its listener ({address_source}) speaks TLS,"
-            " give one in plaintext"
+            " run kproxy with --broker-tls"
         )
     return (
         "the broker hung up on the first request after ApiVersions: if it wants SASL, set"
-        " security.protocol=SASL_PLAINTEXT and sasl.mechanism in the client"
+        " security.protocol=SASL_PLAINTEXT (SASL_SSL with --listen-tls) and sasl.mechanism in the"
+        " client"
     )

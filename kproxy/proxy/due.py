@@ -1,8 +1,8 @@
-"""When connections want to be woken: the first of many times, found without looking at them all.
+"""The times at which connections want to be woken; the first one is found without a full scan.
 
-Invariants: a time that is put off is noted only when the earlier one has come, so that a busy
-connection, which puts off its end with each chunk, costs nothing; what is kept is bounded by the
-number of connections.
+Invariants: a later time is noted only when the earlier one has come, so that a busy connection,
+which puts off its end with each chunk, costs nothing; the heap is bounded by the number of
+connections.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ import heapq
 import attrs
 
 _STALE_MAX = 16
-"""So many entries that do not count any more are left lying, and as many as there are others."""
+"""The heap is rebuilt when more entries than this, and half of all, are stale."""
 
 
 @attrs.define(eq=False)
 class Due:
-    """A time for each connection that has one: the one that it wants, or an earlier one."""
+    """A time for each connection that wants to be woken: that time, or an earlier one."""
 
     _heap: list[tuple[int, int]] = attrs.field(factory=list, init=False)
-    """Times and connections; those count that are noted."""
+    """Times and connections; an entry is stale unless `_noted` has it."""
     _noted: dict[int, int] = attrs.field(factory=dict, init=False)
 
     def __len__(self) -> int:
-        """Return how many entries are kept."""
+        """Return the number of entries, stale ones included."""
         return len(self._heap)
 
     @property
     def next_ns(self) -> int | None:
-        """The first time, or None."""
+        """The first time of all; None if there is none."""
         heap = self._heap
         while heap and self._noted.get(heap[0][1]) != heap[0][0]:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def note(self, number: int, due_ns: int | None) -> bool:
-        """Have `take` return a connection at this time, or earlier; None: not on its account.
+        """Have `take` return a connection at this time, or earlier; None asks for no time.
 
-        Returns whether the first time of all may be another one now.
+        Returns whether `next_ns` may have changed.
         """
         if due_ns is None or due_ns >= self._noted.get(number, due_ns + 1):
             return False
@@ -50,11 +50,11 @@ class Due:
         return True
 
     def forget(self, number: int) -> None:
-        """A connection is over."""
+        """Forget a connection, which is over."""
         self._noted.pop(number, None)
 
     def take(self, now: int) -> int | None:
-        """Return the first connection whose time has come, to be noted anew; None for none."""
+        """Take the first connection whose time has come; None if there is none. Note it anew."""
         due_ns = self.next_ns
         if due_ns is None or due_ns > now:
             return None

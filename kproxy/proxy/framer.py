@@ -2,17 +2,16 @@
 
 ::
 
-    chunk ─▶ [rest] + chunk ─▶ whole_frames ─▶ start ─▶ passes, passes … ─▶ complete
-                                  │ the fast loop        │ a frame by itself
-                                  └── what nobody wants ─┴── what somebody wants, or is cut off
+    chunk ─▶ [header start] + chunk ─▶ whole_frames ─▶ start ─▶ bytes_to_forward … ─▶ complete
+                                           │ the fast loop        │ a frame by itself
+                                           └── frames that pass ──┴── others, and those cut off
 
-The framer owns what has not been taken yet: the beginning of a header, or, while the direction is
-blocked, all that arrives. The direction (`RequestStream`, `ResponseStream`) says what shall become
-of the frames.
+The framer owns the bytes that have not been taken yet: the beginning of a header, or, while the
+direction is blocked, all that arrives. The direction (`RequestStream`, `ResponseStream`) decides
+about the frames.
 
-A frame that arrives in several chunks is collected for the recording. Nothing of more than about a
-megabyte is kept: then it goes to the recording as a piece of its own, and sooner where all
-connections together hold much (`budget`).
+A frame that arrives in several chunks is collected for the recording. From about a megabyte on, and
+sooner where all connections together hold much (`budget`), it goes to the recording in pieces.
 """
 
 from __future__ import annotations
@@ -46,49 +45,49 @@ free."""
 
 
 class Violation(Exception):
-    """A peer broke the protocol; the text says how, and what is likely wrong."""
+    """A broken protocol; the text says how a peer broke it, and what is likely wrong."""
 
 
 @attrs.define(eq=False)
 class Partial:
-    """A frame that is being taken by itself."""
+    """A frame of which a part has arrived."""
 
     frame: Frame
-    left: int
-    """Bytes still to come."""
+    left_bytes: int
+    """The bytes still to come."""
     secret: bool
-    """Whether it may hold secrets, so that no byte of it is recorded before it is redacted."""
+    """It may hold secrets: no byte of it is recorded before it is redacted."""
     held: bool = False
-    """Whether nothing of it leaves before it is whole."""
+    """Nothing of it leaves before it is whole."""
     verdict: Verdict | None = None
-    """Of a response: what a rule decided about it before it came."""
+    """The verdict on a response that a rule reached before it came."""
     respond: Respond | None = None
-    """Of a response: decides about it when it is whole."""
+    """The function that decides about a response when it is whole."""
     tail: Tail | None = None
-    """Of a response that streams past: its end, from its addresses on, which is held."""
-    collected: int = 0
-    """Bytes in frame.pieces."""
+    """The end of a response that streams past, from its addresses on; this end is held."""
+    collected_bytes: int = 0
+    """The size of `frame.pieces`."""
     blanked: bool = False
 
     def add(self, piece: Buffer, now: int) -> None:
         """Take the next bytes."""
         self.frame.pieces.append(piece)
         self.frame.received_ns = now
-        self.left -= len(piece)
-        self.collected += len(piece)
+        self.left_bytes -= len(piece)
+        self.collected_bytes += len(piece)
 
     def cut(self, out: Output) -> None:
-        """Give what has been collected to the recording, as a piece that others follow."""
+        """Give the bytes so far to the recording, as a piece that others follow."""
         frame = self.frame
         frame.flags |= FRAGMENT
         if self.secret:
             self.blank()
         out.entries.append(attrs.evolve(frame, flags=frame.flags | MORE))
         frame.pieces = []
-        self.collected = 0
+        self.collected_bytes = 0
 
     def blank(self) -> None:
-        """Blank out what has been collected: too large, or cut off, to redact with care."""
+        """Blank out the bytes so far: redacting field by field takes a whole frame."""
         frame = self.frame
         data = b"".join(frame.pieces)
         if self.blanked:
@@ -120,15 +119,15 @@ class Partial:
 
 
 class Direction(Protocol):
-    """What shall become of the frames of one direction."""
+    """The decisions about the frames of one direction."""
 
     @property
     def blocked(self) -> bool:
-        """Whether no further frame may be begun now."""
+        """True while no further frame may be begun."""
         ...
 
     def whole_frames(self, data: bytes, position: int, now: int, out: Output) -> int:
-        """Take the frames from `position` on that are whole and that nobody wants.
+        """Take the frames from `position` on that are whole and pass as they are.
 
         Returns the offset behind them.
         """
@@ -142,7 +141,7 @@ class Direction(Protocol):
         """
         ...
 
-    def passes(self, partial: Partial, piece: Buffer, now: int, out: Output) -> int:
+    def bytes_to_forward(self, partial: Partial, piece: Buffer, now: int, out: Output) -> int:
         """Look at the next piece of a frame; return how many bytes of it may leave at once.
 
         Raises:
@@ -151,11 +150,11 @@ class Direction(Protocol):
         ...
 
     def may_cut(self, partial: Partial) -> bool:
-        """Whether what has arrived of a frame may be given to the recording, and be forgotten."""
+        """Return whether the bytes so far may be given to the recording, and be forgotten."""
         ...
 
     def complete(self, partial: Partial, now: int, out: Output) -> None:
-        """The frame is whole: record it, and let what was held of it leave.
+        """Record a frame that is whole, and let its held bytes leave.
 
         Raises:
             Violation: the frame is not legal here.
@@ -169,10 +168,9 @@ class Framer:
     def __init__(self, direction: Direction, share: Share) -> None:
         self._direction = direction
         self._share = share
-        self._rest = b""
-        """The beginning of a header."""
+        self._header_start = b""
         self.waiting: deque[tuple[bytes, int]] = deque()
-        """Chunks that came while the direction was blocked, and when; nobody else changes it."""
+        """Chunks that came while the direction was blocked, and their times."""
         self._partial: Partial | None = None
 
     @property
@@ -181,32 +179,31 @@ class Framer:
         return self._partial
 
     def feed(self, data: bytes, now: int, out: Output) -> None:
-        """Take a chunk; b"" goes on with what waits of earlier ones.
+        """Take a chunk; b"" goes on with earlier ones that wait.
 
         Raises:
-            Violation: these bytes are not Kafka's; what came before them is in `out`.
+            Violation: these bytes are not Kafka's; `out` has the frames before them.
         """
         if self.waiting:
             if data:
                 self.waiting.append((data, now))
             while self.waiting and not self._direction.blocked:
-                self._chunk(*self.waiting.popleft(), out)
+                self._take_chunk(*self.waiting.popleft(), out)
         else:
-            self._chunk(data, now, out)
+            self._take_chunk(data, now, out)
         if self._partial or self.waiting or self._share.held_bytes:
-            self._account()
+            self._hold()
 
-    def _chunk(self, data: bytes, now: int, out: Output) -> None:
+    def _take_chunk(self, data: bytes, now: int, out: Output) -> None:
         """Take the frames of the next chunk, which arrived at `now`."""
-        if self._rest:
-            data, self._rest = self._rest + data, b""
+        if self._header_start:
+            data, self._header_start = self._header_start + data, b""
         position = 0 if self._partial else self._direction.whole_frames(data, 0, now, out)
         if position < len(data):
-            self._frames(data, position, now, out)
+            self._take_frames(data, position, now, out)
 
-    def _frames(self, data: bytes, position: int, now: int, out: Output) -> None:
-        """Take the frames of a chunk that arrived at `now`, from one that is wanted or not whole
-        on."""
+    def _take_frames(self, data: bytes, position: int, now: int, out: Output) -> None:
+        """Take the frames of a chunk one by one, from the first that the fast loop left on."""
         direction, end = self._direction, len(data)
         while position < end:
             partial = self._partial
@@ -217,24 +214,26 @@ class Framer:
                     if direction.blocked:
                         self.waiting.appendleft((data[position:], now))
                     else:
-                        self._rest = data[position:]
+                        self._header_start = data[position:]
                     break
-            position = self._take(partial, data, position, now, out)
+            position = self._take_piece(partial, data, position, now, out)
             if self._partial is None and position < end:
                 position = direction.whole_frames(data, position, now, out)
 
-    def _take(self, partial: Partial, data: bytes, position: int, now: int, out: Output) -> int:
+    def _take_piece(
+        self, partial: Partial, data: bytes, position: int, now: int, out: Output
+    ) -> int:
         """Give a frame its next bytes; return the offset behind them."""
-        stop = min(len(data), position + partial.left)
+        stop = min(len(data), position + partial.left_bytes)
         piece = part(data, position, stop)
-        leaving = self._direction.passes(partial, piece, now, out)
+        leaving = self._direction.bytes_to_forward(partial, piece, now, out)
         if leaving:
             out.forward(data, position, position + leaving)
         partial.add(piece, now)
-        if not partial.left:
+        if not partial.left_bytes:
             self._partial = None
             self._direction.complete(partial, now, out)
-        elif not partial.held and partial.collected >= self._piece_bytes_max():
+        elif not partial.held and partial.collected_bytes >= self._piece_bytes_max():
             if self._direction.may_cut(partial):
                 partial.cut(out)
         return stop
@@ -242,24 +241,24 @@ class Framer:
     def _piece_bytes_max(self) -> int:
         return _PRESSED_PIECE_BYTES_MIN if self._share.pressed else PIECE_BYTES_MAX
 
-    def _account(self) -> None:
-        """Count what is kept of this direction.
+    def _hold(self) -> None:
+        """Count the bytes that this direction holds.
 
         Raises:
             Violation: all connections together hold too much.
         """
         held = sum(len(data) for data, _ in self.waiting)
         if self._partial is not None:
-            held += self._partial.collected
+            held += self._partial.collected_bytes
         if not self._share.hold(held):
             raise Violation(self._share.refusal(held))
 
     def finish(self, out: Output) -> bytes:
-        """No more will come: record the frame that is cut off; return bytes of no frame."""
-        rest = self._rest + b"".join(data for data, _ in self.waiting)
+        """End the direction: record the frame that is cut off; return bytes of no frame."""
+        rest = self._header_start + b"".join(data for data, _ in self.waiting)
         if self._partial is not None:
             self._partial.truncate(out)
-        self._partial, self._rest = None, b""
+        self._partial, self._header_start = None, b""
         self.waiting.clear()
         self._share.release()
         return rest

@@ -1,4 +1,4 @@
-"""Where responses with broker addresses wait for the listeners that they name.
+"""The gate where responses with broker addresses wait for the listeners that they name.
 
 ::
 
@@ -6,9 +6,8 @@
                               └─▶ Waiting(node ids)                    parked until their listeners
                                                                        are open: `take`, `offer`
 
-The gate of a connection owns what is parked, and remembers the last response that it rewrote:
-brokers repeat themselves, and a client that refreshes its metadata gets the same but for the
-correlation id.
+The gate of a connection owns the parked response, and caches the last response that it rewrote:
+a client that refreshes its metadata gets the same one but for the correlation id.
 """
 
 from __future__ import annotations
@@ -28,26 +27,26 @@ from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.rewrite import Tail
 from kproxy.proxy.verdicts import Verdict
 
-_REMEMBERED_BYTES_MAX = 16 << 10
-_REMEMBERED_NS = 60_000_000_000
+_CACHED_BYTES_MAX = 16 << 10
+_CACHED_NS = 60_000_000_000
 
 
 @final
 @attrs.define(eq=False)
 class Ready:
-    """What a response becomes."""
+    """A response that may leave."""
 
     sent: bytes
-    """Of a tail: the tail."""
+    """The frame as it leaves; for a streamed response only its tail."""
     splices: Sequence[Splice] = ()
     damaged: bool = False
-    """Whether it is not what its schema says: then it leaves as it came."""
+    """It does not match its schema, and leaves as it came."""
 
 
 @final
 @attrs.define(eq=False)
 class Waiting:
-    """A response may not leave yet."""
+    """A response that may not leave yet."""
 
     brokers: Mapping[int, Address]
     """The brokers that it names and that have no listener yet, by node id."""
@@ -55,19 +54,19 @@ class Waiting:
 
 @attrs.frozen
 class _Rewritten:
-    """A response, and what became of it."""
+    """The cached rewrite: a response, and the bytes that left in its place."""
 
     api_key: int
     api_version: int
     generation: int
-    """Of the nodes: with another, its addresses would become others."""
-    until_ns: int
-    """From then on it is looked into again, so that the nodes know that they are named."""
-    came: bytes
-    """All behind the correlation id."""
+    """The generation of the nodes: in another one the addresses would differ."""
+    expires_ns: int
+    """Cache expiry; parsing again refreshes `Node.named_ns`."""
+    received: bytes
+    """The bytes behind the correlation id."""
     sent_size: bytes
     sent: bytes
-    """What was sent instead: the size prefix, and all behind the correlation id."""
+    """The bytes behind the correlation id, as they were sent."""
     splices: Sequence[Splice]
 
 
@@ -76,15 +75,15 @@ class Held:
     """A response that was held back until it was whole, on its way out."""
 
     frame: Frame
-    """As the recording gets it."""
+    """The frame for the recording."""
     data: bytes
-    """As it shall leave, but for the addresses."""
+    """The bytes that shall leave, still with the broker's addresses."""
     tail: Tail | None = None
-    """Of a response that has left but for its end: that end."""
+    """The end of a streamed response, whose other bytes have left."""
     verdict: Verdict | None = None
-    """What a rule decided about it."""
+    """The verdict of a rule on it."""
     splices: Sequence[Splice] = ()
-    """What makes `frame` to `data`, where kproxy itself has changed it."""
+    """The difference between `frame` and `data`, where kproxy itself has changed it."""
 
 
 class AddressGate:
@@ -94,10 +93,10 @@ class AddressGate:
         self._nodes = nodes
         self._advertised = advertised
         self._share = share
-        self._last: _Rewritten | None = None
+        self._cached: _Rewritten | None = None
         self._held: Held | None = None
         self.parked = False
-        """Whether a response waits."""
+        """True while a response waits."""
         self._awaited: Mapping[int, Address] = {}
 
     @property
@@ -106,15 +105,15 @@ class AddressGate:
         return self._nodes.without_listener(self._awaited)
 
     def offer(self, held: Held, now: int) -> Ready | Waiting:
-        """Replace the addresses in a response by ours, or park it.
+        """Replace the addresses in a response by ours, or park the response.
 
         Raises:
             Violation: all connections together hold too much for that.
         """
         if held.tail is None:
             kind = held.frame.api_key, held.frame.api_version
-            again = self.rewrite_again(held.data, *kind, now)
-            verdict = self.rewrite(held.data, *kind, now) if again is None else Ready(*again)
+            cached = self.cached_rewrite(held.data, *kind, now)
+            verdict = self.rewrite(held.data, *kind, now) if cached is None else Ready(*cached)
         else:
             verdict = self._rewrite_tail(held.tail, now)
         size = 0
@@ -128,27 +127,27 @@ class AddressGate:
         return verdict
 
     def take(self) -> Held | None:
-        """Return what is parked, and park nothing any more."""
+        """Take the parked response; None if there is none."""
         self._share.release()
         held, self._held, self._awaited = self._held, None, {}
         self.parked = False
         return held
 
-    def rewrite_again(
+    def cached_rewrite(
         self, frame: bytes, api_key: int, api_version: int, now: int
     ) -> tuple[bytes, Sequence[Splice]] | None:
-        """Return what is sent instead of a response that is like the last one, and the splices."""
-        last = self._last
-        if last is None or last.api_key != api_key or frame[8:] != last.came:
+        """Return the frame and splices for a response like the cached one; None for another."""
+        cached = self._cached
+        if cached is None or cached.api_key != api_key or frame[8:] != cached.received:
             return None
-        if last.api_version != api_version or last.generation != self._nodes.generation:
+        if cached.api_version != api_version or cached.generation != self._nodes.generation:
             return None
-        if now >= last.until_ns:
+        if now >= cached.expires_ns:
             return None
-        return last.sent_size + frame[4:8] + last.sent, last.splices
+        return cached.sent_size + frame[4:8] + cached.sent, cached.splices
 
     def rewrite(self, frame: bytes, api_key: int, api_version: int, now: int) -> Ready | Waiting:
-        """Like `offer`, for a whole response that is not like the last one; nothing is kept."""
+        """Do as `offer` does for a whole response that is not cached, but park nothing."""
         fields = rewrite.address_fields(api_key, api_version)
         if fields is None:
             return Ready(frame)
@@ -165,9 +164,9 @@ class AddressGate:
         if not splices:
             return Ready(frame)
         sent = rewrite.apply(frame, splices)
-        if len(frame) <= _REMEMBERED_BYTES_MAX:
-            kind = api_key, api_version, self._nodes.generation, now + _REMEMBERED_NS
-            self._last = _Rewritten(*kind, frame[8:], sent[:4], sent[8:], splices)
+        if len(frame) <= _CACHED_BYTES_MAX:
+            kind = api_key, api_version, self._nodes.generation, now + _CACHED_NS
+            self._cached = _Rewritten(*kind, frame[8:], sent[:4], sent[8:], splices)
         return Ready(sent, splices)
 
     def _rewrite_tail(self, tail: Tail, now: int) -> Ready | Waiting:

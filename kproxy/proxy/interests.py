@@ -1,4 +1,4 @@
-"""What the machine wants of the frames of an API besides sending them on, as a bit set.
+"""The interests of the machine in the frames of an API, besides sending them on: a bit set.
 
 Decided once per (api_key, api_version) from the schema and the rules, so that a frame costs one
 look-up::
@@ -29,27 +29,27 @@ TOPIC_IDS = 512  # responses tell which topic an id stands for
 
 REQUEST_BITS = UNKNOWN | SECRET_REQUEST | PRODUCE | HANDSHAKE | RULES
 RESPONSE_BITS = UNKNOWN | SECRET_RESPONSE | HANDSHAKE | ADDRESSES | VERSIONS | TOPIC_IDS
-"""What matters for one direction."""
+"""The bits that matter for one direction."""
 
 PRODUCE_KEY = 0
 HANDSHAKE_KEY = 17
 VERSIONS_KEY = 18
 
 _KINDS_MAX = 4096
-"""A client may send any key and version: so many are remembered."""
+"""At most this many kinds are cached: a client may send any key and version."""
 
 
 class Interests(dict[tuple[int, int], int]):
-    """(api_key, api_version) → what is wanted of its frames."""
+    """(api_key, api_version) → the interests in its frames."""
 
     def __init__(self, rules: Decider | None = None) -> None:
         super().__init__()
         self.rules = rules
-        """The only place that knows the rules: connections ask here."""
+        """The rules of all connections."""
         self._generation = 0 if rules is None else rules.generation
 
     def refresh(self) -> None:
-        """Forget which requests rules want, if the rules have changed."""
+        """Drop the cached interests if the rules have changed."""
         if self.rules is not None and self.rules.generation != self._generation:
             self._generation = self.rules.generation
             self.clear()
@@ -62,15 +62,15 @@ class Interests(dict[tuple[int, int], int]):
     def __missing__(self, kind: tuple[int, int]) -> int:
         if len(self) >= _KINDS_MAX:
             self.clear()
-        wanted = _fixed(*kind)
+        wanted = _without_rules(*kind)
         if self.rules is not None and self.rules.wants(*kind):
             wanted |= RULES
         self[kind] = wanted
         return wanted
 
 
-def _fixed(api_key: int, api_version: int) -> int:
-    """What is wanted whatever the rules are."""
+def _without_rules(api_key: int, api_version: int) -> int:
+    """Return the interests that do not depend on rules."""
     wanted = 0 if is_known(api_key, api_version) else UNKNOWN
     if redact.is_sensitive(api_key):
         wanted |= SECRET_REQUEST | SECRET_RESPONSE

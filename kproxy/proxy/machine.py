@@ -1,4 +1,4 @@
-"""What every machine is: events in, actions out, and a time at which it wants to be woken.
+"""The interface of every machine: events in, actions out, and a time at which to wake it.
 
 ::
 
@@ -8,8 +8,8 @@
           ▼
     Machine ──▶ [Dial, Send, Eof, Pause, Resume, Close, Listen, Refuse, …]   (`actions`)
 
-The proxy (`cluster.Cluster`) is one, a replaying broker is another. Whoever performs the actions,
-with sockets (`net.pump`) or in memory as the tests do, knows nothing more of them than this, and
+The proxy (`cluster.Cluster`) is one, a replaying broker is another. The performer of the actions,
+with sockets (`net.pump`) or in memory as the tests do, relies on nothing but this interface, and
 performs every action through one table, action → function.
 
 Invariants: a machine knows no socket, file, clock or chance. `now` is integer nanoseconds and never
@@ -24,6 +24,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
+import attrs
+
 from kproxy.exchange.entries import Side
 from kproxy.proxy.actions import Action, Address
 
@@ -31,17 +33,30 @@ if TYPE_CHECKING:
     from kproxy.proxy.connection import OpenConnection
 
 
+@attrs.frozen
+class TlsSession:
+    """The result of a side's TLS handshake; it is recorded, so it holds no key and no secret."""
+
+    version: str
+    """The version in OpenSSL's words: TLSv1.3."""
+    cipher: str
+    peer: str | None
+    """The common name in the peer's certificate; None: there is none, or it was not checked."""
+    verified: bool
+    """The peer had to show a certificate that is trusted."""
+
+
 class Machine(Protocol):
     """A sans-IO state machine over connections."""
 
     @property
     def next_wake(self) -> int | None:
-        """When `wake` wants to be called, to the nanosecond; None: not before another event."""
+        """The exact time of the next `wake`; None: not before another event."""
         ...
 
     @property
     def busy(self) -> bool:
-        """Whether a response is due that a client waits for: a stop waits a while for these."""
+        """True while a client waits for a response; a stop waits a while for these."""
         ...
 
     def accepted(
@@ -51,57 +66,73 @@ class Machine(Protocol):
         client_address: str,
         local_address: Address,
         now: int,
+        tls: TlsSession | None = None,
     ) -> list[Action]:
-        """A client connected to the listener of a node (None: bootstrap), at our `local_address`.
+        """Take a client that connected to the listener of a node (None: bootstrap).
 
-        `number` names the connection from here on and is never used again. If no Dial is among the
-        actions, the connection has one end, and the client is read from at once.
+        `number` names the connection from here on and is never used again; `local_address` is ours.
+        If no Dial is among the actions, the connection has one end, and the client is read from at
+        once.
         """
         ...
 
-    def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
-        """The Dial of a connection succeeded, at this address."""
+    def rejected(
+        self,
+        number: int,
+        node_id: int | None,
+        client_address: str,
+        local_address: Address,
+        reason: str,
+        now: int,
+    ) -> list[Action]:
+        """Take note of a client, as in `accepted`, whose handshake failed: it is gone again."""
+        ...
+
+    def dialled(
+        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
+    ) -> list[Action]:
+        """Take the success of a Dial, at this address."""
         ...
 
     def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:
-        """No address of a Dial answered; `refused`: each of them refuses connections."""
+        """Take the failure of a Dial; `refused`: each of its addresses refuses connections."""
         ...
 
     def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
-        """Bytes arrived on a connection from one side."""
+        """Take bytes that arrived on a connection from one side."""
         ...
 
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
-        """One side of a connection half-closed ("eof") or broke (another word for how)."""
+        """Take the end of one side: it half-closed ("eof") or broke (any other `how`)."""
         ...
 
     def listening(self, node_id: int, address: Address, now: int) -> list[Action]:
-        """The listener of a Listen is open."""
+        """Take the success of a Listen: the listener is open."""
         ...
 
     def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
-        """The listener of a Listen could not be opened."""
+        """Take the failure of a Listen: the listener could not be opened."""
         ...
 
     def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
-        """The Probe of a node has ended; `answers`: somebody takes connections there."""
+        """Take the result of a Probe; `answers`: the address takes connections."""
         ...
 
     def wake(self, now: int) -> list[Action]:
-        """`next_wake` has come (or passed). It is later than `now` afterwards, or None."""
+        """Do what is due at `next_wake`, which is later than `now` afterwards, or None."""
         ...
 
     def stop(self, now: int) -> list[Action]:
-        """Whoever runs the machine ends: close every connection."""
+        """Close every connection: the program ends."""
         ...
 
 
 class OpenMachine(Machine, Protocol):
-    """A machine that an operator can look into."""
+    """A machine whose connections an operator can see and end."""
 
     @property
     def reachable(self) -> Mapping[int | None, bool]:
-        """Whether the last attempt to reach a node (None: bootstrap) succeeded."""
+        """Node id (None: bootstrap) → True if the last attempt to reach it succeeded."""
         ...
 
     @property
@@ -110,12 +141,12 @@ class OpenMachine(Machine, Protocol):
         ...
 
     def end(self, number: int, now: int) -> list[Action]:
-        """The operator ends a connection; nothing happens if it is not open."""
+        """End a connection for the operator; do nothing if it is not open."""
         ...
 
 
 def unperformed(performer: object, action: object) -> NoReturn:
-    """Stand in for what is missing in a table of performers.
+    """Refuse an action that is missing in a table of performers.
 
     Raises:
         TypeError: always.

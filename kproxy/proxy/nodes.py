@@ -1,4 +1,4 @@
-"""The brokers of the cluster: node id → where the broker is, and where we listen for it."""
+"""The brokers of the cluster: node id → the broker's address, and that of our listener for it."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ class Node:
 
     broker: Address
     named_ns: int
-    """When a response last named it."""
+    """The time at which a response last named it."""
     listening: Address | None = None
 
 
 @attrs.define(eq=False)
 class Nodes:
-    """What is known of all brokers, learnt from the addresses in responses."""
+    """The brokers that the addresses in responses have named."""
 
     nodes_max: int
     """The most brokers that have a listener."""
     by_id: dict[int, Node] = attrs.field(factory=dict, init=False)
     generation: int = attrs.field(default=0, init=False)
-    """Counts changes, so that what was worked out for an earlier state can be told from it."""
+    """Counts changes: a result that was worked out for another generation is outdated."""
 
     @property
     def brokers(self) -> BrokerAddresses:
-        """Where the brokers themselves are."""
+        """The brokers' own addresses."""
         return BrokerAddresses(self.by_id)
 
     def learn(self, found: Iterable[BrokerAddress], now: int) -> dict[int, Address]:
@@ -80,7 +80,7 @@ class Nodes:
         """
         new = [node_id for node_id in brokers if node_id not in self.by_id]
         excess = len(self.by_id) + len(new) - self.nodes_max
-        gone: list[int] = []
+        removed: list[int] = []
         if excess > 0:
             forgotten = [
                 (node.named_ns, node_id)
@@ -90,16 +90,16 @@ class Nodes:
                 and node_id not in brokers
                 and node.listening is not None
             ]
-            gone = [node_id for _, node_id in sorted(forgotten)[:excess]]
-            if len(gone) < excess:
+            removed = [node_id for _, node_id in sorted(forgotten)[:excess]]
+            if len(removed) < excess:
                 raise Violation(f"the broker names over {self.nodes_max} brokers")
-        for node_id in gone:
+        for node_id in removed:
             del self.by_id[node_id]
         for node_id in new:
             self.by_id[node_id] = Node(brokers[node_id], now)
         if new:
             self.generation += 1
-        return new, gone
+        return new, removed
 
     def without_listener(self, brokers: Mapping[int, Address]) -> dict[int, Address]:
         """Return those of the brokers whose listeners are not open yet."""
@@ -110,18 +110,18 @@ class Nodes:
         }
 
     def listening(self, node_id: int, address: Address) -> None:
-        """The listener of a node is open."""
+        """Note that the listener of a node is open."""
         self.by_id[node_id].listening = address
         self.generation += 1
 
     def forget(self, node_id: int) -> None:
-        """No listener could be opened for a node."""
+        """Forget a node for which no listener could be opened."""
         node = self.by_id.get(node_id)
         if node is not None and node.listening is None:
             del self.by_id[node_id]
 
     def advertised(self, host: str) -> AdvertisedAddresses:
-        """Our addresses for a client that reaches us at `host`."""
+        """Return our addresses for a client that reaches us at `host`."""
         return AdvertisedAddresses(self.by_id, host)
 
 

@@ -1,12 +1,12 @@
-"""What an event on one direction leads to: bytes that leave, in order, and what is recorded.
+"""The output of an event on one direction: bytes that leave, in order, and entries to record.
 
 ::
 
     forward(chunk, 0, 90) · replace(b"…") · forward(chunk, 120, 200) │ hold(due) · forward(…)
     └──────────────── leave at once, in one send ──────────────────┘ └─ leave when it is due ─▶
 
-Parts of one chunk that touch are joined again, so a chunk of which nothing is wanted leaves as the
-bytes object that was received. What is put behind a `hold` leaves behind it, whenever that is.
+Parts of one chunk that touch are joined again, so an untouched chunk leaves as the bytes object
+that was received. Bytes that are added behind a `hold` never overtake it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class Departure:
     """Bytes that leave together."""
 
     due_ns: int = 0
-    """Not before this time; 0: as soon as what is before it has left."""
+    """The earliest time; 0: as soon as the departures before it have left."""
     pieces: list[Buffer] = attrs.Factory(list)
     timed: list[Frame | ChunkTimes] = attrs.Factory(list)
-    """What takes the time at which the last of the bytes is sent."""
+    """The frames and chunks that note the time at which the last byte is sent."""
     bytes_per_second: int = 0
-    """No faster than this; 0: at once."""
+    """The highest rate; 0: at once."""
     ending: Ending | None = None
-    """How the connection ends when it has left."""
+    """The way in which the connection ends behind it."""
     ending_delay_ns: int = 0
-    """Nothing passes from then on, and the connection ends so much later."""
+    """Let nothing pass behind it, and end the connection this much later."""
 
     @property
     def byte_count(self) -> int:
@@ -47,23 +47,23 @@ class Departure:
 
     @property
     def silences(self) -> bool:
-        """Nothing passes behind it any more, in either direction."""
+        """True if nothing passes behind it any more, in either direction."""
         return self.ending is Ending.BLACKHOLE or bool(self.ending_delay_ns)
 
     @property
     def closes(self) -> Ending | None:
-        """How the connection is closed, `ending_delay_ns` later; None: it stays open."""
+        """The way in which the connection is closed behind it; None: it stays open."""
         return None if self.ending is Ending.BLACKHOLE else self.ending
 
     @property
     def transfer_ns(self) -> int:
-        """How long its bytes take at its rate."""
+        """The time that its bytes take at its rate."""
         rate = self.bytes_per_second
         return self.byte_count * 1_000_000_000 // rate if rate else 0
 
 
 class Output:
-    """Collects what one event leads to, in order."""
+    """Collects the output of one event, in order."""
 
     __slots__ = (
         "_chunk",
@@ -78,13 +78,12 @@ class Output:
 
     def __init__(self) -> None:
         self.pieces: list[Buffer] = []
-        """What leaves, as far as it is not a part of a chunk that may still grow."""
+        """The bytes that leave; the last part of a chunk is not here while it may grow."""
         self.timed: list[Frame | ChunkTimes] = []
-        """What takes the time at which the bytes are sent that are being added."""
+        """The frames and chunks that note the time at which these bytes are sent."""
         self.entries: list[Entry] = []
-        """What the recording gets."""
         self.reports: list[str] = []
-        """What the operator should know, once."""
+        """Lines to log, each once."""
         self._departures: list[Departure] | None = None
         self._chunk = b""
         self._start = self._stop = 0
@@ -106,26 +105,26 @@ class Output:
             self.pieces.append(data)
 
     def hold(self, due_ns: int, bytes_per_second: int = 0) -> None:
-        """Let what is added from here on leave at this time."""
-        departures = self._open()
+        """Let the bytes added from here on leave at this time, no faster than this rate."""
+        departures = self._begin_departures()
         held = Departure(due_ns, bytes_per_second=bytes_per_second)
         departures.append(held)
         self.pieces, self.timed = held.pieces, held.timed
 
     def end(self, ending: Ending, delay_ns: int = 0) -> None:
-        """Let the connection end when all that was added has left, or so much later; what is added
-        behind does not leave."""
-        last = self._open()[-1]
+        """End the connection when all bytes so far have left, or this much later; no bytes behind
+        them leave."""
+        last = self._begin_departures()[-1]
         last.ending, last.ending_delay_ns = ending, delay_ns
         self.hold(0)
 
     def finish(self) -> list[Departure] | None:
-        """Nothing is added any more: return what leaves when; None: all `pieces`, at once."""
+        """Close the output; return its departures, or None if all `pieces` leave at once."""
         if self._chunk:
             self._flush()
         return self._departures
 
-    def _open(self) -> list[Departure]:
+    def _begin_departures(self) -> list[Departure]:
         if self._chunk:
             self._flush()
         if self._departures is None:

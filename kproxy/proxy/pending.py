@@ -4,7 +4,7 @@
 
     RequestStream ── append ──▶ │ 12 │ 13 │ 14 │ ── first, take ──▶ ResponseStream
                                    │                                   (the correlation id agrees)
-                                   ├── due ─────▶ it is the turn of a response of kproxy's own
+                                  ├── due ─────▶ a response of kproxy's own is next
                                    └── give_up ─▶ nothing answers any more
 
 Invariants: requests stand in the order in which they arrived, which is that of their responses. A
@@ -13,8 +13,8 @@ so that our own response waits for its turn.
 
 The two measured loops (`RequestStream.whole_frames` and `ResponseStream.whole_frames`) append to
 `rows` and take from them on purpose: a call and a named value for each of ten requests in a chunk
-cost a fifth of all that is done for them. What is asked for every chunk (`ResponseStream.feed`,
-`Connection._is_plain`) looks at the first row itself. All others use the verbs.
+cost a fifth of all that is done for them. The checks for every chunk (`ResponseStream.feed`,
+`Connection._needs_settling`) look at the first row themselves. All others use the methods.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ class PendingRequests:
 
     def __init__(self, requests_max: int) -> None:
         self.requests_max = requests_max
-        """With this many, the client is not read from."""
+        """With this many pending, the client is not read from."""
         self.rows: deque[PendingRow] = deque()
-        """For the measured path only."""
+        """The queue itself, for the measured loops and checks only."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
     def full(self) -> bool:
-        """No further request may be begun."""
+        """True while no further request may be begun."""
         return len(self.rows) >= self.requests_max
 
     @property
     def roomy(self) -> bool:
-        """Half of the room is free: a client that was held up is read from again."""
+        """True while half of the room is free: a client that was paused is read from again."""
         return len(self.rows) <= self.requests_max // 2
 
     @property
     def first(self) -> PendingRequest | None:
-        """The request whose response is next."""
+        """The request whose response is next; None if none is pending."""
         return PendingRequest(*self.rows[0]) if self.rows else None
 
     @property
     def first_with_header(self) -> PendingRequest | None:
-        """The first one that is no SASL token without a header."""
+        """The first request that has a Kafka header, which raw SASL tokens lack."""
         found = (row for row in self.rows if not PendingRequest(*row).flags & RAW_SASL)
         row = next(found, None)
         return None if row is None else PendingRequest(*row)
 
     def append(self, frame: Frame, times: ChunkTimes, verdict: Verdict | None) -> None:
-        """Wait for the response to a request; its bytes are not kept."""
+        """Add a request that waits for its response; its bytes are not kept."""
         self.rows.append(
             PendingRequest(
                 frame.correlation_id,
@@ -77,12 +77,12 @@ class PendingRequests:
         )
 
     def take(self) -> PendingRequest:
-        """Take the first request: its response is here, or will never be."""
+        """Take the first request: its response is here, or will never come."""
         return PendingRequest(*self.rows.popleft())
 
     @property
     def due(self) -> bool:
-        """The first request is answered by kproxy itself, or by nobody."""
+        """True while the first request is one that kproxy itself answers, or nobody."""
         verdict: Verdict | None = self.rows[0][-1] if self.rows else None
         return verdict is not None and verdict.dropped
 

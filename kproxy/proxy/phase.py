@@ -1,7 +1,7 @@
 """The phases of a connection, and how one leads to another.
 
-Everything that says what a connection can be in stands in this file, and nothing else does: no
-time, no bytes, no rule. Who decides that an event has happened is `connection`.
+This file has all phases and transitions, and nothing else: no time, no bytes, no rule. `connection`
+decides that an event has happened.
 
 ::
 
@@ -53,7 +53,7 @@ class Phase(enum.Enum):
     SILENT = "silent"
     """A fault rule lets nothing pass any more."""
     SILENT_HALF = "silent, client ended"
-    """The same, of a client that had ended before."""
+    """As SILENT, of a client that had ended before."""
     OVER = "over"
 
 
@@ -64,10 +64,10 @@ class Event(enum.Enum):
     CLIENT_EOF = "client eof"
     BROKER_EOF = "broker eof"
     PASSED_ON = "passed on"
-    """The EOF of the side that has ended was passed on."""
+    """The EOF of the side that ended was passed on."""
     SILENCED = "silenced"
     ENDED = "ended"
-    """From either side, by a rule, by time or by the operator."""
+    """A side, a rule, the time or the operator ended the connection."""
 
 
 EOF = {Side.CLIENT: Event.CLIENT_EOF, Side.BROKER: Event.BROKER_EOF}
@@ -115,14 +115,14 @@ SILENT = frozenset({Phase.SILENT, Phase.SILENT_HALF})
 """The phases in which nothing passes."""
 
 WAITS_FOR_BROKER = frozenset({Phase.CLIENT_ENDED, Phase.CLIENT_PASSED, Phase.SILENT_HALF})
-"""The client has ended: only the broker keeps the connection alive, and not for long."""
+"""The phases in which only the broker keeps the connection alive, and not for long."""
 
 
 def after(phase: Phase, event: Event) -> Phase:
     """Return the phase that an event leads to.
 
     Raises:
-        ValueError: the event cannot happen in this phase; whoever reports it has a defect.
+        ValueError: the event cannot happen in this phase: a defect of the caller.
     """
     if event is Event.ENDED and phase is not Phase.OVER:
         return Phase.OVER

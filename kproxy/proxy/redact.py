@@ -1,15 +1,15 @@
 """Secrets, blanked out of a frame before anything keeps it.
 
 A frame stays valid: every byte of a secret becomes `*` (or zero where the field is not text), so
-that sizes, offsets and all other fields are what they were. What is secret:
+that sizes, offsets and all other fields are what they were. Secrets are:
 
 * SASL tokens both ways, raw ones included: passwords, bearer tokens, SCRAM proofs, and the salts
   that allow an attack on them offline;
 * delegation tokens: ids and HMACs are a SCRAM user name and password;
 * SCRAM credentials being set: salts and salted passwords;
-* whatever an Envelope wraps, for it can be any of these;
+* the content of an Envelope, which can be any of these;
 * values of configs whose key Kafka types PASSWORD or that look like a secret;
-* in all frames of these APIs, whatever no field explains: unknown tagged fields, and bytes behind
+* in all frames of these APIs, bytes that no field explains: unknown tagged fields, and bytes behind
   the body. These bytes become zero.
 
 Where such a frame cannot be walked (an unknown version, a malformed or a cut-off body), or has a
@@ -29,7 +29,8 @@ from kproxy.protocol import ProtocolError, codec, schema
 from kproxy.protocol.compile_walk import UNKNOWN_TAG
 
 _HEADER_BYTES = {Side.CLIENT: 12, Side.BROKER: 8}
-"""Size, key, version and correlation id; size and correlation id."""
+"""Side → the fixed part of its header: size, key, version and correlation id; of a response,
+size and correlation id."""
 
 _SECRETS: dict[tuple[str, Side], tuple[str, ...]] = {
     ("SaslAuthenticate", Side.CLIENT): ("auth_bytes",),
@@ -61,12 +62,12 @@ _CONFIGS: dict[tuple[str, Side], tuple[str, ...]] = {
         "results.configs.synonyms.value",
     ),
 }
-"""Pairs of paths: a name, and the value that follows it."""
+"""Pairs of paths: the name of a config, and the value that follows it."""
 
 _SENSITIVE = frozenset(
     ("DescribeUserScramCredentials", *(api for api, _ in (*_SECRETS, *_CONFIGS)))
 )
-"""Their requests and responses, of which only some have fields for secrets."""
+"""The APIs of which a request or a response has fields for secrets."""
 
 _SECRET_KEY = re.compile(
     # whatever calls itself a secret …
@@ -82,12 +83,12 @@ _SECRET_KEY = re.compile(
 
 @functools.lru_cache(maxsize=256)
 def is_sensitive(api_key: int) -> bool:
-    """Tell whether frames of this API can hold secrets: requests or responses, in any version."""
+    """Return whether frames of this API can hold secrets: requests or responses, in any version."""
     return schema.api_name(api_key) in _SENSITIVE
 
 
 def has_token(api_key: int, side: Side) -> bool:
-    """Tell if requests or responses of this API carry a token that other fields follow.
+    """Return whether requests or responses of this API carry a token that other fields follow.
 
     SCRAM credentials are left out: librdkafka sends bytes behind their body.
     """
@@ -98,7 +99,7 @@ def has_token(api_key: int, side: Side) -> bool:
 def redact(frame: bytes, side: Side, api_key: int, api_version: int) -> bytes | None:
     """Return the frame with its secrets blanked out, or None if it holds none.
 
-    Total: a frame that cannot be walked comes back with everything behind its header blanked.
+    A frame that cannot be walked comes back with everything behind its header blanked.
     """
     direction = schema.REQUEST if side is Side.CLIENT else schema.RESPONSE
     message = schema.message(api_key, direction)
@@ -107,7 +108,7 @@ def redact(frame: bytes, side: Side, api_key: int, api_version: int) -> bytes | 
     fields = schema.api_name(api_key), side
     paths = _SECRETS.get(fields) or _CONFIGS.get(fields) or ()
     try:
-        header, body = _header(frame, side, api_key, api_version)
+        header, body = _walk_header(frame, side, api_key, api_version)
         spans, end = codec.locate(message, api_version, paths, unknown_tags=True)(frame, body)
     except ProtocolError:
         return blank(frame, side)
@@ -134,7 +135,7 @@ def blank_token(frame: bytes) -> bytes:
     return frame[:4] + b"*" * (len(frame) - 4)
 
 
-def _header(
+def _walk_header(
     frame: bytes, side: Side, api_key: int, api_version: int
 ) -> tuple[list[codec.Span], int]:
     """Walk the header of a frame: the spans of its unknown tags, and where the body starts."""

@@ -2,14 +2,14 @@
 
 ::
 
-    chunk ─▶ Framer ─▶ nobody wants it ──────────────────────────────────▶ same bytes ─▶ broker
-                │ a rule wants it: held until it is whole                  ▲
+    chunk ─▶ Framer ─▶ no interest ──────────────────────────────────────▶ same bytes ─▶ broker
+                │ interest of a rule: held until it is whole               ▲
                 └─▶ Decider.on_request ─▶ Verdict ─▶ as it came, later, changed, or never
                                           │
                   pending (FIFO) ◀────────┴── the response it gets, if kproxy gives it
 
 A request enters `pending` when it is whole, in order, also when the broker never gets it: so our
-own response waits for its turn. While as many are pending as may be, no further one is begun.
+own response waits for its turn. While `pending` is full, no further request is begun.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from kproxy.proxy.verdicts import RequestContext, Verdict
 _START = struct.Struct(">ihhi")
 _START_BYTES = 12
 _HEADER_BYTES_MAX = 70_000
-"""More than any request header and the front of a Produce request take."""
+"""A bound on the size of a request header and the front of a Produce request."""
 _TURN_COST_MAX = 64
 """At most this many rule decisions per turn of a connection: about 10 ms, then others have theirs.
 """
@@ -77,7 +77,7 @@ _CLIENT = Side.CLIENT
 
 @attrs.frozen
 class Origin:
-    """Where the requests of one connection come from, and what rules may know beside them."""
+    """The origin of the requests of one connection, and the other facts that rules may use."""
 
     connection: int
     node_id: int | None
@@ -86,7 +86,7 @@ class Origin:
     brokers: Mapping[int, Address]
 
     def context(self, frame: Frame) -> RequestContext:
-        """What the bytes of a request do not say."""
+        """Return the facts about a request that its bytes do not have."""
         return RequestContext(
             self.connection,
             frame.number,
@@ -120,9 +120,9 @@ class RequestStream:
         self._interests = interests
         self._framer = Framer(self, share)
         self._acks = Acks()
-        self._client_known = False
+        self._client_noted = False
         self.client_id: str | None = None
-        """As the first request says."""
+        """The client id in the first request."""
         self._ignores_rules = False
         self._half_closed = False
         self._finishing = False
@@ -130,7 +130,7 @@ class RequestStream:
 
     @property
     def blocked(self) -> bool:
-        """No further request may be begun: too many are pending, or others must have their turn."""
+        """True while no further request may be begun: too many are pending, or its turn is over."""
         return (self._pending.full or self._quota_used) and not self._finishing
 
     @property
@@ -139,55 +139,55 @@ class RequestStream:
 
     @property
     def stopped(self) -> bool:
-        """Bytes of the client wait here, for the direction was blocked."""
+        """True while bytes of the client wait here, because the direction was blocked."""
         return bool(self._framer.waiting)
 
     @property
     def wants_turn(self) -> bool:
-        """Bytes wait here for nothing but another turn."""
+        """True while bytes wait here only for another turn."""
         return self.stopped and self._quota_used and self._pending.roomy
 
     @property
     def can_go_on(self) -> bool:
-        """Bytes wait here, and there is room for the requests in them."""
+        """True while bytes wait here, and there is room for the requests in them."""
         return self.stopped and not self._quota_used and self._pending.roomy
 
     def begin_turn(self) -> None:
-        """Others had their turn: rules may decide on requests of this connection again."""
+        """Begin a turn: rules may decide on requests of this connection again."""
         self._turn_cost = 0
 
     def ignore_rules(self) -> None:
-        """Show no further request to rules: it cannot leave any more."""
+        """Show no further request to rules, as none can leave any more."""
         self._ignores_rules = True
 
     def feed(self, data: bytes, now: int, out: Output) -> None:
-        """Take a chunk; b"" goes on with what is left of earlier ones.
+        """Take a chunk; b"" goes on with earlier ones that wait.
 
         Raises:
-            Violation: these bytes are not Kafka's; what came before them is in `out`.
+            Violation: these bytes are not Kafka's; `out` has the frames before them.
         """
         if data:
             self._turn_cost = 0  # an event of its own
         self._framer.feed(data, now, out)
-        if not self._client_known and out.entries:
+        if not self._client_noted and out.entries:
             self._note_client(next(each(out.entries)), out)
         if self._half_closed and not self._framer.waiting:
             self.finish(now, out)
 
     def half_close(self, now: int, out: Output) -> None:
-        """The client sends no more; what waits here of it still goes its way."""
+        """Note that the client sends no more; its bytes that wait here still leave."""
         self._half_closed = True
         if not self._framer.waiting:
             self.finish(now, out)
 
     def finish(self, now: int, out: Output) -> None:
-        """Record and send on, at once, what waits here and what is incomplete."""
+        """Record and send on, at once, the bytes that wait here and those of incomplete frames."""
         self._finishing = True
-        with contextlib.suppress(Violation):  # its reason would be none: the connection ends
+        with contextlib.suppress(Violation):  # no reason to report: the connection ends anyway
             self._framer.feed(b"", now, out)
         partial = self._framer.partial
         if partial is not None and partial.held:
-            out.replace(partial.frame.data)  # nobody decides about a part: it leaves as it came
+            out.replace(partial.frame.data)  # rules do not see a part: it leaves as it came
         rest = self._framer.finish(out)
         if rest:
             frame = self._frame(NO_API, NO_API, 0, len(rest), now)
@@ -198,12 +198,12 @@ class RequestStream:
             out.replace(rest)
 
     def _note_client(self, frame: Frame | object, out: Output) -> None:
-        """Say once who the client is, so that a recording's later files know it, too."""
+        """Note the client id once, so that later files of a recording have it, too."""
         if not isinstance(frame, Frame) or frame.flags & (FRAGMENT | RAW_SASL):
             return  # its header went with its first piece, or it has none
         found, client_id = facts.client_id(frame)
         if found:
-            self._client_known = True
+            self._client_noted = True
             self.client_id = client_id
             out.entries.append(notes.client_id(self._connection, frame.received_ns, client_id))
 
@@ -213,9 +213,9 @@ class RequestStream:
         """The fast loop: see Direction. Small Produce requests are taken here, too."""
         if self._tokens.expected:
             return position
-        # One of the two measured loops: rows of the queue are made here, and not by its verbs.
+        # One of the two measured loops: it appends rows to the queue itself.
         pending, numbers, unpack = self._pending.rows, self._numbers, _START.unpack_from
-        interests, bytes_max, acks = self._interests, self._bytes_max, self._acks.of
+        interests, bytes_max, acks = self._interests, self._bytes_max, self._acks.read
         first, end = position, len(data)
         times = None
         requests: list[PendingRow] = []
@@ -278,16 +278,16 @@ class RequestStream:
         frame.flags = RAW_SASL
         return Partial(frame, size + 4, secret=True)
 
-    def passes(self, partial: Partial, piece: Buffer, now: int, out: Output) -> int:
+    def bytes_to_forward(self, partial: Partial, piece: Buffer, now: int, out: Output) -> int:
         """See Direction."""
         return 0 if partial.held else len(piece)
 
     def may_cut(self, partial: Partial) -> bool:
-        """See Direction. The acks of a Produce request must be read from its front before."""
+        """See Direction. A Produce request is not cut before its acks are read."""
         frame = partial.frame
         if frame.api_key != PRODUCE_KEY or frame.flags & FRAGMENT:
             return True
-        return self._read_acks(frame) or partial.collected >= _HEADER_BYTES_MAX
+        return self._read_acks(frame) or partial.collected_bytes >= _HEADER_BYTES_MAX
 
     def complete(self, partial: Partial, now: int, out: Output) -> None:
         """See Direction."""
@@ -298,7 +298,7 @@ class RequestStream:
         wanted = self._interests[frame.api_key, frame.api_version]
         if wanted & UNKNOWN:
             frame.flags |= OPAQUE
-            if report := versions.too_new(frame.api_key, frame.api_version):
+            if report := versions.too_new_report(frame.api_key, frame.api_version):
                 out.reports.append(report)
         if wanted & PRODUCE:
             self._read_acks(frame)
@@ -310,28 +310,28 @@ class RequestStream:
             self._turn_cost += 1 + frame.frame_bytes // _COST_BYTES
             verdict = rules.on_request(self._origin.context(frame), frame.data, now)
         if verdict is None and _is_too_new(wanted):
-            verdict = versions.answer_of_an_old_broker(frame.data)
+            verdict = versions.answer_as_old_broker(frame.data)
         out.entries.append(frame)
         if partial.held:
             self._carry_out(frame, verdict, out)
         if wanted & SECRET_REQUEST:
             partial.redact()
             if frame.flags & REDACTED:
-                frame.splices = ()  # what a rule has put there may be a secret, too
+                frame.splices = ()  # a rule may have put a secret there
         if not partial.held:
             self._register(frame, None, out)
 
-    # Requests that are whole
+    # Whole requests
 
     def _carry_out(self, frame: Frame, verdict: Verdict | None, out: Output) -> None:
-        """Let a held request leave as a rule wants it to."""
+        """Carry out a rule's verdict on a held request."""
         if verdict is None:
             out.replace(frame.data)
             self._register(frame, None, out)
             return
-        carry_out.note(verdict, frame, out)
-        frame.pieces = [data := frame.data]  # what waits and what is recorded are the same bytes
-        frames = carry_out.frames(verdict, data)
+        carry_out.note_rules(verdict, frame, out)
+        frame.pieces = [data := frame.data]  # the delayed and the recorded bytes are the same
+        frames = carry_out.frames_to_send(verdict, data)
         carry_out.begin(verdict, frame.received_ns, out)
         if frames:
             if verdict.ending is None:
@@ -347,15 +347,15 @@ class RequestStream:
         carry_out.end(verdict, out)
 
     def _note_change(self, frame: Frame, sent: bytes) -> None:
-        """Have the recording say what leaves instead of a request."""
+        """Note in the frame how the sent request differs from it."""
         splices = difference(frame.data, sent)
         if splices and self._interests[frame.api_key, frame.api_version] & SECRET_REQUEST:
-            frame.flags |= REWRITTEN  # how is not said: it may be a secret
+            frame.flags |= REWRITTEN  # without the difference, which may be a secret
         else:
             frame.change(splices)
 
     def _register(self, frame: Frame, verdict: Verdict | None, out: Output) -> None:
-        """A request leaves; what waits for its response does not hold its bytes."""
+        """Note the times of a request that leaves, and expect its response."""
         times = ChunkTimes(frame.received_ns)
         out.timed.append(frame)
         if not frame.flags & NO_RESPONSE:
@@ -367,7 +367,7 @@ class RequestStream:
             self._pending.append(frame, times, verdict)
 
     def _register_copy(self, frame: Frame, data: bytes, out: Output) -> None:
-        """A request leaves once more; the client does not get the response to this one."""
+        """Record a copy that leaves behind its request, and swallow the response to the copy."""
         copy = self._frame(
             frame.api_key, frame.api_version, frame.correlation_id, len(data), frame.received_ns
         )
@@ -381,15 +381,15 @@ class RequestStream:
         self._register(copy, Verdict(response=swallowed), out)
 
     def _complete_token(self, frame: Frame, out: Output) -> None:
-        self._tokens.taken()
+        self._tokens.token_passed()
         frame.pieces = [redact.blank_token(frame.data)]
         frame.flags |= REDACTED
         out.entries.append(frame)
         self._register(frame, None, out)
 
     def _read_acks(self, frame: Frame) -> bool:
-        """Mark a request that the broker does not answer; False if that is not known."""
-        acks = self._acks.of_frame(frame)
+        """Mark a request that the broker does not answer; return False if its acks are unknown."""
+        acks = self._acks.read_frame(frame)
         if acks == 0:
             frame.flags |= NO_RESPONSE
         return acks is not None
@@ -403,5 +403,5 @@ class RequestStream:
 
 
 def _is_too_new(wanted: int) -> bool:
-    """Whether this is ApiVersions in a version that the table lacks."""
+    """Return whether this is ApiVersions in a version that the table lacks."""
     return bool(wanted & VERSIONS) and bool(wanted & UNKNOWN)

@@ -2,14 +2,14 @@
 
 ::
 
-    chunk ─▶ Framer ─▶ nobody wants it ───────────────────────────────────▶ same bytes ─▶ client
+    chunk ─▶ Framer ─▶ no interest ───────────────────────────────────────▶ same bytes ─▶ client
                 │ held until it is whole                                    ▲
                 └─▶ rule: respond ─▶ AddressGate: listeners open? ──────────┤
                                                                             │
-                    our own response, when it is its turn in `pending` ─────┘
+                    our own response, when it is next in `pending` ─────────┘
 
-A response that names a broker whose listener is not open yet waits for it, and what comes behind
-it on this connection waits too. A large response with its addresses behind the records (Fetch
+A response that names a broker whose listener is not open yet waits for it, and so do the bytes
+behind it on this connection. A large response with its addresses behind the records (Fetch
 since v16) is sent on while it is walked; only its tail is held, and changed in place.
 """
 
@@ -67,13 +67,13 @@ STREAMED_BYTES_MIN = 256 << 10
 """Responses with addresses behind their records are streamed from this size on."""
 
 _TAIL_BYTES_MAX = 8 << 20
-"""The most that is held of a streamed response, from its addresses on."""
+"""The most bytes that are held of a streamed response, from its addresses on."""
 _START = struct.Struct(">ii")
 _START_BYTES = 8
 _FRONT_BYTES = 4096
 _HEADER_BYTES = 64
-"""So much of a large response is waited for: its header, in all likelihood."""
-_LOOKED_INTO = VERSIONS | TOPIC_IDS
+"""Enough to hold the header of nearly every response; a large one is begun with this much."""
+_INSPECTED = VERSIONS | TOPIC_IDS
 _BROKER = Side.BROKER
 
 
@@ -106,19 +106,19 @@ class ResponseStream:
 
     @property
     def busy(self) -> bool:
-        """A response has begun to arrive, or is parked, and has not left whole."""
+        """True while a response has begun to arrive, or is parked, and has not left whole."""
         return self._framer.partial is not None or self._gate.parked
 
     @property
     def blocked(self) -> bool:
-        """A response is parked: bytes behind it wait."""
+        """True while a response is parked: bytes behind it wait."""
         return self._gate.parked
 
     def feed(self, data: bytes, now: int, out: Output) -> None:
-        """Take a chunk; b"" goes on with what is left of earlier ones.
+        """Take a chunk; b"" goes on with earlier ones that wait.
 
         Raises:
-            Violation: these bytes are not Kafka's; what came before them is in `out`.
+            Violation: these bytes are not Kafka's; `out` has the frames before them.
         """
         self._framer.feed(data, now, out)
         rows = self._pending.rows
@@ -126,10 +126,10 @@ class ResponseStream:
             self.respond(now, out)
 
     def resume(self, now: int, out: Output) -> None:
-        """The listeners that a parked response waited for are open: let it leave, and go on.
+        """Let a parked response leave, whose listeners are open now, and go on.
 
         Raises:
-            Violation: what came behind it is not Kafka's.
+            Violation: the bytes behind it are not Kafka's.
         """
         held = self._gate.take()
         if held is not None and self._leave(held, now, out):
@@ -138,13 +138,13 @@ class ResponseStream:
             self.half_close(now, out)
 
     def half_close(self, now: int, out: Output) -> None:
-        """The broker sends no more; what waits behind a parked response still goes its way."""
+        """Note that the broker sends no more; bytes behind a parked response still leave."""
         self._half_closed = True
         if not self.blocked:
             self.finish(now, out)
 
     def respond(self, now: int, out: Output) -> None:
-        """Send our own responses whose turn it is."""
+        """Send our own responses that are next in `pending`."""
         pending = self._pending
         while pending.due and not self.busy:
             request = pending.take()
@@ -164,16 +164,16 @@ class ResponseStream:
             self._leave(Held(frame, data, verdict=ours), now, out)
 
     def finish(self, now: int, out: Output) -> None:
-        """The broker sends no more: record what is incomplete, and send it on if it had begun.
+        """End the direction: record an incomplete response, and send on the bytes of a header.
 
-        What is parked, and what came behind it, is recorded and does not leave.
+        A parked response, and the bytes behind it, are recorded and do not leave.
         """
         lost = Output()
         parked = held = self._gate.take()
         while parked is not None or self._framer.waiting:
             if parked is not None:
                 self.give_up(parked, lost)
-            with contextlib.suppress(Violation):  # its reason would be none: the connection ends
+            with contextlib.suppress(Violation):  # no reason to report: the connection ends anyway
                 self._framer.feed(b"", now, lost)
             parked = self._gate.take()
         rest = self._framer.finish(lost)
@@ -182,9 +182,9 @@ class ResponseStream:
             out.replace(rest)
 
     def give_up(self, parked: Held, out: Output) -> None:
-        """Record a response that never leaves, and what a rule had decided about it."""
+        """Record a parked response that never leaves, with the notes of its verdict."""
         if parked.verdict is not None:
-            carry_out.note(parked.verdict, parked.frame, out)
+            carry_out.note_rules(parked.verdict, parked.frame, out)
         self._withhold(parked.frame, out)
 
     def _withhold(self, frame: Frame, out: Output) -> None:
@@ -198,9 +198,9 @@ class ResponseStream:
         """The fast loop: see Direction. Small responses with addresses are taken here, too."""
         if self._gate.parked:
             return position
-        # The other measured loop: it takes rows of the queue itself.
+        # The other measured loop: it takes rows from the queue itself.
         pending, unpack, interests = self._pending.rows, _START.unpack_from, self._interests
-        again = self._gate.rewrite_again
+        cached_rewrite = self._gate.cached_rewrite
         first, end = position, len(data)
         times = run = None
         requests: list[PendingRow] = []
@@ -219,13 +219,13 @@ class ResponseStream:
             if wanted:
                 if wanted != ADDRESSES:
                     break
-                known = again(data[position:stop], api_key, api_version, now)
-                if known is None:
+                rewritten = cached_rewrite(data[position:stop], api_key, api_version, now)
+                if rewritten is None:
                     ready = self._gate.rewrite(data[position:stop], api_key, api_version, now)
                     if isinstance(ready, Waiting) or ready.damaged:
                         break
-                    known = ready.sent, ready.splices
-                sent, splices = known
+                    rewritten = ready.sent, ready.splices
+                sent, splices = rewritten
                 if splices:
                     if first < position:
                         out.forward(data, first, position)
@@ -237,8 +237,8 @@ class ResponseStream:
                     times = ChunkTimes(now)
                     out.timed.append(times)
                 requests, sizes = [], []
-                where = times, data, position
-                run = Run(_BROKER, self._connection, *where, requests, sizes, splices)
+                origin = self._connection, times, data, position
+                run = Run(_BROKER, *origin, requests, sizes, splices)
                 out.entries.append(run)
             requests.append(request)
             sizes.append(size + 4)
@@ -252,17 +252,18 @@ class ResponseStream:
         self.respond(now, out)
         if self.blocked:
             return None
-        have = len(data) - position
-        if have < 4:
+        available_bytes = len(data) - position
+        if available_bytes < 4:
             return None
         size = int.from_bytes(data[position : position + 4], signed=True)
         if is_token := is_response_token(self._pending, data, position):
             return self._start_token(size, now)
-        if is_token is None or have < _START_BYTES or size < 4:
+        if is_token is None or available_bytes < _START_BYTES or size < 4:
             diagnosis.check_response(data, position, self._address_source)
             return None
-        if size >= STREAMED_BYTES_MIN and have < _HEADER_BYTES and self._streams(data, position):
-            return None
+        if size >= STREAMED_BYTES_MIN and available_bytes < _HEADER_BYTES:
+            if self._may_stream(data, position):
+                return None
         request = self._pair(data, position, now, out)
         frame = self._frame(request, now, size + 4)
         wanted = self._interests[frame.api_key, frame.api_version]
@@ -281,8 +282,8 @@ class ResponseStream:
             )
         return partial
 
-    def _streams(self, data: bytes, position: int) -> bool:
-        """Tell if the large response that starts here may have addresses behind its records."""
+    def _may_stream(self, data: bytes, position: int) -> bool:
+        """Return whether the large response here may have addresses behind its records."""
         request = self._pending.first
         if request is None:
             return False
@@ -293,11 +294,11 @@ class ResponseStream:
     def _must_hold(
         self, frame: Frame, wanted: int, partial: Partial, data: bytes, position: int
     ) -> bool:
-        """Tell if nothing of a response may leave before it is whole."""
+        """Return whether nothing of a response may leave before it is whole."""
         if partial.respond is not None or (partial.verdict and partial.verdict.frames):
             return True
         if not wanted & ADDRESSES:
-            return bool(wanted & _LOOKED_INTO)
+            return bool(wanted & _INSPECTED)
         if wanted & BEHIND_RECORDS and frame.frame_bytes >= STREAMED_BYTES_MIN:
             front = data[position : position + _FRONT_BYTES]
             partial.tail = rewrite.tail(front, frame.api_key, frame.api_version)
@@ -310,7 +311,7 @@ class ResponseStream:
         frame.flags = RAW_SASL
         return Partial(frame, size + 4, secret=True)
 
-    def passes(self, partial: Partial, piece: Buffer, now: int, out: Output) -> int:
+    def bytes_to_forward(self, partial: Partial, piece: Buffer, now: int, out: Output) -> int:
         """See Direction."""
         if partial.held:
             return 0
@@ -320,11 +321,11 @@ class ResponseStream:
             if verdict.dropped:
                 return 0
             carry_out.begin(verdict, now, out)
-            arrived = partial.frame.frame_bytes - partial.left
-            leaving = carry_out.leaving(verdict, arrived, piece)
+            arrived = partial.frame.frame_bytes - partial.left_bytes
+            leaving = carry_out.bytes_to_send(verdict, arrived, piece)
         if partial.tail is not None:
             try:
-                leaving = min(leaving, partial.tail.passes(piece))
+                leaving = min(leaving, partial.tail.bytes_to_forward(piece))
             except ProtocolError:
                 partial.frame.flags |= OPAQUE
                 partial.tail = None
@@ -359,18 +360,18 @@ class ResponseStream:
             self._complete_passed(frame, partial.verdict, out)
 
     def _complete_passed(self, frame: Frame, verdict: Verdict | None, out: Output) -> None:
-        """A response has left piece by piece, as it came or as a rule wanted."""
+        """Record a response that has left piece by piece, as it came or as a rule decided."""
         if verdict is None:
             self._record(frame, (), out)
             return
-        carry_out.note(verdict, frame, out)
+        carry_out.note_rules(verdict, frame, out)
         if verdict.dropped:
             self._withhold(frame, out)
             return
         self._record(frame, (), out)
         carry_out.end(verdict, out)
 
-    # Responses that are whole
+    # Whole responses
 
     def _complete_held(self, partial: Partial, now: int, out: Output) -> None:
         frame = partial.frame
@@ -387,13 +388,13 @@ class ResponseStream:
         splices: Sequence[Splice] = ()
         if wanted & VERSIONS:
             self.versions_bytes += frame.frame_bytes
-            splices, reports = versions.lowered(sent, frame.api_version)
+            splices, reports = versions.lower_versions(sent, frame.api_version)
             out.reports += reports
             sent = rewrite.apply(sent, splices) if splices else sent
         self._leave(Held(frame, sent, None, verdict, splices), now, out)
 
     def _leave(self, held: Held, now: int, out: Output) -> bool:
-        """Let a response leave with our addresses in it, or park it; whether it left."""
+        """Let a response leave with our addresses in it, or park it; return whether it left."""
         frame, verdict = held.frame, held.verdict
         ready: Ready | Waiting = Ready(held.data)
         if self._interests[frame.api_key, frame.api_version] & ADDRESSES:
@@ -415,15 +416,15 @@ class ResponseStream:
         return True
 
     def _carry_out(self, held: Held, ready: Ready, verdict: Verdict, out: Output) -> None:
-        """Let a response leave as a rule wants it to."""
+        """Carry out a rule's verdict on a response."""
         frame = held.frame
-        carry_out.note(verdict, frame, out)
+        carry_out.note_rules(verdict, frame, out)
         if verdict.dropped:
             self._withhold(frame, out)
             return
         carry_out.begin(verdict, frame.received_ns, out)
         offset = held.tail.offset or 0 if held.tail else 0
-        out.replace(ready.sent[: carry_out.leaving(verdict, offset, ready.sent)])
+        out.replace(ready.sent[: carry_out.bytes_to_send(verdict, offset, ready.sent)])
         if verdict.frames is None or frame.flags & INJECTED:
             splices = ready.splices or held.splices
         else:
@@ -433,7 +434,7 @@ class ResponseStream:
 
     def _record(self, frame: Frame, splices: Sequence[Splice], out: Output) -> None:
         if splices and frame.flags & REDACTED:
-            frame.flags |= REWRITTEN  # how is not said: it may be a secret
+            frame.flags |= REWRITTEN  # without the difference, which may be a secret
         else:
             frame.change(splices)
         out.timed.append(frame)
@@ -445,7 +446,7 @@ class ResponseStream:
         """Take the request that the response at `position` belongs to.
 
         Raises:
-            Violation: it is the response to none.
+            Violation: no pending request has its correlation id.
         """
         correlation_id = int.from_bytes(data[position + 4 : position + 8], signed=True)
         pending = self._pending
@@ -458,7 +459,7 @@ class ResponseStream:
                     f"the broker answered correlation id {correlation_id} where"
                     f" {first.correlation_id} was due"
                 )
-            # May have gone without an answer: a last token, a future Produce.
+            # These may stay without an answer: a last token, a Produce of an unknown version.
             out.entries.append(self.unanswered(pending.take(), now))
         diagnosis.check_response(data, position, self._address_source)
         raise Violation(f"the broker answered correlation id {correlation_id}, which is not asked")
@@ -488,10 +489,10 @@ class ResponseStream:
 
 
 def _check_tail(tail: Tail) -> None:
-    """See that the end of a streamed response is not too large to be held.
+    """Refuse the end of a streamed response that is too large to be held.
 
     Raises:
-        Violation: it is.
+        Violation: it is too large.
     """
     if tail.held_bytes > _TAIL_BYTES_MAX:
         raise Violation(

@@ -1,8 +1,8 @@
 """Broker addresses in responses: finding them, replacing them.
 
 Every struct of a client-facing response that has a node id, a host and a port is an address
-(Metadata, FindCoordinator, DescribeCluster and the NodeEndpoints of KIP-951); which those are is
-read from the schema, never from a list. Node ids, racks and the cluster id stay as they are::
+(Metadata, FindCoordinator, DescribeCluster and the NodeEndpoints of KIP-951); they are found in
+the schema, never in a list. Node ids, racks and the cluster id stay as they are::
 
     frame ─▶ find ─▶ [BrokerAddress …] ─▶ replace(address of each node) ─▶ splices ─▶ frame
 
@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 
 import attrs
 
-from kproxy.exchange.entries import Buffer, Splice, spliced
+from kproxy.exchange.entries import Buffer, Splice, apply_splices
 from kproxy.exchange.meanings import PREDICATES, RECORDS
 from kproxy.protocol import ProtocolError, codec, schema, wire
 from kproxy.protocol.select import select
@@ -33,39 +33,39 @@ _CLIENT_FACING = "broker"
 
 _NODE_ID_NAMES = ("node_id", "broker_id")
 _PADDING_TAGS = (2_097_151, 16_383, 127, 2_097_150, 16_382, 126)
-"""Tag numbers that Kafka does not use, three, two and one byte long; and others, should it."""
+"""Tag numbers that Kafka does not use, three, two and one byte long, and spare ones."""
 
 
 @attrs.frozen(eq=False)
 class AddressFields:
-    """Where one version of a response has addresses."""
+    """The fields of one version of a response that hold addresses."""
 
     body: int
-    """Offset of the body where the response header has no tagged fields: size, correlation id
-    and, in flexible versions, their count."""
+    """The offset of the body if the response header has no tagged fields: size, correlation id and,
+    in flexible versions, a count of 0."""
     locate: Locate
     field: str
-    """The top-level field that holds them."""
+    """The top-level field that holds the addresses."""
     tagged: bool
-    """Whether that field is a tagged one."""
+    """That field is a tagged one."""
     compact: bool
-    """Whether strings have compact lengths."""
+    """Strings have compact lengths."""
     port_format: str
     behind_records: bool
-    """Whether a field of unbounded size comes before the addresses."""
+    """A field of unbounded size comes before the addresses."""
     message: schema.Message
     api_version: int
     paths: tuple[str, ...]
-    """Of node id, host and port."""
+    """The paths of node id, host and port."""
 
     @functools.cached_property
     def locate_tail(self) -> Locate:
-        """Like `locate`, from the start of `field` (or of the tagged section that holds it) on."""
+        """The `locate` for a tail: from `field` on, or from the tagged section that holds it."""
         return codec.locate(self.message, self.api_version, self.paths, first=self.field)
 
     @functools.cached_property
     def locate_list(self) -> Locate:
-        """From there on too, but finds the whole of `field`."""
+        """The function that finds the whole of `field` in a tail."""
         return codec.locate(self.message, self.api_version, (self.field,), first=self.field)
 
 
@@ -78,18 +78,18 @@ class BrokerAddress:
     port: int
     host_span: tuple[int, int]
     port_span: tuple[int, int]
-    inside: tuple[int, int, int] | None
-    """The tagged field around it: start of its size, start and end of its content."""
+    tagged_span: tuple[int, int, int] | None
+    """The tagged field around it, if any: start of its size, start and end of its content."""
 
     @property
     def usable(self) -> bool:
-        """Whether a client could connect to it (an absent coordinator is -1, "", -1)."""
+        """True if a client could connect to it (an absent coordinator is -1, "", -1)."""
         return self.node_id >= 0 and self.host != "" and self.port > 0
 
 
 @functools.lru_cache(maxsize=4096)
 def address_fields(api_key: int, api_version: int) -> AddressFields | None:
-    """Return where this response has broker addresses, or None if it has none."""
+    """Return the address fields of a response; None if it has none."""
     request = schema.message(api_key, schema.REQUEST)
     message = schema.message(api_key, schema.RESPONSE)
     if request is None or message is None or api_version not in message.versions:
@@ -109,7 +109,7 @@ def address_fields(api_key: int, api_version: int) -> AddressFields | None:
     tagged = top.tag is not None and api_version in top.tagged_versions
     return AddressFields(
         body=8 + codec.response_header_version(api_key, api_version),
-        # Not further than the last address: what stands behind need not even be well formed.
+        # Not further than the last address: the bytes behind need not even be well formed.
         locate=codec.locate(message, api_version, paths, whole=False),
         field=top.name,
         tagged=tagged,
@@ -123,7 +123,7 @@ def address_fields(api_key: int, api_version: int) -> AddressFields | None:
 
 
 def _is_host(field: schema.Field, beside: tuple[schema.Field, ...]) -> bool:
-    """Whether a field has the host of a broker."""
+    """Return whether a field has the host of a broker."""
     names = {other.name for other in beside}
     return field.name == "host" and "port" in names and not names.isdisjoint(_NODE_ID_NAMES)
 
@@ -131,7 +131,7 @@ def _is_host(field: schema.Field, beside: tuple[schema.Field, ...]) -> bool:
 def _has_records_before(
     message: schema.Message, top: schema.Field, version: int, tagged: bool
 ) -> bool:
-    """Whether records stand before a field in the bytes; tagged fields stand behind all others."""
+    """Return whether records stand before a field; tagged fields stand behind all others."""
     order = {field.name: index for index, field in enumerate(message.fields)}
     return any(
         tagged or order[place.fields[0].name] < order[top.name]
@@ -157,10 +157,10 @@ def find(frame: bytes, fields: AddressFields, body: int) -> list[BrokerAddress]:
     Raises:
         ProtocolError: the body is not what its schema says.
     """
-    return _addresses(frame, fields.locate(frame, body)[0], fields)
+    return _read_addresses(frame, fields.locate(frame, body)[0], fields)
 
 
-def _addresses(data: bytes, spans, fields: AddressFields) -> list[BrokerAddress]:
+def _read_addresses(data: bytes, spans, fields: AddressFields) -> list[BrokerAddress]:
     found = []
     inside = None
     node_id = host = port = None
@@ -195,15 +195,15 @@ def splices(
         if not address.usable:
             continue
         host, port = advertised[address.node_id]
-        new_host = _string(host, fields.compact)
+        new_host = _encode_string(host, fields.compact)
         start, end = address.host_span
         changes.append((start, end - start, new_host))
         start_port, end_port = address.port_span
         new_port = struct.pack(fields.port_format, port)
         changes.append((start_port, end_port - start_port, new_port))
-        if address.inside:
+        if address.tagged_span:
             growth = len(new_host) - (end - start)
-            grown[address.inside] = grown.get(address.inside, 0) + growth
+            grown[address.tagged_span] = grown.get(address.tagged_span, 0) + growth
     for (start, content, end), growth in grown.items():
         changes.append((start, content - start, wire.write_varint(end - content + growth)))
     return tuple(sorted(changes))
@@ -211,7 +211,7 @@ def splices(
 
 def apply(frame: bytes, changes: Sequence[Splice]) -> bytes:
     """Return the frame with the splices applied and its size prefix corrected."""
-    body = b"".join(spliced(frame, changes, 4))
+    body = b"".join(apply_splices(frame, changes, 4))
     return struct.pack(">i", len(body)) + body
 
 
@@ -220,14 +220,16 @@ def difference(before: bytes, after: bytes) -> tuple[Splice, ...]:
     if before == after:
         return ()
     shorter = min(len(before), len(after))
-    start = 4 + _common(before[4:shorter], after[4:shorter])
+    start = 4 + _common_prefix_bytes(before[4:shorter], after[4:shorter])
     longest = shorter - start
-    end = _common(before[len(before) - longest :][::-1], after[len(after) - longest :][::-1])
+    end = _common_prefix_bytes(
+        before[len(before) - longest :][::-1], after[len(after) - longest :][::-1]
+    )
     return ((start, len(before) - end - start, after[start : len(after) - end]),)
 
 
-def _common(one: bytes, other: bytes) -> int:
-    """How many bytes two strings have in common at their beginning."""
+def _common_prefix_bytes(one: bytes, other: bytes) -> int:
+    """Return how many bytes two strings have in common at their beginning."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -239,7 +241,7 @@ def _common(one: bytes, other: bytes) -> int:
 
 
 class Tail:
-    """The end of a response that streams past: found by walking along, then held back."""
+    """The end of a response that streams past: walked until its addresses, then held back."""
 
     def __init__(
         self, fields: AddressFields, walk: Generator[None, Buffer, int], body: int
@@ -249,20 +251,20 @@ class Tail:
         self.held_bytes = 0
         """The size of the pieces."""
         self.offset: int | None = None
-        """Where in the frame it starts, once that is known."""
+        """The offset in the frame at which the tail starts; None until it is found."""
         self._walk = walk
         self._body = body
-        self._seen = 0
+        self._seen_bytes = 0
         next(walk)
 
-    def passes(self, piece: Buffer) -> int:
+    def bytes_to_forward(self, piece: Buffer) -> int:
         """Take the next bytes of the frame; return how many of them may leave at once.
 
         Raises:
             ProtocolError: the body is not what its schema says.
         """
-        start = self._seen
-        self._seen += len(piece)
+        start = self._seen_bytes
+        self._seen_bytes += len(piece)
         offset = self.offset
         if offset is None:
             try:
@@ -277,9 +279,9 @@ class Tail:
 
 
 def tail(front: bytes, api_key: int, api_version: int) -> Tail | None:
-    """Return what finds the addresses in a response that streams past and begins with `front`.
+    """Return the tail of a response that streams past and begins with `front`.
 
-    None if it must be held whole.
+    None if the response must be held whole.
     """
     fields = address_fields(api_key, api_version)
     message = schema.message(api_key, schema.RESPONSE)
@@ -298,7 +300,7 @@ def find_in_tail(tail: bytes, fields: AddressFields) -> list[BrokerAddress]:
     Raises:
         ProtocolError: the tail is not what its schema says.
     """
-    return _addresses(tail, fields.locate_tail(tail, 0)[0], fields)
+    return _read_addresses(tail, fields.locate_tail(tail, 0)[0], fields)
 
 
 def replace_tail(
@@ -307,7 +309,7 @@ def replace_tail(
     advertised: Mapping[int, Address],
     fields: AddressFields,
 ) -> bytes:
-    """Return the tail with our addresses in it, and exactly as long.
+    """Return the tail with our addresses in it, at exactly the same length.
 
     Where our addresses are shorter, an unknown tagged field fills the gap; where they are longer,
     the list is left out, and the client asks for metadata instead of taking the hint (KIP-951
@@ -320,32 +322,32 @@ def replace_tail(
     if not changes:
         return tail
     end = fields.locate_tail(tail, 0)[1]
-    replaced = b"".join(spliced(tail[:end], changes))
-    for candidate in (replaced, _without_list(tail[:end], fields)):
-        padded = _padded(candidate, fields, end)
+    replaced = b"".join(apply_splices(tail[:end], changes))
+    for candidate in (replaced, _drop_list(tail[:end], fields)):
+        padded = _pad(candidate, fields, end)
         if padded is not None:
             return padded + tail[end:]
     raise ProtocolError("no room to replace broker addresses in place", field=fields.field)
 
 
-def _without_list(tail: bytes, fields: AddressFields) -> bytes:
+def _drop_list(tail: bytes, fields: AddressFields) -> bytes:
     if not fields.tagged:
         return b"\x01" + tail[_section_start(tail, fields) :]
-    return wire.write_tags([], tuple(each for each in _tags(tail, 0) if each[0]))
+    return wire.write_tags([], tuple(each for each in _read_tags(tail, 0) if each[0]))
 
 
 def _section_start(tail: bytes, fields: AddressFields) -> int:
-    """Offset of the message's tagged section in a tail that starts with the address list."""
+    """Return the offset of the tagged section in a tail that starts with the address list."""
     return 0 if fields.tagged else fields.locate_list(tail, 0)[0][0][3]
 
 
-def _padded(tail: bytes, fields: AddressFields, length: int) -> bytes | None:
+def _pad(tail: bytes, fields: AddressFields, length: int) -> bytes | None:
     """Return the tail filled up to `length` by an unknown tagged field, or None if that fails."""
     gap = length - len(tail)
     if gap == 0:
         return tail
     section = _section_start(tail, fields)
-    tags = _tags(tail, section)
+    tags = _read_tags(tail, section)
     used = {number for number, _ in tags}
     for number in _PADDING_TAGS:
         if number in used:
@@ -360,10 +362,10 @@ def _padded(tail: bytes, fields: AddressFields, length: int) -> bytes | None:
     return None
 
 
-def _tags(data: bytes, position: int) -> wire.Tags:
+def _read_tags(data: bytes, position: int) -> wire.Tags:
     return wire.tags(data, position + 1, data[position])[0]
 
 
-def _string(text: str, compact: bool) -> bytes:
+def _encode_string(text: str, compact: bool) -> bytes:
     data = text.encode("utf-8", "surrogateescape")
     return (wire.write_varint(len(data) + 1) if compact else struct.pack(">h", len(data))) + data

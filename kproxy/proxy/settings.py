@@ -1,4 +1,4 @@
-"""What a user decides about the proxy."""
+"""The settings of the proxy."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from kproxy.proxy.actions import Address
 
 @attrs.frozen
 class Settings:
-    """Where it stands, what it says of itself, and its limits."""
+    """The proxy's addresses, those that it advertises, and its limits."""
 
     bootstrap: Sequence[Address]
     """Broker addresses to begin with, tried in turn."""
     listen_port: int = 0
-    """Port of the bootstrap listener; 0 for any. The listener of node n is at this + 1 + n."""
+    """The port of the bootstrap listener; 0 for any. The listener of node n is at this + 1 + n."""
     advertised_host: str | None = None
     """The host written into responses; None for the one at which each client reached us."""
     node_ports: Mapping[int, int] = attrs.field(factory=dict)
     """Ports fixed by the user, by node id."""
     idle_seconds: float = 600
-    """A connection on which nothing arrives for so long is closed, as Kafka does."""
+    """A connection on which nothing arrives for this long is closed, as Kafka does."""
     request_bytes_max: int = 100 << 20
     """The largest request; Kafka's socket.request.max.bytes."""
     pending_requests_max: int = 1000
-    """With so many requests unanswered on a connection its client is not read from."""
+    """With this many requests unanswered on a connection its client is not read from."""
     nodes_max: int = 1000
     """The most brokers that get a listener."""
     held_bytes_max: int = 256 << 20
-    """What all connections together may hold of unfinished and held-back frames."""
+    """The memory for unfinished and held-back frames of all connections together."""

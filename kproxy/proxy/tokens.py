@@ -1,8 +1,8 @@
-"""SASL tokens without headers: what follows SaslHandshake v0 on a connection (KIP-43).
+"""SASL tokens without headers: they follow SaslHandshake v0 on a connection (KIP-43).
 
-Nothing on the wire marks where they end: a frame that looks like a Kafka request does, once as many
-tokens as the mechanism needs at least have passed. A token must never be taken for a request, for
-it would be recorded; so this holds after a refused handshake, too.
+Nothing on the wire marks their end. They are over when a frame looks like a Kafka request, and as
+many tokens have passed as the mechanism needs at least. A token must never be taken for a request,
+because it would be recorded; so this holds after a refused handshake, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TOKEN_BYTES_MAX = 512 << 10
 """Kafka's sasl.server.max.receive.size."""
 
 _TOKENS_MIN = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
-"""How many tokens a client sends at least, by mechanism."""
+"""Mechanism → the least number of tokens that a client sends."""
 
 _REQUEST_START = struct.Struct(">ihh")
 _REQUEST_START_BYTES = 12
@@ -28,37 +28,37 @@ _RESPONSE_START = struct.Struct(">ii")
 
 @attrs.define(eq=False)
 class Tokens:
-    """Whether the client of a connection sends tokens; both directions report what they see."""
+    """Tells tokens of one connection from requests; both directions report handshakes to it."""
 
     expected: bool = attrs.field(default=False, init=False)
-    """Whether the client's next frame may be a token."""
+    """The client's next frame may be a token."""
     _handshake: int = attrs.field(default=0, init=False)
-    _due: int = attrs.field(default=0, init=False)
+    _tokens_due: int = attrs.field(default=0, init=False)
 
     def handshake(self, number: int, frame: bytes) -> None:
-        """The client sent a SaslHandshake v0: tokens may follow before the broker has accepted."""
+        """Take a SaslHandshake v0: tokens may follow before the broker has accepted it."""
         self.expected = True
         self._handshake = number
-        self._due = _TOKENS_MIN.get(_mechanism(frame), 1)
+        self._tokens_due = _TOKENS_MIN.get(_mechanism(frame), 1)
 
     def refused(self, number: int) -> None:
-        """The broker refused the handshake of this number: none must follow (but one may)."""
+        """Note that the broker refused a handshake: tokens may follow, but none is due."""
         if number == self._handshake:
-            self._due = 0
+            self._tokens_due = 0
 
-    def taken(self) -> None:
-        """The client's next frame was a token."""
-        self._due -= 1
+    def token_passed(self) -> None:
+        """Note that the client's last frame was a token."""
+        self._tokens_due -= 1
 
     def is_request(self, data: bytes, position: int) -> bool | None:
-        """Whether a request starts here, and not a token; None if that cannot be told yet."""
-        have = len(data) - position
-        if have < 4:
+        """Return whether a request starts here, and not a token; None while that is open."""
+        available_bytes = len(data) - position
+        if available_bytes < 4:
             return None
         size = int.from_bytes(data[position : position + 4], signed=True)
-        if self._due > 0 or size < 8:
+        if self._tokens_due > 0 or size < 8:
             return False
-        if have < _REQUEST_START_BYTES:
+        if available_bytes < _REQUEST_START_BYTES:
             return None
         _, api_key, api_version = _REQUEST_START.unpack_from(data, position)
         if not is_known(api_key, api_version):
@@ -68,7 +68,7 @@ class Tokens:
 
 
 def is_response_token(pending: PendingRequests, data: bytes, position: int) -> bool | None:
-    """Tell if a token starts here in what the broker sends; None: that cannot be told yet."""
+    """Return whether the broker's bytes here begin a token; None while that is open."""
     first = pending.first
     if first is None or not first.flags & RAW_SASL:
         return False

@@ -1,4 +1,4 @@
-"""Which topic an id stands for, as far as responses have told it.
+"""The topic names of topic ids, learnt from responses.
 
 Newer versions of Fetch, Produce and others carry only the id of a topic. The responses that have
 both (Metadata and its kin) are looked into as they pass, and each new id is noted once in the
@@ -21,40 +21,40 @@ from kproxy.protocol.select import select
 
 _SEEN_MAX = 1024
 _TOPICS_MAX = 100_000
-"""So many ids are remembered; a broker that names more is not believed."""
+"""At most this many ids are kept; further ones are ignored."""
 
 
 class Topics:
-    """What all connections have learnt."""
+    """The topic ids that all connections have learnt."""
 
     def __init__(self) -> None:
         self.names = TopicNames()
-        """The names by id, for whoever wants to resolve one."""
-        self._known: set[bytes] = set()
-        self._seen: set[tuple[int, int]] = set()
-        """Checksums of responses in which nothing is new: brokers repeat themselves."""
+        """The names by id, to resolve ids with."""
+        self._noted_ids: set[bytes] = set()
+        self._seen_checksums: set[tuple[int, int]] = set()
+        """Sizes and checksums of responses that were inspected: brokers repeat themselves."""
 
     def learn(self, frame: bytes, api_key: int, api_version: int, now: int) -> list[Note]:
-        """Look into a response; return a note for each id that is new."""
+        """Inspect a response; return a note for each id that is new."""
         seen = len(frame), crc32(memoryview(frame)[8:])
-        if seen in self._seen:
+        if seen in self._seen_checksums:
             return []
-        if len(self._seen) >= _SEEN_MAX:
-            self._seen.clear()
-        self._seen.add(seen)
+        if len(self._seen_checksums) >= _SEEN_MAX:
+            self._seen_checksums.clear()
+        self._seen_checksums.add(seen)
         found: list[Note] = []
-        for topic_id, topic in _pairs(frame, api_key, api_version):
-            if topic_id in self._known or len(self._known) >= _TOPICS_MAX:
+        for topic_id, topic in _ids_and_names(frame, api_key, api_version):
+            if topic_id in self._noted_ids or len(self._noted_ids) >= _TOPICS_MAX:
                 continue
-            self._known.add(topic_id)
+            self._noted_ids.add(topic_id)
             note = notes.topic_id(now, uuid_text(UUID(bytes=topic_id)), topic)
             self.names.note(note.body)
             found.append(note)
         return found
 
 
-def _pairs(frame: bytes, api_key: int, api_version: int) -> list[tuple[bytes, str]]:
-    """The ids and names in a response, where both stand in one struct."""
+def _ids_and_names(frame: bytes, api_key: int, api_version: int) -> list[tuple[bytes, str]]:
+    """Return the ids and names in a response, where both stand in one struct."""
     locate = _locate(api_key, api_version)
     if locate is None:
         return []
@@ -79,7 +79,7 @@ def _pairs(frame: bytes, api_key: int, api_version: int) -> list[tuple[bytes, st
 
 @functools.lru_cache(maxsize=256)
 def _locate(api_key: int, api_version: int) -> codec.Locate | None:
-    """What finds names (index 0) and ids (1) in turn."""
+    """Return the function that finds names (index 0) and ids (1); None if there are none."""
     message = schema.message(api_key, schema.RESPONSE)
     if message is None or not meanings.tells_topic_ids(api_key, api_version):
         return None

@@ -1,4 +1,4 @@
-"""What becomes of a request and of its response: decided by rules, carried out by a connection.
+"""Verdicts on a request and on its response: decided by rules, carried out by a connection.
 
 ::
 
@@ -38,14 +38,14 @@ class Ending(enum.Enum):
 
 @attrs.frozen
 class Verdict:
-    """What becomes of one frame, a request or a response."""
+    """The decision about one frame, a request or a response."""
 
     frames: Sequence[bytes] | None = None
     """The frames that leave in its place; None: the frame as it came; (): none. Several frames must
     bear the same correlation id; the client gets only the response to the first."""
     delay_ns: int = 0
-    """Leave this long after it arrived (a response of our own: after its turn came); whatever is
-    behind it waits."""
+    """Leave this long after it arrived (a response of our own: after its turn came); the bytes
+    behind it wait."""
     bytes_per_second: int = 0
     """Leave no faster than this; 0: at once."""
     ending: Ending | None = None
@@ -54,9 +54,9 @@ class Verdict:
     ending_delay_ns: int = 0
     """Let nothing pass from then on, in either direction, and end this much later."""
     response: Verdict | Respond | None = None
-    """Of a request: the verdict on its response, or, where that depends on the response, a function
-    that gives it when the response is whole. Where the broker gets nothing (`frames` is empty) this
-    is our own response, its `frames`; without one, the request is never answered."""
+    """For a request: the verdict on its response, or, where that depends on the response, a
+    function that returns it for the whole response. Where the broker gets nothing (`frames` is
+    empty), the `frames` of this verdict are our own response; None: there is never a response."""
     fault_ids: Sequence[int] = ()
     """The rules that took part in the exchange so far."""
     notes: Sequence[Note] = ()
@@ -64,7 +64,7 @@ class Verdict:
 
     @property
     def dropped(self) -> bool:
-        """Nothing leaves in place of the frame, and the connection goes on."""
+        """True if nothing leaves in place of the frame, and the connection goes on."""
         return self.frames is not None and not self.frames and self.ending is None
 
     @property
@@ -79,27 +79,27 @@ class Verdict:
 
 
 Respond = Callable[[bytes, int], Verdict | None]
-"""The broker's response, whole, and the time at which it arrived → the verdict on it."""
+"""The broker's whole response, and the time at which it arrived → the verdict on it."""
 
 
 @attrs.frozen
 class RequestContext:
-    """Where a request comes from: what its bytes do not say."""
+    """The facts about a request that its bytes do not have."""
 
     connection: int
     number: int
-    """Of the exchange."""
+    """The number of the exchange."""
     node_id: int | None
     client_address: str
     received_ns: int
     topic_names: TopicNames = attrs.field(factory=TopicNames)
-    """Of topic ids, as far as responses have told them, on any connection."""
+    """The names of topic ids that responses have named on any connection."""
     brokers: Mapping[int, Address] = attrs.field(factory=dict)
-    """The brokers' own addresses by node id, as far as responses have named them."""
+    """The brokers' own addresses that responses have named, by node id."""
 
 
 class Decider(Protocol):
-    """Whoever decides. One for all connections; it may keep what it likes by connection."""
+    """The one who decides: one for all connections; it may keep state by connection."""
 
     @property
     def generation(self) -> int:
@@ -107,8 +107,10 @@ class Decider(Protocol):
         ...
 
     def wants(self, api_key: int, api_version: int) -> bool:
-        """Tell if requests of this kind must be shown to `on_request`, whole. The connections ask
-        once for each kind, and again when `generation` has changed."""
+        """Return whether requests of this kind must be shown to `on_request`, whole.
+
+        Connections ask once for each kind, and again when `generation` has changed.
+        """
         ...
 
     def on_request(self, context: RequestContext, frame: bytes, now: int) -> Verdict | None:
@@ -116,5 +118,5 @@ class Decider(Protocol):
         ...
 
     def closed(self, connection: int) -> None:
-        """A connection has ended: forget it."""
+        """Forget a connection, which has ended."""
         ...

@@ -1,11 +1,11 @@
-"""ApiVersions, as far as the proxy must take part in it.
+"""ApiVersions: the part that the proxy must take in it.
 
 ApiVersions passes through. But a version that kproxy's table lacks, of an API whose responses carry
 broker addresses, would lead clients past the proxy without a word. So for these APIs, and only
 these, the newest version that a broker offers is lowered to the newest that kproxy can rewrite; and
 an ApiVersions request that is itself too new gets the response of an old broker (KIP-511: version
 0, UNSUPPORTED_VERSION, our range), after which the client requests again with a version that we
-know. What cannot be lowered is told to the operator.
+know. A version that cannot be lowered is logged.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _UNSUPPORTED_VERSION = codec.UNSUPPORTED_VERSION.to_bytes(2)
 
 
 @functools.cache
-def with_addresses() -> Mapping[int, int]:
-    """ApiKey → the newest version in the table, of the APIs whose responses carry addresses."""
+def newest_with_addresses() -> Mapping[int, int]:
+    """Return the newest version in the table of each API whose responses carry addresses."""
     newest: dict[int, int] = {}
     for api_key in schema.api_names():
         message = schema.message(api_key, schema.RESPONSE)
@@ -47,8 +47,8 @@ def with_addresses() -> Mapping[int, int]:
     return newest
 
 
-def lowered(frame: bytes, api_version: int) -> tuple[tuple[Splice, ...], list[str]]:
-    """Return what to replace in an ApiVersions response, and what the operator should know."""
+def lower_versions(frame: bytes, api_version: int) -> tuple[tuple[Splice, ...], list[str]]:
+    """Return the splices that lower versions in an ApiVersions response, and lines to log."""
     refused = frame[8:10] == _UNSUPPORTED_VERSION
     if refused:
         api_version = 0
@@ -69,8 +69,8 @@ def lowered(frame: bytes, api_version: int) -> tuple[tuple[Splice, ...], list[st
             api_key = value
         elif index == 1:
             least = value
-        elif index == 2 and value > with_addresses().get(api_key, value):
-            newest = with_addresses()[api_key]
+        elif index == 2 and value > newest_with_addresses().get(api_key, value):
+            newest = newest_with_addresses()[api_key]
             name = api_name(api_key)
             if least > newest:
                 reports.append(
@@ -86,12 +86,12 @@ def lowered(frame: bytes, api_version: int) -> tuple[tuple[Splice, ...], list[st
     return tuple(splices), reports
 
 
-def too_new(api_key: int, api_version: int) -> str | None:
-    """What the operator should know of a request whose response cannot be rewritten; None: nothing.
+def too_new_report(api_key: int, api_version: int) -> str | None:
+    """Return a line to log about a request in a version that the table lacks.
 
-    Only for versions that the table lacks.
+    None unless the API's responses carry broker addresses, which then cannot be rewritten.
     """
-    if api_key not in with_addresses():
+    if api_key not in newest_with_addresses():
         return None
     return (
         f"a client sends {api_name(api_key)} version {api_version}, which kproxy does not know: its"
@@ -99,8 +99,8 @@ def too_new(api_key: int, api_version: int) -> str | None:
     )
 
 
-def answer_of_an_old_broker(frame: bytes) -> Verdict:
-    """What becomes of an ApiVersions request in a version that the table lacks."""
+def answer_as_old_broker(frame: bytes) -> Verdict:
+    """Return the verdict on an ApiVersions request in a version that the table lacks."""
     message = schema.message(API_VERSIONS, schema.REQUEST)
     assert message is not None
     kind = messages.ApiVersionsResponse

@@ -28,7 +28,7 @@ from kproxy.recording.arrow_schema import (
     CONTINUATION,
     PREFIX,
     VERSION_5,
-    Field,
+    ArrowField,
     schema_message,
 )
 
@@ -42,7 +42,7 @@ _ZEROS_MAX = 1 << 20
 """Up to this size offsets are compared with zeros at once: most lists are empty."""
 
 _RECORD_BATCH = 3
-"""Arrow's number for such a message."""
+"""The number of a RecordBatch message in Arrow's schema."""
 
 
 @attrs.frozen
@@ -50,28 +50,28 @@ class Column:
     """One buffer of a record batch."""
 
     name: str
-    """The path of its field, "splices.offset"; of offsets, that with "[]" behind."""
+    """The path of its field, "splices.offset"; offsets have "[]" behind it."""
     code: Code | Literal[""]
-    """Of its integers; "" is bytes."""
+    """The type of its integers; "" for bytes."""
     node: int
-    """The field node that says how many values it has."""
+    """The field node that holds its number of values."""
     divides: str = ""
-    """Of offsets, what they divide into lists: "values" of the fields that follow, or "bytes"."""
+    """For offsets, the lists that they divide: "values" of the fields that follow, or "bytes"."""
 
 
 class Schema:
     """The columns of a table, and how its record batches are encoded."""
 
-    def __init__(self, *fields: Field) -> None:
+    def __init__(self, *fields: ArrowField) -> None:
         self.fields = fields
         self.columns: list[Column] = []
-        """In the order in which `encode` takes them."""
+        """The columns, in the order in which `encode` takes them."""
         self.spans: list[range] = []
-        """Which of them each field has."""
+        """The range of columns of each field."""
         self._nodes: list[int | None] = []
-        """Of each field node, the one that has as many values; None: offsets say how many."""
+        """For each field node, the node with as many values; None where offsets give the number."""
         self._places: list[int] = []
-        """Of each column, which buffer of the record batch it is: the others are of validity."""
+        """For each column, its buffer in the record batch: the others are of validity."""
         self._buffers = 0
         for field in fields:
             first = len(self.columns)
@@ -83,7 +83,7 @@ class Schema:
         self.message = schema_message(fields)
         """The schema as an encapsulated message."""
 
-    def _flatten(self, field: Field, path: str, like: int | None) -> None:
+    def _flatten(self, field: ArrowField, path: str, like: int | None) -> None:
         node = self._node(like)
         if field.many:
             self._column(Column(f"{path}[]", "i", node, "values"))
@@ -137,7 +137,7 @@ class Schema:
     def _metadata_values(
         self, body_bytes: int, lengths: Sequence[int], places: Sequence[int]
     ) -> list[int]:
-        """The integers of a record batch's metadata: a Message with a RecordBatch.
+        """Return the integers of a record batch's metadata: a Message with a RecordBatch.
 
         Between them stand the offsets that make a flatbuffer of it: of the two tables, their
         vtables, and the vectors of field nodes (length, nulls) and buffers (offset, length).
@@ -154,7 +154,7 @@ class Schema:
     def decode(self, data: memoryview) -> list[memoryview]:
         """Return the columns of a record batch, in the order of `columns`.
 
-        Raises: ValueError, when it is not just what `encode` makes.
+        Raises: ValueError, when it is not exactly what `encode` makes.
         """
         start = self._body_starts
         if len(data) < start or PREFIX.unpack_from(data) != (CONTINUATION, self._metadata.size):
@@ -173,7 +173,7 @@ class Schema:
     def _columns(
         self, body: memoryview, lengths: Sequence[int], places: Sequence[int]
     ) -> list[memoryview]:
-        """Check how many values there are and where they stand; return the columns."""
+        """Check the number and the place of all values; return the columns."""
         expected = [0] * (2 * self._buffers)
         columns: list[memoryview] = []
         counts: list[int] = []
@@ -203,7 +203,7 @@ class Schema:
 
 
 _FIXED = 22
-"""How many integers of the metadata stand before the field nodes."""
+"""The number of integers of the metadata before the field nodes."""
 
 
 def _last_offset(offsets: memoryview, name: str) -> int:

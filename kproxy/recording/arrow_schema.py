@@ -32,24 +32,24 @@ _INT, _BINARY, _LIST, _STRUCT = 2, 4, 12, 13
 
 # Of what is read
 _FIELDS_MAX = 400
-"""Fields of a schema, those of structs and lists included."""
+"""Fields of a schema, fields of structs and lists included."""
 _DEPTH_MAX = 8
 _NAME_BYTES_MAX = 100
 
 
 @attrs.frozen
-class Field:
+class ArrowField:
     """A column, or a field of a struct."""
 
     name: str
-    type: str | tuple[Field, ...]
+    type: str | tuple[ArrowField, ...]
     """`int8` … `int64`, `binary`, or the fields of a struct."""
     many: bool = False
-    """Whether each value is a list of these."""
+    """True if each value is a list of these."""
 
 
-def schema_message(fields: Sequence[Field]) -> bytes:
-    """Return the encapsulated message."""
+def schema_message(fields: Sequence[ArrowField]) -> bytes:
+    """Return the schema as an encapsulated message."""
     schema: _Node = {1: [_field(field) for field in fields]}
     out = bytearray(4)
     message: _Node = {0: _Scalar("h", VERSION_5), 1: _Scalar("B", _SCHEMA), 2: schema}
@@ -71,7 +71,7 @@ _Node = dict[int, Any]
 """A table of a flatbuffer: its fields by slot: a scalar, a string, a table or a list of tables."""
 
 
-def _field(field: Field) -> _Node:
+def _field(field: ArrowField) -> _Node:
     if field.many:
         return _typed(field.name, _LIST, {}, [_field(attrs.evolve(field, name="item", many=False))])
     if isinstance(field.type, tuple):
@@ -87,7 +87,7 @@ def _typed(name: str, number: int, about: _Node, children: list[_Node]) -> _Node
 
 
 def _put(out: bytearray, value: Any) -> int:
-    """Append a value that is referred to; return where it is."""
+    """Append a value that a table refers to; return its place."""
     if isinstance(value, dict):
         return _put_table(out, value)
     out += bytes(-len(out) % 4)
@@ -104,7 +104,7 @@ def _put(out: bytearray, value: Any) -> int:
 
 
 def _put_table(out: bytearray, fields: _Node) -> int:
-    """Append a table, behind its vtable, then all that it refers to; return where it is."""
+    """Append a table, behind its vtable, then all that it refers to; return its place."""
     slots = max(fields, default=-1) + 1
     offsets, inline, referred = [0] * slots, bytearray(4), {}
     for slot, value in fields.items():
@@ -132,27 +132,27 @@ def _put_table(out: bytearray, fields: _Node) -> int:
 # ---------------------------------------------------------------- reading
 
 
-def fields_of(message: bytes) -> tuple[Field, ...]:
+def fields_of(message: bytes) -> tuple[ArrowField, ...]:
     """Return the columns that a schema message names.
 
-    Raises: ValueError, when it is none, or of types that kproxy does not read.
+    Raises: ValueError, when it is no schema, or has types that kproxy does not read.
     """
     if len(message) < PREFIX.size:
         raise ValueError("it is cut off")
     mark, size = PREFIX.unpack_from(message)
     if mark != CONTINUATION or size != len(message) - PREFIX.size:
         raise ValueError("it is no message of Arrow, or cut off")
-    return _Parser(message[PREFIX.size :]).schema()
+    return _FlatbufferParser(message[PREFIX.size :]).schema()
 
 
 @attrs.define(eq=False)
-class _Parser:
+class _FlatbufferParser:
     """Follows the offsets of a flatbuffer; raises ValueError where they lead nowhere."""
 
     data: bytes
     _fields_left: int = _FIELDS_MAX
 
-    def schema(self) -> tuple[Field, ...]:
+    def schema(self) -> tuple[ArrowField, ...]:
         """Read the message, which is all of the data."""
         message = self._followed(0)
         version, kind = self._number("h", message, 0), self._number("B", message, 1)
@@ -166,7 +166,7 @@ class _Parser:
             raise ValueError("two of its columns have one name")
         return fields
 
-    def _field(self, table: int, depth: int) -> Field:
+    def _field(self, table: int, depth: int) -> ArrowField:
         self._fields_left -= 1
         if self._fields_left < 0 or depth > _DEPTH_MAX:
             raise ValueError(f"it has more than {_FIELDS_MAX} columns, or more levels than any has")
@@ -177,13 +177,13 @@ class _Parser:
             signed = self._number("B", about, 1) if kind == _INT else 0
             bits = self._number("i", about, 0) if signed else 0
             if kind == _INT and f"int{bits}" in BITS:
-                return Field(name, f"int{bits}")
+                return ArrowField(name, f"int{bits}")
             if kind == _BINARY:
-                return Field(name, "binary")
+                return ArrowField(name, "binary")
             if kind == _STRUCT and children:
-                return Field(name, children)
+                return ArrowField(name, children)
             if kind == _LIST and len(children) == 1 and not children[0].many:
-                return Field(name, children[0].type, many=True)
+                return ArrowField(name, children[0].type, many=True)
         raise ValueError(f"column {name!r} is of a type that kproxy does not read")
 
     def _name(self, table: int) -> str:
@@ -194,7 +194,7 @@ class _Parser:
         return self.data[start + 4 : start + 4 + size].decode()
 
     def _tables(self, table: int, slot: int) -> Iterator[int]:
-        """Yield where the tables of a vector are."""
+        """Yield the places of the tables in a vector."""
         if self._place(table, slot) is None:
             return
         vector = self._referred(table, slot)
@@ -206,14 +206,14 @@ class _Parser:
         return 0 if place is None else self._read(code, place)
 
     def _referred(self, table: int, slot: int) -> int:
-        """Where that is to which a field refers."""
+        """Return the place that a field refers to."""
         place = self._place(table, slot)
         if place is None:
             raise ValueError("something is missing in it")
         return self._followed(place)
 
     def _place(self, table: int, slot: int) -> int | None:
-        """Where a field of a table stands; None if it has none."""
+        """Return the place of a field in a table; None if the table lacks it."""
         vtable = table - self._read("i", table)
         size = self._read("H", vtable)
         offset = self._read("H", vtable + 4 + 2 * slot) if 4 + 2 * slot < size else 0

@@ -40,10 +40,10 @@ from kproxy.recording.layout import (
 )
 
 RUN_LISTS = ("sizes", "heads", "splices", "data")
-"""Behind its integers, a row of a run says where its lists end in those of its batch."""
+"""The lists of a run: behind its integers, its row has their ends in the lists of the batch."""
 RUN = struct.Struct(f"<{len(RUN_INTEGERS) + len(RUN_LISTS)}q")
 RUN_STEP = Position(0, 1, 0).integer
-"""From a run to the next."""
+"""The distance from one run to the next."""
 RUNS_BYTES_MAX = RUN.size * BATCH_RUNS_MAX
 RESPONSE_HEAD = struct.Struct("<qq")
 FRAME_HEAD = struct.Struct("<qqqqqq")
@@ -58,10 +58,10 @@ list of fault ids ends."""
 OWN = struct.Struct(f"<{len(OWN_FIELDS)}q")
 SHARED = struct.Struct(f"<{len(SHARED_FIELDS) + 1}q")
 RUN_FRAMES_MAX = 0x10000
-"""As many as a position tells apart."""
+"""The number of frames that positions can tell apart in a run."""
 PLACES = array("I", range(0, 1 << 32, 0x1_0001)).tobytes()
-"""Which frames of their runs the request and the response are, where both are the nth: twice the
-same 16 bits."""
+"""The places of a request and a response that both are the nth of their runs: the same 16 bits
+twice."""
 PLACE = struct.Struct("<HH")
 _TIMES = SHARED_FIELDS.index("queued_ns")
 _POSITIONS = slice(SHARED_FIELDS.index("request_position"), SHARED_FIELDS.index("connection"))
@@ -71,74 +71,74 @@ _shared = operator.attrgetter(*SHARED_FIELDS)
 _SPLICE = struct.Struct("<III")
 
 
-def _first_position(batch: Batch) -> int:
+def _first_position(batch: RecordingBatch) -> int:
     return Position(batch.number, 0, 0).integer
 
 
 @attrs.define(eq=False)
-class Batch:
-    """What goes into a recording at once, as rows of integers."""
+class RecordingBatch:
+    """The content of one write to a recording, as rows of integers."""
 
     number: int
-    """0: a batch without frames, to which no position refers."""
+    """0 for a batch without frames, to which no position refers."""
     runs: bytearray = attrs.field(factory=bytearray)
     sizes: bytearray = attrs.field(factory=bytearray)
-    """Of the frames of runs, as 32-bit integers."""
+    """The sizes of the frames of runs, as 32-bit integers."""
     heads: bytearray = attrs.field(factory=bytearray)
     splices: bytearray = attrs.field(factory=bytearray)
     pieces: list[Buffer] = attrs.field(factory=list)
     data_bytes: int = 0
     """The size of `pieces`."""
     stored_bytes: int = 0
-    """How many of them are in frames that are not worth compressing."""
+    """The bytes of `pieces` in frames that are not worth compressing."""
     spared_bytes: int = 0
-    """How many do not count for how full it is: of these frames nearly all."""
+    """The bytes of these frames that do not count towards a full batch: nearly all."""
     own: bytearray = attrs.field(factory=bytearray)
     shared: bytearray = attrs.field(factory=bytearray)
-    """The rows of exchanges."""
+    """The rows of exchanges, with the values that a run shares."""
     places: bytearray = attrs.field(factory=bytearray)
-    """Of each exchange, which frames of their runs its request and response are."""
+    """The places of each exchange's request and response in their runs."""
     exchange_fault_ids: array[int] = attrs.field(factory=lambda: array("i"))
     notes: list[Note] = attrs.field(factory=list)
     unknown_of_runs: dict[int, Mapping[str, Any]] = attrs.field(factory=dict)
-    """What a run says, and an exchange, in columns that another version of kproxy has."""
+    """Values of runs, and of exchanges, in columns that another version of kproxy has, by row."""
     unknown_of_exchanges: dict[int, Mapping[str, Any]] = attrs.field(factory=dict)
     pending: Iterator[ExchangeRow] | None = None
-    """What has no row yet where it ends, if its file is to say that."""
+    """The exchanges without a row at its end, if its file is to list them."""
     frames: int = 0
-    """How many frames end in it."""
+    """The number of frames that end in it."""
     start_ns: int = 0
-    """The time of its first entry, or an earlier one, and that of its last, or a later one."""
+    """A time not after its first entry, and one not before its last."""
     end_ns: int = 0
     position: int = attrs.field(default=attrs.Factory(_first_position, takes_self=True))
-    """Where its next run or frame will lie."""
+    """The position of its next run or frame."""
     unsent: list[tuple[int, Frame | ChunkTimes, ChunkTimes | None]] = attrs.field(factory=list)
-    """Runs that had not left when they were added: where their row starts, what knows when, and
-    who wants to."""
+    """Runs that had not left when they were added: the start of their row, the object that learns
+    the time, and the request that needs it."""
 
     def __bool__(self) -> bool:
         return bool(self.runs or self.notes or self.shared)
 
     @property
     def run_count(self) -> int:
-        """How many runs, and frames by themselves, are in it."""
+        """The number of runs, including frames by themselves."""
         return len(self.runs) // RUN.size
 
     @property
     def full(self) -> bool:
-        """Whether it takes no further entry."""
+        """True if it takes no further entry."""
         return (
             self.data_bytes - self.spared_bytes >= BATCH_BYTES or len(self.runs) >= RUNS_BYTES_MAX
         )
 
     @property
     def exchange_count(self) -> int:
-        """How many exchanges have a row in it."""
+        """The number of exchanges that have a row in it."""
         return len(self.shared) // SHARED.size
 
     def frame(self, frame: Frame, before: int) -> int:
-        """Add a frame by itself, or a piece of one; return its position. `before` is that of the
-        piece before it."""
+        """Add a frame by itself, or a piece of one; return its position. `before` is the position
+        of the piece before it."""
         flags, position, size = frame.flags, self.position, sum(map(len, frame.pieces))
         self.span(frame.received_ns)
         self.pieces += frame.pieces
@@ -147,7 +147,7 @@ class Batch:
             self.stored_bytes += size
             self.spared_bytes += size - size // 16
         self.frames += not flags & (MORE | UNANSWERED)
-        self.splices += packed_splices(frame.splices)
+        self.splices += pack_splices(frame.splices)
         self.heads += FRAME_HEAD.pack(
             frame.number, frame.api_key, frame.api_version, frame.correlation_id,
             frame.frame_bytes, before,
@@ -169,7 +169,7 @@ class Batch:
         self.places += PLACE.pack(*(position & 0xFFFF for position in positions))
 
     def rows_from_before(self, number: int) -> Iterator[ExchangeRow]:
-        """Yield the rows of exchanges of which a frame lies in a batch before this number."""
+        """Yield the rows of exchanges with a frame in a batch before this number."""
         first = number << 32
         start = 0
         for own, shared, places in zip(
@@ -192,19 +192,19 @@ class Batch:
         self.span(note.time_ns)
 
     def span_exchanges(self) -> None:
-        """Take the times of its exchanges into its span."""
+        """Extend the span of the batch to the times of its exchanges."""
         for shared in SHARED.iter_unpack(self.shared):
             self.span(max(shared[:_TIMES]))
 
     def span(self, time_ns: int) -> None:
-        """Take a time into the span of the batch."""
+        """Extend the span of the batch to a time."""
         if not self.start_ns or time_ns < self.start_ns:
             self.start_ns = time_ns
         if time_ns > self.end_ns:
             self.end_ns = time_ns
 
 
-def in_pieces(frame: Frame) -> Iterator[Frame]:
+def split_into_pieces(frame: Frame) -> Iterator[Frame]:
     """Split a frame, or a piece of one, into pieces that are not too large."""
     if sum(map(len, frame.pieces)) <= PIECE_BYTES_MAX:
         yield frame
@@ -221,8 +221,8 @@ def in_pieces(frame: Frame) -> Iterator[Frame]:
             yield attrs.evolve(frame, pieces=pieces, flags=frame.flags | FRAGMENT)
 
 
-def divided(run: Run, frames: int) -> Iterator[Run]:
-    """Divide a run into runs of so many frames."""
+def divide(run: Run, frames: int) -> Iterator[Run]:
+    """Divide a run into runs of this many frames."""
     at = run.start
     for first in range(0, len(run), frames):
         part = slice(first, first + frames)
@@ -230,16 +230,16 @@ def divided(run: Run, frames: int) -> Iterator[Run]:
         at += sum(run.sizes[part])
 
 
-def packed_splices(splices: Sequence[Splice]) -> bytes:
-    """Splices as they stand in a recording."""
+def pack_splices(splices: Sequence[Splice]) -> bytes:
+    """Return splices as they stand in a recording."""
     return b"".join(
         _SPLICE.pack(offset, length, len(replacement)) + replacement
         for offset, length, replacement in splices
     )
 
 
-def unpacked_splices(data: bytes) -> list[Splice]:
-    """The splices that were packed.
+def unpack_splices(data: bytes) -> list[Splice]:
+    """Return splices from a recording.
 
     Raises: ValueError, when they are cut off.
     """

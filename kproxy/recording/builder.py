@@ -2,7 +2,7 @@
 
 ::
 
-    Frame, Run, Note ─▶ BatchBuilder ─▶ Batch: rows, bytes, notes ─▶ `table_messages`, in a thread
+    Frame, Run, Note ─▶ BatchBuilder ─▶ RecordingBatch ─▶ `table_messages`, in a thread
                            │ what is pending on each connection
                            └─▶ a row per exchange that is complete
 
@@ -56,10 +56,10 @@ from kproxy.recording.batch import (
     RUN_STEP,
     RUNS_BYTES_MAX,
     SHARED,
-    Batch,
-    divided,
-    in_pieces,
-    packed_splices,
+    RecordingBatch,
+    divide,
+    pack_splices,
+    split_into_pieces,
 )
 from kproxy.recording.layout import BATCH_BYTES
 from kproxy.recording.requests import (
@@ -72,7 +72,7 @@ from kproxy.recording.requests import (
 )
 
 _OF_EXCHANGES = ~(FRAGMENT | MORE)
-"""The flags of frames that say something of an exchange, too."""
+"""The flags of frames that also say something about the exchange."""
 _PACK_RUN = RUN.pack
 _PACK_HEAD = RESPONSE_HEAD.pack
 _PACK_OWN = OWN.pack
@@ -82,47 +82,47 @@ _KIND = operator.itemgetter(1, 2, 5)
 
 
 @attrs.define(eq=False)
-class _Connection:
-    """What is pending on a connection."""
+class _PendingConnection:
+    """A connection with the requests and frames that are pending on it."""
 
     node_id: int = NO_NODE
     answered_ns: int = 0
-    """When its last response arrived."""
+    """The arrival of its last response."""
     pending: dict[int, PendingRun] = attrs.field(factory=dict)
-    """From this number on these are pending."""
+    """Pending requests, by the number of the first one."""
     unfinished: dict[Side, PendingRun] = attrs.field(factory=dict)
-    """The last pieces of the frames that others will follow."""
+    """The last pieces of frames that are not complete."""
 
 
-_Copy = tuple[int, int, Iterable[tuple[int, PendingRun]], PendingRun | None]
-"""What is pending on a connection: its number and node_id, `pending`, and of a request of which
-more pieces follow what is known."""
+_PendingCopy = tuple[int, int, Iterable[tuple[int, PendingRun]], PendingRun | None]
+"""A copy of what is pending on a connection: its number and node_id, `pending`, and the request
+that is still arriving."""
 
 
 class BatchBuilder:
-    """Collects entries into batches. Belongs to one thread; the batches it gives may go to others.
+    """Collects entries into batches. It belongs to one thread; its batches may go to others.
 
-    `number` is that of the next batch.
+    `number` is the number of the next batch.
     """
 
     def __init__(self, number: int = 1) -> None:
-        self._batch = Batch(number)
-        self._full: list[Batch] = []
+        self._batch = RecordingBatch(number)
+        self._full: list[RecordingBatch] = []
         self._refused_from = 0
-        """The number of the first batch of those that were refused, since one was written."""
-        self._connections: dict[int, _Connection] = {}
+        """The number of the first refused batch since the last one that was written."""
+        self._connections: dict[int, _PendingConnection] = {}
         self._unsent: list[tuple[Frame, ChunkTimes]] = []
-        """Pending requests by themselves that had not left when their batch was closed."""
+        """Pending requests that had not left when their batch was closed, each by itself."""
         self._late: list[tuple[Frame | ChunkTimes, str, ExchangeRow]] = []
-        """Exchanges of which a frame has not left: the frame, which field of the row says when it
-        does, the row."""
+        """Exchanges with a frame that has not left: the frame, the field of the row for the time
+        when it does, the row."""
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Take entries, in the order of their arrival."""
         for entry in entries:
             if type(entry) is Run:
                 if len(entry.sizes) > RUN_FRAMES_MAX:
-                    self.add(divided(entry, RUN_FRAMES_MAX))
+                    self.add(divide(entry, RUN_FRAMES_MAX))
                 elif entry.side:
                     self._responses(entry)
                 else:
@@ -136,20 +136,20 @@ class BatchBuilder:
                 if batch.full:
                     self._close()
 
-    def take(self) -> list[Batch]:
-        """End the current batch; return all that were not taken yet and have something in them."""
+    def take(self) -> list[RecordingBatch]:
+        """End the current batch; return all batches with content that were not taken yet."""
         if self._late:
-            self._look_at_late()
+            self._complete_late()
         if self._batch:
             self._close()
         batches, self._full = self._full, []
         return batches
 
-    def tell_pending(self, batch: Batch) -> None:
-        """Have the batch that was taken last say what is pending behind it. Who writes it makes the
-        rows: for thousands that takes longer than a client should wait."""
+    def list_pending(self, batch: RecordingBatch) -> None:
+        """Have the batch that was taken last list the exchanges that are pending behind it. The
+        writer makes the rows: for thousands of them that takes longer than a client should wait."""
         late = [row for _, _, row in self._late]
-        connections: list[_Copy] = [
+        connections: list[_PendingCopy] = [
             (number, each.node_id, [*each.pending.items()], each.unfinished.get(Side.CLIENT))
             for number, each in self._connections.items()
             if each.pending or each.unfinished
@@ -159,8 +159,9 @@ class BatchBuilder:
         )
 
     def lose(self, entries: Iterable[Entry]) -> None:
-        """Take note of entries that will not be recorded. What they complete has its row, if the
-        request is recorded; what follows a lost piece does not refer to the pieces before."""
+        """Skip entries that will not be recorded. Exchanges that they complete get their
+        row, if the request is recorded; pieces that follow a lost one do not refer to those before
+        it."""
         for entry in entries:
             if isinstance(entry, Note):
                 if entry.channel == CONNECTIONS and entry.body.get("event") == "closed":
@@ -180,9 +181,9 @@ class BatchBuilder:
                             self._response(connection, frame, 0)
                 connection.answered_ns = max(connection.answered_ns, entry.time_ns)
 
-    def refused(self, batches: Sequence[Batch]) -> None:
-        """Take back batches that could not be written, when those before them were, or had been
-        taken back: the rows stay that say what became of frames that are recorded."""
+    def take_back(self, batches: Sequence[RecordingBatch]) -> None:
+        """Take back batches that could not be written, once those before them were written or taken
+        back. Rows with the outcome of recorded frames are kept for the next batch."""
         first = self._refused_from = self._refused_from or batches[0].number
         for batch in batches:
             for row in batch.rows_from_before(first):
@@ -191,45 +192,45 @@ class BatchBuilder:
                 row = row._replace(request_position=request, response_position=response)
                 self._batch.exchange(row)
 
-    def written(self) -> None:
-        """All that was taken and not taken back has been written."""
+    def confirm_written(self) -> None:
+        """Note that all batches that were taken and not taken back have been written."""
         self._refused_from = 0
 
     @property
     def begun(self) -> tuple[int, int, int]:
-        """The number of the current batch, and how many frames and bytes are in it."""
+        """The number of the current batch, and the number of its frames and bytes."""
         batch = self._batch
         return batch.number, batch.frames, batch.data_bytes
 
     @property
     def frames(self) -> int:
-        """How many frames wait to be taken."""
+        """The number of frames that wait to be taken."""
         return self._batch.frames + sum(batch.frames for batch in self._full)
 
-    def give_up(self) -> tuple[list[Batch], Batch]:
-        """Begin a new batch in place of one that an exception has left half made; return those
-        that were not taken yet, and that one.
+    def give_up(self) -> tuple[list[RecordingBatch], RecordingBatch]:
+        """Begin a new batch in place of one that an exception has left half made; return the
+        batches that were not taken yet, and the half made one.
 
-        What was pending is not known any more: positions of the half made batch are among it.
+        Pending requests are forgotten: they may have positions in the half made batch.
         """
         spoilt = self._batch
-        self._batch = Batch(spoilt.number + 1)
+        self._batch = RecordingBatch(spoilt.number + 1)
         self._unsent, self._late = [], []
         self._connections = {
-            number: _Connection(connection.node_id)
+            number: _PendingConnection(connection.node_id)
             for number, connection in self._connections.items()
         }
         return self._full, spoilt
 
     def finish(self) -> None:
-        """End all connections: what is pending will not be completed any more."""
+        """End all connections: pending requests will not be completed any more."""
         for number in list(self._connections):
             self._end(number, 0)
-        self._look_at_late()
+        self._complete_late()
 
     def _close(self) -> None:
         batch = self._batch
-        self._look_at_unsent()
+        self._update_unsent()
         self._unsent += [
             (each, kept) for _, each, kept in batch.unsent if isinstance(each, Frame) and kept
         ]
@@ -241,10 +242,10 @@ class BatchBuilder:
         if not batch.end_ns:
             batch.span_exchanges()
         self._full.append(batch)
-        self._batch = Batch(batch.number + 1)
+        self._batch = RecordingBatch(batch.number + 1)
 
-    def _look_at_unsent(self) -> None:
-        """Take over when frames have left that had not when they were added."""
+    def _update_unsent(self) -> None:
+        """Copy the times of frames that have left since they were added."""
         batch, unsent = self._batch, self._batch.unsent
         batch.unsent = [each for each in unsent if not each[1].sent_ns]
         for run, timed, kept in unsent:
@@ -257,10 +258,10 @@ class BatchBuilder:
     def _may_leave(self, frame: Frame) -> bool:
         return not frame.sent_ns and frame.connection in self._connections
 
-    def _connection(self, number: int) -> _Connection:
+    def _connection(self, number: int) -> _PendingConnection:
         connection = self._connections.get(number)
         if connection is None:
-            connection = self._connections[number] = _Connection()
+            connection = self._connections[number] = _PendingConnection()
         return connection
 
     # ---- runs: the hot path
@@ -270,7 +271,7 @@ class BatchBuilder:
         _, api_key, _, first, _, flags, times, _ = requests[0]
         last = first + len(requests) - 1
         if last > first and (requests[-1][3] != last or len(set(map(_KIND, requests))) > 1):
-            for single in divided(run, 1):  # it is not one row
+            for single in divide(run, 1):  # it is not one row
                 self._requests(single)
             return
         waits = waits_of(run) if api_key == FETCH else None
@@ -311,10 +312,10 @@ class BatchBuilder:
         requests: Sequence[PendingRow],
         sizes: Sequence[int],
         nth: int,
-        connection: _Connection,
+        connection: _PendingConnection,
         known: PendingRun,
     ) -> None:
-        """Exchanges of one run of requests are complete with the responses from the nth on."""
+        """Complete the exchanges of one run of requests with the responses from the nth on."""
         batch, count, times = self._batch, len(requests), run.times
         received_ns, sent_ns = times.received_ns, times.sent_ns
         _, request_position, first, waits, request_flags, fault_ids, _ = known
@@ -334,7 +335,7 @@ class BatchBuilder:
                 batch.heads += _PACK_HEAD(number + place, api)
                 row = row_of_request(run.connection, connection.node_id, request, known)
                 queued_ns = later_ns if place else queued_ns
-                self._later(run, nth + place, row, request_sent_ns, queued_ns, size)
+                self._complete_later(run, nth + place, row, request_sent_ns, queued_ns, size)
             return
         heads, own = batch.heads, batch.own
         for request, size in zip(requests, sizes):  # noqa: B905, it costs
@@ -362,10 +363,10 @@ class BatchBuilder:
             shared[4] = later_ns
             batch.shared += _PACK_SHARED(*shared) * (count - 1)
 
-    def _later(
+    def _complete_later(
         self, run: Run, nth: int, row: ExchangeRow, sent_ns: int, queued_ns: int, size: int
     ) -> None:
-        """An exchange is complete but for its response's leaving, or a rule has touched it."""
+        """Complete an exchange that a rule has touched, or whose response has not left."""
         row = row._replace(
             request_sent_ns=sent_ns,
             response_received_ns=run.times.received_ns,
@@ -387,7 +388,7 @@ class BatchBuilder:
             size = sum(sizes)
             batch.sizes += struct.pack(f"<{count}i", *sizes)
         if run.splices:
-            batch.splices += packed_splices(run.splices)
+            batch.splices += pack_splices(run.splices)
         batch.frames += count
         batch.pieces.append(data if size == len(data) else data[run.start : run.start + size])
         batch.data_bytes = data_bytes = batch.data_bytes + size
@@ -403,7 +404,7 @@ class BatchBuilder:
     # ---- frames by themselves
 
     def _frame(self, frame: Frame) -> None:
-        for piece in in_pieces(frame):
+        for piece in split_into_pieces(frame):
             if self._batch.full:
                 self._close()
             self._piece(piece)
@@ -415,7 +416,7 @@ class BatchBuilder:
         before = connection.unfinished.pop(side, NOT_RECORDED) if flags & FRAGMENT else NOT_RECORDED
         position = batch.frame(frame, before[1])
         if flags & MORE:
-            connection.unfinished[side] = _known(frame, position)
+            connection.unfinished[side] = _pending_run(frame, position)
             return
         if flags & UNANSWERED:
             connection.unfinished.pop(side, None)
@@ -427,8 +428,10 @@ class BatchBuilder:
         if not frame.sent_ns and not frame.withheld:
             batch.unsent.append((len(batch.runs) - RUN.size, frame, kept))
 
-    def _request(self, connection: _Connection, frame: Frame, position: int) -> ChunkTimes | None:
-        known = _known(frame, position)
+    def _request(
+        self, connection: _PendingConnection, frame: Frame, position: int
+    ) -> ChunkTimes | None:
+        known = _pending_run(frame, position)
         (request,) = known[6]
         if frame.flags & NO_RESPONSE:
             row = row_of_request(frame.connection, connection.node_id, request, known)
@@ -437,8 +440,9 @@ class BatchBuilder:
         connection.pending[frame.number] = known
         return request[6]
 
-    def _response(self, connection: _Connection, frame: Frame, position: int) -> None:
-        """A response, or the end of a request without one; a lost one has no position."""
+    def _response(self, connection: _PendingConnection, frame: Frame, position: int) -> None:
+        """Complete an exchange by its response, or by its end without one; a lost one has no
+        position."""
         known, _ = take(connection.pending, frame.number, 1)
         *_, first, _, request_flags, _, requests = known
         if not requests and not position:
@@ -475,13 +479,13 @@ class BatchBuilder:
     # ---- exchanges
 
     def _complete(self, timed: Frame | ChunkTimes | None, field: str, row: ExchangeRow) -> None:
-        """Give an exchange its row, or have it wait until its last frame has left."""
+        """Add the row of an exchange, or keep it until its last frame has left."""
         if timed is not None and not timed.sent_ns:
             self._late.append((timed, field, row))
         else:
             self._batch.exchange(row)
 
-    def _look_at_late(self) -> None:
+    def _complete_late(self) -> None:
         late, self._late = self._late, []
         for timed, field, row in late:
             gone = row.connection not in self._connections
@@ -489,11 +493,11 @@ class BatchBuilder:
             self._complete(None if gone else timed, field, row)
 
     def _end(self, number: int, ended_ns: int) -> None:
-        """A connection has ended: what is pending on it will not be answered."""
+        """End a connection: pending requests on it will not be answered."""
         connection = self._connections.pop(number, None)
         if connection is None:
             return
-        self._look_at_unsent()
+        self._update_unsent()
         for row in _rows(number, connection.node_id, connection.pending.items(), None):
             row = row._replace(response_flags=UNANSWERED, response_received_ns=ended_ns)
             self._complete(None, "", row)
@@ -513,8 +517,8 @@ class BatchBuilder:
                 self._connection(number).node_id = node_id
 
 
-def _known(frame: Frame, position: int) -> PendingRun:
-    """What is known of a request by itself, or of a piece of one."""
+def _pending_run(frame: Frame, position: int) -> PendingRun:
+    """Return a request by itself, or a piece of one, as a pending run."""
     number, waits = frame.number, None
     if frame.api_key == FETCH and frame.pieces and not frame.flags & FRAGMENT:
         data = frame.pieces[0] if len(frame.pieces) == 1 else frame.data
@@ -534,7 +538,8 @@ def _rows(
     pending: Iterable[tuple[int, PendingRun]],
     arriving: PendingRun | None,
 ) -> Iterator[ExchangeRow]:
-    """Yield the rows, as far as they are known, of what is pending on a connection."""
+    """Yield the rows, as far as they are known, of the exchanges that are pending on a
+    connection."""
     for start, known in pending:
         last, _, first, _, _, _, requests = known
         for request in requests[start - first : last + 1 - first]:

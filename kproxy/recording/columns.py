@@ -25,10 +25,10 @@ from kproxy.recording.table_messages import ExchangeTable
 
 
 class RowColumns:
-    """Columns by their names: those that filters look at (`filter.Columns`), and any recorded or
-    derived one.
+    """Columns by name: those that filters look at (`filter.Columns`), and any recorded or derived
+    one.
 
-    `about(connection)` says who a connection is: its client_address and client_id.
+    `about(connection)` returns the client_address and the client_id of a connection.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class RowColumns:
         return found
 
     def _input(self, name: str) -> Sequence[Any]:
-        """A column as it was recorded, or as it is computed."""
+        """Return a column as it was recorded, or as it is computed."""
         compute = derived.DERIVED.get(name)
         if compute is None:
             return self._table.column(name)
@@ -68,19 +68,19 @@ class RowColumns:
 
     @property
     def unknown(self) -> dict[int, Values]:
-        """What rows say in columns of the table that are not ours, by their numbers."""
+        """Values in columns of the table that are not ours, by the exchange's number."""
         found = self._table.unknown
         return dict(zip(self._table.column("number"), found, strict=True)) if found else {}
 
     def _of_header(self, name: str) -> Sequence[int]:
-        """A column that is NO_API where a request has no header."""
+        """Return a column that is NO_API where a request has no header."""
         column, named = self._table.column(name), self.get("named")
         if all(named):
             return column
         return [value if has else NO_API for value, has in zip(column, named, strict=True)]
 
     def _wait_max_ms(self) -> Sequence[int]:
-        """As far as rows tell it: the limit of other polls stands in their bodies."""
+        """Return the limits that rows have: those of other polls stand in their bodies."""
         waits = zip(self._table.column("api_key"), self._table.column("max_wait_ms"), strict=True)
         return [derived.wait_max_ms(wait if key == FETCH else 0, None) for key, wait in waits]
 
@@ -95,19 +95,19 @@ class RowColumns:
 
 @attrs.frozen
 class Rows:
-    """The rows of one batch, for those who count them by columns."""
+    """The rows of one batch, for counting them by columns."""
 
     columns: RowColumns
     verdicts: bytes
-    """Of the filter, on each."""
+    """The filter's verdict on each row."""
     exchange: Callable[[int], Exchange]
-    """Makes an exchange of a row, without what it waited for."""
+    """Makes an exchange of a row, without the reason why it was not answered."""
     frame: Callable[[int], bytes | None]
-    """Gives the bytes of a frame by its position, as an integer, as far as they are there; None
-    where nothing is."""
+    """Returns the bytes of a frame at a position, given as an integer, as far as they are recorded;
+    None if none are."""
     names: TopicNames
     recording: int
-    """Which one it is, of several that are read: in each, numbers begin anew."""
+    """The index of the recording among those that are read: in each, numbers begin anew."""
 
     def __len__(self) -> int:
         return len(self.verdicts)
@@ -115,8 +115,8 @@ class Rows:
 
 Made = TypeVar("Made")
 Count = Callable[[Rows], tuple[bytes, Made | None]]
-"""Counts rows by columns: returns the verdicts on those that are to be given as exchanges all the
-same, and what it made of the others, if it made something."""
+"""Counts rows by columns: returns the verdicts on rows that are to be given as exchanges all the
+same, and a summary of the others, if there is one."""
 
 
 _CLIENT_ADDRESS, _CLIENT_ID = 0, 1

@@ -10,11 +10,11 @@ _ZSTD_LEVEL = 1
 """Higher levels cost several times as much on the byte path and save little …"""
 _ZSTD_LEVEL_HARD = 19
 _HARD_BYTES_MAX = 4 << 10
-"""… but where little is to be written at all there is time: a quarter, for half a millisecond."""
+"""… but there is time where little is to be written: it saves a quarter, for half a millisecond."""
 
 
 def compress(data: bytes | memoryview, hard: bool = False) -> bytes:
-    """Return data as "zstd"; `hard` takes time for it where it is little."""
+    """Return data as "zstd"; `hard` compresses small data better, in more time."""
     import cramjam  # 8 ms, and only needed where something is compressed
 
     level = _ZSTD_LEVEL_HARD if hard and len(data) <= _HARD_BYTES_MAX else _ZSTD_LEVEL

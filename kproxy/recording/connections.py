@@ -1,10 +1,10 @@
-"""What the notes of a recording say that its later files repeat: of connections, topics and faults.
+"""The notes that later files of a recording repeat: on connections, topics and faults.
 
-    notes ─▶ ConnectionLog ─▶ the notes with which a file begins, or that must be said again
+    notes ─▶ ConnectionLog ─▶ the notes with which a file begins, or that it must repeat
 
 A file begins with a note per connection that is open, `{"event": "open", …}` with everything that
-earlier notes on CONNECTIONS said about that connection, one per topic id, as it was first said, and
-the last one that said which fault rules there are.
+earlier notes on CONNECTIONS told of that connection, the first one per topic id, and the last one
+on the fault rules.
 So whoever learns something that later files need says it once, in a note.
 """
 
@@ -19,64 +19,65 @@ from kproxy.exchange import notes
 from kproxy.exchange.entries import EVENTS, Note
 
 _STANDING = {"topic_id": "topic_id", "fault_rules": "event"}
-"""The events on EVENTS whose notes hold for later files, and what in them says what they are about:
-a newer note about the same takes the place of an older one."""
+"""The events on EVENTS whose notes hold for later files, and the key that says what a note is
+about: a newer note about the same thing replaces an older one."""
 
 
 class ConnectionLog:
-    """Remembers what is open; and of notes that a disk refused, what must be said again."""
+    """Remembers the open connections, and the notes to repeat because a disk refused them."""
 
     def __init__(self) -> None:
         self._open: dict[int, dict[str, Any]] = {}
         self._standing: dict[str, Note] = {}
         """Notes on EVENTS that hold for later files, by what they are about."""
-        self._untold: set[int] = set()
-        """Open connections of which the current file does not say all, for a batch was refused."""
-        self._unopened: set[int] = set()
-        """Those among them of which it does not even say that they are open."""
+        self._incomplete: set[int] = set()
+        """Open connections whose notes are missing in the current file, because a batch was
+        refused."""
+        self._without_opened: set[int] = set()
+        """Open connections without even the note that they are open."""
         self._endings: list[Note] = []
-        """The notes about the ends of others, that were refused: no more than were open then."""
-        self._untold_standing: dict[str, Note] = {}
+        """Refused notes about the ends of other connections: no more than were open then."""
+        self._missing_standing: dict[str, Note] = {}
 
-    def opening(self, time_ns: int) -> list[Note]:
+    def opening_notes(self, time_ns: int) -> list[Note]:
         """Return the notes with which a file starts."""
         return [*self._opened(time_ns, self._open), *_at(time_ns, self._standing.values())]
 
-    def untold(self, time_ns: int) -> list[Note]:
-        """Return the notes that must be said again in the current file."""
+    def notes_to_repeat(self, time_ns: int) -> list[Note]:
+        """Return the notes to repeat in the current file."""
         return [
             *self._endings,
-            *self._opened(time_ns, self._untold),
-            *_at(time_ns, self._untold_standing.values()),
+            *self._opened(time_ns, self._incomplete),
+            *_at(time_ns, self._missing_standing.values()),
         ]
 
-    def told(self) -> None:
-        """All that must be said again is in the current file, or that begins anew."""
-        self._untold.clear()
-        self._unopened.clear()
+    def clear_missing(self) -> None:
+        """Note that the current file has all notes to repeat, or begins anew."""
+        self._incomplete.clear()
+        self._without_opened.clear()
         self._endings.clear()
-        self._untold_standing.clear()
+        self._missing_standing.clear()
 
-    def refused(self, missing: Iterable[Note]) -> None:
-        """Keep what must be said again of notes that are not in the recording."""
+    def keep_missing(self, missing: Iterable[Note]) -> None:
+        """Keep the notes that could not be written, to repeat them."""
         for note in missing:
             event, connection = note.body.get("event"), note.body.get("connection", -1)
             if note.channel == EVENTS:
                 if event in _STANDING:
-                    self._untold_standing[_about(note)] = note
+                    self._missing_standing[_about(note)] = note
                 continue
             if event == "opened":
-                self._unopened.add(connection)
-            elif event == "closed" and connection not in self._unopened:
+                self._without_opened.add(connection)
+            elif event == "closed" and connection not in self._without_opened:
                 self._endings.append(note)
-            self._untold.add(connection)
+            self._incomplete.add(connection)
 
     def remember(self, taken: Iterable[Note]) -> None:
-        """Take notes, told or not: a connection is open even if the note about it is lost."""
+        """Learn from notes, written or not: a connection is open even if its note is lost."""
         for note in taken:
             self._remember(note)
-        self._untold &= self._open.keys()
-        self._unopened &= self._open.keys()
+        self._incomplete &= self._open.keys()
+        self._without_opened &= self._open.keys()
 
     def _remember(self, note: Note) -> None:
         body = note.body
@@ -98,7 +99,7 @@ class ConnectionLog:
 
 
 def _about(note: Note) -> str:
-    """What a note of `_STANDING` is about."""
+    """Return the subject of a note of `_STANDING`."""
     return str(note.body.get(_STANDING[note.body["event"]]))
 
 
@@ -107,7 +108,7 @@ def _at(time_ns: int, standing: Iterable[Note]) -> list[Note]:
 
 
 def _merge(known: dict[str, Any], body: dict[str, Any]) -> None:
-    """Add what a note says to what is known, mappings key by key."""
+    """Add the values of a note to the known ones, mappings key by key."""
     for key, value in body.items():
         if key == "event":
             continue

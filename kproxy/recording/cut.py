@@ -1,15 +1,15 @@
-"""Cuts a recording: what a filter means, and what a replay of that needs.
+"""Cuts a recording: the exchanges that match a filter, and those that a replay of them needs.
 
 ::
 
-    recording ─▶ first pass: which connections and clients are meant, which fetch sessions they use
+    recording ─▶ first pass: connections and clients of matching exchanges, their fetch sessions
               ─▶ second pass: exchanges and notes, as they are ─▶ a new recording, complete
 
-What stays beside the exchanges that are meant: of the same clients what they begin with
-(ApiVersions, SASL, Metadata, coordinators, producer ids) and the ends of transactions; the Fetch
-that began a session whose later Fetches are meant, for these name only what has changed; what the
-notes say of the connections that are left, of topic ids, fault rules and losses. Exchanges keep
-their numbers, times, flags and bytes.
+Beside the matching exchanges these stay: the first exchanges of the same clients (ApiVersions,
+SASL, Metadata, coordinators, producer ids) and the ends of their transactions; the Fetch that began
+a session with matching Fetches, for these name only what has changed; the notes on the connections
+that are left, on topic ids, fault rules and losses. Exchanges keep their numbers, times, flags and
+bytes.
 
 Invariants: memory does not grow with the recording beyond its connections and fetch sessions. The
 new file is whole or not there.
@@ -36,7 +36,7 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.filter.terms import grouped
-from kproxy.recording.batch import Batch, in_pieces
+from kproxy.recording.batch import RecordingBatch, split_into_pieces
 from kproxy.recording.columns import Rows
 from kproxy.recording.exchanges import Reader, StoredFrames
 from kproxy.recording.file import RecordingFile
@@ -50,9 +50,9 @@ _BEGINNINGS = (
     *("ApiVersions", "SaslHandshake", "SaslAuthenticate", SASL_TOKEN),
     *("Metadata", "FindCoordinator", "InitProducerId", "EndTxn"),
 )
-"""What a replay needs beside the exchanges that are meant, of the same clients."""
+"""APIs that a replay needs beside the matching exchanges, of the same clients."""
 _KEPT_EVENTS = frozenset({"topic_id", "fault_rules", "lost", "stood_still"})
-"""The events whose notes a cut-out has, whichever exchanges are in it; those on connections stay
+"""Events whose notes every cut-out has, whichever exchanges are in it; notes on connections stay
 with their connections."""
 
 
@@ -61,12 +61,12 @@ def cut(
     to: Path,
     wanted: Filter | None,
     library_version: str,
-    told: Callable[[Note], None] = lambda note: None,
-    passed: Callable[[int], None] = lambda done: None,
+    on_note: Callable[[Note], None] = lambda note: None,
+    on_progress: Callable[[int], None] = lambda done: None,
 ) -> int:
-    """Write a recording of what a filter means to a path that is free; return how many exchanges
-    are in it. `told` is given the notes, as by `read`; `passed` is told how much of the
-    work is done, in bytes of the recording.
+    """Write a recording of the exchanges that match a filter to a path that is free; return their
+    number. `on_note` gets the notes, as in `read`; `on_progress` gets the progress, in bytes of the
+    recording.
 
     Raises:
         RecordingError: a path is no recording, is damaged, or of another recording than the rest.
@@ -79,10 +79,10 @@ def cut(
         if not info(path).continues(info(before)):
             what = f"is not of the same recording as {before}: export them one by one"
             raise RecordingError(path, None, what)
-    meant = (
+    kept = (
         None
         if wanted is None
-        else _meant(files, starting(wanted, files), lambda done: passed(done // 2))
+        else _kept_exchanges(files, starting(wanted, files), lambda done: on_progress(done // 2))
     )
     writer = Writer(
         to,
@@ -93,12 +93,14 @@ def cut(
         schemas=schemas,
     )
     try:
-        copy = _Copy(writer)
-        both = functools.partial(_both, told, copy.note)
-        narrow = None if meant is None else meant.narrow
-        reader = Reader(both, narrow, lambda done: passed(half + done // 2 if narrow else done))
+        copy = _Copier(writer)
+        both = functools.partial(_both, on_note, copy.note)
+        narrow = None if kept is None else kept.narrow
+        reader = Reader(
+            both, narrow, lambda done: on_progress(half + done // 2 if narrow else done)
+        )
         for exchange, unknown in _with_unknown(reader, files, copy.rows):
-            if meant is None or meant.has(exchange):
+            if kept is None or kept.has(exchange):
                 copy.exchange(exchange, reader.frames, fitting(unknown, schemas.exchanges))
         copy.flush()
         writer.close()
@@ -110,8 +112,8 @@ def cut(
 def _with_unknown(
     reader: Reader, files: Iterable[Path], rows: Callable[[Rows], tuple[bytes, None]]
 ) -> Iterator[tuple[Exchange, Values]]:
-    """Yield the exchanges of files, those without a row with what notes say of columns that are not
-    ours."""
+    """Yield the exchanges of files; those without a row come with the values that notes have for
+    columns that are not ours."""
     for path in files:
         for exchange in reader.file(path, rows):
             yield exchange, {}
@@ -136,54 +138,56 @@ def _schemas(paths: Iterable[Path]) -> Schemas:
     return schemas
 
 
-# ---------------------------------------------------------------- what is meant
+# ---------------------------------------------------------------- the exchanges to keep
 
 
 @attrs.define(eq=False)
-class _Meant:
-    """What stays."""
+class _KeptExchanges:
+    """The exchanges to keep."""
 
     wanted: Filter
     connections: set[int] = attrs.field(factory=set)
     clients: set[str] = attrs.field(factory=set)
     numbers: set[int] = attrs.field(factory=set)
-    """Exchanges that began a fetch session."""
+    """Numbers of exchanges that began a fetch session."""
 
     def take(self, exchange: Exchange) -> None:
-        """Take an exchange that the filter means."""
+        """Take an exchange that matches the filter."""
         self.connections.add(exchange.connection)
         if exchange.client_id is not None:
             self.clients.add(exchange.client_id)
 
     @property
     def narrow(self) -> Filter:
-        """A filter for all that may stay; headers answer what it adds."""
+        """A filter for all exchanges that may stay; headers suffice for the terms that it adds."""
         numbers = f" or number:{','.join(map(str, self.numbers))}" if self.numbers else ""
         return _or(self.wanted, f"api:{','.join(_BEGINNINGS)}{numbers}")
 
     def has(self, exchange: Exchange) -> bool:
-        """Whether an exchange stays."""
+        """Return whether an exchange stays."""
         if exchange.api in _BEGINNINGS:
             if exchange.connection in self.connections or exchange.client_id in self.clients:
                 return True
         return exchange.number in self.numbers or self.wanted.matches(exchange)
 
 
-def _meant(files: list[Path], wanted: Filter, passed: Callable[[int], None]) -> _Meant:
-    meant = _Meant(wanted)
+def _kept_exchanges(
+    files: list[Path], wanted: Filter, on_progress: Callable[[int], None]
+) -> _KeptExchanges:
+    kept = _KeptExchanges(wanted)
     sessions: dict[tuple[int | None, int], int] = {}
-    """By broker and id: the exchange that began it."""
-    for exchange in Reader(lambda note: None, _or(wanted, "api:Fetch"), passed).files(files):
+    """The number of the exchange that began a session, by broker and session id."""
+    for exchange in Reader(lambda note: None, _or(wanted, "api:Fetch"), on_progress).files(files):
         fetch = exchange.request if exchange.api == "Fetch" else None
         if fetch is not None and getattr(fetch, "session_epoch", -1) == 0:
             began = getattr(exchange.response, "session_id", 0)
             sessions[exchange.node_id, began] = exchange.number
         if wanted.matches(exchange):
-            meant.take(exchange)
+            kept.take(exchange)
             session_id = getattr(fetch, "session_id", 0)
             if session_id and (exchange.node_id, session_id) in sessions:
-                meant.numbers.add(sessions[exchange.node_id, session_id])
-    return meant
+                kept.numbers.add(sessions[exchange.node_id, session_id])
+    return kept
 
 
 def _or(wanted: Filter, text: str) -> Filter:
@@ -198,19 +202,19 @@ def _both(one: Callable[[Note], None], other: Callable[[Note], None], note: Note
 # ---------------------------------------------------------------- writing what stays
 
 
-class _Copy:
+class _Copier:
     """Writes exchanges and notes as they are: each exchange with its frames, then its row."""
 
     def __init__(self, writer: Writer) -> None:
         self.exchanges = 0
         self._writer = writer
-        self._batch = Batch(1)
+        self._batch = RecordingBatch(1)
         self._held: dict[int, list[Note]] = {}
-        """What was said of connections none of whose exchanges has stayed so far."""
+        """Notes on connections without an exchange that has stayed so far."""
         self._connections: set[int] = set()
-        """The other ones."""
+        """Connections with an exchange that has stayed."""
         self._unknown: dict[int, Values] = {}
-        """What the rows of the batch that is being read say in columns that are not ours."""
+        """Values in columns that are not ours, for the rows of the current batch."""
 
     def rows(self, rows: Rows) -> tuple[bytes, None]:
         """Take the rows of a batch before its exchanges."""
@@ -218,7 +222,7 @@ class _Copy:
         return rows.verdicts, None
 
     def note(self, note: Note) -> None:
-        """Take a note; those on a connection stay if something of it does."""
+        """Take a note; one on a connection stays if an exchange of that connection does."""
         event = note.body.get("event")
         if note.channel == EVENTS:
             if event in _KEPT_EVENTS:
@@ -234,8 +238,8 @@ class _Copy:
                 self._connections.discard(number)
 
     def exchange(self, exchange: Exchange, frames: StoredFrames, noted: Values) -> None:
-        """Write an exchange; what is said of its runs is found in `frames`, and `noted` has what is
-        said of it in columns that are not ours, if it has no row."""
+        """Write an exchange. `frames` has the values of its runs in columns that are not ours;
+        `noted` has its own, if it has no row."""
         self.exchanges += 1
         self._connections.add(exchange.connection)
         for note in self._held.pop(exchange.connection, ()):
@@ -260,12 +264,12 @@ class _Copy:
         """Write what has not been written yet."""
         if self._batch:
             self._writer.append([self._batch])
-            self._batch = Batch(self._batch.number + 1)
+            self._batch = RecordingBatch(self._batch.number + 1)
 
     def _frame(self, frame: Frame, unknown: Values) -> int:
-        """Add a frame, in pieces if it is large; return where it lies."""
+        """Add a frame, in pieces if it is large; return its position."""
         position = 0
-        for piece in in_pieces(frame):
+        for piece in split_into_pieces(frame):
             if self._batch.full:
                 self.flush()
             self._batch.unknown_of_runs[self._batch.run_count] = unknown

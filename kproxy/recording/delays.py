@@ -1,4 +1,4 @@
-"""How long the brokers in a recording took: what a fault rule may take its latencies from.
+"""The delays of brokers in a recording, from which a fault rule may take its latencies.
 
 Invariant: the delays of a recording take no more than a megabyte, however long it is, so that a
 cache that has a limit for recordings has one for bytes.
@@ -19,7 +19,7 @@ DELAYS_MAX = 1 << 17
 
 
 def broker_delays(name: str) -> Sequence[int]:
-    """Read how long the broker took, in nanoseconds, exchange by exchange.
+    """Read the broker's time of each exchange, in nanoseconds.
 
     Of a recording with more than `DELAYS_MAX` exchanges, every second, fourth, … is taken.
 
@@ -34,11 +34,11 @@ def broker_delays(name: str) -> Sequence[int]:
 
 
 def _ignore(note: Note) -> None:
-    """Delays of a part of a recording are delays."""
+    """Ignore the state of the recording: the delays of a part of it will do."""
 
 
 def _thinned(delays: Iterable[int]) -> array[int]:
-    """Return at most `DELAYS_MAX` of some delays, evenly from all of them."""
+    """Return at most `DELAYS_MAX` of the delays, evenly spaced."""
     kept, step = array("q"), 1
     for number, delay in enumerate(delays):
         if number % step:

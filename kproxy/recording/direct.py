@@ -27,15 +27,15 @@ except ImportError:  # not on Windows
     fcntl = None
 
 BYTES_MIN = 256 << 10
-"""Less than this is not worth it."""
+"""Smaller writes are not worth it."""
 SLOW_BYTES_PER_SECOND = 500e6
 LATE_SECONDS_MAX = 0.05
-"""A disk is slow when it is so far behind one that writes at this rate: beyond what a thread may
+"""A disk is slow when it falls this far behind one that writes at this rate: more than a thread may
 have waited for its turn …"""
 SPARED_BYTES = 64 << 20
-"""… and is then left alone for so much."""
+"""… and the next so many bytes then go through the page cache."""
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What a disk answers that would say the same in another way."""
+"""Errors of a disk that would come through the page cache, too."""
 _BUFFER_BYTES = 1 << 20
 _BLOCK_BYTES = 4096
 """A multiple of the block of any common disk."""
@@ -55,8 +55,8 @@ class Direct:
         self._spared_bytes = 0
 
     def write(self, buffers: list[Buffer], at: int) -> tuple[list[Buffer], int]:
-        """Write buffers at an offset, if that is worth it; return those that remain, because this
-        is not the way for them, and their offset.
+        """Write buffers at an offset, if that is worth it; return the buffers that remain to be
+        written through the page cache, and their offset.
 
         Raises: OSError, when the disk does not take them.
         """
@@ -75,8 +75,8 @@ class Direct:
         return ([rest] if rest else []), at + done
 
     def _windows(self, buffers: Iterable[Buffer], start: int) -> Iterator[memoryview]:
-        """Copy buffers to where blocks of the file are aligned in memory, as far as there is room;
-        yield what has come together, and go on."""
+        """Copy buffers to a window in which the file's blocks are aligned in memory; yield each
+        full window."""
         if self._buffer is None:
             self._buffer = mmap.mmap(-1, _BUFFER_BYTES)
         view, stop = memoryview(self._buffer), start
@@ -94,7 +94,7 @@ class Direct:
             yield view[start:stop]
 
     def _put(self, window: memoryview, at: int) -> bool:
-        """Write a window; returns whether that was possible."""
+        """Write a window; return whether that was possible."""
         head = min(-at % _BLOCK_BYTES, len(window))
         stop = len(window) - (len(window) - head) % _BLOCK_BYTES
         write_all(self._fd, window[:head], at)

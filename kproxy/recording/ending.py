@@ -1,4 +1,4 @@
-"""What is written behind the last chunk of a recording: DataEnd, summary, footer.
+"""The end of a recording file, behind its last chunk: DataEnd, summary, footer.
 
 `Index` is what a writer must remember of a file in order to finish it, kept packed: 73 to 77
 bytes per chunk, the very bytes of the ChunkIndex record. `recover` collects the same from a file
@@ -41,17 +41,17 @@ class ChunkInfo:
     start_ns: int
     end_ns: int
     offset: int
-    """Of the chunk record in the file."""
+    """The offset of the chunk record in the file."""
     length: int
-    """Of the chunk record, opcode and length included."""
+    """The length of the chunk record, opcode and length included."""
     compression: str
     compressed_bytes: int
     uncompressed_bytes: int
     messages: tuple[int, ...]
-    """How many on each channel."""
+    """The number of messages on each channel."""
 
     def index_record(self) -> bytes:
-        """Return the ChunkIndex record; without message indexes."""
+        """Return the ChunkIndex record, without message indexes."""
         name = self.compression.encode()
         head = _CHUNK_INDEX.pack(
             CHUNK_INDEX,
@@ -69,27 +69,27 @@ class ChunkInfo:
 
 @attrs.define(eq=False)
 class Index:
-    """What the summary of a file says, and the CRC of all its bytes up to the end of its data."""
+    """The content of a file's summary, and the CRC of all its bytes up to the end of its data."""
 
     schema_records: bytes
-    """As they stand in its head, which the summary repeats."""
+    """The Schema records of the head, which the summary repeats."""
     channel_records: bytes
     metadata_offset: int
     metadata_bytes: int
     size: int
-    """Bytes of the file so far: where the next chunk goes."""
+    """The size of the file so far: the offset of the next chunk."""
     crc: int
-    """CRC-32 of these bytes."""
+    """The CRC-32 of these bytes."""
     chunks: int = 0
     messages: list[int] = attrs.field(factory=lambda: [0, 0, 0, 0])
-    """How many on each channel."""
+    """The number of messages on each channel."""
     start_ns: int = 0
     end_ns: int = 0
     records: bytearray = attrs.field(factory=bytearray)
     """ChunkIndex records, one behind the other."""
 
     def add(self, chunk: ChunkInfo, crc: int) -> None:
-        """Count a chunk that is in the file; `crc` is that of the file including it."""
+        """Count a chunk that is in the file; `crc` includes it."""
         self.records += chunk.index_record()
         if not self.chunks or chunk.start_ns < self.start_ns:
             self.start_ns = chunk.start_ns
@@ -101,7 +101,7 @@ class Index:
         self.crc = crc
 
     def ending(self) -> bytes:
-        """Return all that follows the last chunk: DataEnd to the final magic."""
+        """Return the end of the file, from DataEnd to the final magic."""
         data_end = record(DATA_END, struct.pack("<I", self.crc))
         summary_start = self.size + len(data_end)
         groups = [

@@ -50,47 +50,48 @@ _CLIENT, _BROKER = Side.CLIENT, Side.BROKER
 
 
 class Reader:
-    """Gives the exchanges of files, one after the other; `told` is given their notes."""
+    """Reads the exchanges of files, one after the other; `on_note` gets their notes."""
 
     def __init__(
         self,
-        told: Callable[[Note], None],
+        on_note: Callable[[Note], None],
         wanted: Filter | None = None,
-        passed: Callable[[int], None] = lambda done: None,
+        on_progress: Callable[[int], None] = lambda done: None,
         share: tuple[int, int] = (0, 1),
     ) -> None:
-        """With a filter, give those that it means; its terms that need no body are answered by the
-        columns of the tables, and what they rule out is not even made. `passed` is told how many
-        bytes of all files were read, after every batch. A `share` (i, n) has only each n-th batch
-        from the i-th on, and what is told of these; what is told of files has the first share.
+        """Read all exchanges, or those that match a filter. The columns of the tables answer its
+        terms that need no body; exchanges that they rule out are not made. `on_progress` gets the
+        number of bytes read of all files, after every batch. A `share` (i, n) reads each n-th batch
+        from the i-th on, with its notes; the first share has the notes on files.
 
-        What takes a `count` has it count rows by columns, and yields what it makes of a batch
-        before the exchanges that it leaves of it."""
+        Methods that take a `count` have it count rows by columns, and yield its summary of a batch
+        before the exchanges that it leaves of it.
+        """
         self.exchange_count = 0
-        """How many there were so far in the share, wanted or not."""
-        self._told = told
-        self._told_of_files = told if share[0] == 0 else _ignore
+        """The number of exchanges so far in the share, wanted or not."""
+        self._on_note = on_note
+        self._on_file_note = on_note if share[0] == 0 else _ignore
         self._wanted = wanted
         self._share = share
         self._batches = 0
-        self._passed = passed
-        self._passed_bytes = 0
+        self._on_progress = on_progress
+        self._finished_bytes = 0
         self._recording = 0
         self._begin()
 
     def _begin(self) -> None:
         self._recording += 1
         self._files: list[RecordingFile] = []
-        """Of the recording that is being read: frames may lie in an earlier file than their row."""
+        """The files of the current recording: frames may lie in an earlier file than their row."""
         self._frames = StoredFrames(self._files)
         self._batches_read = 0
-        """Of the last of them."""
+        """The number of batches read of the last file."""
         self._torn = False
-        """Whether that is torn …"""
+        """True if the last file is torn …"""
         self._torn_batches: list[StoredBatch] = []
-        """… and those of its batches that were read."""
-        self._known = RecordingContext()
-        self._names = self._known.names
+        """… and its batches that were read."""
+        self._context = RecordingContext()
+        self._names = self._context.names
         self._pending = Pending()
 
     def files(
@@ -112,26 +113,27 @@ class Reader:
         file = RecordingFile(path)
         if self._files and file.info.repeats(self.last.info):
             original = str(self.last.path)
-            self._told_of_files(notes.copied(file.info.start_ns, str(path), original))
+            self._on_file_note(notes.copied(file.info.start_ns, str(path), original))
             return
         yield from self.begin(file)
         yield from self.more(count)
-        self._passed_bytes += file.scan.offset
+        self._finished_bytes += file.scan.offset
         if file.torn is not None:
-            self._told_of_files(file.torn)
+            self._on_file_note(file.torn)
 
     def begin(self, file: RecordingFile) -> Iterator[Exchange]:
-        """Go on with another file; yield what the recording before has left, if that is another.
+        """Go on with another file; yield the remaining exchanges of the recording before, if it is
+        another.
 
         Raises: RecordingError.
         """
         if self._files and not file.info.continues(self._files[-1].info):
             yield from self.finish()
-            self._told_of_files(notes.recording(file.info.start_ns, str(file.path)))
+            self._on_file_note(notes.recording(file.info.start_ns, str(file.path)))
         first = self._files[-1].info.part + 1 if self._files else 1
         if file.info.part > first:
             info = file.info
-            self._told_of_files(notes.missing(info.start_ns, str(file.path), info.part, first))
+            self._on_file_note(notes.missing(info.start_ns, str(file.path), info.part, first))
         self._files.append(file)
         self._batches_read = 0
         self._torn, self._torn_batches = not file.complete, []
@@ -141,17 +143,17 @@ class Reader:
 
     @property
     def frames(self) -> StoredFrames:
-        """The frames of the recording that is being read."""
+        """The frames of the current recording."""
         return self._frames
 
     @property
     def path(self) -> Path | Uri | None:
-        """The file that is being read, if one is."""
+        """The current file, if there is one."""
         return self._files[-1].path if self._files else None
 
     @property
     def last(self) -> RecordingFile:
-        """The file that was read last."""
+        """The file that was opened last."""
         return self._files[-1]
 
     def more(self, count: Count[Made] | None = None) -> Iterator[Exchange | Made]:
@@ -164,14 +166,14 @@ class Reader:
         for batch in file.batches(self._batches_read):
             self._batches_read += 1
             index, shares = self._share
-            mine = self._batches % shares == index
+            in_share = self._batches % shares == index
             self._batches += 1
-            yield from self.batch(file, batch, torn, count, mine)
-            if mine:
-                self._passed(self._passed_bytes + file.scan.offset)
+            yield from self.batch(file, batch, torn, count, in_share)
+            if in_share:
+                self._on_progress(self._finished_bytes + file.scan.offset)
 
     def finish(self) -> Iterator[Exchange]:
-        """Yield the exchanges without a row; what follows is another recording.
+        """Yield the exchanges without a row; then another recording begins.
 
         Raises: RecordingError.
         """
@@ -179,18 +181,19 @@ class Reader:
             yield exchange
 
     def left(self) -> Iterator[tuple[Exchange, Values]]:
-        """The same, each with what is known of columns that are not ours, as JSON has it.
+        """Yield the exchanges without a row, each with its known values in columns that are not
+        ours, as JSON has them.
 
         Raises: RecordingError.
         """
-        if self._torn and len(self._files) > 1 and not self._pending.said:
+        if self._torn and len(self._files) > 1 and not self._pending.listed:
             self._look_back()
         files, ended_ns = self._files, max((file.end_ns for file in self._files), default=0)
         for left in self._pending.left(functools.partial(frame_in, files)):
             self.exchange_count += 1
             request, response, ended = left.request, left.response, left.ended
             known = request or response or ended
-            peer = self._known.peer(known.connection) if known is not None else Peer(self._names)
+            peer = self._context.peer(known.connection) if known is not None else Peer(self._names)
             if response is None and not (request and request.flags & NO_RESPONSE):
                 at_ns = ended_ns if ended is None else ended.received_ns
                 exchange = peer.give_up(request, ended, at_ns, open_at_end=ended is None)
@@ -203,9 +206,9 @@ class Reader:
         self._begin()
 
     def _look_back(self) -> None:
-        """Take what is pending of the earlier files, all of whose frames are read for that. What
-        cannot be read of them is left out: who reads them is told. Nothing is known to be pending
-        before a file that is missing: it may have the rows."""
+        """Take the pending exchanges of the earlier files, reading all of their frames. Parts that
+        cannot be read are left out: a reader of those files reports them. A missing file ends the
+        search: it may have the rows of all that was pending before."""
         before = Pending()
         for place, (earlier, later) in enumerate(itertools.pairwise(self._files)):
             with contextlib.suppress(RecordingError):
@@ -223,8 +226,8 @@ class Reader:
         self, before: Pending, file: RecordingFile, batch: StoredBatch, frames: bool
     ) -> None:
         for note in batch.notes:
-            self._known.note(note)
-        self._known.forget()
+            self._context.note(note)
+        self._context.forget()
         with contextlib.suppress(RecordingError):
             before.take(batch, file.frames(batch) if frames else None, None)
         with contextlib.suppress(RecordingError):
@@ -236,23 +239,23 @@ class Reader:
         batch: StoredBatch,
         torn: bool,
         count: Count[Made] | None = None,
-        mine: bool = True,
+        in_share: bool = True,
     ) -> Iterator[Exchange | Made]:
-        """Yield the exchanges that a batch has rows for; of a torn file, take its frames too. What
-        is not `mine` is only looked at for what it tells of others.
+        """Yield the exchanges that a batch has rows for; of a torn file, take its frames too. A
+        batch that is not `in_share` is only read for its effect on others.
 
         Raises: RecordingError.
         """
-        told = self._told if mine else _ignore
+        on_note = self._on_note if in_share else _ignore
         if torn:
             self._torn_batches.append(batch)
         closing: list[Note] = []
         for note in batch.notes:
-            self._known.note(note)
+            self._context.note(note)
             if _closes(note):
                 closing.append(note)
             else:
-                told(note)
+                on_note(note)
         table = file.exchanges(batch)
         if torn:
             self._pending.take(batch, file.frames(batch), table)
@@ -262,22 +265,22 @@ class Reader:
             ends = _Endings(closing, table)
             offer_names(self._names, table, self._frames)
             columns = RowColumns(table, self._about)
-            verdicts = self._verdicts(columns, len(table)) if mine else bytes(len(table))
-            self.exchange_count += len(table) * mine
-            if mine and count is not None:
+            verdicts = self._verdicts(columns, len(table)) if in_share else bytes(len(table))
+            self.exchange_count += len(table) * in_share
+            if in_share and count is not None:
                 verdicts, made = count(self._countable(table, columns, verdicts))
                 if made is not None:
                     yield made
             for index, row, verdict in self._rows(table, verdicts):
                 for note in ends.before(index, row):
-                    told(note)
+                    on_note(note)
                 exchange = self._exchange(row)
                 if verdict == YES or (verdict and self._matches(exchange)):
                     yield exchange
             closing = ends.left
         for note in closing:
-            told(note)
-        self._known.forget()
+            on_note(note)
+        self._context.forget()
 
     def _matches(self, exchange: Exchange) -> bool:
         return self._wanted is None or self._wanted.matches(exchange)
@@ -298,39 +301,40 @@ class Reader:
     def _rows(
         self, table: ExchangeTable, verdicts: bytes
     ) -> Iterable[tuple[int, ExchangeRow, int]]:
-        """Return rows with their places and verdicts; those that are not wanted only if they tell
-        something about others."""
-        if NO not in verdicts or self._known.any_stuck or has_unanswered(table):
+        """Return rows with their places and verdicts; unwanted rows are included only if they
+        affect others."""
+        if NO not in verdicts or self._context.any_stuck or has_unanswered(table):
             return zip(range(len(verdicts)), table.rows(), verdicts, strict=True)
         chosen = (index for index, verdict in enumerate(verdicts) if verdict)
         return ((index, table.row(index), verdicts[index]) for index in chosen)
 
     def _about(self, connection: int) -> tuple[str | None, str | None]:
-        peer = self._known.peer(connection)
+        peer = self._context.peer(connection)
         return peer.client_address, peer.client_id
 
     def _made(self, row: ExchangeRow) -> Exchange:
-        peer = self._known.peer(row.connection)
+        peer = self._context.peer(row.connection)
         about = peer.client_address, peer.client_id
         return Exchange(row, *about, self._frames, self._names)
 
     def _exchange(self, row: ExchangeRow) -> Exchange:
-        peer = self._known.peer(row.connection)
+        peer = self._context.peer(row.connection)
         exchange = self._made(row)
         if row.response_bytes:
-            peer.answered()
+            peer.follow_response()
         elif row.response_flags & UNANSWERED:
-            waited = peer.waited(exchange, row.response_received_ns or None)
+            waited = peer.explain_unanswered(exchange, row.response_received_ns or None)
             return attrs.evolve(exchange, unanswered=waited)
         return exchange
 
 
 def _ignore(note: Note) -> None:
-    """Of another share."""
+    """Ignore a note of another share."""
 
 
 def has_unanswered(table: ExchangeTable) -> bool:
-    """Whether it has requests that wait: what they waited for is told by those before them."""
+    """Return whether a table has unanswered requests: what they waited for depends on the rows
+    before."""
     return any(map(UNANSWERED.__and__, set(table.column("response_flags"))))
 
 
@@ -339,19 +343,19 @@ def _closes(note: Note) -> bool:
 
 
 class _Endings:
-    """The ends of connections in a batch, each before what was complete after it, and behind all
-    that is of its own connection."""
+    """The ends of connections in a batch: each comes before exchanges that completed after it, and
+    behind all exchanges of its own connection."""
 
     def __init__(self, closing: list[Note], table: ExchangeTable) -> None:
         self.left = sorted(closing, key=lambda note: note.time_ns)
-        """In order; those that have not been given yet."""
+        """The ends that have not been given yet, in the order of their times."""
         self._last: dict[int, int] = {}
-        """Where the last row of a connection stands."""
+        """The index of a connection's last row."""
         if closing:
             self._last = {each: index for index, each in enumerate(table.column("connection"))}
 
     def before(self, index: int, row: ExchangeRow) -> Iterator[Note]:
-        """Yield those that come before a row."""
+        """Yield the ends that come before a row."""
         if not self.left:
             return
         times = row.request_sent_ns, row.response_received_ns, row.response_sent_ns
@@ -375,7 +379,7 @@ class StoredFrames:
         return None if position is None else frame_in(self.files, position)
 
     def data(self, row: ExchangeRow, side: Side) -> bytes | None:
-        """Open it, and return its bytes alone, which is quicker."""
+        """Open a frame of an exchange and return its bytes alone, which is faster."""
         return self.bytes_at(row.request_position if side is _CLIENT else row.response_position)
 
     def bytes_at(self, integer: int) -> bytes | None:
@@ -383,18 +387,19 @@ class StoredFrames:
         return frame_bytes_in(self.files, integer) if integer > 0 else None
 
     def unknown(self, integer: int) -> Values:
-        """What the run at a position, given as an integer, says in columns that are not ours."""
+        """Return the values in columns that are not ours of the run at a position, given as an
+        integer."""
         found = (file.unknown(integer) for file in reversed(self.files))
         return next((values for values in found if values is not None), {})
 
     def decodable(self, row: ExchangeRow) -> Frame | None:
-        """Open the response of an exchange; None if its body is not all there."""
+        """Open the response of an exchange; None if its body is not complete."""
         response = self.frame(row, _BROKER)
         return response if facts.decodable(response) else None
 
 
 def offer_names(names: TopicNames, table: ExchangeTable, frames: StoredFrames) -> None:
-    """Let names know which responses may tell the names of topic ids."""
+    """Offer the responses of a table that may tell the names of topic ids."""
     pairs = zip(table.column("api_key"), table.column("api_version"), strict=True)
     if names.wants_any and any(names.wants(*pair) for pair in set(pairs)):
         for row in table.rows():

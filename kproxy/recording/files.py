@@ -21,7 +21,7 @@ except ImportError:  # not on Windows
 
 
 class RecordingError(Exception):
-    """A file that is not a recording, or not any more.
+    """A file that is not a recording, or no longer a valid one.
 
     `path` (Path or Uri), `offset` (of the byte in the file, or None) and `what` (what is wrong and
     what to do about it) say it all; the text is one line with the three.
@@ -39,7 +39,7 @@ class RecordingError(Exception):
 
 
 class RecordingWarning(UserWarning):
-    """A recording that is read as far as it goes, or without a part that is damaged or missing."""
+    """A recording that is incomplete, or read without a part that is damaged or missing."""
 
 
 def open_recording(path: Path | Uri) -> BinaryIO:
@@ -59,13 +59,12 @@ def open_recording(path: Path | Uri) -> BinaryIO:
 
 
 def reason(error: OSError) -> str:
-    """Return in one line why something was not done."""
+    """Return in one line why an operation failed."""
     return error.strerror or str(error).partition("\n")[0]
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder for recordings, for its owner only, and those above it, if they are not
-    there.
+    """Create a folder for recordings, for its owner only, and the missing folders above it.
 
     Raises: OSError.
     """
@@ -75,8 +74,7 @@ def make_folder(folder: Path) -> None:
 
 
 def cache_folder(name: str) -> Path | None:
-    """Return where the user's programs keep what can be made again: the part of kproxy's `name`;
-    None for a user without a home."""
+    """Return the folder for the part `name` of kproxy's cache; None for a user without a home."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     try:
         base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
@@ -86,7 +84,7 @@ def cache_folder(name: str) -> Path | None:
 
 
 def file_bytes(file: BinaryIO) -> int:
-    """Return the size of a file that is open."""
+    """Return the size of an open file."""
     try:
         return os.fstat(file.fileno()).st_size
     except OSError:  # it is not of the kernel's
@@ -97,7 +95,7 @@ def file_bytes(file: BinaryIO) -> int:
 
 
 def being_written(file: BinaryIO) -> bool:
-    """Tell whether a living process is writing the file."""
+    """Return whether a living process is writing the file."""
     if fcntl is None:
         return False
     try:
@@ -111,9 +109,9 @@ def being_written(file: BinaryIO) -> bool:
 
 
 def lock(fd: int) -> bool:
-    """Mark an open file as being written, until its descriptor is closed or its process dies.
+    """Lock an open file as being written, until its descriptor is closed or its process dies.
 
-    Returns whether it was free; also where locks are not to be had.
+    Returns whether it was free; also where locks are not supported.
     """
     if fcntl is None:
         return True
@@ -127,7 +125,7 @@ def lock(fd: int) -> bool:
 
 
 def is_free(fd: int) -> bool:
-    """Tell whether it is certain that no living process has locked an open file."""
+    """Return whether it is certain that no living process has locked an open file."""
     if fcntl is None:
         return False
     try:
@@ -138,7 +136,7 @@ def is_free(fd: int) -> bool:
 
 
 def write_all(fd: int, data: bytes | memoryview, at: int) -> None:
-    """Write data at an offset, however often the system takes only a part of it.
+    """Write data at an offset, repeatedly if the system takes only a part of it.
 
     Raises: OSError.
     """
@@ -149,13 +147,13 @@ def write_all(fd: int, data: bytes | memoryview, at: int) -> None:
 
 
 def uncache(fd: int) -> None:
-    """Have the kernel write a file to the disk now, and forget those of its pages that are there.
+    """Have the kernel write a file to the disk now, and drop its pages from the cache.
 
     A recording grows without end and is rarely read while it does. In the page cache it would push
-    out what brokers and others have there; and the kernel takes fresh memory for every page, which
-    on a virtual machine costs several times what the writing costs (2.6 CPU seconds per GB against
-    0.25 with pages that come back). Does not wait until it is written; does nothing where there is
-    no such call.
+    out the pages of brokers and others; and the kernel takes fresh memory for every page, which on
+    a virtual machine costs several times as much as the writing (2.6 CPU seconds per GB against
+    0.25 with reused pages). Does not wait until it is written; does nothing where there is no such
+    call.
     """
     if hasattr(os, "posix_fadvise"):
         with contextlib.suppress(OSError):  # not every file system knows it

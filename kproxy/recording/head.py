@@ -2,7 +2,7 @@
 
 ::
 
-    Header, Schema, Channel, Metadata ─▶ Head ─▶ Info · channels · the columns of their tables
+    Header, Schema, Channel, Metadata ─▶ RecordingHead ─▶ Info · channels · columns of tables
 """
 
 from __future__ import annotations
@@ -29,28 +29,29 @@ from kproxy.recording.mcap import (
     take_string,
 )
 from kproxy.recording.other_columns import OWN, TableColumns, table_columns
-from kproxy.recording.source import Source, Torn
+from kproxy.recording.source import RecordingSource, Torn
 
 _CHANNELS = {channel.topic: channel for channel in Channel}
 _NUMBERS = struct.Struct("<HH")
-"""Of a channel and its schema."""
+"""The numbers of a channel and its schema."""
 _RELEASE = re.compile(r"\d{1,5}(\.\d{1,5}){0,3}", re.ASCII)
 LAYOUTS = {HEADER: (0, 2), SCHEMA: (2, 3), CHANNEL: (4, 3), METADATA: (0, 2)}
-"""Of the records of a head: bytes of fixed size, then how many fields with a u32 length."""
+"""The layout of the records of a head: the bytes of fixed size, then the number of fields with a
+u32 length."""
 
 
 @attrs.define(eq=False)
-class Head:
-    """What was read of the head of a file."""
+class RecordingHead:
+    """The head of a file, as far as it was read."""
 
-    source: Source
+    source: RecordingSource
     info: Info = attrs.field(init=False)
     channels: dict[int, Channel] = attrs.field(factory=dict)
-    """The file's channels that are ours, by the file's ids."""
+    """Our channels, by their ids in the file."""
     tables: dict[int, TableColumns] = attrs.field(factory=dict[int, TableColumns])
-    """The columns of those that have tables."""
+    """The columns of channels that have tables, by the same ids."""
     schema_records: bytearray = attrs.field(factory=bytearray)
-    """Of a file that kproxy wrote, the records that its summary repeats."""
+    """The records that the summary repeats, in a file that kproxy wrote."""
     channel_records: bytearray = attrs.field(factory=bytearray)
     _schemas: dict[int, bytes] = attrs.field(factory=dict[int, bytes])
     _schema_bytes: int = 0
@@ -63,7 +64,7 @@ class Head:
 
     @property
     def schemas(self) -> Schemas:
-        """The columns of its tables; of one that has none yet, ours."""
+        """The columns of its tables; our own for a table that it lacks."""
         found = {self.channels[each]: columns.found for each, columns in self.tables.items()}
         return Schemas(*(found.get(channel, own.found) for channel, own in OWN.items()))
 
@@ -97,7 +98,7 @@ class Head:
             raise source.damage(source.offset, "a length in its head is wrong")
 
     def _length_by_fields(self, opcode: int) -> int | None:
-        """Return how long the fields of a record of the head say that it is.
+        """Return the length of a record of the head according to its fields.
 
         None, if they run past the end of the file or are not known: only then a record that runs
         past it means that the file is torn.
@@ -202,5 +203,5 @@ class Head:
 
 
 def _release(text: str) -> tuple[int, ...]:
-    """The numbers of a release; none of a text that names none."""
+    """Return the numbers of a release; nothing if the text names none."""
     return tuple(map(int, text.split("."))) if _RELEASE.fullmatch(text) else ()

@@ -1,4 +1,4 @@
-"""What a pass over a file finds: what its head says, and where its chunks are."""
+"""The findings of a pass over a file: the information in its head, and its chunks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from kproxy.recording.uri import Uri
 
 @attrs.define(eq=False)
 class Info:
-    """What a pass over a file finds: what its head says, and where its chunks are."""
+    """The findings of a pass over a file: the information in its head, and the places of its
+    chunks."""
 
     path: Path | Uri
     library: str = ""
     native: bool = False
-    """Whether kproxy wrote it, and no other tool touched it since."""
+    """True if kproxy wrote it, and no other tool touched it since."""
     format_version: int = 0
     schema_id: str = ""
     start_ns: int = 0
@@ -24,17 +25,17 @@ class Info:
 
     @property
     def part(self) -> int:
-        """Which file of its recording it is, from 1; 0 if it does not say."""
+        """The number of the file in its recording, from 1; 0 if it does not say."""
         part = self.metadata.get("part", "")
         return int(part) if part.isdecimal() else 0
 
     def continues(self, before: Info) -> bool:
-        """Tell whether this is of a later part of the same recording."""
+        """Return whether this is of a later part of the same recording."""
         recording = before.metadata.get("recording")
         return recording is not None and recording == self.metadata.get("recording")
 
     def repeats(self, before: Info) -> bool:
-        """Tell whether this is of the same part of the same recording."""
+        """Return whether this is of the same part of the same recording."""
         return self.part > 0 and self.part == before.part and self.continues(before)
 
 
@@ -43,7 +44,7 @@ class Chunk:
     """A verified chunk."""
 
     offset: int
-    """Of its record in the file."""
+    """The offset of its record in the file."""
     end: int
     start_ns: int
     end_ns: int
@@ -51,4 +52,4 @@ class Chunk:
     compressed_bytes: int
     uncompressed_bytes: int
     records: bytes | bytearray | None
-    """Uncompressed; None if it was not read."""
+    """The uncompressed records; None if they were not read."""

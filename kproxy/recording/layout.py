@@ -1,4 +1,4 @@
-"""What stands in a recording: an MCAP file of profile "kproxy", whose messages are Arrow tables.
+"""The content of a recording: an MCAP file of profile "kproxy", whose messages are Arrow tables.
 
 ::
 
@@ -87,7 +87,7 @@ newer than the one that wrote them.
   gets a new column, flag or key. An older reader passes over new flags where they have room: one
   that it must not pass over is another version.
 * A column of frames that is added says something of all frames of its run, and one of exchanges of
-  this exchange alone: `export` writes a run for each frame, and repeats what was said of its run.
+  this exchange alone: `export` writes a run for each frame, and repeats the values of its run.
 * Types are signed integers, binary, lists of these, structs of all of them, and lists of structs.
   Every record batch has the one form of `arrow`.
 * Notes may get new keys and new events: readers pass over them, and the next file of a recording
@@ -114,7 +114,7 @@ from kproxy.exchange.entries import (
     Note,
 )
 from kproxy.recording.arrow import Schema
-from kproxy.recording.arrow_schema import Field
+from kproxy.recording.arrow_schema import ArrowField
 from kproxy.recording.mcap import channel_record, message_head, schema_record
 
 FORMAT_VERSION = 2
@@ -122,20 +122,20 @@ KPROXY_MIN = "0.1.0"
 """The first kproxy that reads files of this format version."""
 PROFILE = "kproxy"
 LIBRARY_PREFIX = "kproxy "
-"""How the library of a file begins that kproxy itself wrote: only there the layout above is
-guaranteed. Tools that rewrite MCAP files put their own name in front."""
+"""The beginning of the library's name in files that kproxy itself wrote: only they are sure to have
+the layout above. Tools that rewrite MCAP files put their own name there."""
 
 BATCH_BYTES = 256 << 10
-"""A batch that has this many bytes takes no further entry; those of large frames count a
-sixteenth: they are stored as they are, and less is to be done for fewer batches."""
+"""A batch with this many bytes takes no further entry; bytes of large frames count a sixteenth:
+they are stored as they are, and fewer batches are less work."""
 BATCH_RUNS_MAX = 16 << 10
-"""Nor does one that has so many runs."""
+"""A batch with this many runs takes no further entry either."""
 SMALL_BATCH_BYTES = 16 << 10
-"""A batch of less is one chunk."""
+"""A smaller batch is one chunk."""
 PIECE_BYTES_MAX = 1 << 20
 """Frames with more bytes are stored in pieces."""
 STORED_BYTES_MIN = 16 << 10
-"""From here on frames are rather stored than compressed."""
+"""Frames of this size and more are stored rather than compressed."""
 
 
 class Channel(enum.IntEnum):
@@ -148,7 +148,7 @@ class Channel(enum.IntEnum):
 
     @property
     def topic(self) -> str:
-        """The name by which readers find it."""
+        """The topic by which readers find the channel."""
         return f"/kafka/{self.name.lower()}"
 
 
@@ -173,22 +173,22 @@ EXCHANGE_INTEGERS = tuple(
 )
 
 FRAMES = Schema(
-    *(Field(*integer) for integer in RUN_INTEGERS),
-    Field("sizes", "int32", many=True),
-    Field("heads", "int64", many=True),
-    Field("splices", "binary"),
-    Field("data", "binary"),
+    *(ArrowField(*integer) for integer in RUN_INTEGERS),
+    ArrowField("sizes", "int32", many=True),
+    ArrowField("heads", "int64", many=True),
+    ArrowField("splices", "binary"),
+    ArrowField("data", "binary"),
 )
 EXCHANGES = Schema(
-    *(Field(*integer) for integer in EXCHANGE_INTEGERS), Field("fault_ids", "int32", many=True)
+    *(ArrowField(*integer) for integer in EXCHANGE_INTEGERS),
+    ArrowField("fault_ids", "int32", many=True),
 )
 
 DEFAULTS = {name: ExchangeRow._field_defaults.get(name, 0) for name, _ in EXCHANGE_INTEGERS}
-"""What the rows of a file that lacks a column are taken to say in it; in any other column 0, or an
-empty list."""
+"""The value of a missing column, for all rows of a file; in any other column it is 0, or an empty
+list."""
 IN_EVERY_FILE = frozenset({"number", "connection", "side", "sizes", "heads", "data"})
-"""The columns without which the rows could not be told from each other, or the bytes not be taken
-apart: a file that lacks one is refused."""
+"""Columns that rows are told apart by, or bytes taken apart: a file that lacks one is refused."""
 
 
 @attrs.frozen(eq=False)
@@ -250,7 +250,7 @@ def channel_records(schema_id: str) -> bytes:
 
 
 def metadata_entries(schema_id: str, start_ns: int, extra: dict[str, str]) -> dict[str, str]:
-    """Return what the Metadata record "kproxy" says, the checksum excepted.
+    """Return the content of the Metadata record "kproxy", without the checksum.
 
     Raises: ValueError, when `extra` names what the format itself needs.
     """

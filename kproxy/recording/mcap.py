@@ -56,7 +56,7 @@ FOOTER_BYTES = RECORD.size + FOOTER_FIELDS.size
 CHUNK_BYTES_MAX = 64 * 1024 * 1024
 """The largest chunk, compressed or not, that is read. Other tools write 4 MiB or less."""
 RECORD_BYTES_MAX = 16 * 1024 * 1024
-"""The largest other record whose content is looked at."""
+"""The largest other record that is read."""
 
 
 # ---------------------------------------------------------------- small records
@@ -80,7 +80,7 @@ def record(opcode: int, content: bytes) -> bytes:
 
 
 def take_string(data: bytes, at: int) -> tuple[str, int]:
-    """Read a string; return it and where it ends.
+    """Read a string; return it and its end.
 
     Raises: ValueError, when it is cut or not UTF-8.
     """
@@ -92,7 +92,7 @@ def take_string(data: bytes, at: int) -> tuple[str, int]:
 
 
 def take_map(data: bytes, at: int) -> tuple[dict[str, str], int]:
-    """Read a map of strings; return it and where it ends.
+    """Read a map of strings; return it and its end.
 
     Raises: ValueError, when it is cut or not UTF-8.
     """

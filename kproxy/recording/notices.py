@@ -20,16 +20,16 @@ _NOTICES = {
         " slower than the broker was"
     ),
 }
-"""What a reader of a recording must know of its own state, by event."""
+"""The sentence on the state of a recording, by event."""
 
 
 def notice(note: Note) -> str | None:
-    """What a note says of the state of a recording, if it does."""
+    """Return the sentence on the state of a recording that a note stands for, if it does."""
     if note.channel != EVENTS:
         return None
     text = _NOTICES.get(str(note.body.get("event")))
-    told = {"time": _time_of_day(note.time_ns), **note.body}
-    return None if text is None else text.format_map(_Given(told))
+    values = {"time": _time_of_day(note.time_ns), **note.body}
+    return None if text is None else text.format_map(_NoteBody(values))
 
 
 @attrs.define(eq=False)
@@ -39,19 +39,19 @@ class Notices:
     texts: list[str] = attrs.field(factory=list[str])
 
     def note(self, note: Note) -> None:
-        """Take a note."""
+        """Take the next note."""
         found = notice(note)
         if found is not None:
             self.texts.append(found)
 
 
 def _time_of_day(time_ns: int) -> str:
-    """As lines show it."""
+    """Return the time of day as lines show it."""
     return f"{moment(time_ns):%H:%M:%S}.{time_ns // 1_000_000 % 1000:03}"
 
 
-class _Given(dict[str, Any]):
-    """The body of a note; what a foreign file leaves out is a question mark."""
+class _NoteBody(dict[str, Any]):
+    """The body of a note; a key that a foreign file leaves out is a question mark."""
 
     def __missing__(self, key: str) -> str:
         return "?"

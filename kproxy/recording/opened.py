@@ -2,12 +2,12 @@
 
 ::
 
-    paths ─▶ Opened ─┬─▶ exchanges ─▶ place(exchange, side): one integer
+    paths ─▶ OpenRecordings ─┬─▶ exchanges ─▶ place(exchange, side): one integer
                      └─▶ frame(place) ─▶ the bytes
 
 A place is a `Position`, and which of the recordings it is in. Where the batches of a file lie is
 known after a pass over it, 28 bytes for each; `locations` can be kept, and given to another
-`Opened`, which needs no pass then.
+`OpenRecordings`, which needs no pass then.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ _RECORDINGS_MAX = 1 << 63 - _POSITION_BITS
 
 
 @attrs.define(eq=False)
-class Opened:
+class OpenRecordings:
     """Recordings that stay open.
 
     Resource handling: holds a file open for each, until nobody refers to it.
 
-    Raises: RecordingError, when one of them is none; so do its methods where one is damaged.
+    Raises: RecordingError, when a path is no recording; its methods raise it where one is damaged.
     """
 
     paths: list[Path]
     locations: list[Locations] = attrs.Factory(list)
-    """By file, after a pass."""
+    """The places of frames by file, after a pass."""
     whole: bool = True
-    """After a pass: whether every file has an end, as kproxy wrote it."""
+    """True after a pass if every file has an end, as kproxy wrote it."""
     _files: list[list[RecordingFile]] = attrs.field(factory=list, init=False)
-    """By recording."""
-    _passed: int = attrs.field(default=0, init=False)
+    """The files, by recording."""
+    _finished_bytes: int = attrs.field(default=0, init=False)
 
     @classmethod
-    def of(cls, paths: Paths) -> Opened:
-        """Those that paths stand for, in the order of their times."""
+    def of(cls, paths: Paths) -> OpenRecordings:
+        """Return the recordings that paths stand for, in the order of their times."""
         return cls(recordings(paths))
 
     @classmethod
-    def again(cls, paths: list[Path], locations: list[Locations]) -> Opened:
-        """Those whose locations are known: they need no pass.
+    def again(cls, paths: list[Path], locations: list[Locations]) -> OpenRecordings:
+        """Return recordings with known locations: they need no pass.
 
         Raises: RecordingError, also when the locations are of other files.
         """
@@ -71,27 +71,27 @@ class Opened:
 
     @property
     def bytes(self) -> int:
-        """The size of all files that are there; to read them says which are not."""
+        """The size of all files that exist; reading reports missing ones."""
         return sum(path.stat().st_size for path in self.paths if path.exists())
 
     @property
     def bytes_passed(self) -> int:
-        """How far a pass has come."""
+        """The number of bytes that a pass has read so far."""
         last = self._files[-1][-1].scan.offset if self._files else 0
-        return self._passed + last
+        return self._finished_bytes + last
 
-    def exchanges(self, told: Callable[[Note], None] = lambda note: None) -> Iterator[Exchange]:
+    def exchanges(self, on_note: Callable[[Note], None] = lambda note: None) -> Iterator[Exchange]:
         """Yield the exchanges, as `recording.read` does; that is the pass."""
-        reader = Reader(told)
+        reader = Reader(on_note)
         for path in self.paths:
             if self._files:
-                self._passed += self._files[-1][-1].scan.offset
+                self._finished_bytes += self._files[-1][-1].scan.offset
             file = RecordingFile(path)
             yield from reader.begin(file)
             self._join(file)
             yield from reader.more()
             if file.torn is not None:
-                told(file.torn)
+                on_note(file.torn)
                 self.whole = False
             self.whole = self.whole and file.info.native
         yield from reader.finish()
@@ -105,7 +105,8 @@ class Opened:
             file.close()
 
     def place(self, exchange: Exchange, side: Side) -> int | None:
-        """Where a frame of an exchange lies that was yielded last; None if nowhere in reach."""
+        """Return the place of a frame of the exchange that was yielded last; None if it is out of
+        reach."""
         row, recording = exchange.row, len(self._files) - 1
         position = row.request_position if side is Side.CLIENT else row.response_position
         if position <= 0 or position >> _POSITION_BITS or recording >= _RECORDINGS_MAX:
@@ -113,9 +114,9 @@ class Opened:
         return recording << _POSITION_BITS | position
 
     def frame(self, place: int) -> bytes:
-        """The frame at a place.
+        """Return the frame at a place.
 
-        Raises: RecordingError, also when it is not there any more.
+        Raises: RecordingError, also when it does not exist any more.
         """
         files = self._files[place >> _POSITION_BITS]
         position = place & (1 << _POSITION_BITS) - 1

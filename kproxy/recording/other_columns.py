@@ -21,28 +21,27 @@ from typing import Any
 import attrs
 
 from kproxy.recording.arrow import CODES, Buffer, Column, Schema
-from kproxy.recording.arrow_schema import BITS, Field, fields_of
+from kproxy.recording.arrow_schema import BITS, ArrowField, fields_of
 from kproxy.recording.layout import DEFAULTS, EXCHANGES, FRAMES, IN_EVERY_FILE, Channel
 from kproxy.recording.mcap import CHUNK_BYTES_MAX
 
 Values = Mapping[str, Any]
-"""What a row says in columns that are not ours: integers, bytes, lists, and tuples for structs."""
+"""Values of a row in columns that are not ours: integers, bytes, lists, and tuples for structs."""
 
 
 class TableColumns:
     """The columns of a table in a file.
 
-    Raises: ValueError, when a column is missing that every file has, or one is of another kind than
-    ours.
+    Raises: ValueError, when a required column is missing, or one has another type than ours.
     """
 
     def __init__(self, topic: str, own: Schema, found: Schema) -> None:
         self.found = found
-        """As they stand in the file."""
+        """The fields of the file's schema."""
         self.own = own
         self._names = [column.name for column in own.columns]
         self._places: list[int | None] = []
-        """Of each column of ours, which one it is in the file."""
+        """For each column of ours, its index in the file."""
         self._row_bytes = sum(struct.calcsize(column.code) for column in own.columns)
         there = {field.name: place for place, field in enumerate(found.fields)}
         for field, span in zip(own.fields, own.spans, strict=True):
@@ -66,7 +65,8 @@ class TableColumns:
     def columns(self, message: memoryview) -> dict[str, memoryview]:
         """Return our columns of a message, by name, in our order.
 
-        Raises: ValueError, when it is no such table, or has values that ours has no room for.
+        Raises: ValueError, when it is no such table, or has values that do not fit into our
+        columns.
         """
         found = self.found.decode(message)
         if self.found is self.own:
@@ -83,7 +83,7 @@ class TableColumns:
         }
 
     def _default(self, column: Column, rows: int) -> memoryview:
-        """A column of ours that the file lacks."""
+        """Return the default values of a column of ours that the file lacks."""
         if column.divides:
             return memoryview(bytes(4 * (rows + 1))).cast("i")
         if not column.code or f"{column.name}[]" in self._names:
@@ -91,7 +91,7 @@ class TableColumns:
         return memoryview(array(column.code, [DEFAULTS.get(column.name, 0)]) * rows)
 
     def unknown(self, message: memoryview) -> list[Values]:
-        """Return what the rows of a message say in the other columns; nothing if there are none.
+        """Return the values of the other columns, row by row; nothing if there are none.
 
         Raises: ValueError.
         """
@@ -108,7 +108,7 @@ class TableColumns:
 
 
 def fitting(values: Values, schema: Schema) -> Values:
-    """Return the values, as JSON has them, that columns of a schema have room for."""
+    """Return the values, as JSON has them, that fit into columns of a schema."""
     return {
         field.name: values[field.name]
         for field in schema.fields
@@ -116,7 +116,7 @@ def fitting(values: Values, schema: Schema) -> Values:
     }
 
 
-def _has_room(field: Field, value: object) -> bool:
+def _has_room(field: ArrowField, value: object) -> bool:
     if field.many:
         one = attrs.evolve(field, many=False)
         return isinstance(value, list) and all(_has_room(one, each) for each in value)
@@ -126,13 +126,13 @@ def _has_room(field: Field, value: object) -> bool:
     return -limit <= value < limit
 
 
-def _alike(one: Field, other: Field) -> bool:
+def _alike(one: ArrowField, other: ArrowField) -> bool:
     both_integers = one.type in BITS and other.type in BITS
     return one.many == other.many and (both_integers or one.type == other.type)
 
 
 def _cast(column: Column, found: memoryview) -> memoryview:
-    """A column of a file in our type."""
+    """Return a column of a file in our type."""
     if not column.code or found.format == column.code:
         return found
     return memoryview(_array(column.name, column.code, found.tolist()))
@@ -171,7 +171,7 @@ def table_columns(channel: Channel, message: bytes) -> TableColumns:
 
 
 def merged(channel: Channel, others: Iterable[TableColumns]) -> Schema:
-    """Return a schema of our columns of a channel, and of all that others have besides.
+    """Return a schema of our columns of a channel, and of all other columns in `others`.
 
     Raises: ValueError, when two of them have different columns of one name.
     """
@@ -184,7 +184,7 @@ def merged(channel: Channel, others: Iterable[TableColumns]) -> Schema:
     return own if len(fields) == len(own.fields) else Schema(*fields.values())
 
 
-def _wider(one: Field, other: Field) -> Field:
+def _wider(one: ArrowField, other: ArrowField) -> ArrowField:
     if one == other:
         return one
     if not _alike(one, other):
@@ -199,7 +199,7 @@ def recast(
     own: Schema, wanted: Schema, parts: Iterable[Buffer], unknown: Mapping[int, Values]
 ) -> tuple[list[Buffer], int]:
     """Return a message of ours as one of another schema, as buffers, and its size. `unknown` has
-    what some rows say in the columns that are not ours; of the others, these are 0 or empty.
+    values of some rows in columns that are not ours; for other rows these are 0 or empty.
 
     Raises: ValueError, when a value is too large for its column.
     """
@@ -221,7 +221,7 @@ def recast(
     return wanted.encode(lengths, buffers[:-1], buffers[-1:])
 
 
-def _nothing(field: Field) -> Any:
+def _nothing(field: ArrowField) -> Any:
     if field.many:
         return []
     if isinstance(field.type, tuple):
@@ -229,8 +229,8 @@ def _nothing(field: Field) -> Any:
     return b"" if field.type == "binary" else 0
 
 
-def _values(field: Field, columns: Iterator[memoryview]) -> list[Any]:
-    """The values of a field, one for each row, out of its columns."""
+def _values(field: ArrowField, columns: Iterator[memoryview]) -> list[Any]:
+    """Return the values of a field, one for each row, out of its columns."""
     if field.many or field.type == "binary":
         ends = next(columns).tolist()
         items = (
@@ -244,8 +244,10 @@ def _values(field: Field, columns: Iterator[memoryview]) -> list[Any]:
     return next(columns).tolist()
 
 
-def _add(field: Field, values: Sequence[Any], lengths: list[int], buffers: list[bytes]) -> None:
-    """Append the columns of a field, and how many values each of its nodes has."""
+def _add(
+    field: ArrowField, values: Sequence[Any], lengths: list[int], buffers: list[bytes]
+) -> None:
+    """Append the columns of a field, and the number of values of each of its nodes."""
     lengths.append(len(values))
     if field.many or field.type == "binary":
         ends = itertools.accumulate(map(len, values), initial=0)

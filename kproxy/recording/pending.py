@@ -1,8 +1,8 @@
-"""What is pending where a recording goes on in another file, or is torn: exchanges without a row.
+"""Exchanges without a row: pending where a recording goes on in another file, or is torn.
 
 ::
 
-    BatchBuilder ─ when a file begins ─▶ said ─▶ notes ─┐
+    BatchBuilder ─ when a file begins ─▶ pending_notes ─┐
     frames of a torn file ──────────────────────────────┴─▶ Pending ◀── rows
 
 A file that goes on with a recording says once, behind its first batches, what is pending there:
@@ -35,48 +35,49 @@ from kproxy.recording.stored import StoredBatch
 from kproxy.recording.table_messages import ExchangeTable, FrameTable
 
 _ROWS_MAX = 100
-"""Of one note."""
+"""Rows per note."""
 _NOTHING = ExchangeRow(0)
 _BITS = {name: int(kind.removeprefix("int")) for name, kind in EXCHANGE_INTEGERS}
 _TOLD_BY_FRAMES = frozenset((
     "number", "request_received_ns", "request_sent_ns", "response_received_ns", "response_sent_ns",
-    "request_bytes", "response_bytes", "connection", "node_id", "correlation_id", "api_key",
-    "api_version", "request_flags", "response_flags", "error_code", "fault_ids",
+    "queued_ns", "request_bytes", "response_bytes", "connection", "node_id", "correlation_id",
+    "api_key", "api_version", "request_flags", "response_flags", "error_code", "fault_ids",
 ))  # fmt: skip
-"""The columns that frames and their connection tell (`rows.row_of`); of others, only notes do."""
+"""The columns that frames and their connection tell (`rows.row_of`), and `queued_ns`, which nobody
+knows before a response was sent; of others, only notes tell."""
 
 
-def said(time_ns: int, rows: Sequence[ExchangeRow]) -> list[Note]:
-    """Return the notes that say what is pending: one at least, for nothing may be, too."""
+def pending_notes(time_ns: int, rows: Sequence[ExchangeRow]) -> list[Note]:
+    """Return the notes that list the pending exchanges: at least one, even for an empty list."""
     return [
         notes.pending(time_ns, ExchangeRow._fields, rows[first : first + _ROWS_MAX])
         for first in range(0, max(1, len(rows)), _ROWS_MAX)
     ]
 
 
-def _says(note: Note) -> bool:
-    """Tell whether a note says what is pending."""
+def _lists_pending(note: Note) -> bool:
+    """Return whether a note lists pending exchanges."""
     return note.channel == EVENTS and note.body.get("event") == "pending"
 
 
 @attrs.frozen
-class _Noted:
-    """What a note says of an exchange."""
+class _NotedExchange:
+    """A pending exchange according to a note."""
 
     row: ExchangeRow = _NOTHING
     unknown: Values = attrs.field(factory=dict[str, Any])
     """The values of columns that are not ours."""
 
 
-def _noted(body: dict[str, Any]) -> Iterator[_Noted]:
-    """Yield what such a note says of exchanges; of a foreign file, what there is of it."""
+def _noted(body: dict[str, Any]) -> Iterator[_NotedExchange]:
+    """Yield the exchanges of such a note; the valid part of them, in a foreign file."""
     columns = [str(name) for name in _list(body.get("columns"))]
     for values in _list(body.get("exchanges")):
         given = dict(zip(columns, _list(values), strict=False))
         known = {name: given[name] for name, bits in _BITS.items() if _fits(given.get(name), bits)}
         fault_ids = tuple(each for each in _list(given.get("fault_ids")) if _fits(each, 32))
         unknown = {name: given[name] for name in given.keys() - set(ExchangeRow._fields)}
-        yield _Noted(_NOTHING._replace(**known, fault_ids=fault_ids), unknown)
+        yield _NotedExchange(_NOTHING._replace(**known, fault_ids=fault_ids), unknown)
 
 
 def _list(value: object) -> list[Any]:
@@ -87,11 +88,11 @@ def _fits(value: object, bits: int) -> bool:
     return type(value) is int and -1 << bits - 1 <= value < 1 << bits - 1
 
 
-_NO_NOTE = _Noted()
+_NO_NOTE = _NotedExchange()
 
 
 @attrs.frozen
-class Left:
+class RowlessExchange:
     """An exchange that has no row."""
 
     request: Frame | None
@@ -106,25 +107,25 @@ class Left:
 
 @attrs.define(eq=False)
 class Pending:
-    """The exchanges that have no row yet: where their frames lie, and what notes say of them, by
-    number."""
+    """The exchanges that have no row yet, by number: the positions of their frames, and the values
+    that notes have of them."""
 
-    said: bool = False
-    """Whether the file that is being read has said what was pending before."""
+    listed: bool = False
+    """True if the current file has listed what was pending before it."""
     _requests: dict[int, int] = attrs.field(factory=dict[int, int])
     _responses: dict[int, int] = attrs.field(factory=dict[int, int])
-    _noted: dict[int, _Noted] = attrs.field(factory=dict[int, _Noted])
+    _noted: dict[int, _NotedExchange] = attrs.field(factory=dict[int, _NotedExchange])
 
     def begin(self) -> None:
-        """Another file begins."""
-        self.said = False
+        """Begin another file."""
+        self.listed = False
 
     def take(
         self, batch: StoredBatch, frames: FrameTable | None, rows: ExchangeTable | None
     ) -> None:
-        """Take a batch and its tables, those that are there."""
-        for note in filter(_says, batch.notes):
-            self.said = True
+        """Take a batch and its tables, as far as they exist."""
+        for note in filter(_lists_pending, batch.notes):
+            self.listed = True
             self._noted |= {each.row.number: each for each in _noted(note.body)}
         for run, (side, numbers) in enumerate(() if frames is None else frames.numbers()):
             positions = self._requests if side == Side.CLIENT else self._responses
@@ -134,20 +135,21 @@ class Pending:
             self.remove(rows)
 
     def remove(self, rows: ExchangeTable) -> None:
-        """Exchanges have rows."""
+        """Remove exchanges that have rows."""
         if self._requests or self._responses or self._noted:
             for number in rows.column("number"):
                 for known in (self._requests, self._responses, self._noted):
                     known.pop(number, None)
 
     def add_earlier(self, earlier: Pending) -> None:
-        """Take what was pending before: of a frame in pieces the last one counts."""
+        """Add the exchanges that were pending before; for a frame in pieces the last piece
+        counts."""
         self._requests = earlier._requests | self._requests
         self._responses = earlier._responses | self._responses
         self._noted = earlier._noted | self._noted
 
-    def left(self, open_frame: Callable[[Position], Frame | None]) -> Iterator[Left]:
-        """Yield the exchanges, in order."""
+    def left(self, open_frame: Callable[[Position], Frame | None]) -> Iterator[RowlessExchange]:
+        """Yield the exchanges, in the order of their numbers."""
         for number in sorted({*self._requests, *self._responses, *self._noted}):
             noted = self._noted.get(number, _NO_NOTE)
             row = noted.row
@@ -165,15 +167,15 @@ class Pending:
             if response is not None and response.flags & TRUNCATED and request is not None:
                 response = None  # half a response is none
             if request is not None or response is not None or ended is not None:
-                more = _more(row) | {
+                more = _note_only_values(row) | {
                     "request_position": request_position,
                     "response_position": 0 if response is None else response_position,
                 }
-                yield Left(request, response, ended, more, noted.unknown)
+                yield RowlessExchange(request, response, ended, more, noted.unknown)
 
 
-def _more(row: ExchangeRow) -> dict[str, Any]:
-    """Return what a note alone tells of an exchange."""
+def _note_only_values(row: ExchangeRow) -> dict[str, Any]:
+    """Return the values that a note alone tells of an exchange."""
     values = row._asdict().items()
     nothing = _NOTHING._asdict()
     return {
@@ -184,20 +186,21 @@ def _more(row: ExchangeRow) -> dict[str, Any]:
 
 
 def _opened(
-    open_frame: Callable[[Position], Frame | None], integer: int, seen: bool
+    open_frame: Callable[[Position], Frame | None], integer: int, has_frame: bool
 ) -> Frame | None:
-    """Open the frame at a position, if it is recorded; one that only a note has may be wrong."""
+    """Open the frame at a position, if it is recorded; a position that only a note has may be
+    wrong."""
     position = Position.of(integer)
     try:
         return None if position is None else open_frame(position)
     except RecordingError:
-        if seen:
+        if has_frame:
             raise
         return None
 
 
 def _request(row: ExchangeRow, frame: Frame | None) -> Frame:
-    """Return a request as a note and its frame, if that is at hand, tell of it."""
+    """Return a request from its note and its frame, if that was found."""
     if frame is None:
         frame = Frame(
             Side.CLIENT, row.connection, row.number, row.api_key, row.api_version,
@@ -208,7 +211,7 @@ def _request(row: ExchangeRow, frame: Frame | None) -> Frame:
 
 
 def _response(row: ExchangeRow) -> Frame:
-    """Return a response that is not at hand, as a note tells of it."""
+    """Return a response from its note, for a frame that was not found."""
     return Frame(
         Side.BROKER, row.connection, row.number, row.api_key, row.api_version, row.correlation_id,
         row.response_received_ns, [], row.response_bytes, row.response_flags, row.response_sent_ns,

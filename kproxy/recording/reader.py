@@ -49,11 +49,11 @@ def entries(
     skip_damaged: bool = False,
     passed: Callable[[int], None] = lambda done: None,
 ) -> Iterator[Frame | Note]:
-    """Yield what was recorded, in the order in which it was given to the writer.
+    """Yield all entries, in the order in which they were given to the writer.
 
-    Frames of more than 1 MiB come in pieces (FRAGMENT, MORE). A response has what is known of its
-    request (times, size, fault ids) if it had left when its batch was written. `passed` is told
-    how many bytes of all files were read, after every batch.
+    Frames of more than 1 MiB come in pieces (FRAGMENT, MORE). A response has its request's times,
+    size and fault ids if it had left when its batch was written. `passed` gets the number of bytes
+    read of all files, after every batch.
 
     Raises: RecordingError, see above.
     """
@@ -80,14 +80,14 @@ def read(
     wanted: Filter | str | None = None,
     told: Callable[[Note], None] | None = None,
 ) -> Iterator[Exchange]:
-    """Yield the exchanges of recordings, with a filter those that it means. Their frames are opened
-    when somebody asks for them.
+    """Yield the exchanges of recordings, or those that match a filter. Their frames are opened on
+    demand.
 
-    `told` is given the notes of the recordings, and those that say where a file is torn; the note
-    that a connection was closed comes after its exchanges. Without it, a RecordingWarning says what
-    of the recordings is missing.
+    `told` gets the notes of the recordings, and those that say where a file is torn; the note that
+    a connection was closed comes after its exchanges. Without it, a RecordingWarning reports
+    missing parts of the recordings.
 
-    Raises: RecordingError; FilterError, when `wanted` is a text that is no filter.
+    Raises: RecordingError; FilterError, when `wanted` is a text that is not a filter.
     """
     if isinstance(wanted, str):
         from kproxy.exchange.filter import parse
@@ -99,7 +99,7 @@ def read(
 
 
 def warn(note: Note) -> None:
-    """Warn of what a note reports of the state of a recording.
+    """Warn if a note reports the state of a recording.
 
     Warns: RecordingWarning.
     """
@@ -109,7 +109,7 @@ def warn(note: Note) -> None:
 
 
 def starting(wanted: Filter, paths: Paths) -> Filter:
-    """The filter, with its times like `+30s` counted from the beginning of these recordings.
+    """Return the filter with times like `+30s` counted from the beginning of these recordings.
 
     Raises: RecordingError.
     """
@@ -138,9 +138,9 @@ def verify(path: Path | str) -> None:
 
 
 def info(path: Path | Uri | str) -> Info:
-    """Return what the head of a file says.
+    """Return the information in the head of a file.
 
-    Raises: RecordingError, when it is not a recording. A torn head gives what there is of it.
+    Raises: RecordingError, when it is not a recording. A torn head is returned as far as it goes.
     """
     with RecordingFile(path) as file:
         return file.info
@@ -150,7 +150,7 @@ def info(path: Path | Uri | str) -> Info:
 
 
 def recordings(paths: Paths) -> list[Path]:
-    """Return the files that paths stand for, in the order of the times when they start.
+    """Return the files that paths stand for, in the order of their start times.
 
     A folder stands for the `*.mcap` files in it. Of several files, empty ones (only just created)
     are left out, and one whose head is not complete yet comes last.
@@ -162,8 +162,8 @@ def recordings(paths: Paths) -> list[Path]:
 
 
 def in_order(paths: Iterable[Path | Uri]) -> list[Path | Uri]:
-    """Do the same for paths or URIs. The files of a recording stay together, where another one was
-    recorded at the same time.
+    """Return the files that paths or URIs stand for, as `recordings` does. The files of a recording
+    stay together, even if another one was recorded at the same time.
 
     Raises: RecordingError.
     """
@@ -174,7 +174,7 @@ def in_order(paths: Iterable[Path | Uri]) -> list[Path | Uri]:
     files = list(found.values())
     if len(files) > 1:
         files = [path for path in files if not is_empty(path)] or files[:1]
-    return _together(files) if len(files) > 1 else files
+    return _sort_files(files) if len(files) > 1 else files
 
 
 def by_recording(paths: Paths) -> list[list[Path]]:
@@ -197,12 +197,12 @@ def by_recording(paths: Paths) -> list[list[Path]]:
 
 
 def names(recordings: Iterable[Sequence[Path]]) -> dict[str, str]:
-    """Return what the recordings that these files are of are called, by path: their ids; of those
-    without one the name of the file, or its path where another one has that name.
+    """Return the name of each file's recording, by path: its id; without one the name of the file,
+    or its path where another one has that name.
 
     Raises: RecordingError.
     """
-    files = [(path, info(path).metadata.get("recording")) for some in recordings for path in some]
+    files = [(path, info(path).metadata.get("recording")) for group in recordings for path in group]
     stems = Counter(path.stem for path, name in files if not name)
     return {
         str(path): name or (path.stem if stems[path.stem] < 2 else str(path))
@@ -218,7 +218,7 @@ def _resolved(path: Path | Uri) -> Path | Uri:
 
 
 def is_empty(path: Path | Uri) -> bool:
-    """Tell whether it is a file without a byte, as one that was only just created.
+    """Return whether a file is empty, as one that was only just created.
 
     Raises: OSError.
     """
@@ -228,15 +228,15 @@ def is_empty(path: Path | Uri) -> bool:
     return not about.st_size and stat.S_ISREG(about.st_mode)  # a pipe has no size
 
 
-def _together(files: Iterable[Path | Uri]) -> list[Path | Uri]:
-    """Sort files by when they start and which part they are, of copies the largest first; those of
-    a recording follow its first one."""
+def _sort_files(files: Iterable[Path | Uri]) -> list[Path | Uri]:
+    """Sort files by start time and part, copies by size, the largest first; the files of a
+    recording follow its first one."""
     heads = [(path, info(path), path.stat().st_size) for path in files]
     heads.sort(key=lambda each: (each[1].start_ns or 1 << 64, each[1].part, -each[2]))
     parts: dict[str, list[Path | Uri]] = {}
     for path, head, _ in heads:
         parts.setdefault(head.metadata.get("recording") or str(path), []).append(path)
-    return [path for some in parts.values() for path in some]
+    return [path for group in parts.values() for path in group]
 
 
 def _folder(folder: Path | Uri) -> Sequence[Path | Uri]:
@@ -272,7 +272,7 @@ def batch_entries(file: RecordingFile, batch: StoredBatch) -> Iterator[Frame | N
             for index, frame in enumerate(_run(file, batch, frames, run)):
                 row = rows.get(frame.number)
                 if row is not None:
-                    _tell(frame, row, Position(batch.number, run, index))
+                    _copy_from_row(frame, row, Position(batch.number, run, index))
                 yield frame
     yield from batch.notes[given:]
 
@@ -284,8 +284,8 @@ def _run(file: RecordingFile, batch: StoredBatch, table: FrameTable, run: int) -
         raise file.wrong(batch.frames, error) from None
 
 
-def _tell(frame: Frame, row: ExchangeRow, position: Position) -> None:
-    """Put into a response what its exchange's row says of the request."""
+def _copy_from_row(frame: Frame, row: ExchangeRow, position: Position) -> None:
+    """Copy the request's values from the exchange's row into a response."""
     if frame.side is Side.CLIENT:
         return
     if Position.of(row.response_position) == position or frame.flags & UNANSWERED:

@@ -28,7 +28,7 @@ import attrs
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Frame, Note
 from kproxy.recording.arrow import Schema
-from kproxy.recording.batch import Batch
+from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile
@@ -41,16 +41,15 @@ from kproxy.recording.writer import Writer
 
 @attrs.frozen
 class Recovery:
-    """What `recover` did."""
+    """The result of `recover`."""
 
     path: Path
     was_complete: bool
-    """Then nothing was done."""
+    """True if nothing had to be done."""
     entries: int
-    """Frames (pieces of frames count each) and notes that the file holds, the closing note not
-    included."""
+    """The number of frames (pieces count each) and notes in the file, without the closing note."""
     dropped_bytes: int
-    """How many bytes at the end were of no use."""
+    """The number of bytes at the end that were dropped."""
 
     def __str__(self) -> str:
         if self.was_complete:
@@ -62,8 +61,8 @@ class Recovery:
 
 
 def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes: None) -> Recovery:
-    """Complete a torn file in place; leave a complete one alone. `passed` is told how many of its
-    bytes were read.
+    """Complete a torn file in place; leave a complete one alone. `passed` gets the number of its
+    bytes that were read.
 
     Raises: RecordingError, when it is still being written, damaged, not a recording, without even a
     head, or not writable; OSError, when the disk is full: the file is then as good as before.
@@ -96,8 +95,8 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
             log = ConnectionLog()
             for batch in RecordingFile(earlier[-1].path).batches():
                 log.remember(batch.notes)
-            opening = log.opening(scan.info.start_ns)
-        rest = Batch(0 if half is None else half.number)
+            opening = log.opening_notes(scan.info.start_ns)
+        rest = RecordingBatch(0 if half is None else half.number)
         if len(others) == len(earlier):  # else a later file has the rows
             _add_left(rest, reader, scan.head.schemas.exchanges)
         for note in opening:
@@ -132,8 +131,8 @@ def _others(path: Path, file: RecordingFile) -> list[RecordingFile]:
     return sorted(found, key=lambda other: other.info.part)
 
 
-def _add_left(rest: Batch, reader: Reader, schema: Schema) -> None:
-    """Add the rows of exchanges that have none, with these columns."""
+def _add_left(rest: RecordingBatch, reader: Reader, schema: Schema) -> None:
+    """Add rows for the exchanges that have none, with these columns."""
     for exchange, unknown in reader.left():
         row = exchange.row
         rest.unknown_of_exchanges[rest.exchange_count] = fitting(unknown, schema)
@@ -142,7 +141,7 @@ def _add_left(rest: Batch, reader: Reader, schema: Schema) -> None:
 
 
 def _is_recovered(last: Frame | Note | None) -> bool:
-    """Tell whether an earlier recovery got as far as its note."""
+    """Return whether an earlier recovery got as far as its note."""
     return isinstance(last, Note) and last.body.get("event") == "recovered"
 
 
@@ -156,7 +155,7 @@ def _hopeless(file: RecordingFile) -> RecordingError:
 
 
 def _open_to_write(path: Path, size: int) -> int:
-    """Open a file to go on writing, if nobody else does and it still has `size` bytes.
+    """Open a file to go on writing, if nobody else writes it and it still has `size` bytes.
 
     Raises: RecordingError.
     """

@@ -12,21 +12,21 @@ from kproxy.exchange.entries import ERROR_NOT_LOOKED, ExchangeRow, PendingRow, R
 from kproxy.protocol.codec import FETCH
 
 FRAME_BYTES_MAX = 0x7FFFFFFF
-"""The largest size that a row takes; that of the largest frame is 4 more."""
+"""The largest size that fits into a row; the largest frame has 4 bytes more."""
 PendingRun = tuple[
     int, int, int, Mapping[int, int] | None, int, Sequence[int], Sequence[PendingRow]
 ]
-"""What is known of the pending requests of a run, or of one by itself: number of the last one,
-position and number of the first, max_wait_ms by number, flags, fault ids, the requests. (Plain, as
-PendingRow is, and for the same reason.)"""
+"""The pending requests of a run, or one by itself: number of the last one, position and number of
+the first, max_wait_ms by number, flags, fault ids, the requests. (A plain tuple, like PendingRow,
+and for the same reason.)"""
 NOT_RECORDED: PendingRun = (0, 0, 0, None, 0, (), ())
-"""What is known of a request that is not in the recording."""
+"""Stands for a request that is not in the recording."""
 
 
 def row_of_request(
     connection: int, node_id: int, request: PendingRow, known: PendingRun
 ) -> ExchangeRow:
-    """The row of an exchange as far as the request is concerned."""
+    """Return the row of an exchange with the values of its request."""
     correlation_id, api_key, api_version, number, request_bytes, _, times, _ = request
     _, position, first, waits, flags, fault_ids, _ = known
     if position:
@@ -40,8 +40,8 @@ def row_of_request(
 
 
 def take(pending: dict[int, PendingRun], number: int, count: int) -> tuple[PendingRun, int]:
-    """Take up to so many successive requests, from a number on, that are of one run; return what is
-    known of it, and how many they are."""
+    """Take up to `count` successive requests of one run, from a number on; return their run and
+    their number."""
     known = pending.pop(number, None)
     if known is None:
         for start, known in pending.items():  # a request before it got no response, as it seems
@@ -58,7 +58,7 @@ def take(pending: dict[int, PendingRun], number: int, count: int) -> tuple[Pendi
 
 
 def waits_of(run: Run) -> dict[int, int]:
-    """What the Fetch requests of a run say of how long they may wait, by number."""
+    """Return the max_wait_ms of the Fetch requests of a run, by number."""
     waits: dict[int, int] = {}
     at = run.start
     for request, size in zip(run.requests, run.sizes, strict=True):

@@ -7,8 +7,8 @@ name that was asked for, and a long one's files stand together in a listing. Rea
 and the recording's id that the files carry, never by name.
 
 Each file stands alone: it starts with a batch 0 that repeats what is open (`connections`), and says
-behind its first batches what is pending (`pending`): only who makes the batches knows that, and is
-asked for it (`asks`), once for a file. Numbers of exchanges, connections and batches go on.
+behind its first batches what is pending (`pending`): the builder of the batches knows that, and is
+asked for it once for a file (`wants_pending`). Numbers of exchanges, connections and batches go on.
 
 A file ends when a batch would begin behind `rotate_bytes` or `rotate_ns`, measured by the times of
 the entries: nothing here reads a clock. A file that cannot be begun is no reason to lose anything:
@@ -17,9 +17,9 @@ next one at once: what goes into it nobody will ever read. So is one in which so
 that nobody foresaw, because what the writer knows of it may be wrong; but once a minute at most.
 
 Some room on the disk is held from the beginning, by a file without a name, and given back for the
-end: what was lost for want of room must be told in the recording itself.
+end: the recording itself must report what was lost for want of room.
 
-What was said of connections in a batch that could not be written is said again with the next one.
+Notes on connections in a batch that could not be written are repeated with the next one.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from kproxy.exchange.entries import Entry, Note
-from kproxy.recording.batch import Batch
+from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.files import make_folder, reason
-from kproxy.recording.pending import said
+from kproxy.recording.pending import pending_notes
 from kproxy.recording.writer import Writer
 
 ROTATE_BYTES = 1 << 30
 ROTATE_NS = 3600 * 1_000_000_000
 _DOUBT_NS = 60 * 1_000_000_000
-"""How long a file is kept that was begun because of a defect, even if there is another one."""
+"""The least age of a file that was begun because of a defect, before another defect ends it."""
 _RESERVE_BYTES = 64 << 10
-"""For notes of what is lost, and the summary of a recording of some hundred chunks."""
+"""Room for notes of losses, and for the summary of a recording of some hundred chunks."""
 
 
 class Recording:
     """A recording being written, in one file or several.
 
-    Parameters as of `Writer`; `rotate_bytes` and `rotate_ns` end a file, None never does. `log` is
-    told in one line what the user should know. Calls may come from any thread, one at a time; `log`
-    is called from there.
+    Parameters as for `Writer`; `rotate_bytes` and `rotate_ns` end a file, None never does. `log`
+    gets one line for each thing that the user should know. Calls may come from any thread, one at a
+    time; `log` is called from there.
 
     Resource handling: holds two file descriptors and 64 KiB of disk until `close`.
 
@@ -79,7 +79,7 @@ class Recording:
         self.unfinished: list[Path] = []
         """Files that were left without their summary (disk full …): readable all the same."""
         self.problem: Exception | None = None
-        """Why the last attempt to begin a new file failed; None after one that did not."""
+        """The error of the last attempt to begin a new file; None if that succeeded."""
         self._rotate_bytes = rotate_bytes
         self._rotate_ns = rotate_ns
         self._settings: dict[str, Any] = {
@@ -92,16 +92,16 @@ class Recording:
         self._builder: BatchBuilder | None = None
         self._log = log
         self._says_pending = True
-        """Whether the current file does not need to be told any more what is pending."""
+        """True if the current file has listed its pending exchanges, or need not."""
         self._refused = False
-        """Whether the last batches could not be written."""
+        """True if the last batches could not be written."""
         self._doubtful = False
-        """Whether something went wrong with the current file that nobody foresaw."""
+        """True after an unforeseen error with the current file."""
         self._kept_until_ns = 0
-        """Until then a file is kept that is in doubt."""
+        """The time until which a file in doubt is kept."""
         self._part = 0
         self._growing = self._begin(self.path, start_ns), 0
-        """The current file and the size of all before it: one thing, for whoever asks for the size
+        """The current file and the size of all before it, in one value, for readers of the size
         while another thread begins a new file."""
         self._reserve = _reserve(self.path.parent)
 
@@ -124,19 +124,19 @@ class Recording:
             self._builder = BatchBuilder()
         self._builder.add(entries)
         batches = self._builder.take()
-        if batches and self.asks(batches[0].start_ns):
-            self._builder.tell_pending(batches[-1])
+        if batches and self.wants_pending(batches[0].start_ns):
+            self._builder.list_pending(batches[-1])
         self.append(batches)
 
-    def asks(self, time_ns: int) -> bool:
-        """Tell whether the next batches, which begin at a time, should tell what is pending behind
-        them: `BatchBuilder.tell_pending`. Never where a disk refuses, for it may do so for long.
-        """
+    def wants_pending(self, time_ns: int) -> bool:
+        """Return whether the next batches, which begin at a time, should list the pending exchanges
+        behind them (`BatchBuilder.tell_pending`). Never while a disk refuses, for it may do so for
+        long."""
         if self._refused or self.problem is not None:
             return False
         return not self._says_pending or self._due(time_ns)
 
-    def append(self, batches: Sequence[Batch]) -> None:
+    def append(self, batches: Sequence[RecordingBatch]) -> None:
         """Append batches, to a new file if the current one is due.
 
         Raises: OSError, when they cannot be written: then none of them is in the recording.
@@ -145,26 +145,26 @@ class Recording:
             return
         time_ns, last = batches[0].start_ns, batches[-1]
         if last.pending is not None:
-            last.notes += said(last.end_ns, list(last.pending))
+            last.notes += pending_notes(last.end_ns, list(last.pending))
         notes = [note for batch in batches for note in batch.notes]
         try:
             if self._writer.deleted or self._due(time_ns):
                 self._rotate(time_ns)
-            again = self._connections.untold(time_ns)
+            again = self._connections.notes_to_repeat(time_ns)
             self._writer.append([*_batches(again), *batches] if again else batches)
-            self._connections.told()
+            self._connections.clear_missing()
             self._refused = False
             self._says_pending |= last.pending is not None
         except Exception as error:
             self._refused = True
             self._doubtful |= not isinstance(error, OSError)
-            self._connections.refused(notes)
+            self._connections.keep_missing(notes)
             raise
         finally:
             self._connections.remember(notes)
 
     def prepare_close(self) -> None:
-        """Give back the room that was held for the last batch and the end of the file."""
+        """Release the room that was held for the last batch and the end of the file."""
         reserve, self._reserve = self._reserve, None
         if reserve is not None:
             with contextlib.suppress(OSError):  # it was written for nobody
@@ -202,7 +202,7 @@ class Recording:
             **self._settings,
         )
         try:
-            writer.append(_batches(self._connections.opening(start_ns)))
+            writer.append(_batches(self._connections.opening_notes(start_ns)))
         except BaseException:
             writer.abandon()
             path.unlink()
@@ -232,7 +232,7 @@ class Recording:
         self.problem, self._says_pending = None, False
         if self._doubtful:
             self._doubtful, self._kept_until_ns = False, time_ns + _DOUBT_NS
-        self._connections.told()
+        self._connections.clear_missing()
         if deleted:
             self._log(f"{old.path} was deleted; the recording goes on in {new.path}")
         self._growing = new, bytes_before + old.bytes_written
@@ -243,29 +243,29 @@ class Recording:
             self._log(f"cannot complete {old.path} ({_why(error)}); kproxy recover does that later")
 
     def _next_path(self) -> Path:
-        """Return the next name that is free; leftovers of other recordings may be in the way."""
+        """Return the next free name; leftovers of other recordings may be in the way."""
         numbers = itertools.count(self._part + 1)
         paths = (self.path.with_stem(f"{self.path.stem}-{number:04}") for number in numbers)
         return next(path for path in paths if not path.exists())
 
 
 def _why(error: Exception) -> str:
-    """Say why something was not done with a file."""
+    """Return why an operation on a file failed."""
     if isinstance(error, OSError):
         return reason(error)
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
-def _batches(notes: list[Note]) -> list[Batch]:
+def _batches(notes: list[Note]) -> list[RecordingBatch]:
     """Return notes as a batch to which no position refers."""
-    batch = Batch(0)
+    batch = RecordingBatch(0)
     for note in notes:
         batch.note(note)
     return [batch] if notes else []
 
 
 def _reserve(folder: Path) -> BinaryIO | None:
-    """Hold some room on the disk until the file is closed; None where there is none to hold."""
+    """Reserve some room on the disk until the file is closed; return None if there is none."""
     try:
         file = tempfile.TemporaryFile(dir=folder, buffering=0)
     except OSError:

@@ -1,6 +1,6 @@
 """Walks the records of one recording file, in order, and checks everything on the way.
 
-    Source ─▶ Head ─▶ Chunk, Chunk, … ─▶ DataEnd, summary, footer
+    RecordingSource ─▶ RecordingHead ─▶ Chunk, Chunk, … ─▶ DataEnd, summary, footer
 
 Three things can be wrong with a file, and they are kept apart:
 
@@ -28,7 +28,7 @@ from zlib_ng.zlib_ng import crc32
 from kproxy.recording.compression import decompress
 from kproxy.recording.ending import Index
 from kproxy.recording.files import RecordingError
-from kproxy.recording.head import LAYOUTS, Head
+from kproxy.recording.head import LAYOUTS, RecordingHead
 from kproxy.recording.info import Chunk, Info
 from kproxy.recording.mcap import (
     CHUNK,
@@ -41,7 +41,7 @@ from kproxy.recording.mcap import (
     MESSAGE,
     RECORD,
 )
-from kproxy.recording.source import Source, Torn
+from kproxy.recording.source import RecordingSource, Torn
 
 _COMPRESSION_NAME_BYTES_MAX = 32
 _BEHIND_THE_HEAD = {bytes([opcode]) for opcode in (CHUNK, MESSAGE, DATA_END, FOOTER)}
@@ -51,31 +51,31 @@ _BEHIND_THE_HEAD = {bytes([opcode]) for opcode in (CHUNK, MESSAGE, DATA_END, FOO
 class Scan:
     """One pass over one open file.
 
-    `damaged`: what to do about a damaged chunk whose end is known: None raises, a function is told
-    and the chunk is left out. After `chunks` ended, `torn` is None for a complete file.
+    `damaged` gets the error of a damaged chunk whose end is known, and the chunk is left out;
+    without it the error is raised. After `chunks` ended, `torn` is None for a complete file.
     """
 
-    source: Source
+    source: RecordingSource
     damaged: Callable[[RecordingError], None] | None = None
-    head: Head = attrs.field(init=False)
+    head: RecordingHead = attrs.field(init=False)
     index: Index | None = None
-    """Native files: what the chunks so far hold; whoever reads the chunks adds them, and then the
-    summary is compared with it. None: the summary is not compared."""
+    """The index of a native file so far; the caller adds the chunks, and then the summary is
+    compared with it. None: the summary is not compared."""
     torn: str | None = None
     _crc_known: bool = True
     _ended: bool = False
 
     def __attrs_post_init__(self) -> None:
-        self.head = Head(self.source)
+        self.head = RecordingHead(self.source)
 
     @property
     def info(self) -> Info:
-        """What its head says."""
+        """The information in its head."""
         return self.head.info
 
     @property
     def offset(self) -> int:
-        """Up to where the file was read and is right."""
+        """The offset up to which the file was read and is right."""
         return self.source.offset
 
     @property
@@ -83,10 +83,11 @@ class Scan:
         return self.info.native
 
     def chunks(self, skip: Callable[[int], bool] | None = None) -> Iterator[Chunk]:
-        """Yield the chunks; `skip(size)` says whether one of that size may be passed over unread.
+        """Yield the chunks; `skip(size)` returns whether a chunk of that size may be passed over
+        unread.
 
-        Where a file ends before its end, this ends; called again, it goes on there: for what has
-        been written since. The file may be read elsewhere in between.
+        Where a file breaks off, this ends; called again, it goes on there with what has been
+        written since. The file may be read elsewhere in between.
 
         Raises: RecordingError, for a file that is damaged or not a recording.
         """
@@ -151,7 +152,7 @@ class Scan:
         return None
 
     def again(self, chunk: Chunk) -> Chunk:
-        """Return a chunk with its records that was passed over, or whose records were let go.
+        """Read a chunk again that was passed over, or whose records were let go.
 
         Raises: RecordingError.
         """
@@ -170,7 +171,8 @@ class Scan:
         return read
 
     def skip_to(self, offset: int) -> None:
-        """Go on at a record that lies further on; the whole is not checked any more."""
+        """Go on at a record that lies further on; the checksums of the whole are not checked any
+        more."""
         self.source.advance(offset)
         self._crc_known, self.index = False, None
 
@@ -256,7 +258,7 @@ class Scan:
             self._foreign_end(length)
 
     def _native_end(self, length: int, expected: bytes) -> None:
-        """Compare the rest of the file with what it must be."""
+        """Compare the rest of the file with the end that it must have."""
         source = self.source
         head = RECORD.pack(DATA_END, length)
         actual = head + source.file.read(len(expected) - len(head))

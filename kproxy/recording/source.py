@@ -37,15 +37,15 @@ class Torn(Exception):
 
 
 @attrs.define(eq=False)
-class Source:
-    """The bytes of one open file, and how far they were read."""
+class RecordingSource:
+    """The bytes of one open file, and the progress of reading them."""
 
     path: Path | Uri
     file: BinaryIO
     offset: int = 0
-    """Of the record that is being read; up to there the file is right."""
+    """The offset of the record that is being read; the file is right up to there."""
     crc: int = 0
-    """Of the file up to where it was read."""
+    """The CRC of the file up to the last byte that was read."""
     _known_size: int = 0
 
     def reopened(self, file: BinaryIO) -> None:
@@ -57,29 +57,29 @@ class Source:
         self.offset, self.crc = offset, crc
 
     def advance(self, offset: int) -> None:
-        """The next record to be read lies there."""
+        """Set the offset of the next record."""
         self.offset = offset
 
     def begin_crc(self) -> None:
-        """Begin the CRC anew: of a part of the file."""
+        """Begin the CRC anew, for a part of the file."""
         self.crc = 0
 
     def add_crc(self, data: bytes | bytearray | memoryview) -> None:
-        """Take bytes into the CRC that `read` has returned."""
+        """Add bytes to the CRC that `read` has returned."""
         self.crc = crc32(data, self.crc)
 
     def error(self, offset: int | None, what: str) -> RecordingError:
-        """Return the error that says that something is wrong at an offset of this file."""
+        """Return the error for a problem at an offset of this file."""
         return RecordingError(self.path, offset, what)
 
     def damage(self, offset: int, what: str) -> RecordingError:
-        """Return the error that says that bytes of this file are not what was written."""
+        """Return the error for bytes of this file that are not what was written."""
         return self.error(offset, f"is damaged: {what}")
 
     # ------------------------------------------------------------ bytes
 
     def size(self, least: int = -1) -> int:
-        """The size of the file; as it was before, if that is at least so much."""
+        """Return the size of the file; the last known size will do, if it is at least `least`."""
         if not 0 <= least <= self._known_size:
             self._known_size = file_bytes(self.file)
         return self._known_size
@@ -104,7 +104,7 @@ class Source:
     def content(self, length: int, what: str) -> bytes:
         """Read the content of a record that is small.
 
-        Raises: Torn; RecordingError, when it says that it is not.
+        Raises: Torn; RecordingError, when its length says that it is not.
         """
         if length > RECORD_BYTES_MAX:
             self.fits(length, what)
@@ -114,7 +114,7 @@ class Source:
         return data
 
     def fits(self, length: int, what: str) -> None:
-        """Check that a record's content of that length is in the file, from here on.
+        """Check that the rest of the file has the bytes of a record's content.
 
         Raises: Torn.
         """
@@ -131,7 +131,7 @@ class Source:
             raise self.damage(self.offset, f"a record runs past the end of the file, which {what}")
 
     def has_end(self, start: int = 0) -> bool:
-        """Tell whether there is an end of a file somewhere behind an offset."""
+        """Return whether there is an end of a file somewhere behind an offset."""
         tail_bytes = FOOTER_BYTES + len(MAGIC)
         size = self.size()
         if size - start < tail_bytes:
@@ -145,7 +145,7 @@ class Source:
     def magic(self) -> None:
         """Read the bytes with which a file begins.
 
-        Raises: Torn; RecordingError, when it is none of ours.
+        Raises: Torn; RecordingError, when they are not ours.
         """
         start = self.file.read(len(MAGIC))
         if not start:
@@ -158,7 +158,7 @@ class Source:
         self.offset = len(MAGIC)
 
     def record(self) -> tuple[int, int]:
-        """Read the next record's opcode and length; `offset` is then where it starts."""
+        """Read the next record's opcode and length; set `offset` to its start."""
         self.offset = self.file.tell()
         head = self.file.read(RECORD.size)
         if not head:
@@ -173,7 +173,7 @@ class Source:
         return opcode, length
 
     def _zeros(self, head: bytes) -> None:
-        """Tell zeros at the end, as some file systems leave them after a power failure.
+        """Raise Torn for zeros at the end, as some file systems leave them after a power failure.
 
         Raises: Torn for these; RecordingError otherwise.
         """

@@ -1,6 +1,6 @@
 """The messages of verified chunks, put together to batches.
 
-    Scan ─▶ chunk ─▶ Message, Message … ─▶ StoredBatch
+    Scan ─▶ chunk ─▶ StoredMessage, StoredMessage … ─▶ StoredBatch
 
 In files that kproxy wrote, every batch is one chunk if it is small, else one of frames and one of
 exchanges and notes; which lets a reader of exchanges pass over the frames. Other tools cut chunks
@@ -36,19 +36,19 @@ from kproxy.recording.scan import Scan
 _NOTE_CHANNELS = {Channel.CONNECTIONS: CONNECTIONS, Channel.EVENTS: EVENTS}
 
 
-class Message(NamedTuple):
-    """One message of ours."""
+class StoredMessage(NamedTuple):
+    """One message on one of our channels."""
 
     channel: Channel
     sequence: int
     log_ns: int
     data: memoryview
     columns: TableColumns | None
-    """None: it is no table."""
+    """The columns of its table; None for a note."""
 
 
-class Place(NamedTuple):
-    """Where a message lies: which one of its chunk it is."""
+class MessagePlace(NamedTuple):
+    """The place of a message: its chunk and its index in the chunk."""
 
     chunk: Chunk
     nth: int
@@ -59,19 +59,19 @@ class StoredBatch:
     """A batch in a file."""
 
     number: int
-    frames: Place | None = None
-    exchanges: Place | None = None
-    """None: the file ends before it."""
+    frames: MessagePlace | None = None
+    exchanges: MessagePlace | None = None
+    """None if the file ends before it."""
     notes: list[Note] = attrs.field(factory=list)
 
     @property
     def offset(self) -> int:
-        """Where its first table lies in the file; -1 if it has none."""
+        """The offset of its first table in the file; -1 if it has none."""
         first = self.frames or self.exchanges
         return -1 if first is None else first.chunk.offset
 
-    def takes(self, message: Message) -> bool:
-        """Whether a message that follows belongs to it."""
+    def takes(self, message: StoredMessage) -> bool:
+        """Return whether a message that follows belongs to the batch."""
         if message.channel is Channel.FRAMES:
             return False
         if message.channel is Channel.EXCHANGES and self.exchanges is not None:
@@ -81,18 +81,18 @@ class StoredBatch:
 
 @attrs.define(eq=False)
 class Locations:
-    """Where the frames of a file's batches lie."""
+    """The places of the frames of a file's batches."""
 
     numbers: array[int] = attrs.Factory(lambda: array("q"))
-    """Of the batches, ascending."""
+    """The numbers of the batches, ascending."""
     offsets: array[int] = attrs.Factory(lambda: array("q"))
-    """Of their chunks in the file."""
+    """The offsets of their chunks in the file."""
     ends: array[int] = attrs.Factory(lambda: array("q"))
     nths: array[int] = attrs.Factory(lambda: array("i"))
-    """Which message of its chunk it is."""
+    """The index of each message in its chunk."""
 
     def add(self, batch: StoredBatch) -> bool:
-        """Take a batch; return False if it is out of order, as only other tools write it."""
+        """Add a batch; return False if it is out of order, as only other tools write it."""
         place = batch.frames
         if place is None or batch.number <= 0:
             return True
@@ -105,33 +105,33 @@ class Locations:
         return True
 
     def batch(self, number: int) -> StoredBatch | None:
-        """The batch of this number, as far as its frames go."""
+        """Return the batch of this number, without its exchanges; None if it is not known."""
         index = bisect_left(self.numbers, number)
         if index == len(self.numbers) or self.numbers[index] != number:
             return None
         chunk = Chunk(self.offsets[index], self.ends[index], 0, 0, "", 0, 0, None)
-        return StoredBatch(number, Place(chunk, self.nths[index]))
+        return StoredBatch(number, MessagePlace(chunk, self.nths[index]))
 
 
 class BatchScan:
-    """One pass over the batches of a file; `seen` is told of each chunk, and of what is in it if it
-    is read.
+    """One pass over the batches of a file; `on_chunk` gets each chunk, and its messages if it is
+    read.
 
-    With `skip_frames` the frames are passed over where that is possible. After a pass has ended
-    where the file ended, another one goes on with what has been written since.
+    With `skip_frames` the frames are passed over where that is possible. After a pass has ended at
+    the end of the file, another one goes on with what has been written since.
     """
 
     def __init__(
         self,
         scan: Scan,
-        seen: Callable[[Chunk, list[Message] | None], None],
+        on_chunk: Callable[[Chunk, list[StoredMessage] | None], None],
         skip_frames: bool = False,
     ) -> None:
         self._scan = scan
-        self._seen = seen
+        self._on_chunk = on_chunk
         self._skip_frames = skip_frames
         self._open: StoredBatch | None = None
-        """A batch of which more may follow."""
+        """A batch that may have more messages to come."""
 
     def batches(self) -> Iterator[StoredBatch]:
         """Yield the batches.
@@ -141,17 +141,17 @@ class BatchScan:
         scan = self._scan
         for chunk in scan.chunks(self._skip):
             if chunk.records is None:
-                self._seen(chunk, None)
-                self._open = StoredBatch(-1, Place(chunk, 0))
+                self._on_chunk(chunk, None)
+                self._open = StoredBatch(-1, MessagePlace(chunk, 0))
                 continue
             messages = read_messages(scan, chunk)
-            self._seen(chunk, messages)
+            self._on_chunk(chunk, messages)
             chunk = attrs.evolve(chunk, records=None)
             # Behind a chunk that is damaged and left out, what begins a batch may be missing.
             if scan.info.native and (scan.index is not None or scan.damaged is None):
                 check(scan, chunk, messages, None if self._open is None else self._open.number)
             if scan.index is not None:
-                scan.index.add(_counted(chunk, messages), scan.source.crc)
+                scan.index.add(_chunk_info(chunk, messages), scan.source.crc)
             yield from self._grouped(chunk, messages)
         if self._open is not None and not (scan.info.native and being_written(scan.source.file)):
             batch, self._open = self._open, None
@@ -169,7 +169,7 @@ class BatchScan:
         native = self._skip_frames and self._scan.info.native
         return native and self._open is None and size >= SMALL_BATCH_BYTES
 
-    def _grouped(self, chunk: Chunk, messages: list[Message]) -> Iterator[StoredBatch]:
+    def _grouped(self, chunk: Chunk, messages: list[StoredMessage]) -> Iterator[StoredBatch]:
         for index, message in enumerate(messages):
             if self._open is not None and not self._open.takes(message):
                 yield self._numbered(self._open)
@@ -178,9 +178,9 @@ class BatchScan:
                 self._open = StoredBatch(message.sequence)
             self._open.number = message.sequence
             if message.channel is Channel.FRAMES:
-                self._open.frames = Place(chunk, index)
+                self._open.frames = MessagePlace(chunk, index)
             elif message.channel is Channel.EXCHANGES:
-                self._open.exchanges = Place(chunk, index)
+                self._open.exchanges = MessagePlace(chunk, index)
             else:
                 self._open.notes.append(_note(self._scan, chunk, message))
         if self._open is not None and self._open.exchanges is not None and self._scan.info.native:
@@ -188,15 +188,15 @@ class BatchScan:
             self._open = None
 
 
-def read_messages(scan: Scan, chunk: Chunk) -> list[Message]:
-    """Return the messages of a chunk that are on channels of ours.
+def read_messages(scan: Scan, chunk: Chunk) -> list[StoredMessage]:
+    """Return the messages of a chunk that are on our channels.
 
     Raises: RecordingError.
     """
     return list(_messages(scan, chunk))
 
 
-def _messages(scan: Scan, chunk: Chunk) -> Iterator[Message]:
+def _messages(scan: Scan, chunk: Chunk) -> Iterator[StoredMessage]:
     data = memoryview(chunk.records or b"")
     at, end = 0, len(data)
     while at < end:
@@ -214,7 +214,7 @@ def _messages(scan: Scan, chunk: Chunk) -> Iterator[Message]:
             if channel is not None:
                 content = data[at + MESSAGE_HEAD.size : after]
                 columns = scan.head.tables.get(number)
-                yield Message(channel, sequence, log_ns, content, columns)
+                yield StoredMessage(channel, sequence, log_ns, content, columns)
             elif scan.info.native:
                 raise wrong(scan, chunk, "has a message on an unknown channel")
         elif scan.info.native:
@@ -229,15 +229,15 @@ def _messages(scan: Scan, chunk: Chunk) -> Iterator[Message]:
         at = after
 
 
-def check(scan: Scan, chunk: Chunk, messages: list[Message], begun: int | None) -> None:
-    """Hold a chunk of a file that kproxy wrote to the layout; `begun` is the number of the batch
-    whose frames are in the chunk before it, -1 for one that is not known yet.
+def check(scan: Scan, chunk: Chunk, messages: list[StoredMessage], begun: int | None) -> None:
+    """Check a chunk of a file that kproxy wrote against the layout; `begun` is the number of the
+    batch whose frames are in the chunk before it, -1 if it is not known yet.
 
     Raises: RecordingError.
     """
     if not messages:
         raise wrong(scan, chunk, "is empty")
-    counts = _counted(chunk, messages).messages
+    counts = _chunk_info(chunk, messages).messages
     channels = [message.channel for message in messages]
     small = [Channel.FRAMES, Channel.EXCHANGES]
     if begun is not None:
@@ -256,8 +256,8 @@ def check(scan: Scan, chunk: Chunk, messages: list[Message], begun: int | None) 
         raise wrong(scan, chunk, "has other times than its messages")
 
 
-def _counted(chunk: Chunk, messages: list[Message]) -> ChunkInfo:
-    """What the index of a file says of a chunk."""
+def _chunk_info(chunk: Chunk, messages: list[StoredMessage]) -> ChunkInfo:
+    """Return a chunk as the index of a file lists it."""
     counts = [0] * len(Channel)
     for message in messages:
         counts[message.channel - 1] += 1
@@ -273,7 +273,7 @@ def _counted(chunk: Chunk, messages: list[Message]) -> ChunkInfo:
     )
 
 
-def _note(scan: Scan, chunk: Chunk, message: Message) -> Note:
+def _note(scan: Scan, chunk: Chunk, message: StoredMessage) -> Note:
     try:
         body = json.loads(bytes(message.data))
     except (ValueError, RecursionError) as error:
@@ -285,5 +285,5 @@ def _note(scan: Scan, chunk: Chunk, message: Message) -> Note:
 
 
 def wrong(scan: Scan, chunk: Chunk, what: str) -> RecordingError:
-    """Return the error that says what is wrong about a chunk whose checksum is right."""
+    """Return the error for a chunk with a right checksum and wrong content."""
     return scan.source.damage(chunk.offset, f"a chunk {what}")

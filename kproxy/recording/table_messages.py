@@ -2,7 +2,7 @@
 
 ::
 
-    Batch ─▶ frames_message, exchanges_message ─▶ Writer
+    RecordingBatch ─▶ frames_message, exchanges_message ─▶ Writer
     message ─▶ FrameTable ─▶ Frame …          message ─▶ ExchangeTable ─▶ ExchangeRow …
 
 Writing shares the interpreter with the proxy: it goes on in slices of less than a tenth of a
@@ -33,8 +33,8 @@ from kproxy.recording.batch import (
     RESPONSE_HEAD,
     RUN_LISTS,
     SHARED_FIELDS,
-    Batch,
-    unpacked_splices,
+    RecordingBatch,
+    unpack_splices,
 )
 from kproxy.recording.layout import (
     EXCHANGE_INTEGERS,
@@ -46,9 +46,9 @@ from kproxy.recording.layout import (
 from kproxy.recording.other_columns import OWN, TableColumns, Values, recast
 
 _SLICE_VALUES = 16 << 10
-"""After so many values the proxy gets its turn …"""
+"""After this many values the proxy gets its turn …"""
 _PAUSE_SECONDS = 50e-6
-"""… and so long it takes until it has it."""
+"""… and this is how long it takes until it has it."""
 _RUNS_KEPT = 64
 _ZERO = bytes(4)
 _SIDES = (Side.CLIENT, Side.BROKER)
@@ -62,7 +62,7 @@ _OWN_CODES: list[Code] = [CODES[dict(EXCHANGE_INTEGERS)[name]] for name in OWN_F
 _SHARED_CODES: list[Code] = [CODES[dict(EXCHANGE_INTEGERS)[name]] for name in SHARED_FIELDS]
 
 
-def frames_message(batch: Batch, schema: Schema = FRAMES) -> tuple[list[Buffer], int]:
+def frames_message(batch: RecordingBatch, schema: Schema = FRAMES) -> tuple[list[Buffer], int]:
     """Return the message on /kafka/frames, as buffers, and its size.
 
     Raises: ValueError, when a value is too large for a column of a schema that is not ours.
@@ -80,7 +80,9 @@ def frames_message(batch: Batch, schema: Schema = FRAMES) -> tuple[list[Buffer],
     return recast(FRAMES, schema, parts, batch.unknown_of_runs)
 
 
-def exchanges_message(batch: Batch, schema: Schema = EXCHANGES) -> tuple[list[Buffer], int]:
+def exchanges_message(
+    batch: RecordingBatch, schema: Schema = EXCHANGES
+) -> tuple[list[Buffer], int]:
     """Return the message on /kafka/exchanges, as buffers, and its size.
 
     Raises: ValueError, as above.
@@ -141,21 +143,21 @@ class FrameTable:
         self._starts: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
-        """How many runs there are."""
+        """Return the number of runs."""
         return len(self._integers[0])
 
     def column(self, name: str) -> memoryview:
-        """Return a column: integers, or bytes ("data", "splices.replacement"); of lists, "x[]" are
-        the offsets that divide "x"."""
+        """Return a column: integers, or bytes ("data", "splices.replacement"); "x[]" are the
+        offsets that divide a list "x"."""
         return self._columns[name]
 
     @functools.cached_property
     def unknown(self) -> list[Values]:
-        """What each row says in columns that are not ours; empty if there are none."""
+        """The values of each row in columns that are not ours; empty if there are none."""
         return self._unknown()
 
     def run(self, row: int) -> list[Frame]:
-        """Return the frames of a run; those of the last few are remembered."""
+        """Return the frames of a run; the last few runs are cached."""
         frames = self._runs.get(row)
         if frames is None:
             frames = self._runs[row] = self._run(row)
@@ -164,7 +166,7 @@ class FrameTable:
         return frames
 
     def whole(self, row: int, nth: int) -> bytes | None:
-        """Return the bytes of a frame without more ado; None of one in pieces, and where it is
+        """Return the bytes of a frame, quickly; None for one in pieces, or where the table is
         wrong."""
         spans = self._spans
         if row >= len(spans):
@@ -184,7 +186,7 @@ class FrameTable:
         return self._data[start:end].tobytes()
 
     def piece(self, row: int) -> bytes:
-        """Return the bytes of a piece; none where it is wrong."""
+        """Return the bytes of a piece; empty where the table is wrong."""
         if row >= len(self._spans):
             return b""
         _, start, end, _, _ = self._spans[row]
@@ -192,14 +194,14 @@ class FrameTable:
 
     @functools.cached_property
     def _spans(self) -> list[tuple[int, int, int, int, int]]:
-        """The flags of each run, where its data begins and ends, and its list of sizes."""
+        """The flags of each run, the start and end of its data, and those of its list of sizes."""
         data, sizes = self._ends["data"], self._ends["sizes"]
         flags = self.column("flags").tolist()
         return list(zip(flags, data, data[1:], sizes, sizes[1:], strict=False))
 
     def _run_starts(self, row: int) -> list[int]:
-        """Where the frames of a run begin in the column of data, and where the last of them ends;
-        empty where that is wrong. Those of the last few runs are remembered."""
+        """Return the starts of a run's frames in the column of data, and the end of the last; empty
+        where the table is wrong. The last few runs are cached."""
         _, start, end, first_size, last_size = self._spans[row]
         sizes = self.column("sizes")[first_size:last_size].tolist()
         starts = list(itertools.accumulate(sizes, initial=start))
@@ -211,7 +213,8 @@ class FrameTable:
         return starts
 
     def whole_bytes(self, row: int) -> int | None:
-        """Return how many bytes the frame has that ends in a row; None if it is not in pieces."""
+        """Return the whole size of a frame in pieces that ends in a row; None if it is not in
+        pieces."""
         if not 0 <= row < len(self) or not self.column("flags")[row] & FRAGMENT:
             return None
         heads = self._list("heads", row)
@@ -219,7 +222,7 @@ class FrameTable:
 
     @functools.cached_property
     def _ends(self) -> dict[str, list[int]]:
-        """Where the lists of a row begin and end, of all rows."""
+        """The starts and ends of the lists of all rows."""
         return {name: self.column(f"{name}[]").tolist() for name in RUN_LISTS}
 
     def _run(self, row: int) -> list[Frame]:
@@ -257,7 +260,7 @@ class FrameTable:
         start, end = self._ends["splices"][row : row + 2]
         splices: tuple[Splice, ...] = ()
         if end > start:
-            splices = tuple(unpacked_splices(bytes(self.column("splices")[start:end])))
+            splices = tuple(unpack_splices(bytes(self.column("splices")[start:end])))
         frames: list[Frame] = []
         at = 0
         for size, head in zip(sizes, heads, strict=True):
@@ -273,7 +276,7 @@ class FrameTable:
         return frames
 
     def _request_heads(self, row: int, data: bytes, sizes: list[int]) -> Iterator[_Head]:
-        """What the headers of plain requests say."""
+        """Yield the values in the headers of plain requests."""
         number, at = self.column("number")[row], 0
         for size in sizes:
             if size < _REQUEST_START.size:
@@ -302,7 +305,7 @@ class FrameTable:
                 yield side, range(first, first + count)
 
     def previous_piece(self, row: int) -> Position | None:
-        """Return where the piece before that in a row lies."""
+        """Return the position of the piece before the one in a row."""
         if not 0 <= row < len(self):
             return None
         heads = self._list("heads", row)
@@ -345,7 +348,7 @@ class ExchangeTable:
 
     @property
     def unknown(self) -> list[Values]:
-        """What each row says in columns that are not ours; empty if there are none."""
+        """The values of each row in columns that are not ours; empty if there are none."""
         return self._unknown()
 
     def rows(self) -> Iterator[ExchangeRow]:

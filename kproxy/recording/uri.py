@@ -33,9 +33,9 @@ _USER = re.compile(
     r"(?P<name>[^/?#@:]*)(?:[^/?#]*@|:(?!\d*/)[^?#]*@)"  # the `/` in a password may be unescaped
 )
 _NAMING = re.compile(r"(?:fsspec\+)?abfss?$", re.IGNORECASE)
-"""Schemes where what stands before the `@` is a container or an account."""
+"""Schemes in which a container or an account stands before the `@`."""
 _QUERY = re.compile(r"\?(?=[\w.-]+=)")
-"""Where a query begins; any other `?` is a wild card."""
+"""The beginning of a query; any other `?` is a wild card."""
 _HARMLESS = frozenset({"region", "endpoint_override", "scheme"})
 _MAGIC_CHARACTERS = re.compile(r"[*?\[]")
 _AUTHORITY_PARTS = 3
@@ -44,7 +44,7 @@ _AUTHORITY_PARTS = 3
 
 @attrs.frozen
 class Stat:
-    """What is known of a file there."""
+    """The status of a file behind a URI."""
 
     st_size: int
     st_mode: int
@@ -52,7 +52,7 @@ class Stat:
 
 @attrs.frozen(order=True)
 class Uri:
-    """Names a file or a folder, and has the methods of a Path that readers use."""
+    """The name of a file or a folder, with the methods of a Path that readers use."""
 
     text: str
 
@@ -76,7 +76,7 @@ class Uri:
 
     @property
     def stem(self) -> str:
-        """Its name without what follows the last dot."""
+        """Its name up to the last dot."""
         return PurePosixPath(self.name).stem
 
     @property
@@ -84,19 +84,19 @@ class Uri:
         return urllib.parse.urlsplit(self.text)
 
     def resolve(self) -> Uri:
-        """Return it as it is: there are no links."""
+        """Return the same URI: there are no links."""
         return self
 
     def exists(self) -> bool:
-        """Whether something is there."""
+        """Return whether the file or folder exists."""
         return self._info().type.name != "NotFound"
 
     def is_dir(self) -> bool:
-        """Whether it is a folder."""
+        """Return whether it is a folder."""
         return self._info().type.name == "Directory"
 
     def is_file(self) -> bool:
-        """Whether it is a file."""
+        """Return whether it is a file."""
         return self._info().type.name == "File"
 
     def stat(self) -> Stat:
@@ -119,7 +119,7 @@ class Uri:
             return io.BufferedReader(_Raw(system.open_input_file(path)), _BUFFER_BYTES)
 
     def glob(self, pattern: str) -> Iterator[Uri]:
-        """Yield the files below it that a pattern means; `**` in it are any folders."""
+        """Yield the files below it that match a pattern; `**` in it matches any folders."""
         from pyarrow.fs import FileSelector
 
         with self._without_secrets():
@@ -139,11 +139,11 @@ class Uri:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it has wild cards."""
+        """True if it has wild cards."""
         return self._first_pattern is not None
 
     def matches(self) -> list[Uri]:
-        """Return the files that it means as a pattern."""
+        """Return the files that match it as a pattern."""
         head, query = self._split
         parts = head.split("/")
         first = self._first_pattern
@@ -154,14 +154,14 @@ class Uri:
 
     @property
     def _first_pattern(self) -> int | None:
-        """Which of the parts between slashes is the first that has wild cards."""
+        """The index of the first part between slashes that has wild cards."""
         parts = enumerate(self._split[0].split("/"))
         magic = (at for at, part in parts if _MAGIC_CHARACTERS.search(part))
         return next((at for at in magic if at >= _AUTHORITY_PARTS), None)
 
     @property
     def _split(self) -> tuple[str, str]:
-        """What comes before the query, and the query."""
+        """The URI before the query, and the query."""
         found = _QUERY.search(self.text)
         at = len(self.text) if found is None else found.start()
         return self.text[:at], self.text[at:]
@@ -173,7 +173,7 @@ class Uri:
 
     @contextlib.contextmanager
     def _without_secrets(self) -> Iterator[None]:
-        """Show the URI in errors as it may be shown."""
+        """Replace the URI in errors with the one without secrets."""
         try:
             yield
         except OSError as error:
@@ -186,20 +186,20 @@ class Uri:
 
 
 def located(text: str) -> Path | Uri:
-    """Return what a text names: a file here, or one that a URI names."""
+    """Return the file that a text names: a local one, or one behind a URI."""
     if text.startswith("file:/"):
         return Path(urllib.parse.unquote(urllib.parse.urlsplit(text).path))
     return Uri(text) if re.match(r"[A-Za-z][\w+.-]*://", text) else Path(text)
 
 
 def absolute(text: str) -> str:
-    """Return the text that names the same from any working directory, however a path is spelled."""
+    """Return a text that names the same file from any working directory."""
     path = located(text)
     return text if isinstance(path, Uri) else os.path.abspath(path)
 
 
 def spelled(path: Path | Uri) -> str:
-    """Return the text of which `located` makes the path again."""
+    """Return the text that `located` turns into this path."""
     return path.text if isinstance(path, Uri) else str(path)
 
 
@@ -220,7 +220,7 @@ def _system(text: str) -> tuple[Any, str]:
 
 
 def _expression(pattern: str) -> str:
-    """Return the regular expression of a pattern, in which only `**` passes a `/`."""
+    """Return the regular expression of a pattern, in which only `**` matches a `/`."""
     found = ""
     for part in re.findall(r"\*\*/|\*|\?|\[!?[^]]+\]|(?:%[0-9A-Fa-f]{2})+|.", pattern, re.DOTALL):
         if part.startswith("[") and len(part) > 1:
@@ -233,7 +233,7 @@ def _expression(pattern: str) -> str:
 
 
 class _Raw(io.RawIOBase):
-    """A file of pyarrow as Python's own files are, for a buffer to read."""
+    """A file of pyarrow as a raw file of Python, for a buffer to read."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

@@ -26,9 +26,9 @@ from pathlib import Path
 import attrs
 from zlib_ng.zlib_ng import crc32, crc32_combine
 
-from kproxy.exchange.entries import Entry, coalesced
+from kproxy.exchange.entries import Entry, coalesce
 from kproxy.recording.arrow import Buffer
-from kproxy.recording.batch import Batch
+from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.compression import compress
 from kproxy.recording.direct import Direct
@@ -67,7 +67,7 @@ _UNCACHE_BYTES = 8 * 1024 * 1024  # how much of a file is written between two ca
 
 
 @attrs.define(eq=False)
-class _Records:
+class _ChunkRecords:
     """The records of one chunk."""
 
     parts: list[Buffer]
@@ -75,21 +75,21 @@ class _Records:
     start_ns: int
     end_ns: int
     messages: list[int]
-    """How many on each channel."""
+    """The number of messages on each channel."""
     stored: bool = False
-    """Whether more than half of it is not worth compressing."""
+    """True if more than half of it is not worth compressing."""
     hard: bool = False
-    """Whether it is worth to take time for it."""
+    """True if it is worth more time to compress."""
 
 
 class Writer:
     """One recording file being written.
 
-    `path` must not exist. `start_ns` is when the recording starts, `schema_id` identifies the table
-    of messages (`kproxy/protocol/messages.txt`) by which its frames are to be decoded,
+    `path` must not exist. `start_ns` is the start of the recording, `schema_id` identifies the
+    table of messages (`kproxy/protocol/messages.txt`) that its frames are to be decoded with,
     `library_version` is kproxy's. `compression` is "adaptive" or "none" (for files kept in git).
-    `metadata` is further text that the file shall carry. `schemas` have columns beside ours, for
-    what other versions of kproxy recorded.
+    `metadata` is further text for the file. `schemas` may have columns beside ours, for values that
+    other versions of kproxy recorded.
 
     Calls may come from any thread, one at a time.
 
@@ -124,7 +124,8 @@ class Writer:
 
     @classmethod
     def resume(cls, path: Path, fd: int, index: Index, schemas: Schemas) -> Writer:
-        """Return a writer that goes on behind what `index` knows of a file; takes over `fd`."""
+        """Return a writer that continues a file behind the part that `index` covers; it takes over
+        `fd`."""
         writer = cls.__new__(cls)
         writer._start(path, index, "none", schemas)
         writer._fd = fd
@@ -151,7 +152,7 @@ class Writer:
 
     @property
     def deleted(self) -> bool:
-        """Whether the file is not to be found any more: somebody has deleted or replaced it."""
+        """True if the file was deleted or replaced by somebody."""
         ours = os.fstat(self._fd)
         if ours.st_nlink:
             return False
@@ -161,7 +162,7 @@ class Writer:
             return True
 
     def write(self, entries: Iterable[Entry]) -> None:
-        """Append entries, as batches that the writer makes of them; `append` takes ready ones.
+        """Append entries, in batches that the writer makes; `append` takes ready ones.
 
         Raises: OSError, when the file cannot take them (disk full …): then none of them is in it.
         """
@@ -170,7 +171,7 @@ class Writer:
         self._builder.add(entries)
         self.append(self._builder.take())
 
-    def append(self, batches: Sequence[Batch]) -> None:
+    def append(self, batches: Sequence[RecordingBatch]) -> None:
         """Append batches.
 
         Raises: OSError, when the file cannot take them (disk full …): then none of them is in it.
@@ -181,7 +182,7 @@ class Writer:
         schemas = self._schemas
         self._append(r for batch in batches for r in _chunks(batch, schemas, alone=alone))
 
-    def append_exchanges(self, batch: Batch) -> None:
+    def append_exchanges(self, batch: RecordingBatch) -> None:
         """Append only the exchanges of a batch, and its notes: the file ends behind the frames.
 
         Raises: OSError.
@@ -189,7 +190,7 @@ class Writer:
         *_, exchanges = _chunks(batch, self._schemas, small=False)
         self._append([exchanges])
 
-    def _append(self, chunks: Iterable[_Records]) -> None:
+    def _append(self, chunks: Iterable[_ChunkRecords]) -> None:
         index = self._index
         start = at = index.size
         crc = index.crc
@@ -234,10 +235,10 @@ class Writer:
             os.close(self._fd)
 
     def _chunk(
-        self, records: _Records, at: int, crc: int, buffers: list[Buffer]
+        self, records: _ChunkRecords, at: int, crc: int, buffers: list[Buffer]
     ) -> tuple[ChunkInfo, int]:
         """Append a chunk's buffers; return its index entry, and the file's CRC including it."""
-        parts = coalesced(records.parts) if records.stored else [b"".join(records.parts)]
+        parts = coalesce(records.parts) if records.stored else [b"".join(records.parts)]
         records_crc = 0
         for part in parts:
             records_crc = crc32(part, records_crc)
@@ -276,7 +277,8 @@ class Writer:
         return info, crc
 
     def _put(self, buffers: list[Buffer], at: int) -> None:
-        """Write buffers at an offset; if they do not fit, cut off all behind the last good chunk.
+        """Write buffers at an offset; if they do not fit, cut the file off behind the last good
+        chunk.
 
         Raises: OSError.
         """
@@ -301,14 +303,15 @@ class Writer:
 
 
 def _chunks(
-    batch: Batch, schemas: Schemas, small: bool = True, alone: bool = False
-) -> Iterator[_Records]:
-    """Yield the chunks of a batch: of frames, and of exchanges and notes; a small one is one.
+    batch: RecordingBatch, schemas: Schemas, small: bool = True, alone: bool = False
+) -> Iterator[_ChunkRecords]:
+    """Yield the chunks of a batch: one of frames, and one of exchanges and notes; a small batch is
+    one chunk.
 
-    Where a small one is written `alone`, little happens, and there is time to compress it well.
+    A small one that is written `alone` is compressed harder: there is time for it.
     """
     sequence = batch.number & 0xFFFFFFFF
-    tables: list[_Records] = []
+    tables: list[_ChunkRecords] = []
     for channel, (parts, size) in (
         (Channel.FRAMES, frames_message(batch, schemas.frames)),
         (Channel.EXCHANGES, exchanges_message(batch, schemas.exchanges)),
@@ -316,7 +319,7 @@ def _chunks(
         head = message_head(channel, sequence, batch.end_ns, batch.start_ns, size)
         counts = [int(each is channel) for each in Channel]
         size += len(head)
-        tables.append(_Records([head, *parts], size, batch.end_ns, batch.end_ns, counts))
+        tables.append(_ChunkRecords([head, *parts], size, batch.end_ns, batch.end_ns, counts))
     frames, exchanges = tables
     for note in batch.notes:
         record = note_record(note, sequence)
@@ -329,7 +332,7 @@ def _chunks(
         counts[0] += 1
         size = frames.size + exchanges.size
         times = exchanges.start_ns, exchanges.end_ns
-        yield _Records(parts, size, *times, counts, hard=alone)
+        yield _ChunkRecords(parts, size, *times, counts, hard=alone)
         return
     # Beside frames that are stored, a few rows are not worth the trouble either.
     frames.stored = exchanges.stored = batch.stored_bytes * 2 >= frames.size

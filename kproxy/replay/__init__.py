@@ -2,11 +2,12 @@
 
 ::
 
-    recording ─▶ load ─▶ Loaded ─▶ Broker (a `proxy.machine.Machine`) ◀─▶ any client, any version
+    recording ─▶ load ─▶ Loaded ─▶ ReplayBroker (a `proxy.machine.Machine`) ◀─▶ any client
 
 `load` rebuilds topics, logs, groups and offsets; `broker` serves them; one small module per area
-has the handlers. What the state does not model is answered by `semantic`, or refused.
+has the handlers. `semantic` answers requests that the state does not model, or they are refused.
 
-Invariant: only `opening` and `index_file`, which make a `Loaded` of files, do IO. What serves it is
-sans-IO, and has the frames of a recording read by a function that it is given (`Store.read_frame`).
+Invariant: only `opening` and `index_file`, which make a `Loaded` of files, do IO. All else is
+sans-IO; it reads the frames of a recording through a function that it is given
+(`Store.read_frame`).
 """

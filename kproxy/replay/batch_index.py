@@ -1,16 +1,16 @@
-"""Which batches a partition has, and where they lie: columns of integers, 29 bytes per batch.
+"""The batches of a partition and their places: columns of integers, 29 bytes per batch.
 
 ::
 
     bases    first offset         8 bytes   ascending
     deltas   last offset − first  4
-    places   which frame          8         see `store`
-    starts   where in the frame   4
+    places   the frame            8         see `store`
+    starts   offset in the frame  4
     sizes    bytes, and flags     4
-    newest   of every 16 batches the youngest timestamp: half a byte each; of a partition with
-             timestamps that the broker set, of every batch: 8 bytes more
+    newest   the youngest timestamp of every 16 batches: half a byte per batch; of a partition
+             whose timestamps the broker set, that of every batch: 8 bytes more
 
-While a recording is read there is a timestamp for every batch, for batches come in any order then.
+While a recording is read, every batch has a timestamp, because batches come in any order then.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 PRODUCED = 1 << 31
-"""It was seen being produced."""
+"""The recording shows how the batch was produced."""
 STAMPED = 1 << 30
-"""Its bytes are those of a client: offset and leader epoch are still to be set."""
+"""The bytes are those of a client: offset and leader epoch must be set when they are read."""
 TIMED = 1 << 29
-"""So is its timestamp, which is the one in the index (LogAppendTime)."""
+"""The timestamp must be set, too: the one in the index (LogAppendTime)."""
 _SIZE = TIMED - 1
 _GROUP = 16
 
@@ -42,29 +42,29 @@ class BatchIndex:
         self.sizes = array("I")
         self.newest = array("q")
         self._group = 1
-        """How many batches have a timestamp together."""
+        """Number of batches that share a timestamp."""
         self._finished = False
 
     def __len__(self) -> int:
         return len(self.bases)
 
     def find(self, offset: int) -> int:
-        """The batch that holds `offset`, or else the next."""
+        """Return the index of the batch that holds `offset`, or else of the next."""
         index = bisect_right(self.bases, offset) - 1
         if index >= 0 and self.bases[index] + self.deltas[index] >= offset:
             return index
         return index + 1
 
     def last_offset(self, index: int) -> int:
-        """The last offset of a batch."""
+        """Return the last offset of a batch."""
         return self.bases[index] + self.deltas[index]
 
     def size(self, index: int) -> int:
-        """The bytes of a batch."""
+        """Return the size of a batch in bytes."""
         return self.sizes[index] & _SIZE
 
     def has(self, index: int, flag: int) -> bool:
-        """Whether a batch has a flag."""
+        """Return whether a batch has a flag."""
         return bool(self.sizes[index] & flag)
 
     def mark(self, index: int, flag: int) -> None:
@@ -74,7 +74,7 @@ class BatchIndex:
     def insert(
         self, base: int, delta: int, time: int, place: int, start: int, size: int, flags: int
     ) -> None:
-        """Take a batch that overlaps none."""
+        """Insert a batch that overlaps no other."""
         index = bisect_left(self.bases, base)
         self.bases.insert(index, base)
         self.deltas.insert(index, delta)
@@ -89,12 +89,12 @@ class BatchIndex:
             self.newest[-1] = max(self.newest[-1], time)
 
     def remove(self, index: int) -> None:
-        """Take a batch out, before `finish`."""
+        """Remove a batch; allowed only before `finish`."""
         for name in COLUMNS:
             del getattr(self, name)[index]
 
     def finish(self) -> None:
-        """From now on batches only come at the end."""
+        """Compact the columns: from now on batches are only appended."""
         times = self.newest
         if not any(size & TIMED for size in self.sizes):
             self._group = _GROUP
@@ -105,24 +105,24 @@ class BatchIndex:
         self._finished = True
 
     def groups(self) -> Iterator[tuple[int, range]]:
-        """Yield the youngest timestamp of successive batches, and these."""
+        """Yield the youngest timestamp of each group of successive batches, and their indexes."""
         size = self._group
         for number, time in enumerate(self.newest):
             yield time, range(number * size, min(len(self), (number + 1) * size))
 
     def timestamp(self, index: int) -> int:
-        """The timestamp of a batch that is TIMED."""
+        """Return the timestamp of a batch that is TIMED."""
         return self.newest[index // self._group]
 
-    # ---- as it is kept in a file
+    # ---- stored in a file
 
     def columns(self) -> list[array]:
-        """The columns, in their order, after `finish`."""
+        """Return the columns in the order of `COLUMNS`, after `finish`."""
         return [getattr(self, name) for name in COLUMNS]
 
     @classmethod
     def of(cls, columns: list[array]) -> BatchIndex:
-        """The index that has these columns."""
+        """Return the index that has these columns."""
         found = cls()
         for name, column in zip(COLUMNS, columns, strict=True):
             setattr(found, name, column)

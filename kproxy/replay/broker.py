@@ -5,18 +5,18 @@
     accepted · receive · closed · listening · wake
           │
           ▼
-    Broker ── Connection … ─▶ request ─▶ rules ─▶ Serving ─▶ rules ─┐
-       │                                             │              ▼
-       └── State ◀───────────────────────────────────┘   [Send, Close, Listen, Log]
+    ReplayBroker ── ReplayConnection … ─▶ request ─▶ rules ─▶ Serving ─▶ rules ─┐
+       │                                                         │              ▼
+       └── State ◀───────────────────────────────────────────────┘   [Send, Close, Listen, Log]
 
 It satisfies `proxy.machine.Machine`; its connections have one end, so it never dials. There is one
 listener for each broker of the recording, and one to bootstrap from; every one of them serves
 everything. Long polls, rebalances and session timeouts are timers behind `next_wake`. Rules act as
-in the proxy, except that what is sent slowly is sent late, and whole.
+in the proxy, except that a slow response is sent late, and whole.
 
-Invariants: it knows no socket, file, clock or chance; the frames of the recording it has read by
-`Store.read_frame`, a function that it is given. One request of a connection is handled at a time,
-so that responses leave in order.
+Invariants: it uses no socket, file, clock or randomness; it reads the frames of the recording
+through `Store.read_frame`, a function that it is given. One request of a connection is handled at
+a time, so that responses leave in order.
 """
 
 from __future__ import annotations
@@ -34,40 +34,41 @@ from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.connection import OpenConnection
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.idle import Idle
+from kproxy.proxy.machine import TlsSession
 from kproxy.proxy.nodes import listener_port
 from kproxy.proxy.output import Departure
 from kproxy.proxy.verdicts import Decider, Ending, RequestContext, Verdict
 from kproxy.replay.call import CLOSE, LATER, NONE, Call
-from kproxy.replay.connection import Connection, token_frame
+from kproxy.replay.connection import ReplayConnection, token_frame
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.pace import Pace
 from kproxy.replay.report import Report
 from kproxy.replay.sasl import Refused
 from kproxy.replay.serving import Serving, Unanswerable
-from kproxy.replay.settings import Settings, Visible
+from kproxy.replay.settings import ReplaySettings, Visible
 from kproxy.replay.state import State
 from kproxy.replay.timers import Timer
 
 _WAITING_MAX = 100
-"""With so many requests waiting on a connection its client is not read from."""
+"""A connection with more waiting requests is not read from."""
 
 _TURN_MAX = 100
-"""After this many requests of a connection others have their turn: about 10 ms under a rule."""
+"""At most this many requests of a connection are handled per turn: about 10 ms under a rule."""
 
 _LEAVING_BYTES_MAX = 4 << 20
-"""With so much on its way to a client no other request of it is handled."""
+"""A connection with more unsent response bytes has no other request handled."""
 
-_UNHEARD = Verdict(response=Verdict(frames=()))
-"""On a request whose response the client does not get."""
+_RESPONSE_DROPPED = Verdict(response=Verdict(frames=()))
+"""The verdict on a request whose response the client does not get."""
 
 
-class Broker:
-    """The machine. Feed it events; perform, in order, the actions that it answers with."""
+class ReplayBroker:
+    """The replaying broker. Feed it events; perform, in order, the actions that it returns."""
 
     def __init__(
         self,
         loaded: Loaded,
-        settings: Settings,
+        settings: ReplaySettings,
         report: Report,
         rules: Decider | None = None,
         pace: Pace | None = None,
@@ -77,17 +78,17 @@ class Broker:
         self._settings = settings
         self._rules = rules
         self._pace = pace
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, ReplayConnection] = {}
         self._budget = Budget(settings.held_bytes_max)
         self._requests = 0
         self._names = TopicNames()
         self._names_known = 0
         self._late: list[Action] = []
-        """What timers have led to."""
+        """Actions of timers that have fired, returned by `wake`."""
         self._asked = False
         self._idle = Idle(settings.idle_seconds)
         self._idle_timer: Timer | None = None
-        """When to look for idle connections; None while there is no connection."""
+        """The next check for idle connections; None while there is no connection."""
         self._unopened: set[int] = set()
         self._stopped = False
         if settings.visible is Visible.CAUSAL:
@@ -97,16 +98,16 @@ class Broker:
 
     @property
     def next_wake(self) -> int | None:
-        """When `wake` wants to be called; None: not before another event."""
+        """The time at which to call `wake`; None: not before another event."""
         return self.state.timers.next
 
     @property
     def busy(self) -> bool:
-        """Whether a response is due: none that is worth waiting for at a stop."""
+        """Always False: no response is worth waiting for at a stop."""
         return False
 
     def start(self, now: int) -> list[Action]:
-        """Open the listeners of the recording's brokers, before any client has come."""
+        """Open the listeners of the recording's brokers, before any client connects."""
         if self._asked:
             return []
         self._asked, settings = True, self._settings
@@ -123,18 +124,33 @@ class Broker:
         client_address: str,
         local_address: Address,
         now: int,
+        tls: TlsSession | None = None,
     ) -> list[Action]:
-        """A client connected."""
+        """Take a client's connection."""
         host = client_address.rpartition(":")[0]
         share = Share(self._budget)
-        self._connections[number] = Connection(
+        self._connections[number] = ReplayConnection(
             number, node_id, client_address, f"/{host}", local_address, now, now, share
         )
         if self._idle_timer is None:
             self._idle_timer = self.state.timers.at(now + self._idle.ns, self._end_idle)
         return self.start(now)
 
-    def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
+    def rejected(
+        self,
+        number: int,
+        node_id: int | None,
+        client_address: str,
+        local_address: Address,
+        reason: str,
+        now: int,
+    ) -> list[Action]:
+        """Log a client whose TLS handshake failed."""
+        return [Log(f"connection {number} from {client_address}: TLS failed: {reason}")]
+
+    def dialled(
+        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
+    ) -> list[Action]:
         """Never: this machine does not dial."""
         return []
 
@@ -143,7 +159,7 @@ class Broker:
         return []
 
     def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
-        """Bytes arrived from a client."""
+        """Take bytes from a client."""
         connection = self._connections.get(number)
         if connection is None or connection.deaf:
             return []
@@ -162,7 +178,7 @@ class Broker:
         return actions
 
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
-        """The client half-closed ("eof") or broke (another word for how)."""
+        """Handle the end of a client's connection; `how` is "eof" after a half-close."""
         connection = self._connections.get(number)
         if connection is None:
             return []
@@ -173,12 +189,12 @@ class Broker:
         return self._end(connection, "")
 
     def listening(self, node_id: int, address: Address, now: int) -> list[Action]:
-        """The listener of a broker is open."""
+        """Note the address of a broker's listener that is open now."""
         self.state.listening[node_id] = address
         return self._opened(node_id, now)
 
     def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
-        """The listener of a broker could not be opened: clients are not told of it."""
+        """Log a broker whose listener could not be opened: Metadata leaves it out."""
         return [Log(f"node {node_id} is left out: {reason}"), *self._opened(node_id, now)]
 
     def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
@@ -186,15 +202,15 @@ class Broker:
         return []
 
     def wake(self, now: int) -> list[Action]:
-        """`next_wake` has come."""
+        """Run the timers that are due."""
         self.state.timers.run(now)
         actions, self._late = self._late, []
         return self._drain(now, actions)
 
     def stop(self, now: int) -> list[Action]:
-        """Close every connection; what was to be produced and was not is a finding now."""
-        if self._settings.unplayed_told and not self._stopped:  # whoever runs it may stop it twice
-            self.state.check.missing()
+        """Close every connection; report the recorded records that were not produced."""
+        if self._settings.report_unproduced and not self._stopped:  # stop may be called twice
+            self.state.check.report_unproduced()
         self._stopped = True
         return [
             action
@@ -206,7 +222,7 @@ class Broker:
 
     @property
     def reachable(self) -> dict[int | None, bool]:
-        """Of no broker: there are none behind this one."""
+        """Empty: there are no brokers behind this one."""
         return {}
 
     @property
@@ -225,7 +241,7 @@ class Broker:
             )
 
     def end(self, number: int, now: int) -> list[Action]:
-        """The operator ends a connection; nothing happens if it is not open."""
+        """End a connection for the operator; do nothing if it is not open."""
         connection = self._connections.get(number)
         return [] if connection is None else self._end(connection, "the operator ended it")
 
@@ -239,7 +255,7 @@ class Broker:
         return self._drain(now, actions)
 
     def _drain(self, now: int, actions: list[Action]) -> list[Action]:
-        """Send what was answered later, and go on with those connections."""
+        """Send the responses of waiting requests, and handle the next requests after them."""
         responses = self.state.responses
         while responses:
             call, body = responses.pop(0)
@@ -251,7 +267,9 @@ class Broker:
             self._handle_waiting(connection, now, actions)
         return actions
 
-    def _handle_waiting(self, connection: Connection, now: int, actions: list[Action]) -> None:
+    def _handle_waiting(
+        self, connection: ReplayConnection, now: int, actions: list[Action]
+    ) -> None:
         waiting = connection.waiting
         handled = 0
         while waiting and not connection.busy and not self._unopened:
@@ -280,9 +298,9 @@ class Broker:
             actions += self._end(connection, "")
 
     def _request(
-        self, connection: Connection, frame: bytes, now: int, actions: list[Action]
+        self, connection: ReplayConnection, frame: bytes, now: int, actions: list[Action]
     ) -> None:
-        """Have rules decide on a request, and handle what they leave of it."""
+        """Let rules decide on a request, then handle it or what is left of it."""
         self._requests += 1
         verdict = self._verdict(connection, frame, now)
         if verdict is None:
@@ -290,11 +308,11 @@ class Broker:
         elif verdict.own_response is not None:
             self._send(connection, b"", verdict.own_response, now, actions)
         else:
-            departures = carry_out.departures(verdict, frame, now)
+            departures = carry_out.depart(verdict, frame, now)
             arrive = partial(self._arrive, connection, verdict)
             self._depart(connection, departures, arrive, now, actions)
 
-    def _verdict(self, connection: Connection, frame: bytes, now: int) -> Verdict | None:
+    def _verdict(self, connection: ReplayConnection, frame: bytes, now: int) -> Verdict | None:
         if self._rules is None or len(frame) < 12:
             return None
         key = int.from_bytes(frame[4:6], "big", signed=True)
@@ -313,7 +331,7 @@ class Broker:
         return self._rules.on_request(context, frame, now)
 
     def _topic_names(self) -> TopicNames:
-        """The names of topic ids, for rules; clients may have created more since the last call."""
+        """Return the names of topic ids, for rules, with topics created since the last call."""
         known = self.state.cluster.names
         if len(known) != self._names_known:
             self._names_known = len(known)
@@ -323,30 +341,30 @@ class Broker:
 
     def _arrive(
         self,
-        connection: Connection,
+        connection: ReplayConnection,
         verdict: Verdict,
         departure: Departure,
         now: int,
         actions: list[Action],
     ) -> None:
-        """Handle what a rule lets arrive of a request: frames, a part of one, or nothing."""
+        """Handle the part of a request that a rule lets arrive: frames, part of one, or none."""
         if departure.ending is not None:
-            verdict = _UNHEARD
+            verdict = _RESPONSE_DROPPED
         for frame in map(bytes, departure.pieces):
             if len(frame) == 4 + int.from_bytes(frame[:4], "big"):
                 self._handle(connection, frame, verdict, now, actions)
-            verdict = _UNHEARD  # nobody gets the response to a duplicate
+            verdict = _RESPONSE_DROPPED  # nobody gets the response to a duplicate
 
     def _depart(
         self,
-        connection: Connection,
+        connection: ReplayConnection,
         departures: Sequence[Departure],
         take: Callable[[Departure, int, list[Action]], None],
         now: int,
         actions: list[Action],
     ) -> None:
-        """Have `take` take each departure when its last byte is due; end the connection behind the
-        one that says so."""
+        """Call `take` with each departure when its last byte is due; end the connection after one
+        that has an ending."""
         if not departures:
             return
         first, *rest = departures
@@ -363,7 +381,7 @@ class Broker:
 
     def _handle(
         self,
-        connection: Connection,
+        connection: ReplayConnection,
         frame: bytes,
         verdict: Verdict | None,
         now: int,
@@ -397,7 +415,7 @@ class Broker:
         self._after(connection, delay_ns, partial(self._decide, call, pieces), now, actions)
 
     def _decide(self, call: Call, pieces: list[Buffer], now: int, actions: list[Action]) -> None:
-        """Have rules decide on a response."""
+        """Let rules decide on a response."""
         connection = call.connection
         if call.verdict is None or call.verdict.response is None:
             actions.append(connection.send(pieces, now))
@@ -411,31 +429,32 @@ class Broker:
 
     def _send(
         self,
-        connection: Connection,
+        connection: ReplayConnection,
         frame: bytes,
         verdict: Verdict,
         now: int,
         actions: list[Action],
     ) -> None:
-        """Do with a response what a rule has decided."""
+        """Send a response as a rule has decided."""
 
         def send(departure: Departure, now: int, actions: list[Action]) -> None:
             if departure.pieces:
                 actions.append(connection.send(departure.pieces, now))
 
         if not verdict.dropped:
-            departures = carry_out.departures(verdict, frame, now)
+            departures = carry_out.depart(verdict, frame, now)
             self._depart(connection, departures, send, now, actions)
 
     def _after(
         self,
-        connection: Connection,
+        connection: ReplayConnection,
         delay_ns: int,
         act: Callable[[int, list[Action]], None],
         now: int,
         actions: list[Action],
     ) -> None:
-        """Act now, or later while nothing else of the connection is handled."""
+        """Call `act` now or after a delay, during which nothing else of the connection is
+        handled."""
         if not delay_ns:
             act(now, actions)
             return
@@ -450,9 +469,9 @@ class Broker:
         self.state.timers.at(now + delay_ns, due)
 
     def _end_behind(
-        self, connection: Connection, departure: Departure, now: int, actions: list[Action]
+        self, connection: ReplayConnection, departure: Departure, now: int, actions: list[Action]
     ) -> None:
-        """End a connection behind a departure, and let nothing pass until then."""
+        """End a connection after a departure, and let nothing pass until then."""
         connection.forget_requests()
         connection.deaf = True
         if (closing := departure.closes) is not None:
@@ -462,8 +481,8 @@ class Broker:
 
             self._after(connection, departure.ending_delay_ns, end, now, actions)
 
-    def _token(self, connection: Connection, frame: bytes, actions: list[Action]) -> None:
-        """A SASL token after SaslHandshake v0."""
+    def _token(self, connection: ReplayConnection, frame: bytes, actions: list[Action]) -> None:
+        """Answer a SASL token sent without a header, after SaslHandshake v0."""
         authentication = connection.authentication
         if authentication is None:
             return
@@ -477,9 +496,9 @@ class Broker:
         actions.append(Send(connection.number, Side.CLIENT, [token_frame(answer)], []))
 
     def _end_idle(self, now: int) -> None:
-        """End the connections on which nothing has arrived for too long; look again later."""
+        """End the idle connections, and set the timer for the next check."""
         for each in list(self._connections.values()):
-            waits = each.busy or each.waiting or each.deaf  # for us, or for ever as a rule wants it
+            waits = each.busy or each.waiting or each.deaf  # for us, or forever by a rule
             if self._idle.is_over(each.last_ns, now) and not waits:
                 self._late += self._end(each, self._idle.reason)
         last_ns = (each.last_ns for each in self._connections.values())
@@ -487,7 +506,7 @@ class Broker:
         if again_ns is not None:
             self._idle_timer = self.state.timers.at(again_ns, self._end_idle)
 
-    def _end(self, connection: Connection, reason: str, abrupt: bool = False) -> list[Action]:
+    def _end(self, connection: ReplayConnection, reason: str, abrupt: bool = False) -> list[Action]:
         if self._connections.pop(connection.number, None) is None:
             return []
         if not self._connections and self._idle_timer is not None:
@@ -504,4 +523,4 @@ class Broker:
 
 
 def _nothing(now: int, actions: list[Action]) -> None:
-    """Only let time pass before the next request is handled."""
+    """Do nothing: only time passes before the next request is handled."""

@@ -1,4 +1,4 @@
-"""A request at the broker, and the ways to answer it.
+"""A decoded request at the broker, and the ways to answer it.
 
 ::
 
@@ -17,16 +17,16 @@ import attrs
 
 if TYPE_CHECKING:
     from kproxy.proxy.verdicts import Verdict
-    from kproxy.replay.connection import Connection
+    from kproxy.replay.connection import ReplayConnection
 
 
 class Reply(enum.Enum):
-    """What a handler returns instead of a body."""
+    """A handler's result when it returns no body."""
 
     LATER = "later"
     NONE = "none"
     CLOSE = "close"
-    """Brokers do it where a response has no place for an error."""
+    """For responses that have no field for an error: brokers end the connection."""
 
 
 LATER, NONE, CLOSE = Reply.LATER, Reply.NONE, Reply.CLOSE
@@ -34,9 +34,9 @@ LATER, NONE, CLOSE = Reply.LATER, Reply.NONE, Reply.CLOSE
 
 @attrs.define(eq=False)
 class Call:
-    """One request."""
+    """One request to be answered."""
 
-    connection: Connection
+    connection: ReplayConnection
     api_key: int
     version: int
     correlation_id: int
@@ -44,6 +44,6 @@ class Call:
     body: Any
     now: int
     frame: bytes = b""
-    """The request as it came, size prefix included."""
+    """The request's bytes, size prefix included."""
     verdict: Verdict | None = None
-    """What a rule has decided about it."""
+    """A rule's decision about the request."""

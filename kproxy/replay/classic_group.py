@@ -38,7 +38,7 @@ FENCED_INSTANCE_ID = CODES["FENCED_INSTANCE_ID"]
 
 
 class GroupState(enum.Enum):
-    """As Kafka names them."""
+    """The state of a classic group, by Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -47,8 +47,8 @@ class GroupState(enum.Enum):
 
 
 @attrs.define(eq=False)
-class Member:
-    """One consumer, or whatever else uses the protocol."""
+class ClassicMember:
+    """One member of a classic group: a consumer, or another user of the protocol."""
 
     member_id: str
     instance_id: str | None
@@ -60,53 +60,53 @@ class Member:
     """Names of assignors, the favourite first, each with the member's metadata."""
     assignment: bytes = b""
     joining: Call | None = None
-    """Its JoinGroup that waits."""
+    """Its JoinGroup request that is not answered yet."""
     syncing: Call | None = None
-    """Its SyncGroup that waits."""
+    """Its SyncGroup request that is not answered yet."""
     timer: Timer | None = None
 
     def metadata(self, protocol: str) -> bytes:
-        """What it sent for an assignor."""
+        """Return the metadata that it sent for an assignor."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
 
 @attrs.define(eq=False)
 class ClassicGroup:
-    """The members of a group and what they have agreed on."""
+    """The members of a group, and the assignor and leader that they have agreed on."""
 
     group_id: str
     timers: Timers
     respond: Any
-    """(call, body): answers a call that waited."""
+    """Called with (call, body): sends the response to a request that waited."""
     state: GroupState = GroupState.EMPTY
     generation: int = 0
     protocol_type: str = ""
     protocol: str | None = None
     leader: str = ""
-    members: dict[str, Member] = attrs.Factory(dict)
+    members: dict[str, ClassicMember] = attrs.Factory(dict)
     pending: dict[str, Timer] = attrs.Factory(dict)
     """Member ids that were given out and not used yet (KIP-394)."""
     deadline: Timer | None = None
 
     @property
     def group_type(self) -> str:
-        """As ListGroups says it."""
+        """The group type in ListGroups."""
         return "classic"
 
     @property
     def group_state(self) -> str:
-        """As ListGroups says it."""
+        """The group state in ListGroups."""
         return self.state.value
 
     @property
     def empty(self) -> bool:
-        """Whether it has no members."""
+        """True while the group has no members."""
         return not self.members and not self.pending
 
     # ---- JoinGroup
 
     def join(self, call: Call, new_member_id: str) -> Any:
-        """Take a JoinGroup: a body, or None where the answer comes later."""
+        """Handle a JoinGroup; return its response, or None if that comes later."""
         body = call.body
         protocols = [(each.name, each.metadata) for each in body.protocols]
         member_id, instance_id = body.member_id, body.group_instance_id
@@ -136,7 +136,7 @@ class ClassicGroup:
         self._prepare(call.now)
         return None
 
-    def _rejoin(self, call: Call, member: Member, protocols: list[tuple[str, bytes]]) -> Any:
+    def _rejoin(self, call: Call, member: ClassicMember, protocols: list[tuple[str, bytes]]) -> Any:
         changed = member.protocols != protocols
         member.protocols = protocols
         restarts = {
@@ -154,9 +154,9 @@ class ClassicGroup:
         return None
 
     def _take_over(
-        self, call: Call, old: Member, member_id: str, protocols: list[tuple[str, bytes]]
+        self, call: Call, old: ClassicMember, member_id: str, protocols: list[tuple[str, bytes]]
     ) -> Any:
-        """A static member came back without its id: it gets a new one, and keeps its place."""
+        """Give a static member that came back without its id a new one, and its old assignment."""
         changed = old.protocols != protocols
         self._dismiss(old, FENCED_INSTANCE_ID)
         del self.members[old.member_id]
@@ -178,7 +178,7 @@ class ClassicGroup:
         return None
 
     def _prepare(self, now: int) -> None:
-        """Begin a rebalance, or go on with one: complete it when all have joined."""
+        """Begin a rebalance, or continue one; complete it when all have joined."""
         if self.state is GroupState.COMPLETING:
             for member in self.members.values():
                 self._answer_sync(member, REBALANCE_IN_PROGRESS, now)
@@ -190,7 +190,7 @@ class ClassicGroup:
             self._complete(now)
 
     def _complete(self, now: int) -> None:
-        """All have joined, or time is up: who has not joined is out; begin a generation."""
+        """Remove the members that have not joined in time, and begin a generation."""
         if self.deadline:
             self.deadline.cancel()
         for member in list(self.members.values()):
@@ -210,7 +210,7 @@ class ClassicGroup:
             self._keep_alive(member, now)
             self.respond(call, self._joined(member))
 
-    def _joined(self, member: Member) -> Any:
+    def _joined(self, member: ClassicMember) -> Any:
         response = messages.JoinGroupResponse
         members = []
         if member.member_id == self.leader:
@@ -232,7 +232,7 @@ class ClassicGroup:
         )
 
     def _elect(self) -> str:
-        """The assignor that all members have, by their votes."""
+        """Return the assignor that all members support and most prefer."""
         members = list(self.members.values())
         common = set.intersection(*({name for name, _ in each.protocols} for each in members))
         votes = Counter(
@@ -253,7 +253,7 @@ class ClassicGroup:
     # ---- SyncGroup, Heartbeat, LeaveGroup
 
     def sync(self, call: Call) -> Any:
-        """Take a SyncGroup: a body, or None where the answer comes later."""
+        """Handle a SyncGroup; return its response, or None if that comes later."""
         body = call.body
         error = self.check(body.member_id, body.group_instance_id, body.generation_id)
         if error:
@@ -275,7 +275,7 @@ class ClassicGroup:
         return None
 
     def heartbeat(self, call: Call) -> int:
-        """Take a Heartbeat; the error code."""
+        """Handle a Heartbeat; return the error code."""
         body = call.body
         error = self.check(body.member_id, body.group_instance_id, body.generation_id)
         if error:
@@ -284,7 +284,7 @@ class ClassicGroup:
         return REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else 0
 
     def leave(self, member_id: str, instance_id: str | None, now: int) -> int:
-        """A member leaves; the error code."""
+        """Remove a member that leaves; return the error code."""
         member = self._static(instance_id) if instance_id else self.members.get(member_id)
         if member is None:
             if member_id in self.pending:
@@ -299,7 +299,7 @@ class ClassicGroup:
         return 0
 
     def check(self, member_id: str, instance_id: str | None, generation: int) -> int:
-        """The error code for a member that speaks for a generation."""
+        """Return the error code for a request of this member in this generation."""
         static = self._static(instance_id)
         if static is not None and static.member_id != member_id:
             return FENCED_INSTANCE_ID
@@ -309,13 +309,13 @@ class ClassicGroup:
 
     # ---- members
 
-    def _static(self, instance_id: str | None) -> Member | None:
+    def _static(self, instance_id: str | None) -> ClassicMember | None:
         if instance_id is None:
             return None
         found = (each for each in self.members.values() if each.instance_id == instance_id)
         return next(found, None)
 
-    def _keep_alive(self, member: Member, now: int) -> None:
+    def _keep_alive(self, member: ClassicMember, now: int) -> None:
         if member.timer:
             member.timer.cancel()
 
@@ -325,12 +325,12 @@ class ClassicGroup:
 
         member.timer = self.timers.at(now + member.session_timeout_ns, expire)
 
-    def _remove(self, member: Member) -> None:
+    def _remove(self, member: ClassicMember) -> None:
         self._dismiss(member, UNKNOWN_MEMBER_ID)
         self.members.pop(member.member_id, None)
 
-    def _dismiss(self, member: Member, error: int) -> None:
-        """Answer what a member still waits for, with an error."""
+    def _dismiss(self, member: ClassicMember, error: int) -> None:
+        """Answer a member's waiting requests with an error."""
         if member.timer:
             member.timer.cancel()
         if member.joining:
@@ -353,14 +353,14 @@ class ClassicGroup:
             self.generation += 1
             self.state, self.protocol, self.leader = GroupState.EMPTY, None, ""
 
-    def _synced(self, member: Member) -> Any:
+    def _synced(self, member: ClassicMember) -> Any:
         return messages.SyncGroupResponse(
             protocol_type=self.protocol_type,
             protocol_name=self.protocol,
             assignment=member.assignment,
         )
 
-    def _answer_sync(self, member: Member, error: int, now: int) -> None:
+    def _answer_sync(self, member: ClassicMember, error: int, now: int) -> None:
         if member.syncing:
             call, member.syncing = member.syncing, None
             self._keep_alive(member, now)
@@ -369,7 +369,7 @@ class ClassicGroup:
 
 
 def join_error(version: int, error: int, member_id: str) -> Any:
-    """A JoinGroup response that says no."""
+    """Return a JoinGroup response with an error code."""
     return messages.JoinGroupResponse(
         error_code=error,
         member_id=member_id,
@@ -377,11 +377,11 @@ def join_error(version: int, error: int, member_id: str) -> Any:
     )
 
 
-def _member(call: Call, member_id: str, protocols: list[tuple[str, bytes]]) -> Member:
+def _member(call: Call, member_id: str, protocols: list[tuple[str, bytes]]) -> ClassicMember:
     body = call.body
     session = body.session_timeout_ms
     rebalance = body.rebalance_timeout_ms if body.rebalance_timeout_ms >= 0 else session
-    return Member(
+    return ClassicMember(
         member_id,
         body.group_instance_id,
         call.client_id,
@@ -419,7 +419,7 @@ def heartbeat(state: State, call: Call) -> Any:
 
 
 def leave_group(state: State, call: Call) -> Any:
-    """LeaveGroup, of one member or of several."""
+    """LeaveGroup, for one member or for several."""
     group = state.groups.classic(call.body.group_id)
     response = messages.LeaveGroupResponse
     if isinstance(group, int):

@@ -1,8 +1,8 @@
-"""DescribeConfigs: what was recorded of each topic, broker or other resource.
+"""DescribeConfigs: the recorded configs of each topic, broker or other resource.
 
-A request that was recorded is answered as it was, one after the other: configs may have been
-altered between them. One that names others together gets of each what was recorded last. Configs
-that the recording does not have are not made up.
+A request that was recorded gets its recorded responses, one after the other: configs may have been
+altered between them. A request for another set of resources gets the configs that were recorded
+last for each of them. Configs that the recording does not have are not made up.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Resource = tuple[int, str]
 
 def describe_configs(state: State, call: Call) -> Any:
     """DescribeConfigs."""
-    same = state.semantic.recorded(call)
-    if same is not None:
-        return same
+    body = state.semantic.recorded(call)
+    if body is not None:
+        return body
     kind = messages.DescribeConfigsResponse
     recorded = _recorded(state, call.api_key)
     results = []
@@ -52,7 +52,7 @@ def describe_configs(state: State, call: Call) -> Any:
 
 
 def _recorded(state: State, api_key: int) -> dict[Resource, list[Any]]:
-    """The configs of each resource, the last of each name."""
+    """Return the configs of each resource, the last of each name."""
     found: dict[Resource, dict[str, Any]] = {}
     for exchange in state.loaded.others.get(api_key, ()):
         for each in exchange.response.results:

@@ -1,7 +1,7 @@
 """One client's connection to the replaying broker: frames in, one request at a time, frames out.
 
-As in Kafka, the next request of a connection is handled when the one before is answered, so that
-responses leave in the order of the requests, however long one waits.
+As in Kafka, the next request of a connection is handled after the one before is answered, so that
+responses leave in the order of the requests, however long one of them takes.
 """
 
 from __future__ import annotations
@@ -20,60 +20,60 @@ from kproxy.proxy.framer import Violation
 from kproxy.replay.sasl import Authentication
 
 _LARGE_BYTES = 16 << 10
-"""A piece of a response that is larger is sent as it is, without a copy."""
+"""Larger pieces of a response are sent without a copy."""
 _LOOK_AGAIN_NS = 1_000_000, 100_000_000
 
 
 @attrs.define(eq=False)
-class Connection:
-    """What is kept of a connection."""
+class ReplayConnection:
+    """A client's connection: its unhandled requests, and what it is allowed to hold."""
 
     number: int
     node_id: int | None
     client_address: str
     client_host: str
-    """As DescribeGroups shows it."""
+    """The client's host in the form that DescribeGroups shows."""
     local_address: Address
     opened_ns: int
     last_ns: int
-    """When something last arrived, or left."""
+    """Time at which bytes last arrived or left."""
     share: Share
-    """What it may hold of requests, of what all connections may."""
+    """Its share of the request bytes that all connections together may hold."""
     client_id: str | None = None
     waiting: deque[bytes] = attrs.Factory(deque)
-    """Whole requests that are not handled yet."""
+    """Complete requests that are not handled yet."""
     busy: bool = False
-    """Whether one is being answered."""
+    """True while a request is being answered."""
     paused: bool = False
     deaf: bool = False
-    """Whether a rule is ending it: nothing passes any more."""
+    """True while a rule ends the connection: nothing passes any more."""
     ended: bool = False
-    """Whether the client will send no more."""
+    """True after the client's half-close: it sends no more."""
     authentication: Authentication | None = None
     raw_tokens: bool = False
-    """Whether frames are SASL tokens, without a header."""
+    """True while frames are SASL tokens, without a header."""
     _partial: bytearray = attrs.Factory(bytearray)
     _partial_bytes: int = 0
-    """The size of the frame that has begun, as far as that is known."""
+    """Size of the frame in `_partial`; 0 while unknown."""
     _waiting_bytes: int = 0
     _handled_bytes: int = 0
-    """The size of the request that is being answered."""
+    """Size of the request that is being answered."""
     _leaving: deque[tuple[ChunkTimes, int]] = attrs.Factory(deque)
     """Responses that may not have left yet, and their sizes."""
     _leaving_bytes: int = 0
     _looked_ns: int = 0
 
     def receive(self, data: bytes, request_bytes_max: int) -> None:
-        """Take bytes; the requests that they complete are put in `waiting`.
+        """Take bytes; append the requests that they complete to `waiting`.
 
         Raises:
-            Violation: no request starts there, or all connections together hold too much.
+            Violation: the bytes are no request, or all connections together hold too much.
         """
         if self._partial:
             self._partial += data
             if len(self._partial) < self._partial_bytes:
                 self._hold()
-                return  # to copy it all for each piece that comes would take for ever
+                return  # copying all of it for each piece would take quadratic time
             data = bytes(self._partial)
         position, end = 0, len(data)
         self._partial_bytes = 0
@@ -92,7 +92,7 @@ class Connection:
         self._hold()
 
     def next_request(self) -> bytes:
-        """Take the first of the requests that wait."""
+        """Remove the first request from `waiting` and return it."""
         frame = self.waiting.popleft()
         self._handled_bytes = len(frame)
         self._looked_ns = 0
@@ -100,12 +100,12 @@ class Connection:
         return frame
 
     def answered(self) -> None:
-        """The request that was taken last is answered: it is kept no longer."""
+        """Release the request that was taken last: it is answered."""
         self._handled_bytes = 0
         self._hold()
 
     def send(self, pieces: list[Buffer], now: int) -> Send:
-        """Let a response leave, or a part of one."""
+        """Return the action that sends a response, or a part of one."""
         self.last_ns = now
         times, size = ChunkTimes(now), sum(map(len, pieces))
         self._leaving.append((times, size))
@@ -114,19 +114,19 @@ class Connection:
 
     @property
     def leaving_bytes(self) -> int:
-        """How much the client has not taken yet."""
+        """Number of response bytes that the client has not taken yet."""
         leaving = self._leaving
         while leaving and leaving[0][0].sent_ns:
             self._leaving_bytes -= leaving.popleft()[1]
         return self._leaving_bytes
 
     def look_again_ns(self) -> int:
-        """In how long to see whether the client has taken more: sooner at first than at last."""
+        """Return the delay before `leaving_bytes` is checked again: it doubles each time."""
         self._looked_ns = min(max(2 * self._looked_ns, _LOOK_AGAIN_NS[0]), _LOOK_AGAIN_NS[1])
         return self._looked_ns
 
     def forget_requests(self) -> None:
-        """Handle none of the requests that wait."""
+        """Drop all waiting requests."""
         self.waiting.clear()
         self._waiting_bytes = 0
         self._hold()
@@ -138,7 +138,7 @@ class Connection:
 
 
 def encode(api_key: int, version: int, correlation_id: int, body: Any) -> list[Buffer]:
-    """Encode a response as a frame in pieces; large ones are those of `body`, not copied.
+    """Encode a response as a frame in pieces; large pieces are those of `body`, not copied.
 
     Raises:
         ProtocolError: a value does not fit its field.
@@ -167,5 +167,5 @@ def encode(api_key: int, version: int, correlation_id: int, body: Any) -> list[B
 
 
 def token_frame(token: bytes) -> bytes:
-    """A SASL token as it travels after SaslHandshake v0."""
+    """Return a SASL token framed as after SaslHandshake v0."""
     return len(token).to_bytes(4, "big") + token

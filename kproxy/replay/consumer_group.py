@@ -7,8 +7,8 @@
            give up what is not in the target ◀─────────────────┤
            take what nobody else holds any more ◀──────────────┘ member epoch = group epoch
 
-A partition belongs to one member at a time: it goes to the next only when the member that had it
-has said that it has let go of it, has left, or is gone.
+A partition belongs to one member at a time: it goes to the next only after the member that had it
+has released it, has left, or has timed out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kproxy.replay.state import State
 
 HEARTBEAT_MS = 500
-"""What members are told; Kafka's default of 5 s only makes tests slow."""
+"""The heartbeat interval sent to members; Kafka's default of 5 s only makes tests slow."""
 SESSION_NS = 45_000_000_000
 _LEAVE, _LEAVE_STATIC = -1, -2
 
@@ -42,8 +42,8 @@ Key = tuple[str, int]
 
 
 @attrs.define(eq=False)
-class Member:
-    """One consumer."""
+class ConsumerMember:
+    """One member of a KIP-848 group."""
 
     member_id: str
     instance_id: str | None
@@ -54,40 +54,40 @@ class Member:
     regex: str | None = None
     epoch: int = 0
     held: set[Key] = attrs.Factory(set)
-    """What it may read from now."""
+    """Partitions that it may read now."""
     leaving: set[Key] = attrs.Factory(set)
-    """What it was told to give up, and has not yet."""
+    """Partitions that it must give up, and has not released yet."""
     target: set[Key] = attrs.Factory(set)
-    told: set[Key] | None = None
-    """The assignment that it was sent last."""
+    last_sent: set[Key] | None = None
+    """The assignment in the last heartbeat response that had one."""
     timer: Timer | None = None
 
 
 @attrs.define(eq=False)
 class ConsumerGroup:
-    """The members of a group and who has what."""
+    """The members of a group, and their partitions."""
 
     group_id: str
     timers: Timers
     cluster: ClusterState
     epoch: int = 0
-    members: dict[str, Member] = attrs.Factory(dict)
+    members: dict[str, ConsumerMember] = attrs.Factory(dict)
     _assigned: dict[str, int] = attrs.Factory(dict)
-    """How many partitions the topics had that were assigned last."""
+    """Number of partitions of each topic at the last assignment."""
 
     @property
     def group_type(self) -> str:
-        """As ListGroups says it."""
+        """The group type in ListGroups."""
         return "consumer"
 
     @property
     def protocol_type(self) -> str:
-        """As ListGroups says it."""
+        """The protocol type in ListGroups."""
         return "consumer"
 
     @property
     def group_state(self) -> str:
-        """As ListGroups says it."""
+        """The group state in ListGroups."""
         if not self.members:
             return "Empty"
         settled = all(
@@ -97,11 +97,11 @@ class ConsumerGroup:
 
     @property
     def empty(self) -> bool:
-        """Whether it has no members."""
+        """True while the group has no members."""
         return not self.members
 
     def heartbeat(self, call: Call, new_member_id: str) -> Any:
-        """Take a ConsumerGroupHeartbeat and answer it."""
+        """Handle a ConsumerGroupHeartbeat; return its response."""
         body = call.body
         if body.member_epoch in (_LEAVE, _LEAVE_STATIC):
             return self._leave(body, call.now)
@@ -124,7 +124,7 @@ class ConsumerGroup:
         return self._response(member, full=body.member_epoch == 0)
 
     def check(self, member_id: str, epoch: int) -> int:
-        """The error code for a member that speaks for an epoch."""
+        """Return the error code for a request of this member in this epoch."""
         member = self.members.get(member_id)
         if member is None:
             return _UNKNOWN_MEMBER_ID
@@ -132,10 +132,12 @@ class ConsumerGroup:
 
     # ---- members
 
-    def _join(self, call: Call, member: Member | None, new_member_id: str) -> Member | int:
+    def _join(
+        self, call: Call, member: ConsumerMember | None, new_member_id: str
+    ) -> ConsumerMember | int:
         body = call.body
         if member is not None:
-            member.told = None
+            member.last_sent = None
             return member
         held: set[Key] = set()
         if body.instance_id is not None:
@@ -150,13 +152,13 @@ class ConsumerGroup:
                 self._remove(old, rebalance=False)
         host = call.connection.client_host
         member_id = body.member_id or new_member_id
-        member = Member(member_id, body.instance_id, call.client_id, host)
+        member = ConsumerMember(member_id, body.instance_id, call.client_id, host)
         member.target = set(held)
         self.members[member_id] = member
         return member
 
-    def _behind(self, body: Any, member: Member) -> bool:
-        """Whether this is a member that has not seen our last answer: it may try again."""
+    def _behind(self, body: Any, member: ConsumerMember) -> bool:
+        """Return whether a member has missed our last response: it may try again."""
         if body.member_epoch > member.epoch or body.topic_partitions is None:
             return False
         return self._keys(body.topic_partitions) <= member.held | member.leaving
@@ -174,21 +176,21 @@ class ConsumerGroup:
             member_id=body.member_id, member_epoch=body.member_epoch
         )
 
-    def _keep_alive(self, member: Member, now: int) -> None:
+    def _keep_alive(self, member: ConsumerMember, now: int) -> None:
         if member.timer:
             member.timer.cancel()
         member.timer = self.timers.at(now + SESSION_NS, lambda _: self._remove(member))
 
-    def _remove(self, member: Member, rebalance: bool = True) -> None:
+    def _remove(self, member: ConsumerMember, rebalance: bool = True) -> None:
         if member.timer:
             member.timer.cancel()
         if self.members.pop(member.member_id, None) and rebalance:
             self._assign()
 
-    # ---- who gets what
+    # ---- assignment
 
-    def _subscribe(self, member: Member, body: Any) -> None:
-        """Take what a heartbeat says of subscriptions; null means: as before."""
+    def _subscribe(self, member: ConsumerMember, body: Any) -> None:
+        """Update a member's subscription from a heartbeat; null means unchanged."""
         before = member.topics, member.regex
         if body.rack_id is not None:
             member.rack_id = body.rack_id
@@ -198,15 +200,15 @@ class ConsumerGroup:
             re.compile(body.subscribed_topic_regex)
             member.regex = body.subscribed_topic_regex or None
         changed = before != (member.topics, member.regex) or member.epoch == 0
-        if changed or self._assigned != self._partitions():
+        if changed or self._assigned != self._partition_counts():
             self._assign()
 
-    def _partitions(self) -> dict[str, int]:
-        """How many partitions each topic has that is subscribed to: clients create and delete."""
+    def _partition_counts(self) -> dict[str, int]:
+        """Return the number of partitions of each subscribed topic: clients create and delete."""
         names = set().union(*map(self._topics, self.members.values()))
         return {name: len(self.cluster.topics[name].partitions) for name in names}
 
-    def _topics(self, member: Member) -> set[str]:
+    def _topics(self, member: ConsumerMember) -> set[str]:
         topics = {each for each in member.topics if each in self.cluster.topics}
         if member.regex:
             pattern = re.compile(member.regex)
@@ -216,7 +218,7 @@ class ConsumerGroup:
     def _assign(self) -> None:
         """Give every partition to one of its subscribers, evenly, moving as few as possible."""
         self.epoch += 1
-        self._assigned = self._partitions()
+        self._assigned = self._partition_counts()
         topics = {each.member_id: self._topics(each) for each in self.members.values()}
         left: list[Key] = []
         loads: dict[str, int] = dict.fromkeys(self.members, 0)
@@ -242,8 +244,8 @@ class ConsumerGroup:
             self.members[member_id].target.add(key)
             loads[member_id] += 1
 
-    def _reconcile(self, member: Member, body: Any) -> None:
-        """Bring a member nearer to its target, as far as the others allow."""
+    def _reconcile(self, member: ConsumerMember, body: Any) -> None:
+        """Move a member towards its target, as far as the other members allow."""
         if body.topic_partitions is not None:
             member.leaving &= self._keys(body.topic_partitions)
         elif body.member_epoch == 0:
@@ -266,10 +268,10 @@ class ConsumerGroup:
             for index in each.partitions
         }
 
-    def _response(self, member: Member, full: bool) -> Any:
+    def _response(self, member: ConsumerMember, full: bool) -> Any:
         assignment = None
-        if full or member.told != member.held:
-            member.told = set(member.held)
+        if full or member.last_sent != member.held:
+            member.last_sent = set(member.held)
             kind = messages.ConsumerGroupHeartbeatResponse
             assignment = kind.Assignment(
                 topic_partitions=[
@@ -286,12 +288,12 @@ class ConsumerGroup:
 
 
 def by_topic(cluster: ClusterState, keys: Iterable[Key]) -> list[tuple[Any, list[int]]]:
-    """Topics with their partitions, in order."""
+    """Return topics with their partitions, in order."""
     found: dict[str, list[int]] = {}
     for name, index in sorted(keys):
         found.setdefault(name, []).append(index)
-    there = cluster.topics
-    return [(there[name], indexes) for name, indexes in found.items() if name in there]
+    topics = cluster.topics
+    return [(topics[name], indexes) for name, indexes in found.items() if name in topics]
 
 
 def _refusal(error: int, text: str) -> Any:
@@ -336,7 +338,7 @@ def consumer_group_describe(state: State, call: Call) -> Any:
     return kind(groups=groups)
 
 
-def _described(cluster: ClusterState, member: Member) -> Any:
+def _described(cluster: ClusterState, member: ConsumerMember) -> Any:
     kind = messages.ConsumerGroupDescribeResponse
 
     def assignment(keys: set[Key]) -> Any:

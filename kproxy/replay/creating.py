@@ -1,7 +1,7 @@
-"""Creating what the recording has: CreateTopics, CreatePartitions.
+"""CreateTopics and CreatePartitions, for topics and partitions that the recording has.
 
-Nothing is created that was not when it was recorded. With `--visible causal` a topic that a client
-was seen creating is not there before it is created again, and so are added partitions.
+Only recorded topics and partitions can be created. With `--visible causal` a topic that a client
+created in the recording does not exist before it is created again; nor do added partitions.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def create_topics(state: State, call: Call) -> Any:
 
 
 def create_partitions(state: State, call: Call) -> Any:
-    """CreatePartitions: those that come later in the recording."""
+    """CreatePartitions: partitions that come later in the recording."""
     kind = messages.CreatePartitionsResponse
     recorded = _recorded(state, call.api_key, "results")
     results = []
@@ -76,7 +76,7 @@ def create_partitions(state: State, call: Call) -> Any:
 
 
 def _recorded(state: State, api_key: int, field: str) -> dict[str, Any]:
-    """The last recorded result by topic."""
+    """Return the last recorded result of each topic."""
     return {
         each.name: each
         for exchange in state.loaded.others.get(api_key, ())

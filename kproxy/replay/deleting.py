@@ -1,8 +1,7 @@
-"""Deleting what the cluster has: topics, records, groups, and the offsets of groups.
+"""DeleteTopics, DeleteRecords, DeleteGroups, OffsetDelete.
 
-What is deleted is not there for later requests. A topic that is deleted may be created again, and
-has then what the recording has of it: for the recording does not say which of its records were
-there before and which came after.
+Later requests do not find what was deleted. A deleted topic may be created again, and has then all
+its recorded records: the recording does not say which of them were written before and which after.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _ALL_RECORDS = -1
 
 
 def delete_topics(state: State, call: Call) -> Any:
-    """DeleteTopics, by name, or from version 6 on by id."""
+    """DeleteTopics: by name, or by id from version 6 on."""
     kind, cluster = messages.DeleteTopicsResponse, state.cluster
     named = [(name, NO_UUID) for name in call.body.topic_names]
     results = []
@@ -43,14 +42,14 @@ def delete_topics(state: State, call: Call) -> Any:
                 for key in [key for key in offsets if key[0] == topic.name]:
                     del offsets[key]
             for partition in topic.partitions.values():
-                state.fetches.more(state, partition)
+                state.fetches.more_visible(state, partition)
             result = kind.DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
         results.append(result)
     return kind(responses=results)
 
 
 def delete_records(state: State, call: Call) -> Any:
-    """DeleteRecords: the log begins later."""
+    """DeleteRecords: move the start of each log forward."""
     kind = messages.DeleteRecordsResponse
     topics = []
     for each in call.body.topics:
@@ -76,7 +75,7 @@ def delete_records(state: State, call: Call) -> Any:
 
 
 def delete_groups(state: State, call: Call) -> Any:
-    """DeleteGroups: those without members."""
+    """DeleteGroups: only groups without members can be deleted."""
     kind, groups = messages.DeleteGroupsResponse, state.groups
     results = []
     for group_id in call.body.groups_names:

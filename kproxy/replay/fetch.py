@@ -1,8 +1,8 @@
 """Reading: Fetch with its long poll, ListOffsets, OffsetForLeaderEpoch.
 
-A Fetch that finds less than it asks for waits: until enough has become visible, or until its time
-is up. There are no fetch sessions: every Fetch is answered in full, with session id 0, as KIP-227
-allows; so what a client gets never depends on what it got before.
+A Fetch that finds less than `min_bytes` waits until enough is visible, or until its time is up.
+There are no fetch sessions: every Fetch is answered in full, with session id 0, as KIP-227 allows;
+so a response never depends on earlier ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _ZSTD_FETCH_VERSION = 10
 _READ_COMMITTED = 1
 _NO_SESSION_EPOCH = -1
 _BYTES_MAX = 55 << 20
-"""Of records in a response, whatever the client allows; Kafka's fetch.max.bytes."""
+"""The largest size of records in a response, whatever the client allows; Kafka's
+fetch.max.bytes."""
 
 _OFFSET_OUT_OF_RANGE = CODES["OFFSET_OUT_OF_RANGE"]
 _UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
@@ -44,32 +45,32 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 
 
 @attrs.define(eq=False)
-class _Waiting:
+class _WaitingFetch:
     call: Call
     partitions: set[Partition]
     timer: Timer
 
 
 @attrs.define(eq=False)
-class Fetches:
-    """The Fetches that wait for more."""
+class WaitingFetches:
+    """The Fetch requests that wait for more records."""
 
-    waiting: dict[int, list[_Waiting]] = attrs.Factory(dict)
-    """By connection."""
+    waiting: dict[int, list[_WaitingFetch]] = attrs.Factory(dict)
+    """Waiting requests by connection number."""
 
     def wait(self, state: State, call: Call, partitions: set[Partition]) -> None:
-        """Have a Fetch wait until its time is up."""
+        """Let a Fetch wait for more records, at most until its time is up."""
 
         def expire(now: int) -> None:
             self._remove(waiting)
             state.respond(call, _collect(state, call)[0])
 
         timer = state.timers.at(call.now + call.body.max_wait_ms * _MS, expire)
-        waiting = _Waiting(call, partitions, timer)
+        waiting = _WaitingFetch(call, partitions, timer)
         self.waiting.setdefault(call.connection.number, []).append(waiting)
 
-    def more(self, state: State, partition: Partition) -> None:
-        """More of a partition is visible: answer who has waited for that."""
+    def more_visible(self, state: State, partition: Partition) -> None:
+        """Answer the requests that have enough now that more of a partition is visible."""
         for waiting in [each for some in self.waiting.values() for each in some]:
             if partition not in waiting.partitions:
                 continue
@@ -80,17 +81,17 @@ class Fetches:
                 state.respond(waiting.call, body)
 
     def answer(self, state: State, connection: int) -> None:
-        """A client has half-closed: answer at once what of it waits, for it may be gone."""
+        """Answer the waiting requests of a connection at once: its client has half-closed."""
         for waiting in self.waiting.pop(connection, ()):
             waiting.timer.cancel()
             state.respond(waiting.call, _collect(state, waiting.call)[0])
 
     def forget(self, connection: int) -> None:
-        """A connection has ended: nothing of it waits any more."""
+        """Drop the waiting requests of a connection that has ended."""
         for waiting in self.waiting.pop(connection, ()):
             waiting.timer.cancel()
 
-    def _remove(self, waiting: _Waiting) -> None:
+    def _remove(self, waiting: _WaitingFetch) -> None:
         number = waiting.call.connection.number
         self.waiting[number].remove(waiting)
         if not self.waiting[number]:
@@ -117,7 +118,7 @@ def fetch(state: State, call: Call) -> Any:
 
 
 def _collect(state: State, call: Call) -> tuple[Any, int, bool]:
-    """The response as of now; how many bytes of records it has; whether something is wrong."""
+    """Return the response as of now, its bytes of records, and whether a partition has failed."""
     body, kind = call.body, messages.FetchResponse
     left = min(body.max_bytes, _BYTES_MAX)
     size, failed = 0, False
@@ -156,7 +157,7 @@ def _read(call: Call, partition: Partition, wanted: Any, left: int, at_least_one
     stable = log.last_stable_offset
     end = stable if committed else high_watermark
     bytes_max = min(max(left, 0), wanted.partition_max_bytes)
-    # A view goes out as it is: the codec takes any buffer, whatever its types say.
+    # A memoryview is sent without a copy: the codec takes any buffer, whatever its types say.
     data: Any = log.read(offset, end, bytes_max, at_least_one) if offset < end else b""
     if call.version < _ZSTD_FETCH_VERSION and _has_zstd(data):
         return _refusal(wanted, _UNSUPPORTED_COMPRESSION_TYPE)
@@ -193,7 +194,7 @@ def _has_zstd(data: memoryview | bytes) -> bool:
 
 
 def list_offsets(state: State, call: Call) -> Any:
-    """ListOffsets: by time, the ends, the newest record."""
+    """ListOffsets: by timestamp, the start and end of a log, its newest record."""
     kind = messages.ListOffsetsResponse
     topics = []
     for each in call.body.topics:
@@ -211,7 +212,7 @@ def list_offsets(state: State, call: Call) -> Any:
 
 
 def _look_up(call: Call, partition: Partition, wanted: Any, found: Any) -> None:
-    """Set offset and timestamp of what a ListOffsets asks of one partition."""
+    """Set the offset and timestamp that a ListOffsets asks for in one partition."""
     log, timestamp = partition.log, wanted.timestamp
     committed = call.body.isolation_level == _READ_COMMITTED
     end = log.last_stable_offset if committed else log.visible_end

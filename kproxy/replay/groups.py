@@ -1,4 +1,4 @@
-"""All groups: which there are, of what kind, and the offsets that they have committed."""
+"""All groups: their kinds, members and committed offsets."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Groups:
     by_id: dict[str, ClassicGroup | ConsumerGroup] = attrs.Factory(dict)
     committed: dict[str, dict[PartitionKey, Committed]] = attrs.field(init=False)
     recorded: dict[str, str] = attrs.field(init=False)
-    """The kinds of those that the recording has, and that were not deleted."""
+    """The kinds of the recorded groups that were not deleted."""
     undecided: dict[str, dict[int, dict[PartitionKey, Committed]]] = attrs.Factory(dict)
-    """By group and producer id: what open transactions would commit."""
+    """Offsets that open transactions would commit, by group and producer id."""
     _members: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -50,12 +50,12 @@ class Groups:
         self.committed = {group: dict(offsets) for group, offsets in known.items()}
 
     def new_member_id(self, client_id: str) -> str:
-        """An id that no member has had."""
+        """Return an id that no member has had."""
         self._members += 1
         return f"{client_id or 'member'}-{uuid.uuid5(_MEMBER_IDS, str(self._members))}"
 
     def classic(self, group_id: str) -> ClassicGroup | int:
-        """The classic group of this id, made if need be; or an error code."""
+        """Return the classic group of this id, creating it if needed; or an error code."""
         group = self.by_id.get(group_id)
         if isinstance(group, ClassicGroup):
             return group
@@ -67,7 +67,7 @@ class Groups:
         return group
 
     def consumer(self, group_id: str) -> ConsumerGroup | int:
-        """The KIP-848 group of this id, made if need be; or an error code."""
+        """Return the KIP-848 group of this id, creating it if needed; or an error code."""
         group = self.by_id.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group
@@ -78,11 +78,13 @@ class Groups:
         group = self.by_id[group_id] = ConsumerGroup(group_id, self.timers, self.loaded.cluster)
         return group
 
-    def may_commit(self, group_id: str, member_id: str, instance_id: str | None, epoch: int) -> int:
-        """The error code for who wants to commit offsets of a group."""
+    def check_commit(
+        self, group_id: str, member_id: str, instance_id: str | None, epoch: int
+    ) -> int:
+        """Return the error code for a commit of offsets by this member."""
         group = self.by_id.get(group_id)
         if epoch < 0 and (group is None or group.empty or not member_id):
-            return 0  # not a member: whoever manages its partitions itself
+            return 0  # not a member: a consumer that assigns partitions to itself
         if group is None:
             return CODES["ILLEGAL_GENERATION"]
         if isinstance(group, ClassicGroup):
@@ -90,9 +92,9 @@ class Groups:
         return group.check(member_id, epoch)
 
     def listed(self) -> dict[str, tuple[str, str, str]]:
-        """Every group: its protocol type, state and kind; those of the recording are empty."""
+        """Return protocol type, state and kind of every group; recorded groups are empty."""
         found = {
-            group_id: ("", "Empty", "classic")  # of a consumer that only commits
+            group_id: ("", "Empty", "classic")  # a consumer without a group protocol
             for group_id, offsets in self.committed.items()
             if offsets
         }
@@ -114,7 +116,7 @@ class Groups:
 def offset_commit(state: State, call: Call) -> Any:
     """OffsetCommit."""
     body = call.body
-    error = state.groups.may_commit(
+    error = state.groups.check_commit(
         body.group_id, body.member_id, body.group_instance_id, body.generation_id_or_member_epoch
     )
     offsets = state.groups.committed.setdefault(body.group_id, {})
@@ -131,7 +133,7 @@ def commit_response(
     offsets: dict[PartitionKey, Committed],
     error: int,
 ) -> Any:
-    """Take the offsets of an OffsetCommit or a TxnOffsetCommit into `offsets`; its response."""
+    """Put the offsets of an OffsetCommit or a TxnOffsetCommit in `offsets`; return the response."""
     topics = []
     topic_class = getattr(response, f"{name}ResponseTopic")
     partition_class = getattr(response, f"{name}ResponsePartition")
@@ -153,7 +155,7 @@ def commit_response(
 
 
 def offset_fetch(state: State, call: Call) -> Any:
-    """OffsetFetch, of one group (up to version 7) or of several."""
+    """OffsetFetch, for one group (up to version 7) or for several."""
     body, response = call.body, messages.OffsetFetchResponse
     if call.version < 8:
         topics = _offsets(
@@ -190,7 +192,7 @@ def _offsets(
     topic_class: Any,
     partition_class: Any,
 ) -> list[Any]:
-    """What a group has committed for the topics that are wanted; None: for all."""
+    """Return the offsets that a group has committed for `wanted` topics; None: for all."""
     groups, cluster = state.groups, state.cluster
     committed = groups.committed.get(group_id, {})
     undecided = {key for each in groups.undecided.get(group_id, {}).values() for key in each}
@@ -243,21 +245,21 @@ def list_groups(state: State, call: Call) -> Any:
             group_id=group_id, protocol_type=protocol, group_state=group_state, group_type=kind
         )
         for group_id, (protocol, group_state, kind) in sorted(state.groups.listed().items())
-        if _is_here(state, call, group_id)
+        if _is_coordinator(state, call, group_id)
         and (not states or group_state.lower() in states)
         and (not kinds or kind in kinds)
     ]
     return response(groups=groups)
 
 
-def _is_here(state: State, call: Call, group_id: str) -> bool:
-    """Whether the broker that a client asks coordinates a group: clients ask all of them."""
+def _is_coordinator(state: State, call: Call, group_id: str) -> bool:
+    """Return whether the broker that was asked coordinates a group: clients ask all of them."""
     node_id = call.connection.node_id
     return node_id in (None, state.cluster.coordinator(_GROUP, group_id))
 
 
 def describe_groups(state: State, call: Call) -> Any:
-    """DescribeGroups, of the classic protocol."""
+    """DescribeGroups, for groups of the classic protocol."""
     response = messages.DescribeGroupsResponse
     known = state.groups.listed()
     groups = []

@@ -1,8 +1,8 @@
-"""What may differ between a record and the recorded one, in words: as tests and recordings say it.
+"""Differences from the recorded records that are ignored, in the words of tests and recordings.
 
 ::
 
-    "partition"            in which partition it is
+    "partition"            the partition of the record
     "header:trace-id"      the header of this name
     "json:items[*].id"     a part of values that are JSON
 """
@@ -22,32 +22,32 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Partitions(enum.Enum):
-    """Of which records the partition counts."""
+    """The records whose partitions are compared."""
 
     KEYED = "keyed"
-    """Of those with a key."""
+    """Records with a key."""
     ALWAYS = "always"
     NEVER = "never"
 
 
 @attrs.frozen
 class Ignored:
-    """What is not compared."""
+    """The parts of records that are not compared."""
 
     partitions: Partitions = Partitions.KEYED
     headers: frozenset[str] = frozenset()
     """Names of record headers."""
     paths: tuple[json_paths.Path, ...] = ()
-    """Parts of JSON values."""
+    """Paths of parts of JSON values."""
 
-    def partition_counts(self, record: Record | TopicRecord) -> bool:
-        """Whether it matters in which partition a record is."""
+    def compares_partition(self, record: Record | TopicRecord) -> bool:
+        """Return whether the partition of a record is compared."""
         if self.partitions is Partitions.KEYED:
             return record.key is not None
         return self.partitions is Partitions.ALWAYS
 
     def content(self, record: Record) -> tuple[bytes | None, bytes | None, Headers]:
-        """Key, value and headers of a record, without what is ignored."""
+        """Return key, value and headers of a record, without the ignored parts."""
         headers = record.headers
         if self.headers:
             headers = tuple(each for each in headers if each[0] not in self.headers)
@@ -56,10 +56,10 @@ class Ignored:
 
 
 def parse(words: Iterable[str]) -> Ignored:
-    """Read what is ignored.
+    """Parse the words for ignored parts.
 
     Raises:
-        ValueError: a word is none of these.
+        ValueError: a word is none of those above.
     """
     partitions = Partitions.KEYED
     headers: set[str] = set()

@@ -1,17 +1,17 @@
-"""What was loaded of a large recording, kept in the user's cache: the next start need not read it.
+"""The index of a large recording, kept in the user's cache, so that the next start is quick.
 
 ::
 
     magic │ u32 size of the text │ JSON text │ columns and bytes … │ u32 CRC-32 of all before
 
-The text has the sizes of what follows, and the key: which files it is of (path, size, time of the
-last change, a checksum of both ends, the last of which has checksums of all the rest), in which
-way they were loaded, and by which version. An index with another key, or one that is damaged in
-any way, is as good as none. It is written whole, and then given its name.
+The text has the sizes of the columns and bytes, and the key: the recording's files (path, size,
+time of the last change, a checksum of both ends, the last of which has checksums of all the rest),
+the options they were loaded with, and the version of kproxy. An index with another key, or a
+damaged one, is ignored. It is written to a temporary file, which is then renamed.
 
-The folder keeps `KEPT_BYTES_MAX` of indexes, those that were used last.
+The folder keeps `KEPT_BYTES_MAX` of indexes: those that were used last.
 
-Like the recording it holds customers' names, so it is for its owner only.
+Like the recording, an index may hold personal data, so only its owner can read it.
 """
 
 from __future__ import annotations
@@ -44,40 +44,41 @@ from kproxy.replay.log import PartitionLog, Transaction
 from kproxy.replay.topics import Partition, Topic
 
 INDEX_VERSION = 2
-"""Counts how it is written; and another kproxy may make something else of a recording."""
+"""Version of the format; the key has that of kproxy, too, which may load a recording in another
+way."""
 KEPT_BYTES_MAX = 1 << 30
-"""Of all indexes together; the newest is kept, however large. One of a recording of a gigabyte has
-some tens of megabytes."""
+"""Limit of all indexes together; the newest is kept, however large. The index of a recording of a
+gigabyte has some tens of megabytes."""
 _MAGIC = b"KPROXYIX"
 _END_BYTES = 4096
 _UNFINISHED = ".index-"
 _UNFINISHED_SECONDS = 3600
-"""Nobody writes an index for so long."""
+"""Older unfinished files belong to processes that have died."""
 _LOCATION_CODES = {"numbers": "q", "offsets": "q", "ends": "q", "nths": "i"}
 
 
 @attrs.define(eq=False)
 class Indexed:
-    """What an index holds."""
+    """The contents of an index."""
 
     loaded: Loaded
     locations: list[Locations]
     times: dict[int, array]
-    """Of `pace`, by API key."""
+    """Recorded response times for `pace`, by API key."""
     faults: list[dict[str, Any]]
-    """The words of rules, of `recorded_faults`."""
+    """Fault rules of `recorded_faults`, as dicts."""
 
 
-# ---- which index
+# ---- keys and paths
 
 
 def cache_folder() -> Path | None:
-    """Where the user's programs keep what can be made again; None for a user without a home."""
+    """Return the folder for indexes in the user's cache; None for a user without a home."""
     return files.cache_folder("replay")
 
 
 def key_of(paths: Sequence[Path], way: Sequence[Any]) -> dict[str, Any]:
-    """What an index of these files, loaded in this way, must say of itself.
+    """Return the key of an index of these files, loaded with these options.
 
     Raises: OSError.
     """
@@ -94,7 +95,7 @@ def key_of(paths: Sequence[Path], way: Sequence[Any]) -> dict[str, Any]:
 
 
 def path_of(folder: Path, key: dict[str, Any]) -> Path:
-    """The index of a key; one that is out of date has the same path."""
+    """Return the path of the index of a key; an outdated index has the same path."""
     names = [each[0] for each in key["files"]]
     text = json.dumps([names, key["way"]])
     return folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.index"
@@ -104,8 +105,8 @@ def path_of(folder: Path, key: dict[str, Any]) -> Path:
 
 
 def read(path: Path, key: dict[str, Any]) -> Indexed | None:
-    """Read an index; None if there is none that fits."""
-    data = _own_bytes(path)
+    """Read an index; return None if there is none with this key."""
+    data = _read_if_owned(path)
     size = int.from_bytes(data[8:12], "little")
     if data[:8] != _MAGIC or len(data) < 16 + size:
         return None
@@ -119,22 +120,22 @@ def read(path: Path, key: dict[str, Any]) -> Indexed | None:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError):
         return None
     with contextlib.suppress(OSError):
-        os.utime(path)  # so that it is known when it was used last
+        os.utime(path)  # the time of its last use
     return found
 
 
-def _own_bytes(path: Path) -> bytes:
-    """What a file holds that the user has made; nothing where it is another's, or no file.
+def _read_if_owned(path: Path) -> bytes:
+    """Return the contents of a file that only the user can write; nothing of any other.
 
-    An index is believed, so whoever could plant one could have a recording say anything.
+    An index is trusted, so another user who could plant one could change what is replayed.
     """
     try:
-        # Nobody waits for the other end of what is a pipe.
+        # Without O_NONBLOCK, opening a pipe would wait for its other end.
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(number, "rb") as file:
             about = os.fstat(number)
-            mine = about.st_uid == os.geteuid() and not about.st_mode & 0o022
-            return file.read() if mine and stat.S_ISREG(about.st_mode) else b""
+            owned = about.st_uid == os.geteuid() and not about.st_mode & 0o022
+            return file.read() if owned and stat.S_ISREG(about.st_mode) else b""
     except OSError:
         return b""
 
@@ -167,7 +168,7 @@ def write(path: Path, key: dict[str, Any], indexed: Indexed) -> None:
 
 
 def _remove_unused(newest: Path) -> None:
-    """Remove the indexes that were used longest ago, where all take more than they may."""
+    """Remove the indexes that were used longest ago, if all together exceed the limit."""
     found: list[tuple[float, int, Path]] = []
     for each in newest.parent.glob(f"*{newest.suffix}"):
         with contextlib.suppress(OSError):  # another process may have removed it
@@ -184,7 +185,7 @@ def _remove_unused(newest: Path) -> None:
 
 
 def _remove_unfinished(folder: Path) -> None:
-    """Remove what others had begun to write when they were killed."""
+    """Remove the unfinished files of processes that were killed."""
     for each in folder.glob(f"{_UNFINISHED}*"):
         with contextlib.suppress(OSError):
             if time.time() - each.stat().st_mtime > _UNFINISHED_SECONDS:
@@ -193,28 +194,28 @@ def _remove_unfinished(folder: Path) -> None:
 
 @attrs.define(eq=False)
 class _Blobs:
-    """Columns and bytes; the text has their numbers."""
+    """The columns and bytes of an index; the text refers to them by number."""
 
     all: list[Any] = attrs.Factory(list)
 
     def add(self, data: Any) -> int:
-        """Take one; return its number."""
+        """Add a blob; return its number."""
         self.all.append(data)
         return len(self.all) - 1
 
     def bytes(self, number: int) -> bytes:
-        """One that is bytes."""
+        """Return a blob as bytes."""
         return bytes(self.all[number])
 
     def column(self, code: str, number: int) -> array:
-        """One that is a column."""
+        """Return a blob as a column."""
         found = array(code)
         found.frombytes(self.all[number])
         return found
 
     @classmethod
     def of(cls, sizes: list[int], data: memoryview) -> _Blobs:
-        """Cut them apart again."""
+        """Split the data of a file into blobs of these sizes."""
         found, at = cls(), 0
         for size in sizes:
             found.add(data[at : at + size])
@@ -224,7 +225,7 @@ class _Blobs:
         return found
 
 
-# ---- what it says
+# ---- the text
 
 
 def _encoded(indexed: Indexed, blobs: _Blobs) -> dict[str, Any]:

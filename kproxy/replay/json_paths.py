@@ -1,14 +1,13 @@
-"""Parts of JSON that do not count when records are compared, named by paths.
+"""Paths of parts of JSON values that are not compared.
 
 ::
 
-    created_at        a member of the object
-    order.items[*].id of every element of a list
-    [0].id            of the first
-    $.meta            the same as meta
+    created_at          a member of the object
+    order.items[*].id   a member of every element of a list
+    [0].id              a member of the first element
+    $.meta              the same as meta
 
-Invariant: a value that is not JSON, or has none of the paths in it, is compared as it is, byte by
-byte.
+Invariant: a value that is not JSON, or has none of the paths, is compared byte by byte.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ _NESTED_MAX = 50
 
 
 def parse(text: str) -> Path:
-    """Read a path.
+    """Parse a path.
 
     Raises:
-        ValueError: it is none; the text says what one looks like.
+        ValueError: the text is no path; the message gives an example.
     """
     rest = text.removeprefix("$")
     steps: list[str | int | None] = []
@@ -47,7 +46,7 @@ def parse(text: str) -> Path:
 
 
 def without(data: bytes | None, paths: Iterable[Path]) -> bytes | None:
-    """A value without what the paths name, as bytes that compare like what is left."""
+    """Return a value without the parts at the paths, as bytes; equal rests give equal bytes."""
     if not data or data[:1] not in b'{[ \t\r\n"':
         return data
     try:
@@ -61,7 +60,7 @@ def without(data: bytes | None, paths: Iterable[Path]) -> bytes | None:
 
 
 def _remove(value: Any, path: Path) -> bool:
-    """Blank what a path names; return whether it was there."""
+    """Set the parts at a path to None; return whether there were any."""
     step, rest = path[0], path[1:]
     keys: list[Any] = []
     if isinstance(value, dict):

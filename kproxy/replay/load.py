@@ -1,16 +1,16 @@
-"""A recording read once, in order, and made into the state of a cluster.
+"""Build the state of a cluster from the exchanges of a recording, in one pass.
 
 ::
 
     Exchange … ─▶ Loader ─▶ Loaded
        Metadata, DescribeCluster, FindCoordinator …   brokers, topics, ids, leaders, coordinators
        Fetch, Produce, EndTxn                         partition logs
-       OffsetFetch                                    committed offsets, as at the first
-       what `state` does not model                    kept as it is, for `semantic`
+       OffsetFetch                                    the first committed offsets
+       APIs that `state` does not model               kept as they are, for `semantic`
 
-What a response says counts; requests only tell what it is about. Errors that were recorded are
-left out. Topic ids are often named on another connection, or later: what cannot be named yet waits
-for the end.
+Responses are what counts; requests only say what they are about. Recorded errors are left out. The
+name of a topic id often comes on another connection, or later: exchanges whose topics cannot be
+named yet wait for the end.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from kproxy.replay.topics import Partition
 
 
 @attrs.define(eq=False)
-class _Seen:
-    """What was seen of a partition beside its batches."""
+class _SeenOffsets:
+    """Offsets of a partition that were seen in requests and in ListOffsets."""
 
     lowest_read: int | None = None
     highest_read: int = 0
@@ -42,21 +42,21 @@ class _Seen:
 
 
 class Loader:
-    """Takes exchanges one by one; `finish` gives the result."""
+    """Takes exchanges one by one; `finish` returns the result."""
 
     def __init__(self, served: frozenset[int], place: PlaceOf = nowhere) -> None:
         self.loaded = Loaded()
         self._served = served
         self._place_of = place
-        self._seen: dict[PartitionKey, _Seen] = {}
+        self._seen: dict[PartitionKey, _SeenOffsets] = {}
         self._waiting: list[tuple[Exchange, PlacedFrame, PlacedFrame]] = []
         self._request = self._response = PlacedFrame(None, b"")
-        """Where the frames of the exchange lie that is being taken."""
+        """The frames of the current exchange."""
         self._writing: dict[int, dict[PartitionKey, int]] = {}
-        """By producer id: where its open transaction wrote last, in each partition."""
+        """Last offset that each producer's open transaction wrote, by producer id and partition."""
         self._ended: list[tuple[int, int, bool, dict[PartitionKey, int]]] = []
-        self._decided: set[tuple[str, PartitionKey]] = set()
-        """Where groups stand at the beginning is known."""
+        self._offset_known: set[tuple[str, PartitionKey]] = set()
+        """Groups and partitions whose offset at the beginning of the recording is known."""
 
     def add(self, exchange: Exchange) -> None:
         """Take the next exchange."""
@@ -67,7 +67,7 @@ class Loader:
         api = exchange.api or ""
         take = _TAKERS.get(api)
         # Decoding a message for the first time costs milliseconds: only where it is needed.
-        if take is None or (api not in _RESPONSE_TELLS_ALL and exchange.request is None):
+        if take is None or (api not in _RESPONSE_SUFFICES and exchange.request is None):
             return
         self._request = self._response = PlacedFrame(None, b"")
         if api in _RECORDS:
@@ -78,7 +78,7 @@ class Loader:
             self._waiting.append((exchange, self._request, self._response))
 
     def _keep(self, exchange: Exchange) -> None:
-        """Keep an exchange that is answered as it was recorded."""
+        """Keep an exchange whose recorded response will be served."""
         key, version = exchange.api_key, exchange.api_version
         if key is None or version is None or key in self._served or not is_known(key, version):
             return
@@ -88,7 +88,7 @@ class Loader:
             found.append(Other(key, version, request, response))
 
     def finish(self) -> Loaded:
-        """The recording has ended."""
+        """Complete the state at the end of the recording, and return it."""
         loaded = self.loaded
         unnamed = 0
         for exchange, request, response in self._waiting:
@@ -120,7 +120,7 @@ class Loader:
 
     def _finish_partition(self, topic: str, partition: Partition) -> None:
         log = partition.log
-        seen = self._seen.get((topic, partition.index), _Seen())
+        seen = self._seen.get((topic, partition.index), _SeenOffsets())
         log.widen(None, seen.highest_read)
         if not len(log) and seen.latest is not None:
             log.widen(None, seen.latest)
@@ -242,7 +242,7 @@ class Loader:
         produced: bool,
         timed: bool = False,
     ) -> None:
-        """Add batches that lie in a frame as they are in `raw`."""
+        """Add batches to a log; in the frame they stand as `raw`."""
         store = self.loaded.cluster.store
         start = frame.find(raw)
         try:
@@ -256,7 +256,7 @@ class Loader:
             self.loaded.lacking.append(f"records: they cannot be read, {error}")
 
     def _read_at(self, key: PartitionKey, offset: int) -> None:
-        seen = self._seen.setdefault(key, _Seen())
+        seen = self._seen.setdefault(key, _SeenOffsets())
         seen.highest_read = max(seen.highest_read, offset)
         if seen.lowest_read is None or offset < seen.lowest_read:
             seen.lowest_read = offset
@@ -275,7 +275,7 @@ class Loader:
                 key = each.name, one.partition_index
                 if key in latest and not one.error_code:
                     offset = one.old_style_offsets[0] if one.old_style_offsets else one.offset
-                    self._seen.setdefault(key, _Seen()).latest = offset
+                    self._seen.setdefault(key, _SeenOffsets()).latest = offset
         return True
 
     def _produce(self, exchange: Exchange) -> bool:
@@ -302,7 +302,7 @@ class Loader:
         return True
 
     def _place(self, topic: str, partition: Partition, data: bytes, answer: Any) -> None:
-        """Put a produced batch where the broker put it."""
+        """Add a produced batch at the offset that the broker gave it."""
         base, raw, frame = answer.base_offset, data, self._request
         try:
             batches = records.batches(data)
@@ -335,7 +335,7 @@ class Loader:
     def _mark(
         self, producer_id: int, epoch: int, committed: bool, wrote: dict[PartitionKey, int]
     ) -> None:
-        """Put the markers of a transaction in place that nobody fetched: behind its last batch."""
+        """Add the markers of a transaction that nobody fetched: after its last batch."""
         for (topic, index), last in wrote.items():
             log = self.loaded.cluster.topics[topic].partitions[index].log
             at, time = last + 1, 0
@@ -377,23 +377,25 @@ class Loader:
             for each in () if group.error_code else group.topics:
                 for one in each.partitions:
                     key = each.name or self._name(each) or "", one.partition_index
-                    if not one.error_code and self._decide(group.group_id, key):
+                    if not one.error_code and self._is_first_offset(group.group_id, key):
                         epoch = one.committed_leader_epoch
                         offsets[key] = Committed(one.committed_offset, epoch, one.metadata)
         return True
 
     def _offset_commit(self, exchange: Exchange) -> bool:
-        # What a group commits before it has asked where it stands says that it stood nowhere.
+        # A group that commits before it fetches its offset had none at the beginning.
         group_id = exchange.request.group_id
         self.loaded.groups.setdefault(group_id, "classic")
         for each in exchange.request.topics:
             for one in each.partitions:
-                self._decide(group_id, (each.name or self._name(each) or "", one.partition_index))
+                key = each.name or self._name(each) or "", one.partition_index
+                self._is_first_offset(group_id, key)
         return True
 
-    def _decide(self, group: str, key: PartitionKey) -> bool:
-        known = (group, key) in self._decided
-        self._decided.add((group, key))
+    def _is_first_offset(self, group: str, key: PartitionKey) -> bool:
+        """Return whether no offset of a group was seen before in this partition."""
+        known = (group, key) in self._offset_known
+        self._offset_known.add((group, key))
         return not known
 
     def _name(self, each: Any) -> str | None:
@@ -433,9 +435,9 @@ _TAKERS: dict[str, Callable[[Loader, Exchange], bool]] = {
     "ConsumerGroupHeartbeat": Loader._consumer_group,
     "InitProducerId": Loader._init_producer_id,
 }
-"""Each returns whether it could name all topics."""
+"""Methods by API; each returns whether it could name all topics."""
 _RECORDS = frozenset({"Fetch", "Produce"})
-_RESPONSE_TELLS_ALL = frozenset(
+_RESPONSE_SUFFICES = frozenset(
     {
         "Metadata",
         "DescribeCluster",
@@ -444,7 +446,7 @@ _RESPONSE_TELLS_ALL = frozenset(
         "InitProducerId",
     }
 )
-"""Those that do not look at the request, or only where its version is old."""
+"""APIs whose request is not needed, or only in old versions."""
 
 
 @attrs.frozen
@@ -466,21 +468,21 @@ def _node(response: Any) -> dict[str, int]:
 
 
 def _converted(batch: records.Batch) -> bytes:
-    """A message set of an old format as the batch that a broker stores."""
+    """Return a message set of an old format as the batch that a broker stores."""
     return encode_batch(batch.records, base_offset=batch.base_offset, compression=batch.compression)
 
 
 def _stamped(batch: records.Batch, log_append_time: int) -> bytes:
-    """A batch as a broker stores it that stamps it."""
+    """Return a batch as a broker with LogAppendTime stores it."""
     data = bytearray(batch.raw if batch.magic == 2 else _converted(batch))
     stamp(data, log_append_time)
     return bytes(data)
 
 
 def load(exchanges: Iterable[Exchange], served: frozenset[int], place: PlaceOf = nowhere) -> Loaded:
-    """Read a recording; `served` are the api keys that `state` models.
+    """Build the state of a recording's exchanges; `served` are the API keys that `state` models.
 
-    Of batches whose frames have a `place`, the bytes are not kept.
+    The bytes of batches whose frames have a `place` are not kept.
     """
     loader = Loader(served, place)
     for exchange in exchanges:

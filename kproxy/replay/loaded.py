@@ -1,4 +1,4 @@
-"""What a recording gives: the state of a cluster, and what is beside it."""
+"""The result of loading a recording: the state of a cluster, and the exchanges outside of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Committed:
 
 @attrs.define(eq=False)
 class Other:
-    """An exchange that no state is made of: its frames, decoded when they are asked for."""
+    """An exchange of an API that the state does not model: its frames, decoded on access."""
 
     api_key: int
     api_version: int
@@ -33,33 +33,33 @@ class Other:
 
     @property
     def request(self) -> Any:
-        """The request's body."""
+        """The decoded body of the request."""
         return decode_request(self.request_frame).body
 
     @property
     def response(self) -> Any:
-        """The response's body."""
+        """The decoded body of the response."""
         return decode_response(self.response_frame, self.api_key, self.api_version).body
 
 
 @attrs.define(eq=False)
 class Loaded:
-    """What a recording gives."""
+    """The result of loading a recording."""
 
     cluster: ClusterState = attrs.Factory(ClusterState)
     committed: dict[str, dict[PartitionKey, Committed]] = attrs.Factory(dict)
-    """By group: where it stood when the recording began."""
+    """Committed offsets at the beginning of the recording, by group."""
     groups: dict[str, str] = attrs.Factory(dict)
-    """Every group that was seen: "classic" or "consumer"."""
+    """Kind of each recorded group: "classic" or "consumer"."""
     produced: set[PartitionKey] = attrs.Factory(set)
-    """Partitions to which records were seen being produced."""
+    """Partitions to which clients produced."""
     unplaced: list[tuple[str, int, bytes]] = attrs.Factory(list)
-    """Batches that were produced without the recording saying where they went (acks=0)."""
+    """Topic, partition and bytes of produced batches whose offset is not recorded (acks=0)."""
     refused: set[str] = attrs.Factory(set)
-    """Topics of which a client was told an error when it asked where they are."""
+    """Topics for which a recorded Metadata response has an error."""
     others: dict[int, list[Other]] = attrs.Factory(dict)
-    """By api key, what `state` does not serve."""
+    """Exchanges of APIs that `state` does not serve, by API key."""
     producer_id_max: int = -1
     exchanges: int = 0
     lacking: list[str] = attrs.Factory(list)
-    """What the recording does not have, one line each, for a person."""
+    """Lines for the user about parts that the recording lacks."""

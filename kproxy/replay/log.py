@@ -1,15 +1,15 @@
-"""The log of one partition, rebuilt: an index over batches that are served as they were recorded.
+"""The rebuilt log of one partition: an index over batches, which are served as recorded.
 
 ::
 
     Fetch responses ────┐                          ┌─▶ read(offset) ─▶ the same bytes
     Produce, re-based ──┼─▶ add ─▶ BatchIndex ─────┼─▶ offset by time
-    live Produce ───────┘          where they lie  └─▶ last stable offset, aborted transactions
+    live Produce ───────┘          their places    └─▶ last stable offset, aborted transactions
 
 Invariants: batches are in the order of their offsets and do not overlap; between them there may be
-holes (compaction, what was not recorded), and a read inside a hole gives the next batch, as
-brokers do. What readers see ends at `visible_end`: records that are still to be produced are held
-back (`hide`, `show`), with all that comes behind them.
+holes (compaction, unrecorded batches), and a read inside a hole gives the next batch, as brokers
+do. Readers see the log up to `visible_end`: records that are still to be produced are held back
+(`hide`, `show`), with everything after them.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ _OFFSET, _EPOCH, _EPOCH_AT = Struct(">q"), Struct(">i"), 12
 _EPOCH_MAX = 1 << 31
 _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 21, 35
 _JOINED_BYTES_MAX = 64 << 10
-"""A run of batches that is longer leaves as one view; shorter ones are joined, which copies."""
+"""Longer runs of batches are sent as one view; shorter ones are joined, which copies."""
 
 
 @attrs.define(eq=False)
 class Transaction:
-    """What one producer wrote in one transaction, in one partition."""
+    """The writes of one transaction in one partition."""
 
     producer_id: int
     first_offset: int
     last_offset: int | None = None
-    """Where its marker is; None while it is open."""
+    """Offset of its marker; None while it is open."""
     aborted: bool = False
 
 
 @attrs.define(eq=False)
 class _Writes:
-    """What is to be known of the batches of transactions when all have come; in no order."""
+    """Transactional batches in any order, until the recording has ended."""
 
     bases: array[int] = attrs.Factory(lambda: array("q"))
     producer_ids: array[int] = attrs.Factory(lambda: array("q"))
@@ -80,22 +80,22 @@ class PartitionLog:
         self._stable = 0
         self.start_offset = 0
         self.end_offset = 0
-        """One more than the last offset."""
+        """The last offset + 1."""
         self.epochs: list[tuple[int, int]] = []
-        """From which offset on which leader epoch is set where that is still to be done."""
+        """(first offset, leader epoch) of the batches in which the epoch must be set."""
         self._hidden = array("q")
-        """Offsets of what is still to be produced, ascending."""
+        """Offsets of records that are still to be produced, ascending."""
         self._dropped = array("q")
-        """Offsets of records that were produced elsewhere, ascending: readers do not see them."""
+        """Offsets of records that were produced to another partition, ascending: never visible."""
 
-    # ---- what it holds
+    # ---- offsets and batches
 
     def __len__(self) -> int:
         return len(self.index)
 
     @property
     def visible_end(self) -> int:
-        """Kafka's high watermark: one more than the last offset that readers see."""
+        """The high watermark: the last visible offset + 1."""
         if self._hidden:
             return self._hidden[0]
         end = self.end_offset
@@ -105,7 +105,7 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where what readers of committed records see ends."""
+        """The end of the log for readers of committed records."""
         end = self.visible_end
         if self._stable_at != (end, len(self.transactions), len(self._open)):
             self._stable_at = (end, len(self.transactions), len(self._open))
@@ -118,16 +118,16 @@ class PartitionLog:
         return self._stable
 
     def holds(self, offset: int) -> bool:
-        """Whether a batch takes up this offset."""
+        """Return whether a batch has this offset."""
         index = self.index.find(offset)
         return index < len(self.index) and self.index.bases[index] <= offset
 
     def is_open(self, producer_id: int) -> bool:
-        """Whether a producer has written here in a transaction that has not ended."""
+        """Return whether a producer has an open transaction in this partition."""
         return producer_id in self._open
 
     def transaction_at(self, offset: int) -> Transaction | None:
-        """The transaction that the batch at this offset is part of."""
+        """Return the transaction of the batch at this offset."""
         for batch in self.batches(offset):
             for each in self.transactions:
                 if each.producer_id == batch.producer_id and each.first_offset <= offset:
@@ -137,18 +137,18 @@ class PartitionLog:
         return None
 
     def batches(self, offset: int = 0) -> Iterator[Batch]:
-        """Yield the batches from the one that holds `offset`, or comes next, on."""
+        """Yield the batches from the one that holds `offset` or, if there is none, the next."""
         for index in range(self.index.find(offset), len(self.index)):
             yield self._batch(index)
 
     def produced(self) -> Iterator[Batch]:
-        """Yield the batches that were seen being produced."""
+        """Yield the batches that clients produced in the recording."""
         for index in range(len(self.index)):
             if self.index.has(index, PRODUCED):
                 yield self._batch(index)
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """Yield first and last offset of each batch."""
+        """Yield the first and last offset of each batch."""
         for base, delta in zip(self.index.bases, self.index.deltas, strict=True):
             yield base, base + delta
 
@@ -163,13 +163,12 @@ class PartitionLog:
         start: int = 0,
         timed: bool = False,
     ) -> None:
-        """Take whole batches with the offsets that they bear; one that is cut off is left out.
+        """Add whole batches at the offsets in their headers; skip one that is cut off.
 
-        Batches come as they were `produced`, or fetched. What is fetched takes the place of what
-        it overlaps; what is produced is left out where there is something already. `place` and
-        `start` say where in the recording these bytes lie; of what is produced, those of the
-        client, in which its offset and leader epoch are not yet set, nor, if they are `timed`, the
-        broker's timestamp.
+        Fetched batches replace those that they overlap; `produced` batches are skipped if they
+        overlap others. `place` and `start` say where the bytes lie in the recording. The bytes of
+        a produced batch there are the client's: its offset and leader epoch are not set, and, if
+        it is `timed`, nor is the broker's timestamp.
 
         Raises:
             ProtocolError: `data` is not record batches.
@@ -188,27 +187,27 @@ class PartitionLog:
         index = self.index
         for first, end, magic in found:
             attributes, delta, time, base = _header(data, first, end, magic)
-            there = index.find(base)
-            known = there < len(index) and index.bases[there] <= base + delta
+            at_index = index.find(base)
+            known = at_index < len(index) and index.bases[at_index] <= base + delta
             if known and produced:
-                index.mark(there, PRODUCED)
+                index.mark(at_index, PRODUCED)
                 continue
             was_produced = known and self._remove(base, base + delta)
             both = flags | (PRODUCED if was_produced else 0)
             self._insert(base, delta, time, place, start + first, end - first, both)
             if attributes & (TRANSACTIONAL | CONTROL):
-                self._take_write(read_header(data, first, end, magic))
+                self._collect_write(read_header(data, first, end, magic))
 
     def widen(self, start_offset: int | None, end_offset: int) -> None:
-        """Take part of the log's range from what was seen of it, beside the batches."""
+        """Widen the range of the log to offsets that were seen outside of batches."""
         if start_offset is not None:
             self.start_offset = min(self.start_offset, start_offset)
         self.end_offset = max(self.end_offset, end_offset)
 
     def finish(self, start_offset: int | None) -> None:
-        """The recording has ended: work out what depends on all batches.
+        """Compute the start offset and the transactions at the end of the recording.
 
-        `start_offset` is the lowest offset at which the log was seen to be read, if any.
+        `start_offset` is the lowest offset that was read from the log, if any.
         """
         self.index.finish()
         first = self.index.bases[0] if len(self.index) else None
@@ -220,17 +219,17 @@ class PartitionLog:
             dict(zip(writes.bases, kinds, strict=True)).items()
         ):
             if self.holds(base):
-                self._note(base, producer_id, kind)
+                self._note_write(base, producer_id, kind)
 
     def restore(self, index: BatchIndex, transactions: list[Transaction]) -> None:
-        """Be as after `finish`, from what that had led to."""
+        """Restore the state after `finish` from its results."""
         self.index, self.transactions = index, transactions
         self._open = {each.producer_id: each for each in transactions if each.last_offset is None}
 
-    # ---- what clients produce
+    # ---- live Produce
 
     def append(self, data: bytes, leader_epoch: int) -> int:
-        """Take batches that a client produces, at the end; return their base offset.
+        """Append batches that a client produces; return their base offset.
 
         Raises:
             ProtocolError: `data` is not whole batches of magic 2.
@@ -243,21 +242,21 @@ class PartitionLog:
             self._insert(base, delta, time, place, start, end - start, 0)
             if attributes & (TRANSACTIONAL | CONTROL):
                 batch = read_header(data, start, end, magic)
-                self._note(base, batch.producer_id, _kind(batch))
+                self._note_write(base, batch.producer_id, _kind(batch))
         return base_offset
 
     def hide(self, offsets: list[int]) -> None:
-        """Hold back what is at these offsets, and all that is behind the first."""
+        """Hold back the records at these offsets, and everything after the first."""
         self._hidden = array("q", sorted({*self._hidden, *offsets}))
 
     def show(self, offset: int) -> None:
-        """Hold back this offset no longer."""
+        """Stop holding back the record at this offset."""
         index = bisect_left(self._hidden, offset)
         if index < len(self._hidden) and self._hidden[index] == offset:
             del self._hidden[index]
 
     def drop(self, offset: int) -> None:
-        """Never show the record at this offset: it was produced elsewhere this time."""
+        """Never show the record at this offset: it was produced to another partition this time."""
         self.show(offset)
         self._dropped.insert(bisect_left(self._dropped, offset), offset)
 
@@ -266,7 +265,7 @@ class PartitionLog:
     def read(self, offset: int, end: int, bytes_max: int, at_least_one: bool) -> Buffer:
         """Return the batches from `offset` up to `end`, as many as `bytes_max` allows.
 
-        With `at_least_one` the first comes however large it is (KIP-74).
+        With `at_least_one` the first is returned however large it is (KIP-74).
         """
         batches = self.index
         index = batches.find(offset)
@@ -281,7 +280,7 @@ class PartitionLog:
                 run, size = index + 1, batches.size(index)
                 if total + size > bytes_max and not first:
                     break
-                pieces.append(self._what_is_left(index, end))
+                pieces.append(self._visible_part(index, end))
             if run == index:
                 break
             total += size
@@ -292,7 +291,7 @@ class PartitionLog:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def aborted(self, offset: int, end: int) -> list[Transaction]:
-        """Return the aborted transactions that a reader from `offset` to `end` must know of."""
+        """Return the aborted transactions that overlap `offset` to `end`."""
         return [
             each
             for each in self.transactions
@@ -303,7 +302,7 @@ class PartitionLog:
         ]
 
     def offset_by_time(self, timestamp: int, end: int) -> tuple[int, int] | None:
-        """Return offset and timestamp of the first record that is not older, below `end`."""
+        """Return offset and timestamp of the first record at or after `timestamp`, below `end`."""
         for newest, group in self.index.groups():
             if self.index.bases[group.start] >= end:
                 break
@@ -317,7 +316,8 @@ class PartitionLog:
         return None
 
     def newest(self, end: int) -> tuple[int, int] | None:
-        """Return offset and timestamp of the youngest record below `end` (KIP-734)."""
+        """Return offset and timestamp of the record with the highest timestamp below `end`
+        (KIP-734)."""
         bases, youngest = self.index.bases, None
         for newest, group in self.index.groups():
             below = range(group.start, bisect_left(bases, end, group.start, group.stop))
@@ -328,7 +328,7 @@ class PartitionLog:
         return None if youngest is None else self.offset_by_time(youngest, end)
 
     def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """Return the newest leader epoch up to `leader_epoch`, and where it ends."""
+        """Return the newest leader epoch up to `leader_epoch`, and its end offset."""
         low, high = 0, len(self.index)
         while low < high:
             middle = (low + high) // 2
@@ -343,7 +343,7 @@ class PartitionLog:
     # ---- the index
 
     def _bytes(self, index: int, size: int) -> Buffer:
-        """The bytes of a batch, and of what lies behind it, as readers get them."""
+        """Return `size` bytes from a batch on, with offset, epoch and timestamp set."""
         batches = self.index
         start = batches.starts[index]
         found = memoryview(self._store.frame(batches.places[index]))[start : start + size]
@@ -362,7 +362,7 @@ class PartitionLog:
         return read_header(data, 0, len(data), data[16])
 
     def _run(self, index: int, end: int, bytes_max: int, first: bool) -> tuple[int, int]:
-        """How far the batches from `index` on lie side by side: where that ends, their bytes."""
+        """Return the end of the run of adjacent batches from `index` on, and its bytes."""
         batches = self.index
         place, start = batches.places[index], batches.starts[index]
         alone = batches.has(index, STAMPED)
@@ -380,7 +380,7 @@ class PartitionLog:
         return index, total
 
     def _is_whole(self, index: int, end: int) -> bool:
-        """Whether readers up to `end` see all of a batch."""
+        """Return whether readers up to `end` see all of a batch."""
         base = self.index.bases[index]
         last = self.index.last_offset(index)
         if last >= end:
@@ -392,8 +392,8 @@ class PartitionLog:
         index = bisect_left(self._dropped, offset)
         return index < len(self._dropped) and self._dropped[index] == offset
 
-    def _what_is_left(self, index: int, end: int) -> bytes:
-        """A batch as a new one, with the records that readers up to `end` see."""
+    def _visible_part(self, index: int, end: int) -> bytes:
+        """Return a new batch with the records of a batch that readers up to `end` see."""
         batch = self._batch(index)
         kept = [
             record
@@ -415,7 +415,7 @@ class PartitionLog:
         )
 
     def _remove(self, first: int, last: int) -> bool:
-        """Remove what overlaps these offsets; return whether some of it was produced."""
+        """Remove the batches that overlap these offsets; return whether any was produced."""
         index, batches = self.index.find(first), self.index
         produced = False
         while index < len(batches) and batches.bases[index] <= last:
@@ -429,14 +429,14 @@ class PartitionLog:
         self.index.insert(base, delta, time, place, start, size, flags)
         self.end_offset = max(self.end_offset, base + delta + 1)
 
-    def _take_write(self, batch: Batch) -> None:
+    def _collect_write(self, batch: Batch) -> None:
         writes = self._writes
         writes.bases.append(batch.offset)
         writes.producer_ids.append(batch.producer_id)
         writes.kinds.append(_kind(batch))
 
-    def _note(self, base: int, producer_id: int, kind: int) -> None:
-        """Take a batch's part in a transaction (batches come in the order of their offsets)."""
+    def _note_write(self, base: int, producer_id: int, kind: int) -> None:
+        """Update the transactions by a batch (called in the order of offsets)."""
         if kind == _WRITE:
             if producer_id not in self._open:
                 transaction = Transaction(producer_id, base)
@@ -450,7 +450,7 @@ class PartitionLog:
 
 
 def stamp(batch: bytearray, timestamp: int) -> None:
-    """Give a batch the broker's timestamp, and a checksum that fits, as brokers do."""
+    """Set the broker's timestamp in a batch, and its checksum, as brokers do."""
     from crc32c import crc32c
 
     batch[_ATTRIBUTES_AT + 1] |= LOG_APPEND_TIME
@@ -466,7 +466,7 @@ def _kind(batch: Batch) -> int:
 
 
 def _header(data: bytes, start: int, end: int, magic: int) -> tuple[int, int, int, int]:
-    """Attributes, last offset delta, max timestamp and base offset of an entry."""
+    """Return attributes, last offset delta, max timestamp and base offset of an entry."""
     if magic == 2:
         base, _, _, _, _, attributes, delta, _, time, *_ = BATCH_HEADER.unpack_from(data, start)
         return attributes, delta, time, base

@@ -1,9 +1,8 @@
-"""Where things are: Metadata, FindCoordinator, DescribeCluster, DescribeTopicPartitions.
+"""Metadata, FindCoordinator, DescribeCluster, DescribeTopicPartitions.
 
-Addresses are ours, node ids those of the recording. What the recording does not know does not
-exist: no topic is made because somebody asks for it. A client that names such a topic means to use
-it, and most clients go on asking and tell their application nothing: so it is a finding, unless the
-topic was missing when it was recorded, too.
+Addresses are those of our listeners, node ids those of the recording. Topics that are not in the
+recording do not exist, and are not created when a client names one. Most clients then retry
+silently, so naming such a topic is a finding, unless it was missing in the recording, too.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
 _INVALID_REQUEST = CODES["INVALID_REQUEST"]
 _GROUP, _TRANSACTION = 0, 1
 _COMPARED_MAX = 1000
-"""So many names are looked at for the closest one."""
+"""At most this many names are searched for the closest one."""
 _ADVICE = "if that is meant, record a run that uses it"
 
 
@@ -46,7 +45,7 @@ def metadata(state: State, call: Call) -> Any:
                 topics.append(_described(topic))
                 continue
             if each.name:
-                _miss(state, each.name)
+                _report_unknown_topic(state, each.name)
             error = _UNKNOWN_TOPIC if each.name else _UNKNOWN_TOPIC_ID
             missing = response.MetadataResponseTopic
             topics.append(missing(error_code=error, name=each.name, topic_id=topic_id))
@@ -63,16 +62,16 @@ def metadata(state: State, call: Call) -> Any:
     )
 
 
-def _miss(state: State, name: str) -> None:
-    """Tell the report of a topic that is not there, if the recording says nothing of it."""
+def _report_unknown_topic(state: State, name: str) -> None:
+    """Report a topic that does not exist, unless it was missing in the recording, too."""
     loaded = state.loaded
     known = loaded.cluster.names.values()
-    if name in state.missed or name in loaded.refused or name in known:
+    if name in state.reported_topics or name in loaded.refused or name in known:
         return
     if state.report.full:
         state.report.add("not recorded", "")
         return
-    state.missed.add(name)
+    state.reported_topics.add(name)
     closest = get_close_matches(name, islice(known, _COMPARED_MAX), 1)
     hint = f" (closest: {closest[0]})" if closest else ""
     state.report.add("not recorded", f"topic {name} is not in the recording{hint}", _ADVICE)
@@ -98,13 +97,13 @@ def _described(topic: Topic) -> Any:
 
 
 def _brokers(state: State, call: Call) -> Iterator[tuple[int, str, int, str | None]]:
-    """Yield node id, host, port and rack of those that a client can reach."""
+    """Yield node id, host, port and rack of each broker that has a listener."""
     for node_id in sorted(state.listening):
         yield node_id, *state.address(call, node_id), state.cluster.racks.get(node_id)
 
 
 def find_coordinator(state: State, call: Call) -> Any:
-    """FindCoordinator, of one key (up to version 3) or of several."""
+    """FindCoordinator, for one key (up to version 3) or for several."""
     body, response = call.body, messages.FindCoordinatorResponse
     keys = body.coordinator_keys if call.version >= 4 else [body.key]
     found = []
@@ -152,7 +151,7 @@ def describe_cluster(state: State, call: Call) -> Any:
 
 
 def describe_topic_partitions(state: State, call: Call) -> Any:
-    """DescribeTopicPartitions, with its cursor where there is more than a response may have."""
+    """DescribeTopicPartitions, with a cursor if a response cannot have all."""
     body, response = call.body, messages.DescribeTopicPartitionsResponse
     names = sorted(each.name for each in body.topics) or sorted(state.cluster.topics)
     first = (body.cursor.topic_name, body.cursor.partition_index) if body.cursor else ("", 0)
@@ -164,7 +163,7 @@ def describe_topic_partitions(state: State, call: Call) -> Any:
         topic = state.cluster.topics.get(name)
         kind = response.DescribeTopicPartitionsResponseTopic
         if topic is None:
-            _miss(state, name)
+            _report_unknown_topic(state, name)
             topics.append(kind(error_code=_UNKNOWN_TOPIC, name=name))
             continue
         start = first[1] if name == first[0] else 0

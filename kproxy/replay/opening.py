@@ -1,11 +1,11 @@
-"""Open recordings to be replayed: read them once, or know from an index what there is in them.
+"""Open recordings to be replayed: read them, or load an index of them.
 
 ::
 
-    files ─┬─ index that fits ─────────────────────────────┐
-           └─ read, exchange by exchange ─▶ index, if large ─┴─▶ Recorded ─▶ Broker
+    files ─┬─ index with the same key ───────────────────────┐
+           └─ read, exchange by exchange ─▶ index, if large ─┴─▶ Recorded ─▶ ReplayBroker
 
-Small recordings are read each time: that takes no longer.
+Small recordings are read each time: that is as fast.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import attrs
 
 from kproxy.exchange.entries import Note
 from kproxy.recording import RecordingError
-from kproxy.recording.opened import Opened
+from kproxy.recording.opened import OpenRecordings
 from kproxy.replay import index_file
 from kproxy.replay.index_file import Indexed
 from kproxy.replay.load import Loader
@@ -31,32 +31,32 @@ from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode
 
 INDEXED_BYTES_MIN = 32 << 20
-"""Recordings of less are read anew each time."""
-_TOLD_EVERY_BYTES = 4 << 20
+"""Smaller recordings are read each time."""
+_PROGRESS_EVERY_BYTES = 4 << 20
 
 Progress = Callable[[int, int], None]
-"""Told how many bytes were read, and of how many."""
+"""Called with the number of bytes read, and of all bytes."""
 
 
 @attrs.define(eq=False)
 class Recorded:
-    """What a replaying broker is made of."""
+    """The parts of a replaying broker."""
 
     loaded: Loaded
     pace: Pace | None
     faults: list[dict[str, Any]]
-    """The words of rules that make go wrong what went wrong."""
+    """Fault rules that repeat the recorded faults, as dicts."""
 
 
 @attrs.frozen
 class Wanted:
-    """What of a recording is wanted."""
+    """The parts of a recording to load."""
 
     mode: Mode = Mode.STATE
     timing: float = 0.0
-    """By what recorded times are multiplied; 0 for none."""
+    """Factor of the recorded response times; 0 for none."""
     faults: bool = False
-    """Whether what went wrong is."""
+    """True to load the recorded faults."""
 
 
 def open_recorded(
@@ -65,24 +65,24 @@ def open_recorded(
     progress: Progress = lambda done, total: None,
     log: Callable[[str], None] = lambda text: None,
     folder: Path | None = None,
-    told: Callable[[Note], None] = lambda note: None,
+    on_note: Callable[[Note], None] = lambda note: None,
 ) -> Recorded:
-    """Open recordings; `folder` is where indexes are kept, by default in the user's cache. `told`
-    is given their notes, where they are read: what has an index is whole.
+    """Open recordings. `folder` has the indexes; by default it is in the user's cache. `on_note`
+    is called with their notes, if they are read: recordings with an index are whole.
 
     Raises: RecordingError.
     """
-    opened = Opened.of(list(files))
+    opened = OpenRecordings.of(list(files))
     key = _key(opened, wanted)
     folder = folder or index_file.cache_folder()
     if key is None or folder is None:
-        return _recorded(_read(opened, wanted, progress, told), opened, wanted)
+        return _recorded(_read(opened, wanted, progress, on_note), opened, wanted)
     path = index_file.path_of(folder, key)
     indexed = index_file.read(path, key)
     if indexed is not None:
-        with contextlib.suppress(RecordingError):  # to read it says what is wrong with it
-            return _recorded(indexed, Opened.again(opened.paths, indexed.locations), wanted)
-    indexed = _read(opened, wanted, progress, told)
+        with contextlib.suppress(RecordingError):  # reading it says what is wrong
+            return _recorded(indexed, OpenRecordings.again(opened.paths, indexed.locations), wanted)
+    indexed = _read(opened, wanted, progress, on_note)
     if opened.whole:
         try:
             index_file.write(path, key, indexed)
@@ -91,19 +91,19 @@ def open_recorded(
     return _recorded(indexed, opened, wanted)
 
 
-def _key(opened: Opened, wanted: Wanted) -> dict[str, Any] | None:
-    """What an index must say of itself; None where there is to be none."""
+def _key(opened: OpenRecordings, wanted: Wanted) -> dict[str, Any] | None:
+    """Return the key of an index of these files; None if they get no index."""
     if opened.bytes < INDEXED_BYTES_MIN:
         return None
     try:
         way = [wanted.mode.value, bool(wanted.timing), wanted.faults]
         return index_file.key_of(opened.paths, way)
-    except OSError:  # to read it says what is wrong with it
+    except OSError:  # reading it says what is wrong
         return None
 
 
 def _read(
-    opened: Opened, wanted: Wanted, progress: Progress, told: Callable[[Note], None]
+    opened: OpenRecordings, wanted: Wanted, progress: Progress, on_note: Callable[[Note], None]
 ) -> Indexed:
     served = modelled(wanted.mode)
     loader = Loader(served, opened.place)
@@ -111,13 +111,13 @@ def _read(
     pace = Pace() if wanted.timing else None
     faults = RecordedFaults(served) if wanted.faults else None
 
-    def note(one: Note) -> None:
-        told(one)
+    def take_note(note: Note) -> None:
+        on_note(note)
         if faults is not None:
-            faults.note(one)
+            faults.note(note)
 
     total, next_bytes = opened.bytes, 0
-    for exchange in opened.exchanges(note):
+    for exchange in opened.exchanges(take_note):
         loader.add(exchange)
         if pace is not None:
             pace.add(exchange)
@@ -125,7 +125,7 @@ def _read(
             faults.add(exchange)
         if (done := opened.bytes_passed) >= next_bytes:
             progress(done, total)
-            next_bytes = done + _TOLD_EVERY_BYTES
+            next_bytes = done + _PROGRESS_EVERY_BYTES
     loaded = loader.finish()
     progress(total, total)
     names, topics = loaded.cluster.names, loaded.cluster.topics
@@ -133,7 +133,7 @@ def _read(
     return Indexed(loaded, opened.locations, {} if pace is None else pace.times, rules)
 
 
-def _recorded(indexed: Indexed, opened: Opened, wanted: Wanted) -> Recorded:
-    indexed.loaded.cluster.store.read_frame = partial(Opened.frame, opened)
+def _recorded(indexed: Indexed, opened: OpenRecordings, wanted: Wanted) -> Recorded:
+    indexed.loaded.cluster.store.read_frame = partial(OpenRecordings.frame, opened)
     pace = Pace(wanted.timing, indexed.times) if wanted.timing else None
     return Recorded(indexed.loaded, pace, indexed.faults)

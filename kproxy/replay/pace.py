@@ -1,12 +1,12 @@
-"""How long responses take: as long as the recorded brokers took, or so many times that.
+"""The delay of responses: the service time of the recorded brokers, or a multiple of it.
 
 ::
 
     Exchange … ─▶ Pace.add ─▶ times by API, in their order
-                                 └─▶ delay_ns: the next one of the API, the first again at the end
+                                 └─▶ delay_ns: the next time of the API, at the end from the start
 
-Of a broker's time only its own service counts: a Fetch waits for records, and a JoinGroup for other
-members, by itself.
+Only a broker's own service time is used: the replaying broker itself lets a Fetch wait for records,
+and a JoinGroup for other members.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import attrs
 from kproxy.exchange.exchange import Exchange
 
 _KEPT_MAX = 10_000
-"""So many times of an API are kept: 80 KB."""
+"""At most this many times of an API are kept: 80 KB."""
 
 
 @attrs.define(eq=False)
@@ -28,11 +28,11 @@ class Pace:
 
     factor: float = 1.0
     times: dict[int, array[int]] = attrs.Factory(dict)
-    """As they were recorded, by API key."""
+    """Recorded times in nanoseconds, by API key."""
     _next: dict[int, cycle[int]] = attrs.field(factory=dict, init=False)
 
     def add(self, exchange: Exchange) -> None:
-        """Take how long a recorded exchange took."""
+        """Add the service time of a recorded exchange."""
         service_ms = exchange.service_ms
         if service_ms is not None and exchange.api_key is not None:
             times = self.times.setdefault(exchange.api_key, array("q"))
@@ -40,7 +40,7 @@ class Pace:
                 times.append(int(service_ms * 1e6))
 
     def delay_ns(self, api_key: int) -> int:
-        """How long the next response of an API takes; one that was not recorded leaves at once."""
+        """Return the delay of the next response of an API; 0 if the API was not recorded."""
         if api_key not in self._next:
             self._next[api_key] = cycle(self.times.get(api_key) or (0,))
         return int(next(self._next[api_key]) * self.factor)

@@ -1,4 +1,4 @@
-"""Frames of a recording that hold record batches: where they lie, and where the batches in them."""
+"""Frames of a recording that hold record batches: their places, and those of their batches."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from kproxy.exchange.exchange import Exchange
 _SOUGHT_BYTES = 64
 
 PlaceOf = Callable[[Exchange, Side], int | None]
-"""Where in the recording a frame lies; None where that cannot be said."""
+"""Return the place of a frame in the recording; None if it is unknown."""
 
 
 def nowhere(exchange: Exchange, side: Side) -> int | None:
-    """Of exchanges that are in no file."""
+    """Return None: for exchanges that are in no file."""
     return None
 
 
 @attrs.define(eq=False)
 class PlacedFrame:
-    """A frame that has batches."""
+    """A frame with record batches, and its place in the recording."""
 
     place: int | None
     data: bytes
     _at: int = 0
 
     def find(self, raw: bytes) -> int:
-        """Where these bytes stand, behind those that were found last; -1: they do not."""
+        """Return the offset of these bytes in the frame, after those found last; -1 if absent."""
         if self.place is None:
             return -1
-        start = raw[:_SOUGHT_BYTES]  # to search for all of them would take longer than to decode
+        start = raw[:_SOUGHT_BYTES]  # searching for all of them would take longer than decoding
         at = self.data.find(start, self._at)
         while at >= 0 and self.data[at : at + len(raw)] != raw:
             at = self.data.find(start, at + 1)

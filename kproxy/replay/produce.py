@@ -5,9 +5,9 @@
     record that was recorded      ──▶ its recorded offset; from now on visible (`--visible causal`)
     record that was not recorded  ──▶ a finding in the report; the end of the log
 
-A record without a key may have been recorded in another partition than it is produced to now, by
-the chance of its client: it is then where it was recorded, so that consumers find what they found.
-Where partitions are never compared, records go where they are produced to.
+Clients choose the partition of a record without a key at random: such a record gets the partition
+and offset at which it was recorded, so that consumers find it there. If partitions are never
+compared, records stay in the partition that they are produced to.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
 _CORRUPT_MESSAGE = CODES["CORRUPT_MESSAGE"]
 _INVALID_PRODUCER_EPOCH = CODES["INVALID_PRODUCER_EPOCH"]
 _REMEMBERED_BATCHES = 5
-"""Per producer and partition, as in Kafka: a retry is one of these."""
+"""Batches remembered per producer and partition, as in Kafka, to detect retries."""
 
 
 def produce(state: State, call: Call) -> Any:
@@ -79,13 +79,13 @@ def _write(
         found.error_code, found.base_offset = _CORRUPT_MESSAGE, -1
         return
     found.log_start_offset = partition.log.start_offset
-    state.fetches.more(state, partition)
+    state.fetches.more_visible(state, partition)
 
 
 def _write_batch(
     state: State, call: Call, topic: Topic, partition: Partition, batch: Batch
 ) -> tuple[int, int]:
-    """Place one batch: error code and base offset."""
+    """Place one batch; return the error code and the base offset."""
     key = topic.name, partition.index
     producers = state.producers
     producer = producers.by_id.get(batch.producer_id)
@@ -114,7 +114,8 @@ def _write_batch(
 def _place(
     state: State, topic: Topic, partition: Partition, batch: Batch
 ) -> tuple[int, dict[int, int]]:
-    """Where a batch's first record is now; and the last recorded offset met, by partition."""
+    """Place the records of a batch; return the offset of the first, and the last matched offset
+    of each partition."""
     moving = state.settings.ignored.partitions is Partitions.NEVER
     first = -1
     matched: dict[int, int] = {}
@@ -130,15 +131,15 @@ def _place(
         elif moving and expected.partition != partition.index:
             unplaced.append(record)
             _log_of(state, expected).drop(expected.offset)
-            _more(state, expected)
+            _answer_fetches(state, expected)
         else:
             matched[expected.partition] = expected.offset
             _log_of(state, expected).show(expected.offset)
             if expected.partition != partition.index:
-                _more(state, expected)
+                _answer_fetches(state, expected)
             first = expected.offset if first < 0 else first
     for record in unknown:
-        state.check.tell(topic.name, partition.index, record)
+        state.check.report_unknown(topic.name, partition.index, record)
     if unplaced:
         whole = batch.magic == 2 and len(unplaced) == len(found)
         data = batch.raw if whole else _batch_of(batch, unplaced)
@@ -151,11 +152,11 @@ def _log_of(state: State, expected: Expected) -> PartitionLog:
     return state.cluster.log(expected.topic, expected.partition)
 
 
-def _more(state: State, expected: Expected) -> None:
-    """More may be visible in a partition that the producer did not name."""
+def _answer_fetches(state: State, expected: Expected) -> None:
+    """Answer waiting fetches of a partition that the producer did not name."""
     partition = state.cluster.partition(expected.topic, NO_UUID, expected.partition)
     if partition is not None:
-        state.fetches.more(state, partition)
+        state.fetches.more_visible(state, partition)
 
 
 def _batch_of(batch: Batch, kept: list[Record]) -> bytes:

@@ -1,4 +1,4 @@
-"""Producers and their transactions: InitProducerId to EndTxn, and what is open between them."""
+"""Producers and their transactions, from InitProducerId to EndTxn."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _PRODUCER_FENCED = CODES["PRODUCER_FENCED"]
 _INVALID_TXN_STATE = CODES["INVALID_TXN_STATE"]
 _INVALID_PRODUCER_ID_MAPPING = CODES["INVALID_PRODUCER_ID_MAPPING"]
 _UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
-_BUMPING_VERSION = 5
-"""From this version of EndTxn on a transaction ends with a new epoch (KIP-890)."""
+_EPOCH_BUMP_VERSION = 5
+"""From this version of EndTxn on, the end of a transaction bumps the epoch (KIP-890)."""
 
 
 @attrs.define(eq=False)
 class Producer:
-    """A transactional id, and its transaction."""
+    """A transactional producer, and its transaction."""
 
     transactional_id: str
     producer_id: int
@@ -39,9 +39,9 @@ class Producer:
     timeout_ms: int = 0
     started_ms: int = -1
     partitions: dict[PartitionKey, int] = attrs.Factory(dict)
-    """What the open transaction writes to, with the last recorded offset that it wrote again."""
+    """Partitions of the open transaction, with the last recorded offset that it wrote again."""
     groups: set[str] = attrs.Factory(set)
-    """Whose offsets it commits."""
+    """Groups whose offsets it commits."""
 
 
 @attrs.define(eq=False)
@@ -55,19 +55,19 @@ class Producers:
     """Base offsets by (epoch, base sequence) of a producer's last batches in a partition."""
 
     def new_id(self) -> int:
-        """A producer id that none has had, also not in the recording."""
+        """Return a producer id that is neither used in this replay nor in the recording."""
         self.next_id += 1
         return self.next_id - 1
 
     def check(self, transactional_id: str, producer_id: int, epoch: int) -> Producer | int:
-        """The producer that a request names; or an error code."""
+        """Return the producer that a request names; or an error code."""
         producer = self.by_name.get(transactional_id)
         if producer is None or producer.producer_id != producer_id:
             return _INVALID_PRODUCER_ID_MAPPING
         return producer if producer.epoch == epoch else _PRODUCER_FENCED
 
     def begin(self, producer: Producer, now: int) -> None:
-        """Whatever a transaction does first begins it."""
+        """Begin the producer's transaction if none is open: its first request does so."""
         if producer.state != "Ongoing":
             producer.state, producer.started_ms = "Ongoing", now // _MS
 
@@ -97,7 +97,7 @@ def init_producer_id(state: State, call: Call) -> Any:
 
 
 def add_partitions_to_txn(state: State, call: Call) -> Any:
-    """AddPartitionsToTxn, as clients send it (up to version 3) and as brokers do."""
+    """AddPartitionsToTxn, from clients (up to version 3) and from brokers."""
     body, response = call.body, messages.AddPartitionsToTxnResponse
     if call.version < 4:
         results = _add(
@@ -159,12 +159,12 @@ def add_offsets_to_txn(state: State, call: Call) -> Any:
 
 
 def txn_offset_commit(state: State, call: Call) -> Any:
-    """TxnOffsetCommit: the offsets count when the transaction is committed."""
+    """TxnOffsetCommit: the offsets are valid when the transaction is committed."""
     body = call.body
     found = state.producers.check(body.transactional_id, body.producer_id, body.producer_epoch)
     error = found if isinstance(found, int) else 0
     if not error:
-        error = state.groups.may_commit(
+        error = state.groups.check_commit(
             body.group_id,
             body.member_id,
             body.group_instance_id,
@@ -190,7 +190,7 @@ def end_txn(state: State, call: Call) -> Any:
     if found.state not in ("Ongoing", done):
         return response(error_code=_INVALID_TXN_STATE)
     end(state, found, body.committed, call.now)
-    if call.version < _BUMPING_VERSION:
+    if call.version < _EPOCH_BUMP_VERSION:
         return response()
     found.epoch += 1
     return response(producer_id=found.producer_id, producer_epoch=found.epoch)
@@ -218,7 +218,7 @@ def end(state: State, producer: Producer, committed: bool, now: int) -> None:
             log.append(data, partition.leader_epoch)
         if rewritten >= 0:
             _show_marker(state, (name, index), rewritten, committed)
-        state.fetches.more(state, partition)
+        state.fetches.more_visible(state, partition)
     for group_id in producer.groups:
         offsets = state.groups.undecided.get(group_id, {}).pop(producer.producer_id, {})
         if committed:
@@ -228,7 +228,7 @@ def end(state: State, producer: Producer, committed: bool, now: int) -> None:
 
 
 def _show_marker(state: State, key: PartitionKey, offset: int, committed: bool) -> None:
-    """Show the recorded marker of the transaction that wrote at `offset`."""
+    """Show the recorded marker of the transaction that wrote the record at `offset`."""
     log = state.cluster.log(*key)
     transaction = log.transaction_at(offset)
     if transaction is None or transaction.last_offset is None:
@@ -241,7 +241,7 @@ def _show_marker(state: State, key: PartitionKey, offset: int, committed: bool) 
 
 
 def list_transactions(state: State, call: Call) -> Any:
-    """ListTransactions: those of this replay."""
+    """ListTransactions: the transactions of this replay."""
     body, response = call.body, messages.ListTransactionsResponse
     states = [
         response.TransactionState(
@@ -259,7 +259,7 @@ def list_transactions(state: State, call: Call) -> Any:
 
 
 def describe_transactions(state: State, call: Call) -> Any:
-    """DescribeTransactions: those of this replay; None if one of them is not."""
+    """DescribeTransactions: the transactions of this replay; None if one is from elsewhere."""
     response = messages.DescribeTransactionsResponse
     found = []
     for name in call.body.transactional_ids:

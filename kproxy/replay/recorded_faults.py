@@ -1,18 +1,18 @@
-"""What went wrong while it was recorded, as fault rules that make it go wrong again.
+"""The faults in a recording, as fault rules that repeat them.
 
 ::
 
-    Exchange …, notes ─▶ RecordedFaults ─▶ rules(): words of `proxy.faults.Rule`, in their order
+    Exchange …, notes ─▶ RecordedFaults ─▶ rules(): arguments of `proxy.faults.Rule`, in order
        an error code, a throttle time         error=…, throttle=…
-       a request without an answer            disconnect=true; drop=true if its client gave up
-       a rule that delayed it                 latency=…
+       a request without a response           disconnect=true; drop=true if its client gave up
+       a delay by a rule                      latency=…
 
-A fault comes back at the same request of its kind: the third OffsetCommit of a group, the second
-Produce to a partition. Fetches are counted where they found records: how often a consumer finds
-nothing is chance. The broker does not see a request that was refused or lost.
+A fault is repeated at the same request of its kind: the third OffsetCommit of a group, the second
+Produce to a partition. Only Fetches that found records are counted: the number of empty ones is
+random. The broker does not see a request that was refused or lost.
 
-What the rebuilt state reports by itself (a rebalance, an offset that is out of range) is left out,
-unless a rule had made it.
+Errors that the rebuilt state reports by itself (a rebalance, an offset out of range) are left out,
+unless a rule had caused them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kproxy.proxy.faults import errors, items
 
 RULES_MAX = 1000
 _LATENCY_MS_MIN = 5
-"""A rule that has delayed by less did something else."""
+"""A shorter delay is not the effect of a latency rule."""
 _LEFT_OUT = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthenticate"})
 _OF_THE_STATE = frozenset(
     CODES[name]
@@ -60,33 +60,33 @@ _OF_THE_STATE = frozenset(
     )
     if name in CODES
 )
-"""Errors that the state reports by itself where they are due."""
+"""Errors that the state reports by itself."""
 _UNKNOWN_TOPIC = frozenset(
     (CODES["UNKNOWN_TOPIC_OR_PARTITION"], CODES["UNKNOWN_TOPIC_ID"]),
 )
 
 Scope = tuple[tuple[str, Any], ...]
-"""What a rule is about: (key, value), by the keys of `items`."""
+"""The requests that a rule matches: (key, value) pairs, with the keys of `items`."""
 _KEYS = ("topic", "topic_id", "partition", "group", "transactional_id")
 
 
 @attrs.define(eq=False)
-class _Event:
-    """What happened to successive requests of a kind."""
+class _RecordedFault:
+    """The same fault at successive requests of a kind."""
 
     api: str
     scope: Scope
     action: str
     value: Any
     ordinal: int
-    """Of the first of them, from 1 on."""
+    """Number of the first of these requests, from 1 on."""
     count: int = 1
     code: int = 0
     phase: str | None = None
 
 
 @attrs.define(eq=False)
-class _Lost:
+class _LostRequest:
     """A request that was never answered."""
 
     api: str
@@ -97,15 +97,15 @@ class _Lost:
 
 @attrs.define(eq=False)
 class RecordedFaults:
-    """Takes exchanges and notes in their order; only of the APIs in `served`."""
+    """Collects the faults of exchanges and notes, taken in order; only APIs in `served`."""
 
     served: frozenset[int]
     _seen: dict[tuple[str, Scope], int] = attrs.field(factory=dict, init=False)
-    """How many requests there were, by API and scope."""
-    _events: list[_Event] = attrs.field(factory=list, init=False)
-    _last: dict[tuple[str, Scope], _Event] = attrs.field(factory=dict, init=False)
-    _lost: dict[int, _Lost] = attrs.field(factory=dict, init=False)
-    """By connection: the first request that was not answered there."""
+    """Number of requests so far, by API and scope."""
+    _events: list[_RecordedFault] = attrs.field(factory=list, init=False)
+    _last: dict[tuple[str, Scope], _RecordedFault] = attrs.field(factory=dict, init=False)
+    _lost: dict[int, _LostRequest] = attrs.field(factory=dict, init=False)
+    """The first unanswered request of each connection."""
 
     def add(self, exchange: Exchange) -> None:
         """Take the next exchange."""
@@ -119,11 +119,11 @@ class RecordedFaults:
             return
         own = items.own_keys(shape, exchange.request)
         row, by_rule = exchange.row, bool(exchange.faults)
-        # The broker has answered, and a rule did not let the client have it.
+        # The broker responded, but a rule kept the response from the client.
         kept_back = by_rule and bool(row.response_bytes) and not row.response_sent_ns
         if kept_back or (exchange.unanswered is not None and not exchange.one_way):
             scopes = self._count(api, _requested(shape, exchange.request, own))
-            lost = _Lost(api, scopes, by_rule, "after" if kept_back else None)
+            lost = _LostRequest(api, scopes, by_rule, "after" if kept_back else None)
             self._lost.setdefault(exchange.connection, lost)
             return
         body = _response(exchange)
@@ -135,11 +135,13 @@ class RecordedFaults:
         before = len(self._events)
         for scope, code, _ in found:
             if code and (code not in _OF_THE_STATE or exchange.faults):
-                self._note(_Event(api, scope, "error", error_name(code), ordinals[scope], 1, code))
+                self._add_fault(
+                    _RecordedFault(api, scope, "error", error_name(code), ordinals[scope], 1, code)
+                )
         self._note_time(exchange, api, _scope(own), ordinals, len(self._events) > before)
 
     def note(self, note: Note) -> None:
-        """Take a note: that a connection has ended says who lost its last request."""
+        """Take a note; the end of a connection says which side lost its last request."""
         if note.channel != CONNECTIONS or note.body.get("event") != "closed":
             return
         end = endings.connection_end(note)
@@ -149,10 +151,10 @@ class RecordedFaults:
             return
         action = "drop" if side == "client" else "disconnect"
         scope, ordinal = lost.scopes[-1]
-        self._note(_Event(lost.api, scope, action, True, ordinal, phase=lost.phase))
+        self._add_fault(_RecordedFault(lost.api, scope, action, True, ordinal, phase=lost.phase))
 
     def rules(self, names: Mapping[uuid.UUID, str], topics: Iterable[str]) -> Iterator[dict]:
-        """Yield the words of the rules; `names` of topic ids, and the topics that there are."""
+        """Yield the rules as dicts; `names` are those of topic ids, `topics` all topic names."""
         known = set(topics)
         for number, event in enumerate(self._events[:RULES_MAX], 1):
             scope = dict(event.scope)
@@ -162,7 +164,7 @@ class RecordedFaults:
                 if scope["topic"] is None:
                     continue
             if event.code in _UNKNOWN_TOPIC and scope.get("topic") not in known:
-                continue  # it is not there in the replay either
+                continue  # it does not exist in the replay either
             words = {"name": f"recorded-{number}", "api": event.api, **scope}
             if event.ordinal > 1:
                 words["skip"] = event.ordinal - 1
@@ -174,14 +176,14 @@ class RecordedFaults:
     def _note_time(
         self, exchange: Exchange, api: str, scope: Scope, ordinals: dict[Scope, int], failed: bool
     ) -> None:
-        """Take a throttle time, or a delay that a rule has made."""
+        """Note a throttle time, or a delay by a rule."""
         ordinal = ordinals[scope]
         throttled = getattr(exchange.response, "throttle_time_ms", 0)
         if throttled > 0:
-            self._note(_Event(api, scope, "throttle", f"{throttled}ms", ordinal))
+            self._add_fault(_RecordedFault(api, scope, "throttle", f"{throttled}ms", ordinal))
         delay_ms = exchange.proxy_ms or 0
         if exchange.faults and not failed and not throttled and delay_ms >= _LATENCY_MS_MIN:
-            self._note(_Event(api, scope, "latency", f"{round(delay_ms)}ms", ordinal))
+            self._add_fault(_RecordedFault(api, scope, "latency", f"{round(delay_ms)}ms", ordinal))
 
     def _count(self, api: str, scopes: Iterable[Scope]) -> list[tuple[Scope, int]]:
         found = []
@@ -190,8 +192,8 @@ class RecordedFaults:
             found.append((scope, self._seen[api, scope]))
         return found
 
-    def _note(self, event: _Event) -> None:
-        """Take an event; the same one again right behind it only lengthens it."""
+    def _add_fault(self, event: _RecordedFault) -> None:
+        """Add a fault; one that continues the last fault of its kind is merged into that."""
         last = self._last.get((event.api, event.scope))
         if last is not None and last.ordinal + last.count == event.ordinal:
             now = event.action, event.value, event.phase
@@ -210,7 +212,7 @@ def _scope(keys: Mapping[str, Any]) -> Scope:
 
 
 def _requested(shape: items.Shape, body: Any, own: items.Keys) -> dict[Scope, None]:
-    """The scopes of a request, from the whole of it to its first item."""
+    """Return the scopes of a request: the whole request, and its first item."""
     found = {_scope(own): None}
     for item in items.items(shape, body)[:1]:
         found[_scope(item.keys)] = None
@@ -218,7 +220,7 @@ def _requested(shape: items.Shape, body: Any, own: items.Keys) -> dict[Scope, No
 
 
 def _response(exchange: Exchange) -> Any | None:
-    """The response's body as the client got it: a rule may have changed the broker's."""
+    """Return the response's body as the client got it: a rule may have changed the broker's."""
     sent = exchange.response_sent if exchange.faults else None
     if sent is None or sent == exchange.response_frame:
         return exchange.response
@@ -231,7 +233,7 @@ def _response(exchange: Exchange) -> Any | None:
 def _codes(
     exchange: Exchange, body: Any, shape: items.Shape, own: items.Keys
 ) -> Iterator[tuple[Scope, int, bool]]:
-    """Yield what a response speaks of: scope, error code, whether it counts as one more."""
+    """Yield scope and error code of each part of a response, and whether to count it."""
     places = errors.places(exchange.api_key or 0, exchange.api_version or 0)
     if places is None:
         return

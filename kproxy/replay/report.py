@@ -1,4 +1,4 @@
-"""What a replay could not do, or was not given: the values behind its exit code."""
+"""The findings of a replay: the differences between the clients and the recording."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Callable
 import attrs
 
 FINDINGS_MAX = 100
-"""A client that does something else altogether would make millions."""
+"""At most this many findings are kept: a very different client would cause millions."""
 
 
 @attrs.frozen
 class Finding:
-    """Something that the client under test did otherwise than the recording has it."""
+    """A difference of the client under test from the recording."""
 
     kind: str
     """"not recorded" (a record, a topic), "not produced" (a record), "not served" (a request),
     "differs" (a frame, in strict mode)."""
     text: str
-    """What, where, what was closest, which field differs."""
+    """What happened, where, the closest recorded value, the field that differs."""
     advice: str
-    """What to do about it."""
+    """The next step for the user."""
 
     def __str__(self) -> str:
         return f"{self.text}; {self.advice}" if self.advice else self.text
@@ -28,27 +28,27 @@ class Finding:
 
 @attrs.define(eq=False)
 class Report:
-    """Collects findings; each is told at once through `tell`, the first `FINDINGS_MAX` of them."""
+    """Collects findings; calls `on_finding` with each of the first `FINDINGS_MAX` at once."""
 
-    tell: Callable[[Finding], object] = lambda finding: None
+    on_finding: Callable[[Finding], object] = lambda finding: None
     count: int = 0
-    """How many there are, also of those that are not kept."""
+    """Number of all findings, kept or not."""
     _kept: dict[Finding, None] = attrs.field(factory=dict, init=False)
 
     @property
     def findings(self) -> list[Finding]:
-        """The first of them, in order; the same one again is not kept twice."""
+        """The kept findings, in order and without duplicates."""
         return list(self._kept)
 
     @property
     def full(self) -> bool:
-        """Whether no more are kept: then it is enough to count them."""
+        """True when no more are kept: then they need no text."""
         return len(self._kept) >= FINDINGS_MAX
 
     def add(self, kind: str, text: str, advice: str = "") -> None:
-        """Take a finding."""
+        """Add a finding."""
         self.count += 1
         finding = Finding(kind, text, advice)
         if not self.full and finding not in self._kept:
             self._kept[finding] = None
-            self.tell(finding)
+            self.on_finding(finding)

@@ -1,8 +1,9 @@
-"""SASL at the replaying broker: it lets everybody in whom it can.
+"""SASL at the replaying broker.
 
-PLAIN and OAUTHBEARER take any credentials; the answer to a bearer token is empty, or the Java
-client sends another token. SCRAM cannot be replayed: the client checks that the broker knows the
-password, so it takes the users that were given (RFC 5802; Kafka has no channel binding).
+PLAIN and OAUTHBEARER accept any credentials; the answer to a bearer token is empty, since otherwise
+the Java client sends another token. SCRAM cannot be replayed: the client checks that the broker
+knows the password, so SCRAM accepts only the users that were given with their passwords (RFC 5802;
+Kafka has no channel binding).
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 class Refused(Exception):
-    """The credentials are not accepted; the text says why."""
+    """Credentials that are not accepted; the text says why."""
 
 
 @attrs.define(eq=False)
 class Authentication:
-    """A client that is logging in."""
+    """The login of one client."""
 
     mechanism: str
     users: Mapping[str, str]
@@ -45,10 +46,10 @@ class Authentication:
     _first: str = ""
 
     def token(self, data: bytes) -> bytes:
-        """Take the client's next token and return ours.
+        """Take the client's next token and return the broker's.
 
         Raises:
-            Refused: it is not accepted.
+            Refused: the credentials are not accepted.
         """
         if self.mechanism not in _HASHES:
             self.done = True
@@ -98,7 +99,7 @@ def _fields(text: str) -> dict[str, str]:
 
 
 def sasl_handshake(state: State, call: Call) -> Any:
-    """SaslHandshake; of version 0 raw tokens follow, without headers."""
+    """SaslHandshake; after version 0, tokens follow without headers."""
     users = state.settings.users
     mechanisms = ["PLAIN", "OAUTHBEARER", *(_HASHES if users else ())]
     mechanism = call.body.mechanism

@@ -1,13 +1,14 @@
-"""What no state models is answered as it was recorded, to requests that mean the same.
+"""Recorded responses to requests of the same meaning, for APIs that the state does not model.
 
 ::
 
-    request ─▶ its meaning ─▶ the recorded exchanges of that meaning, in order ─▶ their responses,
-                                                                                  the last for ever
+    request ─▶ its meaning ─▶ the recorded exchanges of that meaning, in order ─▶ their responses;
+                                                                                  the last repeats
 
-The meaning of a request is its body without what changes from run to run or from client to client
-(timeouts, what to include, order), and without its version: the response is encoded in the version
-that is asked for. There is no nearest one: a request that was not recorded is refused.
+The meaning of a request is its body without the fields that change from run to run or from client
+to client (timeouts, options of the response, order), and without its version: the response is
+encoded in the requested version. There is no closest match: a request that was not recorded is
+refused.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from kproxy.replay.report import Report
 
 ADVICE = "record a run that does this"
 _PATIENCE = "how long the client waits, or lets others wait"
-_WANTED = "how much it wants to be told, or done on the way: the response tells what it tells"
-_CHANCE = "made up in each run: by the client, or by a coordinator that has told it to the client"
+_WANTED = "an option of the response, or a side effect: the recorded response is what it is"
+_CHANCE = "made up in each run, by the client or by a coordinator"
 _NEWER = "written by a client that is newer than this schema"
 _NORMALIZED = "one coordinator's key or several: they are compared as sorted keys"
 _MEMBER = "depends on who is in the group at the time"
@@ -58,7 +59,7 @@ VOLATILE = {
     "committed_leader_epoch": _CHANCE,
     "committed_metadata": _EXPLAINED,
 }
-"""Fields of requests that mean nothing, wherever they stand, and why."""
+"""Fields of any request that are not part of its meaning, and why."""
 VOLATILE_IN = {
     ("FindCoordinatorRequest", "key"): _NORMALIZED,
     ("FindCoordinatorRequest", "coordinator_keys"): _NORMALIZED,
@@ -70,20 +71,20 @@ VOLATILE_IN = {
     ("LeaveGroupRequest", "members"): _MEMBER,
     ("ConsumerGroupHeartbeatRequest", "topic_partitions"): _MEMBER,
 }
-"""Fields that mean nothing in one struct, and why."""
+"""Fields of one struct that are not part of its meaning, and why."""
 
 
 @attrs.define(eq=False)
 class Semantic:
-    """The exchanges that are answered so, by API; read when the API is first asked for."""
+    """Recorded exchanges by API; they are decoded at the first request of the API."""
 
     exchanges: dict[int, list[Other]]
     report: Report
     _by_meaning: dict[int, dict[Any, list[Any]]] = attrs.field(factory=dict, init=False)
 
     def respond(self, call: Call) -> Any | None:
-        """The body of the next response to requests that mean the same; None if there is none,
-        and the report says so."""
+        """Return the body of the next response to requests of this meaning; report a request that
+        has none, and return None."""
         body = self.recorded(call)
         if body is None:
             name = api_name(call.api_key) or f"API {call.api_key}"
@@ -93,7 +94,7 @@ class Semantic:
         return body
 
     def recorded(self, call: Call) -> Any | None:
-        """The same, and nothing is said of it."""
+        """Return the same as `respond`, but without a report."""
         bodies = self._of(call.api_key).get(meaning(_without_secrets(call)))
         if not bodies:
             return None
@@ -104,13 +105,13 @@ class Semantic:
         if found is None:
             found = self._by_meaning[api_key] = {}
             for exchange in self.exchanges.get(api_key, ()):
-                with contextlib.suppress(ProtocolError):  # what is malformed is no answer
+                with contextlib.suppress(ProtocolError):  # a malformed exchange is skipped
                     found.setdefault(meaning(exchange.request), []).append(exchange.response)
         return found
 
 
 def _without_secrets(call: Call) -> Any:
-    """The request as it would have been recorded."""
+    """Return the request's body with its secrets blanked out, as in a recording."""
     if redact.is_sensitive(call.api_key):
         frame = redact.redact(call.frame, Side.CLIENT, call.api_key, call.version)
         if frame is not None:
@@ -119,7 +120,7 @@ def _without_secrets(call: Call) -> Any:
 
 
 def meaning(value: Any) -> Any:
-    """A message, or a part of one, as a value that compares by what it means."""
+    """Return the meaning of a message, or of a part of one, as a value that can be compared."""
     if isinstance(value, list | tuple):
         return tuple(sorted((meaning(each) for each in value), key=repr))
     if _is_blank(value):
@@ -139,7 +140,7 @@ def meaning(value: Any) -> Any:
 
 
 def _is_blank(value: Any) -> bool:
-    """Whether a secret was blanked out here: of whatever length, for salts have any."""
+    """Return whether a value is a blanked secret: of any length, for salts vary in length."""
     if not value or not isinstance(value, bytes | str):
         return False
     return set(value) in ({"*"}, {ord("*")}, {0})

@@ -1,12 +1,12 @@
-"""How one request becomes a response: the table of handlers, and what is around it.
+"""Turn a request into a response: the table of handlers, decoding and encoding.
 
 ::
 
     frame ─▶ decode ─▶ Call ─▶ HANDLERS[api] ─▶ body ─▶ encode ─▶ frame
                                   or `semantic`
 
-Nothing is guessed: a request that neither the state nor the recording can answer is refused, and
-the report says so.
+Nothing is guessed: a request that neither the state nor the recording can answer is refused and
+reported.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from kproxy.replay import (
     versions,
 )
 from kproxy.replay.call import Call
-from kproxy.replay.connection import Connection, encode
+from kproxy.replay.connection import ReplayConnection, encode
 from kproxy.replay.settings import Mode
 from kproxy.replay.state import Handler, State
 
@@ -63,11 +63,11 @@ _BY_NAME: dict[str, Handler] = {
 _AS_RECORDED = frozenset(
     {"CreatePartitions", "CreateTopics", "DescribeConfigs", "DescribeTransactions"}
 )
-"""What the state answers with the help of what was recorded."""
+"""APIs that the state answers with the help of recorded exchanges."""
 _ALWAYS_STATE = frozenset(
     {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Fetch", "ListOffsets", "Produce"}
 )
-"""What is answered by the state in semantic mode too: records are found by their offsets."""
+"""APIs that the state answers in semantic mode too: records are found by their offsets."""
 
 SERVED = frozenset(_BY_NAME)
 """The names of the APIs that the state models."""
@@ -75,7 +75,7 @@ HANDLERS: dict[int, Handler] = {api_key(name) or 0: each for name, each in _BY_N
 
 
 def modelled(mode: Mode) -> frozenset[int]:
-    """The api keys of which a loader need not keep the exchanges."""
+    """Return the API keys whose exchanges a loader need not keep."""
     names = SERVED - _AS_RECORDED if mode is Mode.STATE else _ALWAYS_STATE
     return frozenset(api_key(name) or 0 for name in names)
 
@@ -85,12 +85,12 @@ _REFUSED = "the recording that is replayed has no answer to this"
 
 
 class Unanswerable(Exception):
-    """A request to which there is no response: its connection ends; the text says why."""
+    """A request without a response: its connection ends; the text says why."""
 
 
 @attrs.define(eq=False)
 class Serving:
-    """Turns requests into responses, by the state and by the recording."""
+    """Turns requests into responses, from the state and the recording."""
 
     state: State
     _handlers: dict[int, Handler] = attrs.field(init=False)
@@ -100,11 +100,11 @@ class Serving:
         self.state.ranges = versions.ranges(self.state, served)
         self._handlers = {key: HANDLERS[key] for key in map(api_key, served) if key is not None}
 
-    def call(self, connection: Connection, frame: bytes, now: int) -> Call:
+    def call(self, connection: ReplayConnection, frame: bytes, now: int) -> Call:
         """Decode a request.
 
         Raises:
-            Unanswerable: it is not one that is served.
+            Unanswerable: it cannot be decoded, or its API or version is not served.
         """
         key = int.from_bytes(frame[4:6], "big", signed=True)
         version = int.from_bytes(frame[6:8], "big", signed=True)
@@ -127,7 +127,7 @@ class Serving:
         return Call(connection, key, version, correlation_id, client_id, request.body, now, frame)
 
     def handle(self, call: Call) -> Any:
-        """The body of the response, or a `Reply`.
+        """Return the body of the response, or a `Reply`.
 
         Raises:
             Unanswerable: there is none.
@@ -147,7 +147,7 @@ class Serving:
         return body
 
     def encode(self, call: Call, body: Any) -> list[Buffer]:
-        """The response as a frame, in pieces.
+        """Return the response as a frame, in pieces.
 
         Raises:
             Unanswerable: it cannot be encoded in this version.
@@ -161,7 +161,7 @@ class Serving:
         return self._with_our_addresses(call, pieces)
 
     def _with_our_addresses(self, call: Call, pieces: list[Buffer]) -> list[Buffer]:
-        """A recorded response has the addresses of the recorded brokers."""
+        """Replace the addresses of the recorded brokers by those of our listeners."""
         fields = rewrite.address_fields(call.api_key, call.version)
         if fields is None:
             return pieces
@@ -173,7 +173,7 @@ class Serving:
 
 
 def _refusal(call: Call) -> Any | None:
-    """A response that says no, where Kafka says it for this API; None where there is no place."""
+    """Return a response with an error code; None if the API's response has no field for one."""
     shape = items.shape(call.api_key, call.version)
     depth = errors.depth(call.api_key, call.version, None, frozenset())
     if shape is None or depth is None:

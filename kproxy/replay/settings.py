@@ -1,4 +1,4 @@
-"""What a user decides about a replaying broker."""
+"""The settings of a replaying broker."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from kproxy.replay.ignored import Ignored
 
 
 class Mode(enum.Enum):
-    """What a response is made of."""
+    """The source of responses."""
 
     STATE = "state"
-    """Of what the recording says of the cluster; where that is not enough, as in SEMANTIC."""
+    """The state of the recorded cluster; as in SEMANTIC for APIs that the state does not model."""
     SEMANTIC = "semantic"
-    """As recorded, errors included, to requests that mean the same; records by their offsets."""
+    """Recorded responses, errors included, to requests of the same meaning; records are found by
+    their offsets."""
     STRICT = "strict"
-    """Each connection's frames in order; the first request that differs is reported."""
+    """The frames of each connection in order; the first request that differs is reported."""
 
 
 class Visible(enum.Enum):
-    """When consumers see a record that the recording has."""
+    """The time from which consumers see a recorded record."""
 
     ALL = "all"
     """From the start."""
     CAUSAL = "causal"
-    """When the client under test has produced it, if it was seen being produced."""
+    """From the time the client under test has produced it, if a client produced it in the
+    recording."""
 
 
 @attrs.frozen
-class Settings:
-    """What a user decides about a replaying broker."""
+class ReplaySettings:
+    """The user's choices for a replaying broker."""
 
     mode: Mode = Mode.STATE
     listen_port: int = 0
@@ -42,15 +44,15 @@ class Settings:
     node_ports: Mapping[int, int] = attrs.field(factory=dict)
     """Ports fixed by the user, by node id."""
     visible: Visible = Visible.ALL
-    unplayed_told: bool = False
-    """Whether a record that was recorded and is never produced again is a finding."""
+    report_unproduced: bool = False
+    """True to report recorded records that are never produced again."""
     ignored: Ignored = attrs.field(factory=Ignored)
-    """What is not compared of records."""
+    """The parts of records that are not compared."""
     users: Mapping[str, str] = attrs.field(factory=dict)
     """Passwords for SCRAM, by user name."""
     request_bytes_max: int = 100 << 20
     """The largest request; Kafka's socket.request.max.bytes."""
     held_bytes_max: int = 256 << 20
-    """What all connections together may hold of requests that are not complete, or wait."""
+    """Limit of incomplete and waiting requests of all connections together."""
     idle_seconds: float = 600
-    """A connection on which nothing arrives so long is ended; Kafka's connections.max.idle.ms."""
+    """A connection is ended after so long without data; Kafka's connections.max.idle.ms."""

@@ -1,7 +1,7 @@
-"""What all connections to a replaying broker share.
+"""The state that all connections to a replaying broker share.
 
-A handler is a plain function of this state and a `Call`; one small module has those of an area, in
-a table by API name.
+A handler is a plain function of this state and a `Call`; one small module has the handlers of an
+area, in a table by API name.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ import attrs
 
 from kproxy.proxy.actions import Address
 from kproxy.replay.call import Call
-from kproxy.replay.fetch import Fetches
+from kproxy.replay.fetch import WaitingFetches
 from kproxy.replay.groups import Groups
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.produced import ProduceCheck
 from kproxy.replay.producers import Producers
 from kproxy.replay.report import Report
 from kproxy.replay.semantic import Semantic
-from kproxy.replay.settings import Settings
+from kproxy.replay.settings import ReplaySettings
 from kproxy.replay.timers import Timers
 from kproxy.replay.topics import ClusterState
 
 
 @attrs.define(eq=False)
 class State:
-    """The cluster, and everything that handlers keep."""
+    """The cluster, and all state of the handlers."""
 
     loaded: Loaded
-    settings: Settings
+    settings: ReplaySettings
     report: Report
     timers: Timers = attrs.Factory(Timers)
     listening: dict[int, Address] = attrs.Factory(dict)
-    """Where each node listens."""
+    """Address of each node's listener."""
     responses: list[tuple[Call, Any]] = attrs.Factory(list)
-    """What was answered later, to be sent."""
+    """Responses to waiting requests, to be sent."""
     check: ProduceCheck = attrs.field(init=False)
     ranges: dict[int, tuple[int, int]] = attrs.field(factory=dict, init=False)
-    """Api key → least and greatest version that is served."""
+    """Least and greatest served version by API key."""
     created: set[str] = attrs.field(factory=set, init=False)
     """Topics that clients have created again."""
-    missed: set[str] = attrs.field(factory=set, init=False)
-    """Topics that the recording does not know, and clients have named: each is told once."""
-    fetches: Fetches = attrs.field(init=False)
+    reported_topics: set[str] = attrs.field(factory=set, init=False)
+    """Unknown topics that clients have named: each is reported once."""
+    fetches: WaitingFetches = attrs.field(init=False)
     groups: Groups = attrs.field(init=False)
     producers: Producers = attrs.field(init=False)
     semantic: Semantic = attrs.field(init=False)
@@ -52,7 +52,7 @@ class State:
     def __attrs_post_init__(self) -> None:
         settings, loaded = self.settings, self.loaded
         self.check = ProduceCheck(loaded, self.report, settings.ignored)
-        self.fetches = Fetches()
+        self.fetches = WaitingFetches()
         self.groups = Groups(loaded, self.timers, self.respond)
         self.producers = Producers(loaded.producer_id_max + 1)
         self.semantic = Semantic(loaded.others, self.report)
@@ -63,7 +63,8 @@ class State:
         return self.loaded.cluster
 
     def hold_back(self) -> None:
-        """Hide what is still to be produced, with the markers behind it, and what to be created."""
+        """Hide the records that are still to be produced, with the markers after them, and the
+        topics and partitions that are still to be created."""
         self.cluster.hold_back()
         for topic in self.check.topics:
             by_partition: dict[int, list[int]] = {}
@@ -85,8 +86,8 @@ class State:
         self.responses.append((call, body))
 
     def address(self, call: Call, node_id: int) -> Address:
-        """What a client is told of a node; of one without a listener, where it has reached us:
-        never where the recorded broker is."""
+        """Return the address of a node for a client: never that of the recorded broker. For a node
+        without a listener it is the address at which the client has reached us."""
         host, port = call.connection.local_address
         _, port = self.listening.get(node_id, (host, port))
         return self.settings.advertised_host or host, port

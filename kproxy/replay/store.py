@@ -1,12 +1,12 @@
-"""Where the bytes of record batches lie: in memory, or in the frames of a recording.
+"""The bytes of record batches: in memory, or in the frames of a recording.
 
 ::
 
-    place ≥ 0   a frame of the recording, read when it is wanted   ─┐
-    place < 0   bytes that were made, or that clients produced     ─┴─▶ frame(place)
+    place ≥ 0   a frame of the recording, read on demand           ─┐
+    place < 0   bytes made while loading, or produced by clients   ─┴─▶ frame(place)
 
-Frames that were read last are kept, up to a limit: a recording of any size is served from memory
-that does not grow with it.
+The frames that were read last are kept, up to a limit, so memory does not grow with the size of the
+recording.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 KEPT_BYTES_MAX = 64 << 20
-"""So many bytes of frames are kept; a small recording is all in memory then."""
+"""Limit of the frames that are kept; a small recording is in memory as a whole."""
 _OVERHEAD_BYTES = 256
-"""What a kept frame costs beside its bytes."""
+"""Memory of a kept frame in addition to its bytes."""
 
 
 def _unreadable(place: int) -> bytes:
@@ -25,7 +25,7 @@ def _unreadable(place: int) -> bytes:
 
 
 class Store:
-    """Bytes by their place; they never change."""
+    """Immutable bytes by their place."""
 
     def __init__(self, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
         self.read_frame: Callable[[int], bytes] = _unreadable
@@ -36,7 +36,7 @@ class Store:
         self._kept_bytes = 0
 
     def append(self, data: bytes) -> int:
-        """Keep these bytes for good; return their place."""
+        """Add bytes that are kept for good; return their place."""
         self._made.append(data)
         return -len(self._made)
 
@@ -46,7 +46,7 @@ class Store:
             self._keep(place, frame)
 
     def frame(self, place: int) -> bytes:
-        """Return what lies at a place."""
+        """Return the bytes at a place."""
         if place < 0:
             return self._made[-place - 1]
         found = self._kept.get(place)
@@ -62,7 +62,7 @@ class Store:
 
     @property
     def made(self) -> list[bytes]:
-        """All that was appended, in its order."""
+        """All appended bytes, in order."""
         return self._made
 
     def _keep(self, place: int, frame: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Strict replay: each connection gets what a recorded one got, as long as it asks the same.
+"""Strict replay: a connection gets the recorded responses as long as its requests are the same.
 
 ::
 
@@ -6,10 +6,10 @@
         request ─▶ equal to the next one of a candidate? ─┬─▶ its response, or nothing, or the end
                                                           └─▶ a finding: the first difference
 
-For authors of clients: whoever asks anything else than what was recorded, or in another order,
-is told in which field, and the connection ends. Only correlation ids may differ, and brokers'
-addresses in responses are ours. A live connection is the recorded one that fits, whatever the
-order in which they connect; each recorded connection is used once.
+For authors of clients: the first request that differs from the recording, or comes in another
+order, is reported with the field that differs, and the connection ends. Only correlation ids may
+differ, and the brokers' addresses in responses are ours. A live connection is matched to a recorded
+one by its requests, in whatever order clients connect; each recorded connection is used once.
 """
 
 from __future__ import annotations
@@ -25,45 +25,48 @@ from kproxy.proxy import redact, rewrite
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Send
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.framer import Violation
+from kproxy.proxy.machine import TlsSession
 from kproxy.proxy.nodes import listener_port
-from kproxy.replay.connection import Connection
+from kproxy.replay.connection import ReplayConnection
 from kproxy.replay.differences import parts, sentence
 from kproxy.replay.report import Report
-from kproxy.replay.settings import Settings
+from kproxy.replay.settings import ReplaySettings
 
 _ADVICE = "strict mode wants the very same requests; --mode state takes any client"
 _DIFFERENCES_SHOWN = 5
 
 
 @attrs.define(eq=False)
-class _Track:
-    """A recorded connection, and how far a live one has followed it."""
+class _RecordedConnection:
+    """The exchanges of a recorded connection."""
 
     number: int
     exchanges: list[Exchange] = attrs.Factory(list)
     owner: int | None = None
-    """The live connection that is this one."""
+    """The live connection that it was matched to."""
 
 
 @attrs.define(eq=False)
-class _Live:
-    """A live connection, and the recorded ones that it may be."""
+class _LiveConnection:
+    """A live connection, and the recorded connections that still match it."""
 
-    connection: Connection
-    candidates: list[_Track]
+    connection: ReplayConnection
+    candidates: list[_RecordedConnection]
     position: int = 0
 
 
 class StrictBroker:
-    """The machine. Feed it events; perform, in order, the actions that it answers with."""
+    """The strict replaying broker. Feed it events; perform, in order, the actions it returns."""
 
-    def __init__(self, exchanges: Iterable[Exchange], settings: Settings, report: Report) -> None:
+    def __init__(
+        self, exchanges: Iterable[Exchange], settings: ReplaySettings, report: Report
+    ) -> None:
         self._settings = settings
         self._report = report
-        tracks: dict[int, _Track] = {}
+        tracks: dict[int, _RecordedConnection] = {}
         nodes: set[int] = set()
         for exchange in exchanges:
-            track = tracks.setdefault(exchange.connection, _Track(exchange.connection))
+            track = tracks.setdefault(exchange.connection, _RecordedConnection(exchange.connection))
             track.exchanges.append(exchange)
             if exchange.node_id is not None:
                 nodes.add(exchange.node_id)
@@ -73,18 +76,18 @@ class StrictBroker:
         self._tracks = list(tracks.values())
         self._unopened = sorted(nodes)
         self._listening: dict[int, Address] = {}
-        self._live: dict[int, _Live] = {}
+        self._live: dict[int, _LiveConnection] = {}
         self._budget = Budget(settings.held_bytes_max)
         self._started = False
 
     @property
     def next_wake(self) -> int | None:
-        """Never: a response comes at once."""
+        """Always None: every response is sent at once."""
         return None
 
     @property
     def busy(self) -> bool:
-        """Whether a response is due: never."""
+        """Always False: no response is ever due."""
         return False
 
     def start(self, now: int) -> list[Action]:
@@ -104,20 +107,35 @@ class StrictBroker:
         client_address: str,
         local_address: Address,
         now: int,
+        tls: TlsSession | None = None,
     ) -> list[Action]:
-        """A client connected."""
+        """Take a client's connection."""
         host = client_address
         share = Share(self._budget)
-        connection = Connection(number, node_id, host, host, local_address, now, now, share)
+        connection = ReplayConnection(number, node_id, host, host, local_address, now, now, share)
         candidates = [
             track
             for track in self._tracks
             if track.owner is None and track.exchanges[0].node_id == node_id
         ]
-        self._live[number] = _Live(connection, candidates)
+        self._live[number] = _LiveConnection(connection, candidates)
         return self.start(now)
 
-    def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
+    def rejected(
+        self,
+        number: int,
+        node_id: int | None,
+        client_address: str,
+        local_address: Address,
+        reason: str,
+        now: int,
+    ) -> list[Action]:
+        """Log a client whose TLS handshake failed."""
+        return [Log(f"connection {number} from {client_address}: TLS failed: {reason}")]
+
+    def dialled(
+        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
+    ) -> list[Action]:
         """Never: this machine does not dial."""
         return []
 
@@ -126,7 +144,7 @@ class StrictBroker:
         return []
 
     def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
-        """Bytes arrived from a client."""
+        """Take bytes from a client."""
         live = self._live.get(number)
         if live is None:
             return []
@@ -142,17 +160,17 @@ class StrictBroker:
         return actions
 
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
-        """The client half-closed or broke."""
+        """End a connection that its client has closed or half-closed."""
         live = self._live.get(number)
         return [] if live is None else self._end(live, "")
 
     def listening(self, node_id: int, address: Address, now: int) -> list[Action]:
-        """The listener of a broker is open."""
+        """Note the address of a broker's listener that is open now."""
         self._listening[node_id] = address
         return []
 
     def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
-        """The listener of a broker could not be opened."""
+        """Log a broker whose listener could not be opened."""
         return [Log(f"node {node_id} cannot be reached: {reason}")]
 
     def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
@@ -160,17 +178,17 @@ class StrictBroker:
         return []
 
     def wake(self, now: int) -> list[Action]:
-        """Nothing is ever due."""
+        """Do nothing: no timer is ever set."""
         return []
 
     def stop(self, now: int) -> list[Action]:
         """Close every connection."""
         return [action for live in list(self._live.values()) for action in self._end(live, "")]
 
-    # ---- following
+    # ---- requests
 
-    def _follow(self, live: _Live, frame: bytes) -> list[Action]:
-        """Take a request: its recorded response, or the end."""
+    def _follow(self, live: _LiveConnection, frame: bytes) -> list[Action]:
+        """Answer a request with its recorded response, or end the connection."""
         number, position = live.connection.number, live.position
         free = [track for track in live.candidates if track.owner in (None, number)]
         fitting = [
@@ -185,7 +203,7 @@ class StrictBroker:
             fitting[0].owner = number
         return self._response(live, fitting[0].exchanges[position], frame)
 
-    def _response(self, live: _Live, exchange: Exchange, frame: bytes) -> list[Action]:
+    def _response(self, live: _LiveConnection, exchange: Exchange, frame: bytes) -> list[Action]:
         data = exchange.response_frame
         if data is None:
             if exchange.one_way:
@@ -201,13 +219,16 @@ class StrictBroker:
                 data = rewrite.apply(data, rewrite.splices(found, ours, fields))
         return [Send(live.connection.number, Side.CLIENT, [data], [])]
 
-    def _address(self, live: _Live, node_id: int) -> Address:
-        """What a client is told of a node; of one without a listener, where it has reached us."""
+    def _address(self, live: _LiveConnection, node_id: int) -> Address:
+        """Return the address of a node for a client. For a node without a listener it is the
+        address at which the client has reached us."""
         host, port = live.connection.local_address
         _, port = self._listening.get(node_id, (host, port))
         return self._settings.advertised_host or host, port
 
-    def _differs(self, live: _Live, candidates: list[_Track], frame: bytes) -> list[Action]:
+    def _differs(
+        self, live: _LiveConnection, candidates: list[_RecordedConnection], frame: bytes
+    ) -> list[Action]:
         number, position = live.connection.number, live.position
         what = f"connection {number}, request {position + 1}, {_title(frame)}"
         rest = [track for track in candidates if position < len(track.exchanges)]
@@ -226,7 +247,7 @@ class StrictBroker:
         self._report.add("differs", text, _ADVICE)
         return self._end(live, "it asks what was not recorded")
 
-    def _end(self, live: _Live, reason: str) -> list[Action]:
+    def _end(self, live: _LiveConnection, reason: str) -> list[Action]:
         number = live.connection.number
         if self._live.pop(number, None) is None:
             return []
@@ -250,7 +271,7 @@ def _addresses(exchange: Exchange) -> list[rewrite.BrokerAddress]:
 
 
 def _same(recorded: Exchange, frame: bytes) -> bool:
-    """Whether a request is a recorded one, but for its correlation id and its secrets."""
+    """Return whether a request equals a recorded one, except for correlation id and secrets."""
     then = recorded.request_frame or b""
     if recorded.api_key is None:  # a SASL token without a header
         return len(then) >= 4
@@ -278,7 +299,7 @@ def _title(frame: bytes) -> str:
 
 
 def _differences(recorded: Exchange, frame: bytes) -> Iterator[str]:
-    """The fields in which a request differs from a recorded one, in order."""
+    """Yield the fields in which a request differs from a recorded one, in order."""
     key, version = _kind(frame)
     if (key, version) != (recorded.api_key, recorded.api_version):
         yield f"{_title(frame)} came instead"

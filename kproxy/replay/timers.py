@@ -1,4 +1,4 @@
-"""Things that are due later: a heap of times, each with what to do then."""
+"""Timers: a heap of times, each with a function to call."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections.abc import Callable
 
 import attrs
 
-Action = Callable[[int], object]
-"""Called with the time that it is."""
+OnTime = Callable[[int], object]
+"""Called with the current time."""
 
 
 @attrs.define(eq=False)
 class Timer:
-    """One of them; `cancel` makes it do nothing."""
+    """One timer."""
 
-    action: Action | None
+    action: OnTime | None
 
     def cancel(self) -> None:
-        """Let it pass."""
+        """Make it do nothing."""
         self.action = None
 
 
 class Timers:
-    """What is due, and when; times are integer nanoseconds."""
+    """All timers; times are integer nanoseconds."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
         self._order = 0
 
-    def at(self, when: int, action: Action) -> Timer:
-        """Have `action` called at a time; of two at the same time the earlier set comes first."""
+    def at(self, when: int, action: OnTime) -> Timer:
+        """Set a timer that calls `action`; timers of the same time run in the order of setting."""
         timer = Timer(action)
         self._order += 1
         heapq.heappush(self._heap, (when, self._order, timer))
@@ -38,13 +38,13 @@ class Timers:
 
     @property
     def next(self) -> int | None:
-        """When the first is due."""
+        """Time of the first timer; None if there is none."""
         while self._heap and self._heap[0][2].action is None:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def run(self, now: int) -> None:
-        """Do what is due by now, also what that makes due."""
+        """Run the timers that are due, also those set meanwhile."""
         while (when := self.next) is not None and when <= now:
             action = heapq.heappop(self._heap)[2].action
             if action is not None:

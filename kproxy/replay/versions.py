@@ -1,4 +1,4 @@
-"""ApiVersions: which APIs the replaying broker serves, in all versions that the codec knows."""
+"""ApiVersions: the APIs of the replaying broker, in all versions that the codec knows."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 API_VERSIONS = 18
 
 _LEAST = {"Fetch": 4}
-"""Fetch up to 3 wants message sets of old formats, into which nothing is converted."""
+"""Fetch up to 3 requires message sets of old formats, into which nothing is converted."""
 _GREATEST = {"InitProducerId": 5}
-"""Version 6 is for two-phase commit (KIP-939), which no release has."""
+"""Version 6 is for two-phase commit (KIP-939), which is not released."""
 _NEVER = frozenset({"GetTelemetrySubscriptions", "PushTelemetry"})
 _CLIENT_FACING_KEYS_MAX = 75
-"""The keys above are of share and streams groups, and of controllers."""
+"""Higher keys are those of share and streams groups, and of controllers."""
 
 
 def ranges(state: State, served: frozenset[str]) -> dict[int, tuple[int, int]]:
-    """Api key → least and greatest version that is served."""
+    """Return the least and greatest served version by API key."""
     names = set(served)
     for key in state.loaded.others:
         name = schema.api_name(key)
@@ -46,7 +46,7 @@ def _versions(key: int) -> tuple[int, ...]:
 
 
 def response(found: dict[int, tuple[int, int]]) -> Any:
-    """The response to any version that we know."""
+    """Return the response to any known version."""
     kind = messages.ApiVersionsResponse
     entries = [
         kind.ApiVersion(api_key=key, min_version=least, max_version=greatest)
@@ -56,7 +56,7 @@ def response(found: dict[int, tuple[int, int]]) -> Any:
 
 
 def refusal(found: dict[int, tuple[int, int]]) -> Any:
-    """The response, in version 0, to a version that we do not know (KIP-511)."""
+    """Return the response, in version 0, to an unknown version (KIP-511)."""
     body = response({API_VERSIONS: found[API_VERSIONS]})
     body.error_code = UNSUPPORTED_VERSION
     return body

@@ -2,8 +2,8 @@
 
     paths ─ kproxy.tables ─▶ Stretch, … ─▶ Arrow record batches ─ source, stream ─▶ Spark
 
-An installed kproxy needs nothing else: Spark finds the format by itself. `register` is for sessions
-that got kproxy by `--py-files`; `session` starts one on this machine. Nothing here imports trio.
+If kproxy is installed, Spark finds the format by itself. `register` is for sessions that got kproxy
+by `--py-files`; `session` starts a session on this machine. This package does not import trio.
 """
 
 from kproxy.spark.java import SparkError

@@ -1,10 +1,10 @@
-"""The process that forks Spark's Python workers, on this machine: those of `session` start quickly.
+"""The process that forks Spark's Python workers on this machine, for a quick start of `session`.
 
-Spark has it import PySpark from `pyspark.zip`, which has no compiled modules, and has each worker
-import what it needs after the fork. Here the PySpark that is installed is taken, which is the same,
-and what tasks need is imported once, before they are forked.
+Spark's own daemon imports PySpark from `pyspark.zip`, which has no compiled modules, and each
+worker imports its modules after the fork. This daemon takes the same PySpark as it is installed,
+and imports the modules that tasks need once, before it forks.
 
-Invariant: nothing that starts a thread is imported here, as pyarrow does: a fork has no threads.
+Invariant: no module that starts threads is imported here, such as pyarrow: a fork loses threads.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The Java that Spark runs on: whether it is there and new enough, and how it starts quickly.
+"""The Java that Spark runs on: its version, and a quick start.
 
-Spark's own answer to a missing or old Java is a stack trace of the JVM, so Java is looked at first.
+Spark's own answer to a missing or old Java is a stack trace of the JVM, so Java is checked first.
 
-A JVM spends most of its start on loading Spark's classes. The first session has it write an
-archive of them when it ends (AppCDS), in the user's cache, which makes that one a third slower;
-later ones map it, and start sooner.
+A JVM spends most of its start on loading Spark's classes. When the first session ends, its JVM
+writes an archive of them (AppCDS) to the user's cache, which makes that session a third slower.
+Later JVMs map the archive, and start sooner.
 In three alternated starts of a session on two busy cores it took 17.7, 14.8 and 17.4 s of CPU
 without an archive, and 8.4, 10.1 and 10.5 s with one.
-An archive is of one Java and one set of jars. A JVM ignores one that does not fit or is cut off.
+An archive fits one Java and one set of jars. A JVM ignores one that does not fit or is cut off.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from kproxy.recording.files import cache_folder, make_folder
 
 JAVA_MIN = 17
 SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a job of less than a minute: the JVM compiles quickly instead of well."""
+"""JVM options for jobs of less than a minute: compile quickly instead of well."""
 VERSION_SECONDS_MAX = 30
 START_SECONDS_MAX = 120
 END_SECONDS_MAX = 10
-_ARCHIVES_KEPT = 3
-"""They have 180 MB each."""
+_ARCHIVES_MAX = 3
+"""Archives that are kept; each has 180 MB."""
 _ARCHIVE_BYTES_MIN = 64 << 20
-"""One that is smaller was cut off."""
+"""A smaller archive was cut off."""
 _SETTLED_SECONDS = 10
-"""An archive that was not written to for so long is complete, or was cut off."""
+"""Time without a write after which an archive is complete, or was cut off."""
 _SILENT = "-Xlog:disable -XX:+DisplayVMOutputToStderr"
-"""A JVM would say on stdout that an archive does not fit it, or the disk."""
+"""Without these options a JVM reports on stdout that an archive does not fit it, or the disk."""
 
 
 class SparkError(Exception):
-    """Spark cannot be started, or could not do it; the text is one line that says what to do."""
+    """Spark cannot be started, or a job failed; the text is one line that says what to do."""
 
 
 @attrs.frozen
@@ -57,20 +57,20 @@ class Java:
 
     program: str
     about: str
-    """What it says of itself."""
+    """The output of `java -version`."""
 
 
 def java() -> Java:
     """Return the Java that Spark would start.
 
-    Raises: SparkError, when there is none, or one that is too old.
+    Raises: SparkError, if there is none, or it is too old.
     """
     program = _program()
     code, about = _version(program)
     found = re.search(r'version "(\d+)(?:\.(\d+))?', about)
     if code and about.strip():
-        said = ": ".join(map(str.strip, about.strip().splitlines()[:2]))
-        raise SparkError(f"{program} does not start: {said} (is it too old, or short of memory?)")
+        reason = ": ".join(map(str.strip, about.strip().splitlines()[:2]))
+        raise SparkError(f"{program} does not start: {reason} (is it too old, or short of memory?)")
     if code or not found:
         raise SparkError(f"{program} is no Java that runs: install Java {JAVA_MIN}")
     version = int(found[2] or 0) if found[1] == "1" else int(found[1])
@@ -81,7 +81,7 @@ def java() -> Java:
 
 
 def _version(program: str) -> tuple[int, str]:
-    """Ask a Java for its version; return its exit code, and what it says of itself."""
+    """Ask a Java for its version; return its exit code and its output."""
     try:
         process = subprocess.Popen(
             [program, "-version"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -102,61 +102,61 @@ def _version(program: str) -> tuple[int, str]:
     return process.wait(), about
 
 
-class Hung(SparkError):
-    """A JVM did not come up in time."""
+class JavaHung(SparkError):
+    """A JVM did not start in time."""
 
 
-class _Starting(subprocess.Popen[bytes]):
-    """Spark's JVM while it starts. PySpark waits for it without end, but looks again and again
-    whether it has ended: so it ends when its time is up."""
+class _JvmProcess(subprocess.Popen[bytes]):
+    """Spark's JVM, with a limit for its start. PySpark waits for the JVM without a limit, but polls
+    whether it has ended: so `poll` kills it when its time is up."""
 
-    def __init__(self, started: list[_Starting], *arguments: Any, **options: Any) -> None:
-        self.end_seconds = time.monotonic() + START_SECONDS_MAX
+    def __init__(self, started: list[_JvmProcess], *arguments: Any, **options: Any) -> None:
+        self.deadline = time.monotonic() + START_SECONDS_MAX
         self.hung = False
         started.append(self)  # first: a signal may come before it has started
         super().__init__(*arguments, **options, process_group=0)
 
     def poll(self) -> int | None:
-        """Return the exit code, if it has ended."""
-        if super().poll() is None and time.monotonic() > self.end_seconds:
+        """Return the exit code if the JVM has ended, or None; kill the JVM after its deadline."""
+        if super().poll() is None and time.monotonic() > self.deadline:
             self.hung = True
             _end(self)
         return self.returncode
 
 
 @contextlib.contextmanager
-def bounded() -> Iterator[None]:
-    """Give a JVM that PySpark starts meanwhile not more than some time to come up; end it when this
-    process is told to end, or the user stops it.
+def limited_start() -> Iterator[None]:
+    """Limit the time for the start of a JVM that PySpark starts inside of this context; kill the
+    JVM if this process is interrupted or ended meanwhile.
 
-    Raises: Hung.
+    Raises: JavaHung.
     """
     gateway: Any = importlib.import_module("pyspark.java_gateway")
-    started: list[_Starting] = []
-    usual, gateway.Popen = gateway.Popen, functools.partial(_Starting, started)
+    started: list[_JvmProcess] = []
+    usual, gateway.Popen = gateway.Popen, functools.partial(_JvmProcess, started)
     try:
         yield
     except Exception:
         if not any(each.hung for each in started):
             raise
         what = f"{_program()} hangs: it did not start Spark within {START_SECONDS_MAX} s"
-        raise Hung(f"{what}; let JAVA_HOME name the folder of another Java") from None
+        raise JavaHung(f"{what}; let JAVA_HOME name the folder of another Java") from None
     except BaseException:
-        # It would stay: PySpark has no connection yet whose end would tell it.
+        # The JVM would stay: it only ends with its connection, and PySpark has none yet.
         for each in started:
             _end(each)
         context: Any = importlib.import_module("pyspark").SparkContext
         if started:
-            context._gateway = context._jvm = None  # of a JVM that is no more
+            context._gateway = context._jvm = None  # they belong to the killed JVM
         raise
     finally:
         gateway.Popen = usual
         for each in started:
-            each.end_seconds = math.inf
+            each.deadline = math.inf
 
 
 def stop_spark() -> None:
-    """Tell the JVM that PySpark has started in this process, if any, to end. Returns at once."""
+    """Send SIGTERM to the JVM that PySpark has started in this process, if any; do not wait."""
     process = _process()
     if process is not None and process.returncode is None:
         context: Any = importlib.import_module("pyspark").SparkContext._active_spark_context
@@ -168,7 +168,7 @@ def stop_spark() -> None:
 
 
 def wait_for_spark() -> None:
-    """Wait until the JVM that was told to end has ended; one that hangs is ended."""
+    """Wait until the JVM has ended after `stop_spark`; kill it if it hangs."""
     process = _process()
     if process is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -176,14 +176,14 @@ def wait_for_spark() -> None:
         _end(process)
 
 
-def _process() -> _Starting | None:
+def _process() -> _JvmProcess | None:
     context: Any = importlib.import_module("pyspark").SparkContext
     process = getattr(context._gateway, "proc", None)  # spark-submit's is not ours
-    return process if isinstance(process, _Starting) else None
+    return process if isinstance(process, _JvmProcess) else None
 
 
 def _end(process: subprocess.Popen[Any]) -> None:
-    """End a process and what it started; it is the first of its group."""
+    """Kill the process group of a process, which is the first of its group."""
     if getattr(process, "pid", None) is None or process.returncode is not None:
         return  # it was not started, or has ended
     with contextlib.suppress(ProcessLookupError):
@@ -211,8 +211,8 @@ def _program() -> str:
 
 
 def archive_options(java: Java, jars: Path, folder: Path | None = None) -> str:
-    """Return the options with which a JVM takes the archive of these jars, or writes one when it
-    ends; none, where there is no cache to keep it in."""
+    """Return the options with which a JVM uses the archive of these jars, or writes one when it
+    ends; "" if there is no cache folder."""
     folder = cache_folder("spark") if folder is None else folder
     if folder is None or os.pathsep in str(folder):  # to a JVM it is a list of archives then
         return ""
@@ -232,7 +232,7 @@ def archive_options(java: Java, jars: Path, folder: Path | None = None) -> str:
 
 
 def drop_archives(folder: Path | None = None) -> bool:
-    """Remove the archives, as no JVM starts with one that is damaged; return whether there was
+    """Remove the archives, since a JVM does not start with a damaged one; return whether there was
     any."""
     folder = cache_folder("spark") if folder is None else folder
     archives = [] if folder is None else list(folder.glob("*.jsa"))
@@ -242,7 +242,7 @@ def drop_archives(folder: Path | None = None) -> bool:
 
 
 def quoted(option: str) -> str:
-    """Return an option as Spark takes it out of a line of options."""
+    """Return an option quoted for Spark, which splits a line of options."""
     if not re.search(r"[\s\"'\\]", option):
         return option
     return '"' + re.sub(r'(["\\])', r"\\\1", option) + '"'
@@ -254,7 +254,7 @@ def _key(java: Java, jars: Path) -> str:
 
 
 def _settle(folder: Path) -> None:
-    """Give the archives that sessions before have written their names; remove what was cut off."""
+    """Give the archives of earlier sessions their final names; remove those that were cut off."""
     now = time.time()
     for begun in folder.glob("*.part"):
         with contextlib.suppress(FileNotFoundError):
@@ -269,8 +269,8 @@ def _settle(folder: Path) -> None:
 
 
 def _prune(folder: Path) -> None:
-    """Keep the archives that were used last."""
+    """Remove all archives but those that were used last."""
     with contextlib.suppress(FileNotFoundError):
         last = sorted(folder.glob("*.jsa"), key=lambda each: each.stat().st_mtime, reverse=True)
-        for old in last[_ARCHIVES_KEPT:]:
+        for old in last[_ARCHIVES_MAX:]:
             old.unlink(missing_ok=True)

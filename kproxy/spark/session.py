@@ -1,4 +1,4 @@
-"""Sessions of Spark that know recordings, and start as quickly as Spark can."""
+"""Spark sessions with the format `kproxy`, started as quickly as possible."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from kproxy.recording.files import reason
 from kproxy.spark.java import (
     SHORT,
-    Hung,
     Java,
+    JavaHung,
     SparkError,
     archive_options,
-    bounded,
     drop_archives,
     java,
+    limited_start,
     quoted,
 )
 
@@ -36,7 +36,7 @@ _QUIET = Path(__file__).with_name("log4j2.properties")
 _DAEMON = "kproxy.spark.daemon"
 _SHUFFLES = "spark.sql.shuffle.partitions"
 _VERSION = re.compile(r"^spark-core_[\d.]+-(\d+\.\d+)")
-_REACHED_SECONDS_MAX = 10
+_CONNECT_SECONDS_MAX = 10
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     # By default Spark writes times into Parquet as INT96: without a zone, and polars reads none.
@@ -45,8 +45,8 @@ _ALWAYS = {
 
 
 def register(spark: SparkSession) -> None:
-    """Tell a session of the format `kproxy`: needed where kproxy was not installed, but sent along
-    with `--py-files`. Twice does no harm."""
+    """Register the format `kproxy` in a session. Needed only where kproxy is not installed, but
+    sent with `--py-files`; registering again does no harm."""
     from kproxy.spark.source import KproxyDataSource
 
     spark.dataSource.register(KproxyDataSource)
@@ -58,45 +58,47 @@ def session(
     log: Path | None = None,
     short: bool = False,
 ) -> SparkSession:
-    """Return a session that knows recordings: the one that there is, that of `spark-submit`, or a
-    new one, by default on this machine.
+    """Return a session with the format `kproxy`: the active one, that of `spark-submit`, or a new
+    one, by default on this machine.
 
-    A new one has as many tasks as there are cores, times in UTC, no web page, and logs errors only,
-    with `log` into that file instead of stderr. `config` are settings of Spark. A
-    `short` one is for a job of less than a minute.
+    A new session has as many tasks as there are cores, times in UTC, no web page, and logs only
+    errors, to the file `log` or to stderr. `config` are settings of Spark. With `short`, it is
+    tuned for a job of less than a minute.
 
-    Raises: SparkError, when Java or PySpark is missing or too old.
+    Raises: SparkError, if Java or PySpark is missing or too old.
     """
     found = check()
-    _check_reached(master)
+    _check_reachable(master)
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is None:
         with _stderr_to(log):
             if found is None:
-                active = _started(master, _ALWAYS | dict(config or {}))
+                active = _start(master, _ALWAYS | dict(config or {}))
                 context = active.sparkContext
                 if not context.getConf().contains(_SHUFFLES):  # Spark's default is 200
                     active.conf.set(_SHUFFLES, max(4, 2 * context.defaultParallelism))
             else:
                 master = master or "local[*]"
-                active = _started_anew(found, master, short, config or {})
+                active = _start_retrying(found, master, short, config or {})
     register(active)
     return active
 
 
-def _started_anew(found: Java, master: str, short: bool, config: Mapping[str, str]) -> SparkSession:
-    """Start one; where no JVM starts with the archive of classes that there is, without."""
+def _start_retrying(
+    found: Java, master: str, short: bool, config: Mapping[str, str]
+) -> SparkSession:
+    """Start a session; if the JVM does not start with the archives of classes, retry without."""
     try:
-        return _started(master, settings(found, master, short) | dict(config))
+        return _start(master, settings(found, master, short) | dict(config))
     except SparkError as error:
-        if isinstance(error, Hung) or not drop_archives():
+        if isinstance(error, JavaHung) or not drop_archives():
             raise
-        return _started(master, settings(found, master, short) | dict(config))
+        return _start(master, settings(found, master, short) | dict(config))
 
 
-def _started(master: str | None, config: Mapping[str, str]) -> SparkSession:
+def _start(master: str | None, config: Mapping[str, str]) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -104,14 +106,14 @@ def _started(master: str | None, config: Mapping[str, str]) -> SparkSession:
     if master is not None:
         builder = builder.master(master)
         if master.startswith("local"):
-            # Workers are the `python3` of the search path otherwise, which may be another.
+            # Otherwise workers run the `python3` of the search path, which may be another.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for name, value in config.items():
         builder = builder.config(name, value)
     try:
-        with bounded():
+        with limited_start():
             return builder.getOrCreate()
     except PySparkException as error:
         what = f"Spark did not start: {first_line(error)}"
@@ -122,8 +124,9 @@ def _started(master: str | None, config: Mapping[str, str]) -> SparkSession:
 
 @contextlib.contextmanager
 def signals_kept() -> Iterator[None]:
-    """Keep PySpark from taking SIGINT over where it starts a session: its handler speaks to the JVM
-    in the middle of a sentence. What py4j logs of a connection that ends then is not printed."""
+    """Keep PySpark from replacing the SIGINT handler when it starts a session: its handler calls
+    the JVM while another call may be in progress. Also hide py4j's log of a connection that ends.
+    """
     from pyspark import SparkContext
 
     module: Any = sys.modules[SparkContext.__module__]
@@ -140,9 +143,9 @@ def signals_kept() -> Iterator[None]:
 
 
 def settings(java: Java, master: str, short: bool = False) -> dict[str, str]:
-    """Return what a session of kproxy sets unless it is told otherwise.
+    """Return the default settings of a session.
 
-    In a `short` one the JVM compiles quickly instead of well: it begins in two thirds of the time.
+    In a `short` one the JVM compiles quickly instead of well: it starts in two thirds of the time.
     """
     crash = f"{tempfile.gettempdir()}/kproxy-java-%p.log"  # not where the user happens to be
     options = [
@@ -166,8 +169,8 @@ def settings(java: Java, master: str, short: bool = False) -> dict[str, str]:
 
 
 def check() -> Java | None:
-    """Check that Spark can start; return the Java that it would start with, and None where
-    `spark-submit` has started it.
+    """Check that Spark can start; return its Java, or None if `spark-submit` has started Spark
+    already.
 
     Raises: SparkError.
     """
@@ -183,7 +186,7 @@ def check() -> Java | None:
 
 
 def _check_home() -> None:
-    """Check that SPARK_HOME, if there is one, has the Spark that is imported: others fail oddly."""
+    """Check that SPARK_HOME, if set, has the version of Spark that is imported."""
     home = os.environ.get("SPARK_HOME")
     if home is None:
         return
@@ -198,15 +201,15 @@ def _check_home() -> None:
         raise SparkError(f"{what}: unset it, or pip install 'pyspark=={version}.*'")
 
 
-def _check_reached(master: str | None) -> None:
-    """Check that a master of Spark's own kind of cluster is there: Spark would try for minutes."""
+def _check_reachable(master: str | None) -> None:
+    """Check that a standalone master can be reached: Spark would try for minutes."""
     if master is None or not master.startswith("spark://"):
         return
     failed = ""
     for address in master.removeprefix("spark://").split(","):
         host, _, port = address.rpartition(":")
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), _REACHED_SECONDS_MAX):
+            with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS_MAX):
                 return
         except ValueError:
             raise SparkError(f"{master} is no URL of a master, as spark://host:7077") from None
@@ -216,7 +219,7 @@ def _check_reached(master: str | None) -> None:
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """Return what a job of Spark raises when it fails."""
+    """Return the exceptions that a failed Spark job raises."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -224,7 +227,7 @@ def failures() -> tuple[type[Exception], ...]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error of Spark says that came from a recording or the system, in one line."""
+    """Return the line of a Spark error that names the cause in a recording or the system."""
     text = str(error)
     # A traceback of Python ends with the error, one of Java with its cause.
     found = re.findall(
@@ -232,14 +235,16 @@ def first_line(error: BaseException) -> str:
         text,
         re.MULTILINE,
     )
-    known = [line for name, line in found if name == "RecordingError"]
-    lines = known or [line for _, line in found] or text.strip().splitlines() or [repr(error)]
+    of_recordings = [line for name, line in found if name == "RecordingError"]
+    lines = (
+        of_recordings or [line for _, line in found] or text.strip().splitlines() or [repr(error)]
+    )
     return lines[-1].strip()
 
 
 @contextlib.contextmanager
 def _stderr_to(log: Path | None) -> Iterator[None]:
-    """Have the JVM that is started meanwhile write its stderr into a file."""
+    """Redirect stderr to a file for a JVM that is started inside of this context."""
     if log is None:
         yield
         return

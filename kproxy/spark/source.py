@@ -1,14 +1,14 @@
-"""Spark's data source `kproxy`: recordings as tables, read where they lie, and followed.
+"""Spark's data source `kproxy`: recordings as tables, for batch and streaming queries.
 
 ::
 
     spark.read.format("kproxy").load(path)
-        driver: schema() ─▶ reader(schema) ─▶ partitions() ─▶ Partition, …
-        workers:                                              read(Partition) ─▶ record batches
+        driver: schema() ─▶ reader(schema) ─▶ partitions() ─▶ SparkPartition, …
+        workers:                                              read(SparkPartition) ─▶ record batches
 
 Options: `path`, `paths` (a JSON list, as `load([…])` gives it), `view`, `columns` (names separated
-by commas), `partition_bytes`. Spark prunes no columns of Python sources: what is not needed is left
-out by a schema of the user's own, or by `columns`.
+by commas), `partition_bytes`. Spark does not prune columns of Python sources: users leave columns
+out with a schema of their own, or with `columns`.
 
 Invariant: importing this module imports neither pyarrow nor the readers: Spark imports it in every
 session in which kproxy is installed.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from kproxy.tables.splits import Stretch
-    from kproxy.tables.views import Column
+    from kproxy.tables.views import ViewColumn
 
 VIEW = "exchanges"
 _OPTIONS = frozenset(("path", "paths", "view", "columns", "partition_bytes"))
@@ -47,11 +47,11 @@ class KproxyDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "kproxy"
 
     def schema(self) -> str:
-        """The columns that are read when the user gives no schema."""
+        """Return the columns that are read if the user gives no schema."""
         from kproxy.spark.ddl import ddl
         from kproxy.tables.views import chosen
 
@@ -60,16 +60,16 @@ class KproxyDataSource(DataSource):
         return ddl(chosen(self.options.get("view", VIEW), wanted))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Read what is there."""
-        return Reader(*self._what(schema))
+        """Return the reader for a batch query."""
+        return RecordingsReader(*self._reader_arguments(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Follow what is still written."""
+        """Return the reader for a streaming query."""
         from kproxy.spark.stream import StreamReader
 
-        return StreamReader(*self._what(schema))
+        return StreamReader(*self._reader_arguments(schema))
 
-    def _what(self, schema: StructType) -> tuple[tuple[str, ...], str, StructType, int]:
+    def _reader_arguments(self, schema: StructType) -> tuple[tuple[str, ...], str, StructType, int]:
         for unknown in sorted(set(map(str.lower, self.options)) - _OPTIONS):
             raise ValueError(
                 f"there is no option {unknown}; there are {', '.join(sorted(_OPTIONS))}"
@@ -91,10 +91,10 @@ def _paths(options: Any) -> tuple[str, ...]:
     raise ValueError('name recordings: load("recording.mcap"), a folder, a glob, or a list of them')
 
 
-def columns_of(view: str, schema: StructType) -> tuple[Column, ...]:
+def columns_of(view: str, schema: StructType) -> tuple[ViewColumn, ...]:
     """Return the columns that a schema names.
 
-    Raises: ValueError, when it names one that is not there, or with another type.
+    Raises: ValueError, if a column does not exist or has another type.
     """
     from kproxy.spark.ddl import type_of
     from kproxy.tables.views import chosen
@@ -109,15 +109,15 @@ def columns_of(view: str, schema: StructType) -> tuple[Column, ...]:
 
 
 @attrs.frozen
-class Partition(InputPartition):
-    """What one task reads."""
+class SparkPartition(InputPartition):
+    """The stretches of recordings that one task reads."""
 
     stretches: tuple[Stretch, ...]
 
 
 @attrs.frozen
-class Reader(DataSourceReader):
-    """Reads recordings as they are now."""
+class RecordingsReader(DataSourceReader):
+    """Reads recordings for a batch query."""
 
     paths: tuple[str, ...]
     view: str
@@ -130,19 +130,19 @@ class Reader(DataSourceReader):
         from kproxy.tables.splits import find, packed, stretches
 
         try:
-            found = stretches(find(self.paths), self.partition_bytes, tell)
+            found = stretches(find(self.paths), self.partition_bytes, print_line)
         except RecordingError as error:
-            # Spark's exception has the traceback in its message: the sentence is what matters.
+            # Spark puts the traceback into its message: only the sentence should be there.
             raise error.with_traceback(None) from None
-        return [Partition(tuple(group)) for group in packed(found, self.partition_bytes)]
+        return [SparkPartition(tuple(group)) for group in packed(found, self.partition_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of one task, as Arrow record batches."""
         return read(partition, self.view, self.schema)
 
 
-def tell(line: str) -> None:
-    """Say something on the stderr of the session: Spark passes on that of its workers."""
+def print_line(line: str) -> None:
+    """Print a line on stderr: Spark passes the stderr of its workers on to that of the session."""
     print(f"kproxy: {line}", file=sys.stderr, flush=True)
 
 
@@ -154,13 +154,13 @@ def read(
 
     arrow = arrow_schema(schema)
     columns = columns_of(view, schema)
-    # Spark makes a partition of nothing where there are none.
-    for stretch in partition.stretches if isinstance(partition, Partition) else ():
+    # If there are no partitions, Spark makes an empty one.
+    for stretch in partition.stretches if isinstance(partition, SparkPartition) else ():
         yield from record_batches(stretch, view, columns, arrow)
 
 
 def arrow_schema(schema: StructType) -> pyarrow.Schema:
-    """Return the types by which Spark knows these columns: it compares them to the letter."""
+    """Return the exact Arrow types that Spark expects for these columns."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")

@@ -2,7 +2,7 @@
 
     paths ─ splits ─▶ Stretch, … ─ reading ─▶ Arrow record batches ─▶ RecordBatchReader
 
-`read` is for everybody::
+`read` is the entry point::
 
     from kproxy import tables
 
@@ -10,10 +10,10 @@
     polars.from_arrow(reader.read_all())
     duckdb.sql("SELECT api, max(service_ms) FROM reader GROUP BY api")
 
-`views` says which tables there are, and what their columns are.
+`views` has the tables and their columns.
 
-Invariants: memory is bounded by one record batch, however long a recording is. Nothing here knows
-Spark.
+Invariants: memory is bounded by one record batch, however long a recording is. Nothing here depends
+on Spark.
 """
 
 try:

@@ -1,8 +1,8 @@
-"""Arrow's types of what tables have.
+"""Arrow types of the columns of tables.
 
     fields.Type ─▶ OF_FIELDS ─▶ columns of views
 
-Invariant: a type that two modules use stands here.
+Invariant: types that two modules use are defined here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TEXTS = pa.list_(TEXT)
 TIME = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.struct([("key", TEXT), ("value", BYTES)]))
 WAITED = pa.struct([("waited_for", TEXT), ("behind", INT64), ("waited_ms", DOUBLE)])
-"""An `endings.Unanswered`."""
+"""The type of an `endings.Unanswered`."""
 
 OF_FIELDS: dict[Type, pa.DataType] = {
     Type.INT16: INT16,
@@ -33,4 +33,4 @@ OF_FIELDS: dict[Type, pa.DataType] = {
     Type.BODY: TEXT,
     Type.BYTES: BYTES,
 }
-"""The types of an exchange's fields."""
+"""Arrow types of the fields of exchanges."""

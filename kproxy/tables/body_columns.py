@@ -1,9 +1,9 @@
-"""Columns of exchanges that their bodies tell, out of the recording's own table.
+"""Columns of exchanges whose values come from bodies, for all rows of a table at once.
 
     ExchangeTable ─▶ frames ─▶ body_facts ─▶ a column of lists
 
-Invariant: a column has the values that `Exchange` gives. Of bodies nothing is looked at but what
-these columns are about.
+Invariant: a column has the values that `Exchange` gives. Only the parts of bodies that these
+columns need are read.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ MEANINGS = {
     for name, field in FIELDS.items()
     if isinstance(field.source, BodyFact)
 }
-"""The meanings of these columns, by name."""
+"""The meaning of each of these columns, by name."""
 
 
 def of_table(
     exchanges: ExchangeTable, frames: StoredFrames, topic_names: TopicNames, names: Collection[str]
 ) -> dict[str, Any]:
-    """Return the columns of these names of a table of exchanges."""
+    """Return the columns of these names for a table of exchanges."""
     if not names:
         return {}
     wanted = frozenset(MEANINGS[name] for name in names)
@@ -62,7 +62,7 @@ def _facts(
     wanted: frozenset[Meaning],
 ) -> Iterator[BodyFacts | DecodedFacts]:
     columns = (exchanges.column(name).tolist() for name in _FRAMES)
-    at, of_frames = frames.bytes_at, body_facts.of_frames
+    at, of_frames = frames.bytes_at, body_facts.facts_of_frames
     for key, version, asked, answered, request, response in zip(*columns, strict=True):
         kind = None if key == NO_API or (asked | answered) & RAW_SASL else (key, version)
         both = at(request), at(response)
@@ -86,4 +86,4 @@ def _partition(where: TopicPartition) -> dict[str, Any]:
 
 
 _PLAIN: dict[Type, Callable[[Any], Any]] = {Type.TEXTS: clean, Type.PARTITIONS: _partition}
-"""What makes an element of a list what Arrow takes."""
+"""Functions that convert an element of a list for Arrow, by type."""

@@ -1,11 +1,10 @@
-"""What the exchanges of a table carry: small bodies side by side, others one by one.
+"""The record batches that exchanges carry: small bodies side by side, others one by one.
 
-    table of exchanges ─▶ rows of APIs with records ─┬▶ small ─▶ record_bodies ─┬▶ Carried …
+    table of exchanges ─▶ rows of APIs with records ─┬▶ small ─▶ record_bodies ─┬▶ CarriedBatches …
                                                      └▶ body_facts: others ◀─ not simple ┘
 
-Invariant: what is found is what `topic_records.carried` finds in the decoded bodies. Bodies that do
-not matter are not opened: the response of a Produce tells nothing but offsets, the request of a
-Fetch nothing.
+Invariant: the results are those of `topic_records.carried` for the decoded bodies. Unneeded bodies
+are not opened: the response of a Produce has only offsets, the request of a Fetch nothing.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from kproxy.exchange import body_facts, facts, topic_records
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.entries import RAW_SASL
 from kproxy.exchange.meanings import ABORTED, OFFSET, RECORDS, Meaning, apis_with
-from kproxy.exchange.topic_records import Carried
+from kproxy.exchange.topic_records import CarriedBatches
 from kproxy.protocol import schema as kafka
 from kproxy.recording.exchanges import StoredFrames
 from kproxy.recording.table_messages import ExchangeTable
 from kproxy.tables import record_bodies
 
 _BODIES_MAX = 1024
-"""So many small bodies are held at once."""
+"""At most this many small bodies are held at once."""
 _BODIES_MIN = 8
-"""Fewer are decoded sooner."""
+"""Fewer bodies are decoded: that is faster."""
 _BODY_BYTES_MAX = 16 << 10
-"""Larger ones are decoded: that takes no longer than to read their records."""
+"""Larger bodies are decoded: that takes no longer than reading their records."""
 
 
-class _Body(NamedTuple):
-    """What is recorded of an exchange, as far as it matters here."""
+class _BodyRow(NamedTuple):
+    """The columns of an exchange that are needed to find its bodies."""
 
     api_key: int
     api_version: int
@@ -47,12 +46,12 @@ class _Body(NamedTuple):
     response_position: int
 
 
-_NEEDED = _Body._fields
+_NEEDED = _BodyRow._fields
 _WANTED = frozenset({RECORDS, OFFSET, ABORTED})
-_Carrying = tuple[int, list[Carried]]
-"""An exchange, as a carrier, and what it carries."""
+_Carrying = tuple[int, list[CarriedBatches]]
+"""An exchange, by its carrier number, and the batches that it carries."""
 _Simple = tuple[bytes, record_bodies.RecordsPlace]
-"""A frame, and what was found in it."""
+"""A frame, and the place of its records or offset."""
 
 
 @attrs.frozen(eq=False)
@@ -62,37 +61,40 @@ class Bodies:
     _names: TopicNames
     _frames: StoredFrames
     _offsets: bool
-    """Whether it matters which offsets produced records got."""
+    """True if the offsets of produced records are needed."""
 
-    def found(self, exchanges: ExchangeTable, first: int) -> Iterator[_Carrying]:
-        """Yield the exchanges of a table that carry records, with these."""
+    def carried(self, exchanges: ExchangeTable, first: int) -> Iterator[_Carrying]:
+        """Yield the exchanges of a table that carry records, and their batches. `first` is the
+        carrier number of the first row."""
         apis = apis_with(RECORDS)
         columns = [exchanges.column(name).tolist() for name in _NEEDED]
-        some: list[tuple[int, _Body]] = []
-        for carrier, row in enumerate(map(_Body._make, zip(*columns, strict=True)), first):
+        carriers: list[tuple[int, _BodyRow]] = []
+        for carrier, row in enumerate(map(_BodyRow._make, zip(*columns, strict=True)), first):
             if row.api_key in apis and not (row.request_flags | row.response_flags) & RAW_SASL:
-                some.append((carrier, row))
-                if len(some) >= _BODIES_MAX:
-                    yield from self._of_bodies(some)
-                    some = []
-        yield from self._of_bodies(some)
+                carriers.append((carrier, row))
+                if len(carriers) >= _BODIES_MAX:
+                    yield from self._of_bodies(carriers)
+                    carriers = []
+        yield from self._of_bodies(carriers)
 
-    def _of_bodies(self, some: Sequence[tuple[int, _Body]]) -> Iterator[_Carrying]:
-        rows = [row for _, row in some]
+    def _of_bodies(self, carriers: Sequence[tuple[int, _BodyRow]]) -> Iterator[_Carrying]:
+        rows = [row for _, row in carriers]
         sent = self._simple(rows, kafka.REQUEST, RECORDS)
         fetched = self._simple(rows, kafka.RESPONSE, RECORDS)
         offsets: dict[int, _Simple] = {}
         if self._offsets:
             offsets = self._simple(rows, kafka.RESPONSE, OFFSET)
-        for index, (carrier, row) in enumerate(some):
+        for index, (carrier, row) in enumerate(carriers):
             carried = self._quickly(row, sent.get(index), fetched.get(index), offsets.get(index))
             if carried is None:
-                carried = self._one_by_one(row)
+                carried = self._decoded(row)
             if carried:
                 yield carrier, carried
 
-    def _simple(self, rows: Sequence[_Body], direction: str, wanted: Meaning) -> dict[int, _Simple]:
-        """Return the bodies, by their place in `rows`, that can be read without being decoded."""
+    def _simple(
+        self, rows: Sequence[_BodyRow], direction: str, wanted: Meaning
+    ) -> dict[int, _Simple]:
+        """Return the bodies that can be read without decoding, by their index in `rows`."""
         groups: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
         asks = direction == kafka.REQUEST
         apis = apis_with(RECORDS, kafka.REQUEST if wanted is OFFSET else direction)
@@ -115,24 +117,24 @@ class Bodies:
         return found
 
     def _quickly(
-        self, row: _Body, sent: _Simple | None, fetched: _Simple | None, answer: _Simple | None
-    ) -> list[Carried] | None:
-        """Return what simple bodies carry; None if the exchange has others."""
+        self, row: _BodyRow, sent: _Simple | None, fetched: _Simple | None, answer: _Simple | None
+    ) -> list[CarriedBatches] | None:
+        """Return the batches of simple bodies; None if a body of the exchange is not simple."""
         asks, answers = _carries(row)
         if (asks and sent is None) or (answers and fetched is None):
             return None
         if asks and answer is None and self._offsets and row.response_position:
             return None
-        found: list[Carried] = []
+        found: list[CarriedBatches] = []
         if sent is not None and (data := _field(sent)):
             where = self._where(sent[1])
             base_offset = None
             if answer is not None and answer[1][:2] == sent[1][:2]:  # of the same partition
                 offset = int.from_bytes(_field(answer), "big", signed=True)
                 base_offset = offset if offset >= 0 else None
-            found.append(Carried(where, data, True, base_offset, ()))
+            found.append(CarriedBatches(where, data, True, base_offset, ()))
         if fetched is not None and (data := _field(fetched)):
-            found.append(Carried(self._where(fetched[1]), data, False, None, ()))
+            found.append(CarriedBatches(self._where(fetched[1]), data, False, None, ()))
         return found
 
     def _where(self, found: record_bodies.RecordsPlace) -> TopicPartition:
@@ -141,15 +143,15 @@ class Bodies:
             topic = self._names.text(topic) if topic.int else ""
         return TopicPartition(topic, found.partition)
 
-    def _one_by_one(self, row: _Body) -> list[Carried]:
-        """Return what bodies of any kind carry."""
+    def _decoded(self, row: _BodyRow) -> list[CarriedBatches]:
+        """Return the batches of any bodies, by decoding them."""
         asks, answers = _carries(row)
         at = self._frames.bytes_at
         request = at(row.request_position) if asks else None
         response = at(row.response_position) if answers or self._offsets else None
         kind, flags = (row.api_key, row.api_version), (row.request_flags, row.response_flags)
-        found = body_facts.of_frames(kind, (request, response), flags, self._names, _WANTED)
-        return topic_records.carried(found)
+        found = body_facts.facts_of_frames(kind, (request, response), flags, self._names, _WANTED)
+        return topic_records.carried_batches(found)
 
 
 def _field(found: _Simple) -> bytes:
@@ -157,7 +159,7 @@ def _field(found: _Simple) -> bytes:
     return data[where.start : where.stop]
 
 
-def _carries(row: _Body) -> tuple[bool, bool]:
-    """Whether its request may carry records, and whether its response may."""
+def _carries(row: _BodyRow) -> tuple[bool, bool]:
+    """Return whether the request may carry records, and whether the response may."""
     asks, answers = apis_with(RECORDS, kafka.REQUEST), apis_with(RECORDS, kafka.RESPONSE)
     return row.api_key in asks, row.api_key in answers

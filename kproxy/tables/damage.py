@@ -1,4 +1,4 @@
-"""What libraries raise about the values of a damaged recording, as an error that names the file."""
+"""Convert library errors about the values of a damaged recording into a RecordingError."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from kproxy.recording import RecordingError
 from kproxy.tables.splits import Stretch
 
 _FOREIGN = (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError)
-"""What pyarrow, numpy and Python raise about values that are of another type, or do not fit."""
+"""Errors of pyarrow, numpy and Python about values of another type, or out of range."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def named(
+def names_file(
     read: Callable[Concatenate[Stretch, P], Iterator[T]],
 ) -> Callable[Concatenate[Stretch, P], Iterator[T]]:
-    """Have what reads a stretch say which file is damaged: the checksums of a file may be right,
-    and its values such as kproxy never writes."""
+    """Decorate a reader of stretches so that its errors name the damaged file: values may be wrong
+    even if all checksums of the file are right."""
 
     @functools.wraps(read)
     def reading(stretch: Stretch, /, *arguments: P.args, **more: P.kwargs) -> Iterator[T]:

@@ -1,11 +1,11 @@
-"""Columns of many exchanges at once, out of the recording's own table.
+"""Columns of exchanges, for all rows of the recording's tables at once.
 
     ExchangeTable, … ─▶ ExchangeRows ─▶ a recorded column: its values untouched
                              └▶ api, client_id, broker_ms, …: computed for all rows together
 
-Invariant: a column has the values that `Exchange` gives, each to the last bit. Frames are opened in
-two cases only, and only for the rows concerned: the client id of a request whose connection told
-none, and how long a ShareFetch may wait, or a Fetch of which the row does not tell.
+Invariant: a column has exactly the values that `Exchange` gives. Frames are opened in two cases
+only, and only for the rows concerned: for the client id of a request on a connection without one,
+and for the maximum wait of a ShareFetch, or of a Fetch whose row does not have it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kproxy.exchange.entries import (
     Position,
 )
 from kproxy.exchange.exchange import FIELDS
-from kproxy.exchange.fields import Duration, Field, Flag, HeaderColumn, RowColumn
+from kproxy.exchange.fields import Duration, ExchangeField, Flag, HeaderColumn, RowColumn
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.protocol.codec import FETCH
 from kproxy.recording.exchanges import StoredFrames, has_unanswered
@@ -40,14 +40,14 @@ from kproxy.recording.table_messages import ExchangeTable
 from kproxy.tables.arrow_types import INT32, TEXT, TEXTS, TIME, WAITED
 
 pc: Any = importlib.import_module("pyarrow.compute")
-"""Its functions are made when it is imported, so that no type checker knows them."""
+"""Imported as Any: its functions are made at import, so type checkers do not see them."""
 
 _DTYPES = {name: np.dtype(kind) for name, kind in EXCHANGE_INTEGERS}
 _SHARE_FETCH = protocol.api_key("ShareFetch")
 _NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """Surrogates that stand for no byte; JSON can have them."""
 Waited = dict[int, dict[str, Any]]
-"""Such values, by row."""
+"""Values of the column `unanswered`, by row."""
 _OF_WAITING = (
     "number", "connection", "request_received_ns", "request_sent_ns",
     "response_received_ns", "response_bytes", "response_flags",
@@ -55,22 +55,22 @@ _OF_WAITING = (
 
 
 class ExchangeRows:
-    """The rows of some batches, column by column."""
+    """The exchanges of some tables, as columns."""
 
     def __init__(
         self,
         tables: Sequence[ExchangeTable],
-        known: RecordingContext,
+        context: RecordingContext,
         frames: StoredFrames,
         waited: Sequence[Waited] = (),
         bodies: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """`waited` is what `waited_of` says of each table, and `bodies` has the columns that
-        `body_columns` has of it, if these are asked for."""
+        """`waited` has the result of `waited_of` for each table, and `bodies` the columns of
+        `body_columns`, if these are needed."""
         self._tables = tables
         self._waited = waited
         self._bodies = bodies
-        self._known = known
+        self._context = context
         self._frames = frames
         self._columns: dict[str, Any] = {}
         self._values: dict[str, Any] = {}
@@ -95,8 +95,8 @@ class ExchangeRows:
         return self._recorded(name)
 
     def values(self, name: str) -> Any:
-        """Return integers or truth values as a numpy array: a column as it was recorded, one that
-        is computed (`exchange.derived`), or `wait_max_ms`."""
+        """Return integers or truth values as a numpy array: a recorded column, a computed one
+        (`exchange.derived`), or `wait_max_ms`."""
         found = self._values.get(name)
         if found is None:
             if name in derived.DERIVED:
@@ -112,11 +112,11 @@ class ExchangeRows:
         return found
 
     def _wait_max_ms(self) -> Any:
-        """What a row does not tell of a poll, its body does."""
+        """Return the maximum wait of polls; from their bodies if the rows do not have it."""
         waits = self.values("max_wait_ms").astype(np.int64)
         keys, left_us = self.values("api_key"), self.values("broker_us") - self.values("queued_us")
-        untold = (keys == _SHARE_FETCH) | ((keys == FETCH) & (waits <= 0))
-        places = np.flatnonzero(untold & (left_us > 0))
+        not_in_row = (keys == _SHARE_FETCH) | ((keys == FETCH) & (waits <= 0))
+        places = np.flatnonzero(not_in_row & (left_us > 0))
         if len(places):
             frames = self._at(self.values("request_position")[places])
             waits[places] = [derived.wait_max_ms(0, _request(each)) for each in frames]
@@ -128,15 +128,15 @@ class ExchangeRows:
     # ---- flags and names
 
     def has(self, flag: int) -> Any:
-        """Tell of each row whether its request or its response has a flag."""
+        """Return for each row whether its request or its response has a flag."""
         return pa.array(self.values("flags") & flag != 0)
 
     def named(self, name: str) -> Any:
-        """Return a column of headers: null where there is none."""
+        """Return a column of header fields: null in rows without a header."""
         return pa.array(self.values(name), mask=~self.values("named"))
 
-    def but(self, name: str, none: int) -> Any:
-        """Return a recorded column: null where it has a value that means none."""
+    def nullable(self, name: str, none: int) -> Any:
+        """Return a recorded column: null in rows with the value that stands for none."""
         values = self.values(name)
         return pa.array(values, mask=values == none)
 
@@ -148,14 +148,14 @@ class ExchangeRows:
         return pc.if_else(self.has(RAW_SASL), pa.scalar(SASL_TOKEN), found)
 
     def of_connection(self, name: str) -> Any:
-        """Return what is known of the connections."""
+        """Return an attribute of each row's connection."""
         encoded = self._recorded("connection").dictionary_encode()
         numbers = encoded.dictionary.to_pylist()
-        values = [text(getattr(self._known.peer(number), name)) for number in numbers]
+        values = [text(getattr(self._context.peer(number), name)) for number in numbers]
         return pa.array(values, TEXT).take(encoded.indices)
 
     def client_id(self) -> Any:
-        """Return the client ids: of the connection, or the request's own."""
+        """Return the client ids: those of the connections, or else of the requests."""
         found = self.of_connection("client_id")
         unknown = pc.and_(pc.is_null(found), pc.invert(self.has(RAW_SASL)))
         if not found.null_count or not pc.any(unknown).as_py():
@@ -173,14 +173,14 @@ class ExchangeRows:
         return self._frames.bytes_at(position)
 
     def faults(self) -> Any:
-        """Return the names of the fault rules that touched them."""
+        """Return the names of the fault rules that affected each exchange."""
         if not any(len(table.column("fault_ids")) for table in self._tables):
             offsets = pa.array([0], INT32).take(pa.repeat(pa.scalar(0, pa.int8()), len(self) + 1))
             return pa.ListArray.from_arrays(offsets, pa.array([], TEXT))
         lists: list[list[str | None]] = []
         for table in self._tables:
             ids, ends = table.column("fault_ids").tolist(), table.column("fault_ids[]").tolist()
-            names = [text(self._known.names.rule(each)) for each in ids]
+            names = [text(self._context.names.rule(each)) for each in ids]
             lists += [names[a:b] for a, b in itertools.pairwise(ends)]
         return pa.array(lists, TEXTS)
 
@@ -191,14 +191,14 @@ class ExchangeRows:
         return timestamps(self.values("time_ns"))
 
     def milliseconds(self, name: str) -> Any:
-        """Return a column of microseconds in milliseconds, null where they are not known."""
+        """Return a column of microseconds in milliseconds; null if unknown."""
         values = self.values(name)
         return pa.array(values / 1000.0, mask=values == derived.UNKNOWN)
 
-    # ---- what was not answered
+    # ---- unanswered requests
 
     def unanswered(self) -> Any:
-        """Return what requests waited for that were never answered."""
+        """Return why requests were never answered; null for answered ones."""
         if not any(self._waited):
             return pa.nulls(len(self), WAITED)
         values = [
@@ -209,55 +209,55 @@ class ExchangeRows:
         return pa.array(values, WAITED)
 
 
-def waited_of(exchanges: ExchangeTable, known: RecordingContext) -> Waited:
-    """Return what requests of the next table waited for that were never answered, by row."""
-    if not known.any_stuck and not has_unanswered(exchanges):
+def waited_of(exchanges: ExchangeTable, context: RecordingContext) -> Waited:
+    """Return why requests of the next table were never answered, by row."""
+    if not context.any_stuck and not has_unanswered(exchanges):
         return {}
     found: Waited = {}
     columns = map(exchanges.column, _OF_WAITING)
     for index, row in enumerate(zip(*columns, strict=True)):
         number, connection, received_ns, sent_ns, ended_ns, size, flags = row
         if size:
-            known.peer(connection).answered()
+            context.peer(connection).follow_response()
         elif flags & UNANSWERED:
-            peer = known.peer(connection)
-            waited = peer.unanswered(number, received_ns, sent_ns, ended_ns or None)
+            peer = context.peer(connection)
+            waited = peer.follow_unanswered(number, received_ns, sent_ns, ended_ns or None)
             found[index] = attrs.asdict(waited)
-    for connection in known.closed:  # they are forgotten later
-        known.peer(connection).answered()
+    for connection in context.closed:  # they are removed later
+        context.peer(connection).follow_response()
     return found
 
 
 def timestamps(time_ns: Any, mask: Any = None) -> Any:
-    """Return times of a recording as timestamps; null where a mask is true."""
+    """Return times in nanoseconds as timestamps; null where a mask is true."""
     return pa.array(time_ns // 1000, mask=mask).cast(TIME)
 
 
 def _request(frame: Frame | None) -> Any:
-    """The body of a request; None where it is not known."""
+    """Return the body of a request; None if it is unknown."""
     found = facts.decoded_request(frame, None if frame is None else frame.data)
     return None if found is None else found.body
 
 
 def text(value: str | None) -> str | None:
-    """Return valid Unicode, if anything."""
+    """Return text that is valid Unicode, or None."""
     return None if value is None else clean(value)
 
 
 def clean(text: str) -> str:
-    """Return text that is valid Unicode: what was no UTF-8 becomes U+FFFD."""
+    """Return text that is valid Unicode: bytes that were no UTF-8 become U+FFFD."""
     if text.isascii():
         return text
     text = _NO_BYTES.sub("\ufffd", text)
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _maker(field: Field) -> Callable[[ExchangeRows], Any] | None:
-    """Return what makes the column of a field out of others, by its source."""
+def _maker(field: ExchangeField) -> Callable[[ExchangeRows], Any] | None:
+    """Return the function that computes the column of a field, by the field's source; or None."""
     name = field.name
     match field.source:
         case RowColumn(none=int(none)):
-            return lambda rows: rows.but(name, none)
+            return lambda rows: rows.nullable(name, none)
         case HeaderColumn():
             return lambda rows: rows.named(name)
         case Flag(flag=flag):
@@ -277,4 +277,4 @@ COLUMNS: dict[str, Callable[[ExchangeRows], Any]] = {
     "faults": ExchangeRows.faults,
     "unanswered": ExchangeRows.unanswered,
 }
-"""The columns that are not recorded as they are."""
+"""Functions that compute the columns that are not recorded as such, by name."""

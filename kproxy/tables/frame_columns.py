@@ -1,9 +1,9 @@
-"""Columns of many frames at once, out of those of their exchanges.
+"""Columns of frames, from the columns of their exchanges.
 
-    ExchangeRows ─▶ where a request or a response is: two places each ─▶ FrameRows ─▶ columns
+    ExchangeRows ─▶ the requests and responses: two places per row ─▶ FrameRows ─▶ columns
 
-Invariant: a column has the values that the columns of `frames` take out of exchanges. A frame is
-opened when somebody asks for its bytes.
+Invariant: a column has the values that the view `frames` takes out of exchanges. A frame is opened
+only for the column of its bytes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _SIDES = pa.array([side.name.lower() for side in Side])
 
 @attrs.frozen(eq=False)
 class FrameRows:
-    """Some of the frames of some exchanges."""
+    """Frames of exchanges, as columns."""
 
     _rows: ExchangeRows
     _places: np.ndarray[Any, np.dtype[Any]]
-    """Where they are: twice the row, and one more of a response."""
+    """Row × 2 of a request, row × 2 + 1 of a response."""
 
     def __len__(self) -> int:
         return len(self._places)
@@ -41,25 +41,25 @@ class FrameRows:
         return self._rows.column(name).take(pa.array(self._places // 2))
 
     def of_sides(self, name: str) -> Any:
-        """Return what is recorded of each, such as `bytes` of request_bytes and response_bytes."""
+        """Return a value of each frame, such as `bytes` from request_bytes and response_bytes."""
         return _both(self._rows, name)[self._places]
 
     def time(self) -> Any:
-        """Return when they arrived; null where that is not known."""
+        """Return the times of arrival; null if unknown."""
         received_ns = self.of_sides("received_ns")
         return timestamps(received_ns, received_ns <= 0)
 
     def has(self, flag: int) -> Any:
-        """Tell of each whether it has a flag."""
+        """Return for each frame whether it has a flag."""
         return pa.array(self.of_sides("flags") & flag != 0)
 
     def data(self) -> Any:
-        """Return their bytes."""
+        """Return the bytes of the frames."""
         return pa.array(map(self._rows.bytes_at, self.of_sides("position").tolist()), BYTES)
 
 
 def of_rows(rows: ExchangeRows, data_bytes_max: int | None) -> Iterator[FrameRows]:
-    """Yield the frames of exchanges; some at a time if their bytes matter."""
+    """Yield the frames of exchanges; in parts of at most `data_bytes_max`, unless that is None."""
     sizes = _both(rows, "bytes")
     places = np.flatnonzero(sizes)
     if data_bytes_max is None:
@@ -88,4 +88,4 @@ _COLUMNS: dict[str, Callable[[FrameRows], Any]] = {
     "sent_ns": lambda frames: pa.array(frames.of_sides("sent_ns")),
     "data": FrameRows.data,
 }
-"""The columns that are of one side of an exchange."""
+"""Functions that compute the columns of one side of an exchange, by name."""

@@ -1,6 +1,6 @@
-"""Parquet files, written as record batches come.
+"""Parquet files, written record batch by record batch.
 
-Invariant: a file is for its owner only, and never one that was there before.
+Invariant: a file is always new, and readable only by its owner.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ParquetFile:
     path: Path
     schema: pa.Schema
     count: int = attrs.field(default=0, init=False)
-    """How many rows it has so far."""
+    """Number of rows so far."""
     _file: BinaryIO = attrs.field(init=False)
     _writer: pq.ParquetWriter = attrs.field(init=False)
 
@@ -57,16 +57,16 @@ class ParquetFile:
         self._file.close()
 
     def abandon(self) -> None:
-        """Let go of it after something went wrong, and remove it."""
-        with contextlib.suppress(OSError, pa.ArrowException):  # that was told already
+        """Close and remove the file after an error."""
+        with contextlib.suppress(OSError, pa.ArrowException):  # the first error was raised already
             self._writer.close()
         with contextlib.suppress(OSError):
             self._file.close()
         self.path.unlink(missing_ok=True)
 
 
-_WIDE = ("api_key", "api_version")
-"""Exports have had 32 bits for them from the first."""
+_INT32_COLUMNS = ("api_key", "api_version")
+"""Columns that have 32 bits in exports, for compatibility."""
 
 
 def write_exchanges(
@@ -75,13 +75,13 @@ def write_exchanges(
     path: Path,
     recording: Callable[[Exchange], str | None] | None = None,
 ) -> int:
-    """Write columns of exchanges to a new file; return how many exchanges these are. `recording`
-    says of which recording one is, for a column of that.
+    """Write columns of exchanges to a new file; return the number of exchanges. `recording`
+    returns the recording's id of an exchange, for a column of that.
 
-    Raises: OSError, and what `exchanges` raises: then there is no file.
+    Raises: OSError, and any exception of `exchanges`; the file is removed then.
     """
     columns = [
-        attrs.evolve(each, type=INT32) if each.name in _WIDE else each
+        attrs.evolve(each, type=INT32) if each.name in _INT32_COLUMNS else each
         for each in chosen("exchanges", names)
     ]
     if recording is not None:

@@ -1,13 +1,13 @@
-"""Reads stretches of recordings: the rows of a view, as Arrow record batches.
+"""Read stretches of recordings: the rows of a view, as Arrow record batches.
 
 ::
 
     Stretch ─▶ tables of exchanges ─▶ ExchangeRows, body_columns ─▶ record batches
             └▶ Reader ─▶ Exchange, Note ─▶ items, value by value ─▶ record batches
 
-Invariant: both ways give the same values. Rows open no frames, and cost nanoseconds each;
-body_columns do, but decode nearly nothing. The second way is for whole bodies, for filters, and for
-the rest of a torn file.
+Invariant: both ways give the same values. ExchangeRows opens no frames, and takes nanoseconds per
+row; body_columns opens them, but decodes very little. The second way is for whole bodies, for
+filters, and for the pending requests of a torn file.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from kproxy.tables import (
 )
 from kproxy.tables.arrow_types import TEXT
 from kproxy.tables.splits import END, Stretch
-from kproxy.tables.views import FILE, RECORDING, Column, chosen, schema_of
+from kproxy.tables.views import FILE, RECORDING, ViewColumn, chosen, schema_of
 
 _TABLE_ROWS = 64 << 10
-"""A record batch has about no more rows, if no bytes of frames or records are in them."""
+"""Rough limit of rows in a record batch without bytes of frames or records."""
 FOUND_IN_TABLES = frozenset(exchange_columns.COLUMNS) | {name for name, _ in EXCHANGE_INTEGERS} | {
     RECORDING, FILE
 }  # fmt: skip
-"""The columns of exchanges that come from tables, without a look at frames."""
+"""The columns of exchanges that come from tables, without opening frames."""
 _IN_COLUMNS = FOUND_IN_TABLES | frozenset(body_columns.MEANINGS)
-"""Those, and the ones that come from bodies without an `Exchange`."""
+"""The columns of exchanges that can be read without an `Exchange`: these, and body columns."""
 
 
 def read(
@@ -63,53 +63,53 @@ def read(
 ) -> pa.RecordBatchReader:
     """Return the rows of recordings: files, folders, globs and URIs, torn ones as far as they go.
 
-    They are read when somebody takes them, some thousands at a time. `view` is exchanges, records,
-    frames or events. Columns that cost decoding bodies come when they are named. With a filter, the
-    rows are those of the exchanges that match it. Of a torn file, a RecordingWarning says so.
+    Rows are read lazily, some thousands at a time. `view` is exchanges, records, frames or events.
+    Columns that require decoding bodies are only included if they are named. With a filter, the
+    rows are those of the exchanges that match it. A torn file gives a RecordingWarning.
 
-    Raises: RecordingError, also while they are read; ValueError, when there is no such view or
-    column, or the text is no filter.
+    Raises: RecordingError, also while rows are read; ValueError if there is no such view or column,
+    or the text is no filter.
     """
-    some = chosen(view, columns)
+    selected = chosen(view, columns)
     if isinstance(wanted, str):
         wanted = parse(wanted)
     if wanted is not None and view == "events":
         raise ValueError("a filter selects exchanges; events cannot be filtered")
     given = [paths] if isinstance(paths, str | Path) else paths
     found = splits.find(list(map(str, given)))
-    first = info(found.files[0])  # of several, the heads were read
+    first = info(found.files[0])  # its head was read before, if there are several
     if wanted is not None and wanted.relative:
         wanted = wanted.starting(first.start_ns)
-    schema = schema_of(some)
+    schema = schema_of(selected)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for stretch in splits.stretches(found, END):
-            if stretch.rest:
+            if stretch.pending_only:
                 deque(map(warn, events(stretch)), 0)
-            yield from record_batches(stretch, view, some, schema, wanted)
+            yield from record_batches(stretch, view, selected, schema, wanted)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-@damage.named
+@damage.names_file
 def record_batches(
     stretch: Stretch,
     view: str,
-    columns: Sequence[Column],
+    columns: Sequence[ViewColumn],
     schema: pa.Schema | None = None,
     wanted: Filter | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a stretch, with a filter those of the exchanges that it means; `schema` is
-    what Spark calls these types, if it matters.
+    """Yield the rows of a stretch; with a filter, those of the exchanges that match it. `schema`
+    has Spark's types, if they differ from those of the columns.
 
     Raises: RecordingError.
     """
-    if stretch.rest and not stretch.last and view != "events":
+    if stretch.pending_only and not stretch.last and view != "events":
         return  # the files that follow have their rows
     schema = schema_of(columns) if schema is None else schema
     names = [column.name for column in columns]
     read = _COLUMNS.get(view)
-    if read is None or stretch.rest or wanted is not None or not _in_columns(view, names):
+    if read is None or stretch.pending_only or wanted is not None or not _in_columns(view, names):
         items = _ITEMS[view](stretch, wanted)
         yield from item_columns.batches(items, columns, file_values(stretch), schema)
         return
@@ -138,7 +138,8 @@ def _frame_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Columns]
 
 def _record_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Columns]:
     with _opened(stretch) as file:
-        rows = record_columns.RecordRows(_known(stretch), [*_earlier(stretch), file], names)
+        files = [*_earlier(stretch), file]
+        rows = record_columns.RecordRows(_context_at_start(stretch), files, names)
         for batch, given in _batches(file, stretch):
             rows.note(batch.notes)
             found = file.exchanges(batch)
@@ -150,7 +151,7 @@ def _record_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Columns
 
 
 _Columns = tuple[int, Callable[[str], Any]]
-"""How many rows there are, and what gives columns of them by their names."""
+"""The number of rows, and a function that returns their columns by name."""
 _COLUMNS: dict[str, Callable[[Stretch, Sequence[str]], Iterator[_Columns]]] = {
     "exchanges": _exchange_columns,
     "records": _record_columns,
@@ -159,30 +160,30 @@ _COLUMNS: dict[str, Callable[[Stretch, Sequence[str]], Iterator[_Columns]]] = {
 
 
 def _rows(stretch: Stretch, names: Sequence[str] = ()) -> Iterator[exchange_columns.ExchangeRows]:
-    """Yield the rows of a stretch, some at a time, of which these columns will be asked for."""
+    """Yield the rows of a stretch, in parts; `names` are the columns that will be read of them."""
     waits, of_bodies = "unanswered" in names, body_columns.MEANINGS.keys() & set(names)
     with _opened(stretch) as file:
-        known = _known(stretch)
+        context = _context_at_start(stretch)
         frames = StoredFrames([*_earlier(stretch), file])
         tables: list[tuple[ExchangeTable, exchange_columns.Waited, dict[str, Any]]] = []
         count = size = 0
 
         def rows() -> exchange_columns.ExchangeRows:
             some, waited, bodies = zip(*tables, strict=True)
-            return exchange_columns.ExchangeRows(some, known, frames, waited, bodies)
+            return exchange_columns.ExchangeRows(some, context, frames, waited, bodies)
 
         for batch, given in _batches(file, stretch):
             for note in batch.notes:
-                known.note(note)
+                context.note(note)
             found = file.exchanges(batch) if given or waits or of_bodies else None
             waited: exchange_columns.Waited = {}
             if waits and found is not None:
-                waited = exchange_columns.waited_of(found, known)
+                waited = exchange_columns.waited_of(found, context)
             if of_bodies and found is not None:
-                offer_names(known.names, found, frames)
+                offer_names(context.names, found, frames)
             if given and found is not None and len(found):
-                # At once: names that are told later are not those of now.
-                bodies = body_columns.of_table(found, frames, known.names, of_bodies)
+                # At once: later notes may change the names of topic ids.
+                bodies = body_columns.of_table(found, frames, context.names, of_bodies)
                 tables.append((found, waited, bodies))
                 count += len(found)
                 size += sum(array.nbytes for array in bodies.values())
@@ -190,7 +191,7 @@ def _rows(stretch: Stretch, names: Sequence[str] = ()) -> Iterator[exchange_colu
                 yield rows()
                 tables, count, size = [], 0, 0
             if not tables:
-                known.forget()
+                context.forget()
         if tables:
             yield rows()
 
@@ -211,7 +212,7 @@ def _from_columns(
 
 
 def file_values(stretch: Stretch) -> dict[str, str]:
-    """Return the columns that have one value for all rows of a stretch."""
+    """Return the columns with one value for all rows of a stretch."""
     return {
         RECORDING: exchange_columns.clean(stretch.recording),
         FILE: exchange_columns.clean(str(located(stretch.path))),
@@ -222,7 +223,7 @@ def file_values(stretch: Stretch) -> dict[str, str]:
 
 
 def exchanges(stretch: Stretch, wanted: Filter | None = None) -> Iterator[Exchange]:
-    """Yield the exchanges of a stretch; with a filter those that it means.
+    """Yield the exchanges of a stretch; with a filter, those that match it.
 
     Raises: RecordingError.
     """
@@ -232,10 +233,10 @@ def exchanges(stretch: Stretch, wanted: Filter | None = None) -> Iterator[Exchan
             deque(reader.begin(each), 0)
         deque(reader.batch(file, StoredBatch(-1, notes=list(stretch.notes)), False), 0)
         for batch, given in _batches(file, stretch):
-            for exchange in reader.batch(file, batch, stretch.rest):
-                if given and not stretch.rest:
+            for exchange in reader.batch(file, batch, stretch.pending_only):
+                if given and not stretch.pending_only:
                     yield exchange
-        if stretch.rest:
+        if stretch.pending_only:
             yield from reader.finish()
 
 
@@ -255,17 +256,17 @@ def _frames(stretch: Stretch, wanted: Filter | None) -> Iterator[tuple[Exchange,
 
 
 def events(stretch: Stretch) -> Iterator[Note]:
-    """Yield the notes of a stretch; that of the rest of a torn file says where it stops.
+    """Yield the notes of a stretch; that of a torn file's pending requests says where it is torn.
 
     Raises: RecordingError.
     """
     with _opened(stretch) as file:
         for batch, given in _batches(file, stretch):
-            if given and not stretch.rest:
+            if given and not stretch.pending_only:
                 yield from batch.notes
-        if stretch.rest:
+        if stretch.pending_only:
             deque(file.batches(), 0)
-        if stretch.rest and file.torn is not None:
+        if stretch.pending_only and file.torn is not None:
             yield file.torn
 
 
@@ -279,12 +280,12 @@ _ITEMS: dict[str, Callable[[Stretch, Filter | None], Iterator[Any]]] = {
 # ---------------------------------------------------------------- files
 
 
-def _known(stretch: Stretch) -> RecordingContext:
-    """What is known where a stretch begins."""
-    known = RecordingContext()
+def _context_at_start(stretch: Stretch) -> RecordingContext:
+    """Return the connections, topic ids and fault rules at the start of a stretch."""
+    context = RecordingContext()
     for note in stretch.notes:
-        known.note(note)
-    return known
+        context.note(note)
+    return context
 
 
 def _opened(stretch: Stretch) -> RecordingFile:
@@ -294,13 +295,13 @@ def _opened(stretch: Stretch) -> RecordingFile:
 
 
 def _earlier(stretch: Stretch) -> list[RecordingFile]:
-    """The earlier files of a recording: read when a frame is not found in the later ones."""
+    """Return the earlier files of a recording: read if a frame is not in the later ones."""
     found: list[RecordingFile] = []
     for path in stretch.earlier:
         try:
             file = RecordingFile(path)
         except RecordingError:
-            continue  # it was deleted since: what lies in it is not known any more
+            continue  # it was deleted since: its frames are unknown
         file.skip_to(END)
         file.close()
         found.append(file)
@@ -308,7 +309,7 @@ def _earlier(stretch: Stretch) -> list[RecordingFile]:
 
 
 def _batches(file: RecordingFile, stretch: Stretch) -> Iterator[tuple[StoredBatch, bool]]:
-    """Yield the batches from where a stretch begins, and whether they are in it."""
+    """Yield the batches from `begin` of a stretch on, and whether they are part of it."""
     for batch in file.batches():
         if batch.offset >= stretch.stop:
             return

@@ -1,15 +1,15 @@
-"""Where small bodies carry one thing for one partition, found for many bodies at once.
+"""Find records or offsets in small bodies of one partition, in many bodies at once.
 
 ::
 
     frames of one message and version ─▶ walk of its layout, one field of all frames at a time
                                            ─▶ topic, partition, and the bytes of a field
 
-Most bodies that carry records are small and alike: one topic, one partition, nothing tagged. Those
-are found here; what is not as simple, or malformed, is for `protocol.decode_request_body` and its
-like.
+Most bodies that carry records are small and alike: one topic, one partition, no tagged fields. They
+are read here; others, and malformed ones, are left to the decoder (`protocol.decode_request_body`
+and others).
 
-Invariant: what is found is what the decoder finds; what the decoder refuses is not found.
+Invariant: the results are those of the decoder; a body that the decoder refuses gives none.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _STRING_BYTES_MAX = 32767
 
 
 class RecordsPlace(NamedTuple):
-    """What one body has."""
+    """The topic and partition of a body, and the place of its field."""
 
     topic: str | UUID
     partition: int
     start: int
-    """Where in the frame the field begins, behind its length, …"""
+    """Offset in the frame at which the field begins, after its length."""
     stop: int
-    """… and ends."""
+    """Offset in the frame at which the field ends."""
 
 
-class Shape(NamedTuple):
-    """Where the field stands in a version of a message."""
+class RecordsShape(NamedTuple):
+    """The position of the field in a version of a message."""
 
     layout: Layout
     topics: str
@@ -55,9 +55,9 @@ class Shape(NamedTuple):
 
 
 @functools.cache
-def shape(api_key: int, version: int, direction: str, wanted: Meaning) -> Shape | None:
-    """Return where a version has such a field, if that is in partitions in topics, and nowhere
-    else."""
+def shape(api_key: int, version: int, direction: str, wanted: Meaning) -> RecordsShape | None:
+    """Return the position of the field in a version, if it is in partitions in topics, and nowhere
+    else; or None."""
     message = schema.message(api_key, direction)
     if message is None or version not in message.versions:
         return None
@@ -78,7 +78,7 @@ def shape(api_key: int, version: int, direction: str, wanted: Meaning) -> Shape 
     found = of_partition.slot(field)
     if len(names) != 1 or len(numbers) != 1 or found is None or found.tag is not None:
         return None
-    return Shape(layout, topics, partitions, names[0], numbers[0], found)
+    return RecordsShape(layout, topics, partitions, names[0], numbers[0], found)
 
 
 def _inner(layout: Layout, name: str) -> Layout | None:
@@ -86,12 +86,12 @@ def _inner(layout: Layout, name: str) -> Layout | None:
     return slot.struct if slot is not None and slot.tag is None and slot.is_array else None
 
 
-def find(frames: Sequence[bytes], shape: Shape) -> list[RecordsPlace | None]:
-    """Find the field in each of these frames; None for those that must be decoded."""
+def find(frames: Sequence[bytes], shape: RecordsShape) -> list[RecordsPlace | None]:
+    """Return the place of the field in each frame; None for frames that must be decoded."""
     joined = b"".join([*frames, _PADDING])
     ends = np.cumsum(np.fromiter(map(len, frames), np.int64, len(frames)))
     starts = np.append(0, ends[:-1])
-    walk = _Walk(np.frombuffer(joined, np.uint8), starts, ends, shape)
+    walk = _BodyWalk(np.frombuffer(joined, np.uint8), starts, ends, shape)
     try:
         walk.header()
         walk.struct(shape.layout)
@@ -119,13 +119,13 @@ def find(frames: Sequence[bytes], shape: Shape) -> list[RecordsPlace | None]:
 
 
 @attrs.define(eq=False)
-class _Walk:
-    """A walk over frames side by side; those that leave the simple way are not `ok`."""
+class _BodyWalk:
+    """A walk over many frames in parallel; `ok` is False for frames that must be decoded."""
 
     data: Any
     p: Any
     ends: Any
-    shape: Shape
+    shape: RecordsShape
     ok: Any = attrs.field(default=attrs.Factory(lambda self: self.p < self.ends, True))
     partition: Any = None
     spans: dict[str, tuple[Any, Any]] = attrs.field(factory=dict)
@@ -179,7 +179,7 @@ class _Walk:
         return None
 
     def array(self, slot: Slot) -> None:
-        """Walk over an array of one element, if it leads to the field, and else of none."""
+        """Walk over an array: of one element if it contains the field, otherwise empty."""
         count = self.length(slot, 4)
         if slot.struct is None or slot.name not in (self.shape.topics, self.shape.partitions):
             self.need((count == 0) | (count == -1) if slot.nullable else count == 0)
@@ -188,7 +188,7 @@ class _Walk:
         self.struct(slot.struct)
 
     def bytes(self, slot: Slot) -> Any:
-        """Walk over bytes or text, and return where they begin."""
+        """Walk over bytes or text; return where they begin."""
         is_text = slot.kind == "string"
         length = self.length(slot, 2 if is_text else 4)
         self.need(length >= (-1 if slot.nullable else 0))
@@ -213,11 +213,11 @@ class _Walk:
         return raw.view(f">i{width}").ravel().astype(np.int64)
 
     def step(self, size: Any) -> None:
-        """Go on; nobody leaves its frame."""
+        """Advance in each frame, at most to its end."""
         self.p = self.p + size
         self.need(self.p <= self.ends)
         self.p = np.minimum(self.p, self.ends)
 
     def need(self, condition: Any) -> None:
-        """Go on with those for which it holds."""
+        """Clear `ok` of the frames that do not meet a condition."""
         self.ok &= condition

@@ -1,18 +1,18 @@
-"""Columns of many records at once, out of the bodies of exchanges.
+"""Columns of records from the bodies of exchanges, for many records at once.
 
 ::
 
     table of exchanges ─▶ bodies ─▶ batches ─▶ queue ─▶ record_spans ─▶ columns
                                        │                      │ malformed
                                        │                      └▶ read_fields, batch by batch ─▶
-                                       └ unusual ─▶ topic_records.read_carried ─▶ columns
+                                       └ unusual ─▶ topic_records.read_batches ─▶ columns
 
-A queue of batches becomes one piece of memory, out of which Arrow cuts keys, values and headers:
-no record is an object.
+A queue of batches becomes one piece of memory, from which Arrow cuts keys, values and headers: no
+record is a Python object.
 
-Invariants: the rows are those of `topic_records.read`, in its order: what is malformed or unusual
-is read by that. A record batch has at most `ROWS_MAX` rows, and about `BYTES_MAX` bytes, unless one
-record is larger.
+Invariants: the rows are those of `topic_records.read`, in its order; it reads malformed or unusual
+batches itself. An Arrow record batch has at most `ROWS_MAX` rows, and about `BYTES_MAX` bytes,
+unless one record is larger.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import pyarrow as pa
 from kproxy.exchange import topic_records
 from kproxy.exchange.entries import Note
 from kproxy.exchange.recording_context import RecordingContext
-from kproxy.exchange.topic_records import Carried
+from kproxy.exchange.topic_records import CarriedBatches
 from kproxy.protocol import ProtocolError
 from kproxy.protocol.compression import Allowance
 from kproxy.protocol.record_batch import BATCH_HEADER, CONTROL, LOG_APPEND_TIME, content, entries
@@ -52,57 +52,57 @@ Columns = dict[str, Any]
 
 _SIZE = struct.Struct(">i")
 _CARRIERS = frozenset(("number", "time", "connection", "client_id", "node_id"))
-"""The columns that records have from their exchange."""
+"""The columns that records take from their exchange."""
 _COMMON = {"topic": TEXT, "partition": INT32, "produced": BOOLEAN, "aborted": BOOLEAN}
-"""Those that are the same for all records of a batch."""
+"""The columns with one value for all records of a batch."""
 
 
-class Where(NamedTuple):
-    """What the records of one batch have in common."""
+class BatchOrigin(NamedTuple):
+    """The values that all records of a batch have in common."""
 
     carrier: int
-    """The exchange that carried it, by the order in which exchanges came."""
+    """Number of the exchange that carried the batch, in the order of the tables' rows."""
     topic: str
     partition: int
     produced: bool
     aborted: bool = False
     base_offset: int | None = None
-    """Of a produced batch: the offset of its first record, None if nothing tells it."""
+    """Offset of the first record; None for a produced batch whose offset is unknown."""
     base_timestamp: int = 0
     max_timestamp: int | None = None
-    """With LogAppendTime: the timestamp of all records."""
+    """The timestamp of all records with LogAppendTime; None otherwise."""
 
 
 @attrs.frozen(eq=False)
-class Cells:
-    """Some records, column by column."""
+class RecordColumns:
+    """Records, column by column."""
 
-    wheres: Sequence[Where]
+    origins: Sequence[BatchOrigin]
     batch: Any
-    """Which of these each record is of."""
+    """Index in `origins`, by record."""
     offset: Any
     timestamp_ms: Any
     bytes: Callable[[int], Any]
-    """Makes the column of keys (0) or values (1)."""
+    """Returns the column of keys (0) or values (1)."""
     headers: Callable[[], Any]
 
     def timestamp(self) -> Any:
-        """Return the timestamps as Spark has them; null where there is none."""
+        """Return the timestamps as Spark has them; null if out of range."""
         known = (self.timestamp_ms >= 0) & (self.timestamp_ms <= TIMESTAMP_MS_MAX)
         microseconds = np.where(known, self.timestamp_ms, 0) * 1000
         return pa.array(microseconds, TIME, mask=~known)
 
     def common(self, name: str) -> Any:
-        """Return one of the columns that are the same for all records of a batch."""
-        values = [getattr(where, name) for where in self.wheres]
+        """Return one of the columns with one value for all records of a batch."""
+        values = [getattr(origin, name) for origin in self.origins]
         if name == "topic":
             values = list(map(exchange_columns.clean, values))
         return pa.array(values, _COMMON[name]).take(pa.array(self.batch))
 
 
-_OWN: dict[str, Callable[[Cells], Any]] = {
+_OWN: dict[str, Callable[[RecordColumns], Any]] = {
     "offset": lambda cells: cells.offset,
-    "timestamp": Cells.timestamp,
+    "timestamp": RecordColumns.timestamp,
     "timestamp_ms": lambda cells: pa.array(cells.timestamp_ms),
     "key": lambda cells: cells.bytes(0),
     "value": lambda cells: cells.bytes(1),
@@ -111,38 +111,38 @@ _OWN: dict[str, Callable[[Cells], Any]] = {
 
 
 class RecordRows:
-    """Reads the records of exchanges; yields columns of them."""
+    """Reads the records of exchanges, and yields their columns."""
 
     def __init__(
-        self, known: RecordingContext, files: list[RecordingFile], columns: Sequence[str]
+        self, context: RecordingContext, files: list[RecordingFile], columns: Sequence[str]
     ) -> None:
-        self._known = known
+        self._context = context
         self._frames = StoredFrames(files)
-        self._bodies = Bodies(known.names, self._frames, "offset" in columns)
+        self._bodies = Bodies(context.names, self._frames, "offset" in columns)
         self._columns = columns
-        self._queue: list[tuple[Where, BatchSpan]] = []
+        self._queue: list[tuple[BatchOrigin, BatchSpan]] = []
         self._rows = 0
         self._bytes = 0
         self._tables: list[ExchangeTable] = []
-        """Those that have the exchanges of what is queued, and the one that is read."""
+        """The tables with the exchanges of queued batches, and the current one."""
         self._first = self._next = 0
-        """Carriers are the rows of all tables, counted: the first of these, the one behind them."""
+        """Carrier numbers of the first row of `_tables`, and after their last row."""
 
     def note(self, notes: Iterable[Note]) -> None:
-        """Take the notes of a batch of the recording."""
+        """Take the notes of the next batch of the recording."""
         for note in notes:
-            self._known.note(note)
+            self._context.note(note)
 
     def read(self, exchanges: ExchangeTable, given: bool) -> Iterator[tuple[int, Columns]]:
-        """Take a table of exchanges; yield how many records there are, and columns of them. Where
-        they are not `given`, they only tell names."""
-        offer_names(self._known.names, exchanges, self._frames)
+        """Take a table of exchanges; yield numbers of records, each with their columns. Tables that
+        are not `given` are only read for names."""
+        offer_names(self._context.names, exchanges, self._frames)
         if not given:
             return
         before, first = self._first, self._next
         self._tables.append(exchanges)
         self._next += len(exchanges)
-        for carrier, carried in self._bodies.found(exchanges, first):
+        for carrier, carried in self._bodies.carried(exchanges, first):
             allowance = topic_records.allowance_of(carried)
             for each in carried:
                 yield from self._take(carrier, each, allowance)
@@ -150,26 +150,26 @@ class RecordRows:
             yield from self.flush()  # so that what was read can be forgotten
         if not self._queue:
             self._tables, self._first = [], self._next
-            self._known.forget()
+            self._context.forget()
 
     def flush(self) -> Iterator[tuple[int, Columns]]:
-        """Yield what is queued."""
+        """Yield the queued records."""
         queue, self._queue, self._rows, self._bytes = self._queue, [], 0, 0
         if queue:
             spans = record_spans.find([run for _, run in queue])
-            cells = _cells(_in_turn(queue)) if spans is None else _at_once(queue, spans)
+            cells = _cells(_batch_by_batch(queue)) if spans is None else _at_once(queue, spans)
             yield from map(self._named, cells)
-        # What is still to be read is in the last of them.
+        # The batches that are still to be read are in the last table.
         self._first = self._next - len(self._tables[-1]) if self._tables else self._next
         del self._tables[:-1]
 
     # ---- batches
 
-    def _named(self, cells: Cells) -> tuple[int, Columns]:
+    def _named(self, cells: RecordColumns) -> tuple[int, Columns]:
         found: Columns = {}
         batch = pa.array(cells.batch)
-        rows = exchange_columns.ExchangeRows(self._tables, self._known, self._frames)
-        carriers = pa.array([where.carrier - self._first for where in cells.wheres])
+        rows = exchange_columns.ExchangeRows(self._tables, self._context, self._frames)
+        carriers = pa.array([origin.carrier - self._first for origin in cells.origins])
         for name in self._columns:
             if name in _OWN:
                 found[name] = _OWN[name](cells)
@@ -180,7 +180,7 @@ class RecordRows:
         return len(batch), found
 
     def _take(
-        self, carrier: int, found: Carried, allowance: Allowance
+        self, carrier: int, found: CarriedBatches, allowance: Allowance
     ) -> Iterator[tuple[int, Columns]]:
         places = _plain_batches(found)
         if places is None:
@@ -200,9 +200,9 @@ class RecordRows:
             self._bytes += size
 
 
-def _plain_batches(found: Carried) -> list[tuple[int, int]] | None:
-    """Where batches lie; None if they must be read one by one: old formats, and batches whose
-    records get their offsets, or their fate, from those before."""
+def _plain_batches(found: CarriedBatches) -> list[tuple[int, int]] | None:
+    """Return the start and end of batches; None if they must be read one by one: old formats, and
+    batches whose offsets, or being aborted, depend on those before."""
     if found.aborted:
         return None
     data = found.data
@@ -222,9 +222,9 @@ def _plain_batches(found: Carried) -> list[tuple[int, int]] | None:
 
 
 def _opened(
-    carrier: int, found: Carried, start: int, end: int, allowance: Allowance
-) -> tuple[Where, BatchSpan] | None:
-    """Decompress a batch; None if that is not possible, or no record of it is an application's."""
+    carrier: int, found: CarriedBatches, start: int, end: int, allowance: Allowance
+) -> tuple[BatchOrigin, BatchSpan] | None:
+    """Decompress a batch; return None if that fails, or if it has no record of an application."""
     offset, *_, attributes, _, base_time, max_time, _, _, _, count = BATCH_HEADER.unpack_from(
         found.data, start
     )
@@ -237,30 +237,34 @@ def _opened(
         return None
     base_offset = found.base_offset if found.produced else offset
     appended = max_time if attributes & LOG_APPEND_TIME else None
-    where = Where(carrier, *found.where, found.produced, False, base_offset, base_time, appended)
-    return where, BatchSpan(data, start, stop, count)
+    origin = BatchOrigin(
+        carrier, *found.where, found.produced, False, base_offset, base_time, appended
+    )
+    return origin, BatchSpan(data, start, stop, count)
 
 
 # ---------------------------------------------------------------- all at once
 
 
-def _at_once(queue: Sequence[tuple[Where, BatchSpan]], spans: Spans) -> Iterator[Cells]:
-    wheres = [where for where, _ in queue]
+def _at_once(
+    queue: Sequence[tuple[BatchOrigin, BatchSpan]], spans: Spans
+) -> Iterator[RecordColumns]:
+    origins = [origin for origin, _ in queue]
     counts = np.array([run.records for _, run in queue])
     batch = np.repeat(np.arange(len(queue), dtype=np.int32), counts)
-    own = [where.max_timestamp is None for where in wheres]
-    bases = [w.base_timestamp if w.max_timestamp is None else w.max_timestamp for w in wheres]
+    own = [origin.max_timestamp is None for origin in origins]
+    bases = [w.base_timestamp if w.max_timestamp is None else w.max_timestamp for w in origins]
     times = np.array(bases, np.int64)[batch] + spans.time_deltas * np.array(own)[batch]
-    # Producers count offsets from 0, but need not: what they got is told by the response.
-    produced = np.array([where.produced for where in wheres])[batch]
+    # The offsets in a produced batch may be anything: count from the response's base offset.
+    produced = np.array([origin.produced for origin in origins])[batch]
     nths = np.arange(len(batch)) - (np.cumsum(counts) - counts)[batch]
     deltas = np.where(produced, nths, spans.offset_deltas)
-    known = np.array([where.base_offset is not None for where in wheres])[batch]
-    offsets = np.array([where.base_offset or 0 for where in wheres], np.int64)[batch] + deltas
+    known = np.array([origin.base_offset is not None for origin in origins])[batch]
+    offsets = np.array([origin.base_offset or 0 for origin in origins], np.int64)[batch] + deltas
     for first, last in _windows(spans.starts):
         part = slice(first, last)
-        yield Cells(
-            wheres,
+        yield RecordColumns(
+            origins,
             batch[part],
             pa.array(offsets[part], mask=~known[part]),
             times[part],
@@ -270,7 +274,7 @@ def _at_once(queue: Sequence[tuple[Where, BatchSpan]], spans: Spans) -> Iterator
 
 
 def _windows(starts: Any) -> Iterator[tuple[int, int]]:
-    """Divide records, that begin there, into record batches."""
+    """Yield the ranges of records for Arrow record batches; `starts` are their places."""
     first = 0
     while first < len(starts):
         last = int(np.searchsorted(starts, starts[first] + BYTES_MAX))
@@ -284,8 +288,8 @@ def _spans_bytes(spans: Spans, part: slice, nth: int) -> Any:
 
 
 def _cut(joined: bytes, spans: Any, nth: int, nulls: Any) -> Any:
-    """Cut the first or the second span of each row out of memory. The memory as it is is an array
-    that has what lies between the spans as values, too: of these, those are taken that count."""
+    """Return the first or the second span of each row as an array. All of `joined` becomes an Arrow
+    array, with the gaps between spans as values, too; the wanted values are taken out of that."""
     offsets = pa.py_buffer(np.ascontiguousarray(spans, np.int32))
     every = pa.Array.from_buffers(BYTES, 4 * len(spans) - 1, [None, offsets, pa.py_buffer(joined)])
     places = np.arange(2 * nth, 4 * len(spans), 4, dtype=np.int32)
@@ -305,7 +309,7 @@ def _spans_headers(spans: Spans, part: slice) -> Any:
 
 
 def _headers(offsets: Any, keys: Any, values: Any) -> Any:
-    """Make the column of headers; its keys are bytes so far."""
+    """Return the column of headers; `keys` are bytes."""
     try:
         texts = keys.cast(TEXT)
     except pa.ArrowInvalid:
@@ -316,55 +320,55 @@ def _headers(offsets: Any, keys: Any, values: Any) -> Any:
 
 # ---------------------------------------------------------------- one by one
 
-_Row = tuple[Where, int | None, int, bytes | None, bytes | None, Headers]
-"""Offset, timestamp, key, value and headers of a record."""
+_Row = tuple[BatchOrigin, int | None, int, bytes | None, bytes | None, Headers]
+"""Origin, offset, timestamp, key, value and headers of a record."""
 
 
-def _in_turn(queue: Sequence[tuple[Where, BatchSpan]]) -> Iterator[_Row]:
-    """Read the batches that can be read."""
-    for where, run in queue:
-        base = where.base_offset or 0
+def _batch_by_batch(queue: Sequence[tuple[BatchOrigin, BatchSpan]]) -> Iterator[_Row]:
+    """Yield the records of the batches that can be read."""
+    for origin, run in queue:
+        base = origin.base_offset or 0
         into = Fields([], [], [], [], [])
         try:
             read_fields(
-                run.data, run.start, run.stop, run.records, into, base, where.base_timestamp
+                run.data, run.start, run.stop, run.records, into, base, origin.base_timestamp
             )
         except (ProtocolError, IndexError):
             continue
         offsets: Iterable[int | None] = into.offsets
-        if where.produced:
-            known = where.base_offset is not None
+        if origin.produced:
+            known = origin.base_offset is not None
             offsets = range(base, base + run.records) if known else itertools.repeat(None)
         times: Iterable[int] = into.timestamps
-        if where.max_timestamp is not None:
-            times = itertools.repeat(where.max_timestamp)
-        yield from zip(itertools.repeat(where), offsets, times, *into[2:], strict=False)
+        if origin.max_timestamp is not None:
+            times = itertools.repeat(origin.max_timestamp)
+        yield from zip(itertools.repeat(origin), offsets, times, *into[2:], strict=False)
 
 
-def _one_by_one(carrier: int, found: Carried, allowance: Allowance) -> Iterator[_Row]:
-    """Read what is unusual."""
-    for record in topic_records.read_carried(found, allowance):
-        where = Where(carrier, *found.where, record.produced, record.aborted)
-        yield where, record.offset, record.timestamp, record.key, record.value, record.headers
+def _one_by_one(carrier: int, found: CarriedBatches, allowance: Allowance) -> Iterator[_Row]:
+    """Yield the records of unusual batches."""
+    for record in topic_records.read_batches(found, allowance):
+        origin = BatchOrigin(carrier, *found.where, record.produced, record.aborted)
+        yield origin, record.offset, record.timestamp, record.key, record.value, record.headers
 
 
-def _cells(rows: Iterator[_Row]) -> Iterator[Cells]:
-    some: list[_Row] = []
+def _cells(rows: Iterator[_Row]) -> Iterator[RecordColumns]:
+    taken: list[_Row] = []
     size = 0
     for row in rows:
-        some.append(row)
+        taken.append(row)
         size += len(row[3] or b"") + len(row[4] or b"")
-        if size >= BYTES_MAX or len(some) >= ROWS_MAX:
-            yield _of_rows(some)
-            some, size = [], 0
-    if some:
-        yield _of_rows(some)
+        if size >= BYTES_MAX or len(taken) >= ROWS_MAX:
+            yield _of_rows(taken)
+            taken, size = [], 0
+    if taken:
+        yield _of_rows(taken)
 
 
-def _of_rows(rows: list[_Row]) -> Cells:
-    wheres, offsets, times, keys, values, headers = zip(*rows, strict=True)
-    return Cells(
-        wheres,
+def _of_rows(rows: list[_Row]) -> RecordColumns:
+    origins, offsets, times, keys, values, headers = zip(*rows, strict=True)
+    return RecordColumns(
+        origins,
         np.arange(len(rows), dtype=np.int32),
         pa.array([None if each is None else wrapped(each) for each in offsets], INT64),
         np.array(list(map(wrapped, times)), np.int64),

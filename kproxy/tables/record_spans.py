@@ -1,16 +1,16 @@
-"""Where the fields of many records lie, found for all of them at once.
+"""Find the places of the fields of many records at once.
 
 ::
 
     the bytes of batches, joined
-      ─▶ where records begin         a loop over nothing but their lengths
+      ─▶ starts of the records       a loop over their lengths only
       ─▶ times, offsets, spans …     numpy: one field of all records, then the next one
 
-The layout of a record is that of `protocol.record_fields`, which is the truth: this finds the same
-fields, or it finds nothing.
+The layout of a record is defined by `protocol.record_fields`: this module finds the same fields, or
+nothing.
 
-Invariant: what is malformed, and what no real client writes (numbers in more bytes than they need,
-many headers), gives None, never an error and never a wrong field.
+Invariant: malformed records, and those that no real client writes (varints longer than needed, many
+headers), give None, never an error and never a wrong field.
 """
 
 from __future__ import annotations
@@ -27,47 +27,47 @@ from kproxy.protocol.record_fields import RECORD_BYTES_MIN, varint
 _JOINED_BYTES_MAX = 1 << 30
 """Arrow's offsets have 31 bits."""
 _HEADERS_MAX = 64
-"""A record that has more headers is read by itself."""
+"""Batches with a record of more headers are read one by one."""
 _PADDING = bytes(64)
-"""Behind the last record, so that the numbers of a broken one can be looked for there."""
+"""Appended to the last record, so that reading a malformed one stays inside the memory."""
 
 
 class BatchSpan(NamedTuple):
-    """Records of magic 2, one after the other: `data` has them from `start` to `stop`."""
+    """The records of a batch of magic 2: the bytes of `data` from `start` to `stop`."""
 
     data: bytes
     start: int
     stop: int
     records: int
-    """How many."""
+    """Number of records."""
 
 
 class Spans(NamedTuple):
-    """The fields of records, as arrays; spans are offsets into `joined`."""
+    """The fields of records, as arrays; spans are pairs of offsets into `joined`."""
 
     joined: bytes
     starts: Any
-    """Where the records begin."""
+    """Offsets of the records in `joined`."""
     offset_deltas: Any
     time_deltas: Any
     fields: Any
-    """A row for each record: where its key begins and ends, where its value does."""
+    """Row per record: start and end of its key, start and end of its value."""
     nulls: Any
-    """Which of the two are null."""
+    """Row per record: whether its key and its value are null."""
     headers_ends: Any
-    """Of each record: how many headers there are up to its last."""
+    """Number of headers up to the last header of each record."""
     headers: Any
-    """A row for each header, as in `fields`."""
+    """Row per header: start and end of its key, start and end of its value."""
     header_nulls: Any
-    """Which of their values are null."""
+    """True for each header whose value is null."""
 
 
 class UnusualError(Exception):
-    """Something is better read by a reader that looks at one record after the other."""
+    """Data that must be read by the decoder, one record after the other."""
 
 
 def find(runs: Sequence[BatchSpan]) -> Spans | None:
-    """Find the fields of all records, in order; None if one of them is malformed or unusual."""
+    """Return the fields of all records, in order; None if one is malformed or unusual."""
     if sum(each.stop - each.start for each in runs) > _JOINED_BYTES_MAX:
         return None
     joined = b"".join([*(memoryview(each.data)[each.start : each.stop] for each in runs), _PADDING])
@@ -103,7 +103,9 @@ def _found(joined: bytes, starts: Any) -> Spans:
     data = np.frombuffer(joined, np.uint8)
     n, p = varints(data, starts)
     ends = p + (n >> 1)
-    _refuse_any((n & 1 != 0) | (n < 2 * RECORD_BYTES_MIN - 2) | (ends > len(data) - len(_PADDING)))
+    _raise_if_any(
+        (n & 1 != 0) | (n < 2 * RECORD_BYTES_MIN - 2) | (ends > len(data) - len(_PADDING))
+    )
     times, p = varints(data, p + 1, 9)
     offsets, p = varints(data, p)
     fields = np.empty((len(starts), 4), np.int64)
@@ -115,9 +117,9 @@ def _found(joined: bytes, starts: Any) -> Spans:
     headers, header_nulls = np.empty((0, 4), np.int64), np.empty(0, bool)
     if some.size:
         of_some = counts[some]
-        _refuse_any((of_some & 1 != 0) | (of_some > ends[some] - p[some]))
+        _raise_if_any((of_some & 1 != 0) | (of_some > ends[some] - p[some]))
         headers, header_nulls, p[some] = _headers(data, p[some], ends[some], of_some >> 1)
-    _refuse_any(p != ends)
+    _raise_if_any(p != ends)
     counts >>= 1
     return Spans(
         joined, starts, _signed(offsets), _signed(times), fields, nulls, np.cumsum(counts),
@@ -126,7 +128,7 @@ def _found(joined: bytes, starts: Any) -> Spans:
 
 
 def _headers(data: Any, p: Any, ends: Any, counts: Any) -> tuple[Any, Any, Any]:
-    """Find the headers of some records: the first of each, then the second of each …"""
+    """Find the headers of records: the first header of each record, then the second, and so on."""
     if counts.max() > _HEADERS_MAX:
         raise UnusualError
     firsts = np.cumsum(counts) - counts
@@ -139,7 +141,7 @@ def _headers(data: Any, p: Any, ends: Any, counts: Any) -> tuple[Any, Any, Any]:
         at, limits = p[which], ends[which]
         spans = np.empty((len(which), 4), np.int64)
         at, nameless = _bytes(data, at, limits, spans[:, :2])
-        _refuse_any(nameless)
+        _raise_if_any(nameless)
         at, nulls[rows] = _bytes(data, at, limits, spans[:, 2:])
         found[rows] = spans
         p[which] = at
@@ -147,19 +149,19 @@ def _headers(data: Any, p: Any, ends: Any, counts: Any) -> tuple[Any, Any, Any]:
 
 
 def _bytes(data: Any, p: Any, ends: Any, spans: Any) -> tuple[Any, Any]:
-    """Read lengths at `p`, and write where their bytes begin and end; return where they end, and
-    which are null."""
+    """Read the lengths at `p`, and write start and end of their bytes to `spans`; return the ends,
+    and whether each is null."""
     n, p = varints(data, p)
     null = n & 1 != 0
     spans[:, 0] = p
     p = p + np.where(null, 0, n >> 1)
     spans[:, 1] = p
-    _refuse_any(p > ends)
+    _raise_if_any(p > ends)
     return p, null
 
 
 def varints(data: Any, p: Any, bytes_max: int = 5) -> tuple[Any, Any]:
-    """Read the varints at `p`; return them, with their zig-zag, and where they end."""
+    """Read the varints at `p`; return them, still zig-zag encoded, and their ends."""
     n = data[p].astype(np.int64)
     p = p + 1
     longer = np.flatnonzero(n > 127)
@@ -168,7 +170,7 @@ def varints(data: Any, p: Any, bytes_max: int = 5) -> tuple[Any, Any]:
             break
         at = p[longer]
         byte = data[at].astype(np.int64)
-        n[longer] += (byte - 1) << shift  # the bit that says that it goes on is one too many
+        n[longer] += (byte - 1) << shift  # - 1 removes the continuation bit of the byte before
         p[longer] = at + 1
         longer = longer[byte > 127]
     if longer.size or (bytes_max == 5 and n.size and n.max() >> 32):
@@ -180,6 +182,6 @@ def _signed(n: Any) -> Any:
     return (n >> 1) ^ -(n & 1)
 
 
-def _refuse_any(wrong: Any) -> None:
+def _raise_if_any(wrong: Any) -> None:
     if wrong.any():
         raise UnusualError

@@ -1,16 +1,16 @@
-"""Cuts recordings into stretches that can be read independently of each other.
+"""Cut recordings into stretches that can be read independently of each other.
 
 ::
 
     paths ─▶ files in time order ─▶ one pass over notes ─▶ Stretch, Stretch, …  ─▶ packed, to tasks
 
-A stretch is some of the batches of one file, and what was known where it begins: which connections
-are open, topic ids, fault rules. So a task in mid-file knows client ids and topic names. The pass
-reads tables of exchanges and notes, a few per cent of a file, and passes over frames.
+A stretch is a range of batches of one file, with notes of the state where it begins: open
+connections, topic ids, fault rules. So a task in the middle of a file knows client ids and topic
+names. The pass reads tables of exchanges and notes, a few per cent of a file, and skips frames.
 
-Invariants: every batch is in one stretch, whose rows are complete without another stretch. A
-stretch begins some batches before its first one: most requests that were answered in the first
-batches lie there. Files end where they ended when they were planned, however they grow.
+Invariants: every batch is in one stretch, whose rows are complete without another stretch. Reading
+begins some batches before the first one, which have most of the requests that were answered in the
+first batches. Stretches end where the file ended when it was cut, however it grows.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 
 import attrs
 
+from kproxy.exchange import notes as note_of
 from kproxy.exchange.entries import Note
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
@@ -33,30 +34,30 @@ from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, absolute, located, spelled
 
 PARTITION_BYTES = 128 << 20
-"""A task has at least so much to read: starting one costs 50 to 90 ms."""
+"""Bytes that a task reads at least: starting one takes 50 to 90 ms."""
 _TASK_BYTES_MIN = 16 << 20
-"""Nor less than this, where cores would have nothing to do."""
+"""Bytes that a task reads at least if there are fewer tasks than cores."""
 _BATCHES_MAX = 64 << 10
-"""A stretch has no more batches: those of a quiet recording have a few hundred bytes."""
+"""Limit of batches in a stretch: those of a quiet recording have a few hundred bytes."""
 _LEAD_BATCHES = 32
 EARLIER_MAX = 8
-"""Requests wait for their responses in so many files, by default so many hours, at most."""
+"""Number of earlier files, by default of one hour each, that may have the request of a response."""
 _WHOLE_FACTOR = 10
 END = 1 << 62
-"""Behind the end of any file."""
+"""An offset after the end of any file."""
 
 
 @attrs.frozen
 class Stretch:
-    """Some batches of a file, to be read by one task."""
+    """A range of batches of a file, to be read by one task."""
 
     path: str
     earlier: tuple[str, ...]
-    """The last files of the same recording before it: frames of its first rows may lie there. Of
-    the rest, all of them: what is pending may."""
+    """The last files of the same recording before it, which may have frames of its first rows; all
+    earlier files if it is `pending_only`."""
     recording: str
-    """Its id; of a recording without one, the name of its file, or its path where others have that
-    name too."""
+    """The recording's id; without one, the name of its file, or its path if others have that name,
+    too."""
     begin: int
     """The offset of the batch where `notes` hold."""
     start: int
@@ -64,30 +65,30 @@ class Stretch:
     stop: int
     """The offset of the first batch that is not in it."""
     bytes: int
-    """How much there is to read."""
+    """Number of bytes to read."""
     notes: tuple[Note, ...] = attrs.field(repr=False)
-    rest: bool = False
-    """Whether it is about what has no row: the requests that are pending where the file is torn."""
+    pending_only: bool = False
+    """True for the requests without a row: those that are pending where the file is torn."""
     last: bool = False
-    """Whether no file of the same recording follows."""
+    """True if no file of the same recording follows."""
 
 
 @attrs.frozen
 class FoundFiles:
-    """What paths, globs and URIs stand for, looked for once: files come and go meanwhile, and far
-    away each look takes its time."""
+    """The files of paths, globs and URIs, looked up once: they change meanwhile, and remote lookups
+    are slow."""
 
     paths: tuple[str, ...]
     files: tuple[Path | Uri, ...]
-    """By time; of several, not those that are empty."""
+    """Recordings by time; empty ones only if there is no other."""
     left_out: tuple[str, ...]
-    """A line for each file that is empty."""
+    """A line for the user about each empty file."""
     bytes: int
-    """Of all files."""
+    """Size of all files together."""
 
 
 def find(paths: Sequence[str]) -> FoundFiles:
-    """Look for recordings; their paths are absolute, for workers have another working directory.
+    """Look up recordings, by absolute paths: workers have another working directory.
 
     Raises: RecordingError.
     """
@@ -107,12 +108,12 @@ def _size(path: Path | Uri) -> int:
     try:
         return path.stat().st_size
     except OSError:
-        return 1  # it is gone, or cannot be read: who reads it says so
+        return 1  # it is gone, or unreadable: reading it raises the error
 
 
 def files(paths: Sequence[str]) -> list[Path | Uri]:
-    """Return the recordings that paths, globs and URIs stand for, by time; of several, not those
-    that are empty.
+    """Return the recordings of paths, globs and URIs by time; empty ones only if there is no
+    other.
 
     Raises: RecordingError.
     """
@@ -134,10 +135,9 @@ def _named(paths: Sequence[str]) -> list[Path | Uri]:
 
 
 def candidates(text: str) -> list[Path | Uri]:
-    """Return the files that a path, a glob or a URI stands for now: there may be none, and they may
-    be no recordings.
+    """Return the current files of a path, a glob or a URI: maybe none, and maybe no recordings.
 
-    Raises: RecordingError, when that cannot be told.
+    Raises: RecordingError if they cannot be listed.
     """
     path = located(text)
     try:
@@ -148,11 +148,11 @@ def candidates(text: str) -> list[Path | Uri]:
     except OSError as error:
         raise RecordingError(path, None, f"cannot be read: {reason(error)}") from None
     except RecordingError:
-        return []  # it is not there
+        return []  # it does not exist
 
 
 def _matches(path: Path | Uri) -> Sequence[Path | Uri]:
-    if isinstance(path, Uri) and path.is_pattern:  # first: to pyarrow a `?` begins a query
+    if isinstance(path, Uri) and path.is_pattern:  # first: for pyarrow a `?` begins a query
         return path.matches()
     if path.exists():
         return [path]
@@ -162,17 +162,17 @@ def _matches(path: Path | Uri) -> Sequence[Path | Uri]:
 
 
 def task_bytes(found: FoundFiles, tasks: int, partition_bytes: int = PARTITION_BYTES) -> int:
-    """Return how much a task should read, so that of small recordings there are enough tasks."""
+    """Return the bytes for each task to read, so that small recordings give enough tasks, too."""
     return min(partition_bytes, max(_TASK_BYTES_MIN, math.ceil(found.bytes / max(1, tasks))))
 
 
 def stretches(
     recordings: FoundFiles,
     partition_bytes: int = PARTITION_BYTES,
-    told: Callable[[str], None] = lambda text: None,
+    on_message: Callable[[str], None] = lambda text: None,
 ) -> list[Stretch]:
-    """Return the stretches of recordings, in order. `told` is given a line for each file of which
-    less is read than its name promises: it stops before its end, or is empty.
+    """Return the stretches of recordings, in order. `on_message` is called with a line about each
+    file that is incomplete, empty, or a copy of another.
 
     Raises: RecordingError.
     """
@@ -181,13 +181,16 @@ def stretches(
     earlier: tuple[str, ...] = ()
     for path in recordings.files:
         with RecordingFile(path) as file:
+            if before is not None and file.info.repeats(before.info):
+                on_message(_copied(file, before))
+                continue
             earlier = earlier_of(file, before, earlier)
             cuts.append(list(cut(file, earlier, partition_bytes)))
             if not file.complete:
-                told(_stops(file))
+                on_message(_incomplete_message(file))
             before = file
     for line in recordings.left_out:
-        told(line)
+        on_message(line)
     cuts = _named_apart(cuts)
     for some, following in zip(cuts, [*cuts[1:], None], strict=True):
         if following is None or not following[0].earlier:
@@ -195,8 +198,28 @@ def stretches(
     return [each for some in cuts for each in some]
 
 
+def copies(recordings: FoundFiles) -> list[str]:
+    """Return a line for each file that `stretches` passes over: it is a copy of the one before it.
+
+    Raises: RecordingError.
+    """
+    lines: list[str] = []
+    before: RecordingFile | None = None
+    for path in recordings.files:
+        with RecordingFile(path) as file:
+            if before is not None and file.info.repeats(before.info):
+                lines.append(_copied(file, before))
+            else:
+                before = file
+    return lines
+
+
+def _copied(file: RecordingFile, original: RecordingFile) -> str:
+    return notice(note_of.copied(file.info.start_ns, str(file.path), str(original.path))) or ""
+
+
 def _named_apart(cuts: list[list[Stretch]]) -> list[list[Stretch]]:
-    """Have recordings without an id whose files are called the same go by their paths."""
+    """Identify recordings without an id by their paths if their files have the same name."""
     stems = Counter(_stem(some[0]) for some in cuts)
     return [
         [attrs.evolve(each, recording=each.path) for each in some]
@@ -213,37 +236,36 @@ def _stem(stretch: Stretch) -> str:
 def earlier_of(
     file: RecordingFile, before: RecordingFile | None, earlier: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return the files of a recording before one of its files; `before` is the file before it, of
-    whatever recording, and `earlier` are those before that one."""
+    """Return the files of a recording before one of its files. `before` is the file before it, of
+    any recording, and `earlier` has the earlier files of that one."""
     if before is None or not file.info.continues(before.info):
         return ()
     return (*earlier, spelled(before.path))
 
 
 def whole(file: RecordingFile, earlier: tuple[str, ...], size: int) -> Stretch:
-    """Return the stretch that is all of a file; of earlier files it knows those that its first rows
-    may need."""
+    """Return the stretch of a whole file, with the earlier files that its first rows may need."""
     recording = file.info.metadata.get("recording") or file.path.stem
     return Stretch(spelled(file.path), earlier[-EARLIER_MAX:], recording, 0, 0, END, size, ())
 
 
-def _stops(file: RecordingFile) -> str:
+def _incomplete_message(file: RecordingFile) -> str:
     note = file.torn
-    if note is None:  # of a file that one task reads whole no pass was made
+    if note is None:  # a file that one task reads whole was not passed over
         return f"{file.path}: stops before its end: it is read as far as it goes"
     return notice(note) or ""
 
 
 def cut(
-    file: RecordingFile, earlier: tuple[str, ...], partition_bytes: int, rest: bool = True
+    file: RecordingFile, earlier: tuple[str, ...], partition_bytes: int, with_pending: bool = True
 ) -> Iterator[Stretch]:
-    """Yield the stretches of a file; with `rest`, also that of what has no row."""
+    """Yield the stretches of a file; `with_pending`, also a torn file's pending requests."""
     size = file.path.stat().st_size
     every = whole(file, earlier, size)
     if not _divisible(file, size, partition_bytes):
         yield every
-        if rest and not file.complete:
-            yield attrs.evolve(every, earlier=earlier, rest=True)
+        if with_pending and not file.complete:
+            yield attrs.evolve(every, earlier=earlier, pending_only=True)
         return
     log = ConnectionLog()
     part = every
@@ -252,7 +274,7 @@ def cut(
     for batch in file.batches():
         batches += 1
         if following is None and _enough(part, batch, batches, partition_bytes):
-            notes = tuple(log.opening(file.end_ns))
+            notes = tuple(log.opening_notes(file.end_ns))
             following = attrs.evolve(every, begin=batch.offset, notes=notes)
             batches = 0
         elif following is not None and batches >= _LEAD_BATCHES:
@@ -260,8 +282,9 @@ def cut(
             part, following, batches = attrs.evolve(following, start=batch.offset), None, 0
         _remember(log, file, batch)
     yield _until(part, file.scan.offset)
-    if rest and not file.complete:
-        yield attrs.evolve(_until(every, file.scan.offset), earlier=earlier, rest=True)
+    if with_pending and not file.complete:
+        pending = _until(every, file.scan.offset)
+        yield attrs.evolve(pending, earlier=earlier, pending_only=True)
 
 
 def _until(stretch: Stretch, stop: int) -> Stretch:
@@ -269,9 +292,9 @@ def _until(stretch: Stretch, stop: int) -> Stretch:
 
 
 def _divisible(file: RecordingFile, size: int, partition_bytes: int) -> bool:
-    if isinstance(file.path, Uri):  # a pass from afar takes as long as a task: for large files only
+    if isinstance(file.path, Uri):  # a remote pass takes as long as a task: for large files only
         return file.info.native and size > _WHOLE_FACTOR * partition_bytes
-    return file.info.native  # other tools put batches together as they like
+    return file.info.native  # other tools write other batches
 
 
 def _enough(part: Stretch, batch: StoredBatch, batches: int, partition_bytes: int) -> bool:
@@ -289,7 +312,7 @@ def _remember(log: ConnectionLog, file: RecordingFile, batch: StoredBatch) -> No
 def packed(
     found: Iterable[Stretch], partition_bytes: int = PARTITION_BYTES, tasks_min: int = 1
 ) -> list[list[Stretch]]:
-    """Put stretches together so that each task has enough to do, and there are enough tasks."""
+    """Group stretches so that each task has enough to read, and there are enough tasks."""
     found = list(found)
     total = sum(each.bytes for each in found)
     least = min(partition_bytes, math.ceil(total / max(1, tasks_min)))

@@ -1,14 +1,14 @@
-"""The views of recordings, and their columns: names, types, what each says, and its value.
+"""The views of recordings, and their columns: names, types, descriptions and values.
 
     exchanges ─ Exchange      records ─ (Exchange, TopicRecord)
     events    ─ Note          frames  ─ (Exchange, "request" or "response")
 
 A column takes its value out of one such item; `exchange_columns`, `record_columns` and
-`frame_columns` have faster ways for many at once. Names are those of `kproxy show --json` and of
-filters. Columns in nanoseconds are exact, timestamps have microseconds.
+`frame_columns` are faster for many at once. Names are those of `kproxy show --json` and of filters.
+Columns in nanoseconds are exact, timestamps have microseconds.
 
-Invariants: the default columns of `exchanges` come from the recording's tables and notes alone, so
-that no body is opened for them; those that need bodies come when somebody names them.
+Invariants: the default columns of `exchanges` come from the recording's tables and notes alone;
+columns that need bodies are only included if they are named.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kproxy.exchange import endings
 from kproxy.exchange.body_json import body_text
 from kproxy.exchange.entries import OPAQUE, REDACTED, Note
 from kproxy.exchange.exchange import FIELDS, Exchange
-from kproxy.exchange.fields import Field, Type
+from kproxy.exchange.fields import ExchangeField, Type
 from kproxy.exchange.filter.values import suggestion
 from kproxy.tables.arrow_types import (
     BOOLEAN,
@@ -46,31 +46,31 @@ _NS_END = 1 << 63
 
 
 @attrs.frozen
-class Column:
+class ViewColumn:
     """One column of a view."""
 
     name: str
     type: pa.DataType
     comment: str
     get: Callable[[Any], Any] | None = None
-    """Takes the value out of an item of its view; None where values are not those of items."""
+    """Takes the value out of an item of its view; None if its values do not come from items."""
     default: bool = True
-    """Whether it is there when nobody names columns."""
+    """True if it is included when no columns are named."""
 
 
 RECORDING = "recording"
 FILE = "file"
-"""Columns whose values are those of a whole file."""
+"""Columns with one value for a whole file."""
 
 
 _WHERE = (
-    Column(RECORDING, TEXT, "id of the recording: numbers count within it"),
-    Column(FILE, TEXT, "the file that has the row", default=False),
+    ViewColumn(RECORDING, TEXT, "id of the recording: numbers count within it"),
+    ViewColumn(FILE, TEXT, "the file that has the row", default=False),
 )
 
 
 def when(time_ns: int) -> datetime | None:
-    """Return a time of a recording; None for 0, and for what no clock says."""
+    """Return a time of a recording; None for 0, and for times out of range."""
     if not 0 < time_ns < _NS_END:
         return None
     return moment(time_ns)
@@ -79,8 +79,8 @@ def when(time_ns: int) -> datetime | None:
 # ---------------------------------------------------------------- exchanges
 
 
-def _get(field: Field) -> Callable[[Exchange], Any]:
-    """What gives the value of a field as Arrow takes it."""
+def _get(field: ExchangeField) -> Callable[[Exchange], Any]:
+    """Return the function that takes the value of a field in a form for Arrow."""
     name = field.name
     if field.type is Type.BODY:
         return lambda exchange: body_text(exchange, name)
@@ -93,11 +93,11 @@ def _get(field: Field) -> Callable[[Exchange], Any]:
 
 
 _FIELDS = [
-    Column(each.name, OF_FIELDS[each.type], each.about, _get(each), not each.need.opens_bodies)
+    ViewColumn(each.name, OF_FIELDS[each.type], each.about, _get(each), not each.need.opens_bodies)
     for each in FIELDS.values()
 ]
 EXCHANGES = (*_WHERE, *sorted(_FIELDS, key=lambda column: not column.default))
-"""The fields of an exchange, those for which bodies are opened at last."""
+"""The fields of an exchange; those that need bodies come last."""
 
 # ---------------------------------------------------------------- records
 
@@ -114,8 +114,7 @@ def _timestamp_ms(item: Any) -> int:
 
 
 def wrapped(number: int) -> int:
-    """Return a number as 64 bits hold it: sums of what a batch says need not fit, and Java's wrap
-    around."""
+    """Return a number wrapped to 64 bits, as in Java: sums of a batch's values may not fit."""
     return ((number + _NS_END) & 2 * _NS_END - 1) - _NS_END
 
 
@@ -127,32 +126,34 @@ def _headers(item: Any) -> list[dict[str, Any]]:
     return [{"key": key, "value": value} for key, value in item[1].headers]
 
 
-def _record(name: str, type_: pa.DataType, comment: str) -> Column:
+def _record(name: str, type_: pa.DataType, comment: str) -> ViewColumn:
     get = operator.attrgetter(name)
-    return Column(name, type_, comment, lambda item: get(item[1]))
+    return ViewColumn(name, type_, comment, lambda item: get(item[1]))
 
 
-def _carrier(name: str, comment: str = "") -> Column:
-    """A field of the exchange."""
+def _carrier(name: str, comment: str = "") -> ViewColumn:
+    """Return the column of a field of the exchange."""
     field, get = FIELDS[name], operator.attrgetter(name)
-    return Column(name, OF_FIELDS[field.type], comment or field.about, lambda item: get(item[0]))
+    return ViewColumn(
+        name, OF_FIELDS[field.type], comment or field.about, lambda item: get(item[0])
+    )
 
 
 RECORDS = (
     *_WHERE,
     _record("topic", TEXT, "name of the topic; its id if nothing told the name"),
     _record("partition", INT32, "number of the partition"),
-    Column(
+    ViewColumn(
         "offset",
         INT64,
         "offset; null if no Produce response says it: also if it was refused",
         _offset,
     ),
-    Column("timestamp", TIME, "of the record", _timestamp),
-    Column("timestamp_ms", INT64, "of the record, ms since 1970", _timestamp_ms),
+    ViewColumn("timestamp", TIME, "of the record", _timestamp),
+    ViewColumn("timestamp_ms", INT64, "of the record, ms since 1970", _timestamp_ms),
     _record("key", BYTES, "key; null where there is none"),
     _record("value", BYTES, "value; null is a tombstone"),
-    Column("headers", HEADERS, "headers, in order", _headers),
+    ViewColumn("headers", HEADERS, "headers, in order", _headers),
     _record("produced", BOOLEAN, "a client sent it; else a broker did, to be consumed"),
     _record("aborted", BOOLEAN, "it is known that its transaction was aborted"),
     _carrier("number", "the exchange that carried it"),
@@ -172,13 +173,13 @@ def _recorded(item: Any, name: str) -> Any:
     return getattr(exchange.row, f"{direction}_{name}")
 
 
-def _side(name: str, type_: pa.DataType, comment: str, recorded: str = "") -> Column:
+def _side(name: str, type_: pa.DataType, comment: str, recorded: str = "") -> ViewColumn:
     recorded = recorded or name
-    return Column(name, type_, comment, lambda item: _recorded(item, recorded))
+    return ViewColumn(name, type_, comment, lambda item: _recorded(item, recorded))
 
 
-def _flag(name: str, flag: int, comment: str) -> Column:
-    return Column(name, BOOLEAN, comment, lambda item: bool(_recorded(item, "flags") & flag))
+def _flag(name: str, flag: int, comment: str) -> ViewColumn:
+    return ViewColumn(name, BOOLEAN, comment, lambda item: bool(_recorded(item, "flags") & flag))
 
 
 def _arrived(item: Any) -> datetime | None:
@@ -193,8 +194,8 @@ def _data(item: Any) -> bytes | None:
 FRAMES = (
     *_WHERE,
     _carrier("number", "the exchange that it belongs to"),
-    Column("side", TEXT, "who sent it: client, broker", lambda item: _SIDES[item[1]]),
-    Column("time", TIME, "when it arrived", _arrived),
+    ViewColumn("side", TEXT, "who sent it: client, broker", lambda item: _SIDES[item[1]]),
+    ViewColumn("time", TIME, "when it arrived", _arrived),
     _carrier("connection"),
     _carrier("client_id"),
     _carrier("node_id"),
@@ -208,10 +209,10 @@ FRAMES = (
     _side("flags", INT32, "all flags (kproxy.exchange.entries)"),
     _side("received_ns", INT64, "when it arrived, ns since 1970; 0: unknown"),
     _side("sent_ns", INT64, "when it was sent on; 0: it was not, or unknown"),
-    Column("data", BYTES, "the bytes as their sender sent them", _data, False),
+    ViewColumn("data", BYTES, "the bytes as their sender sent them", _data, False),
 )
-"""Requests and responses, as their exchanges tell of them: the request of an exchange, then its
-response, when that was complete. Of what was recorded of no exchange there is no row."""
+"""Requests and responses, in the order of their exchanges: the request of an exchange, then its
+response, if that was complete. Frames without an exchange have no row."""
 
 # ---------------------------------------------------------------- events
 
@@ -246,28 +247,28 @@ _EVENT_NAMES = (
 )
 EVENTS = (
     *_WHERE,
-    Column("time", TIME, "when it happened", lambda note: when(note.time_ns)),
-    Column("time_ns", INT64, "when it happened, ns since 1970", lambda note: note.time_ns),
-    Column("event", TEXT, _EVENT_NAMES, _text("event")),
-    Column("connection", INT32, "number of the connection", _integer("connection", 31)),
-    Column("client_address", TEXT, "host and port of the client", _text("client_address")),
-    Column("node_id", INT32, "broker of the connection", _integer("node_id", 31)),
-    Column("number", INT64, "the exchange that it is about", _integer("number", 63)),
-    Column("fault", TEXT, "the fault rule that fired", _text("rule")),
-    Column("first", TEXT, "who ended the connection first", _text("first", "side")),
-    Column("how", TEXT, "how they ended it: eof, reset, idle, refused, …", _how),
-    Column("reason", TEXT, "what went wrong, if anything did", _text("reason", "what")),
-    Column("body", TEXT, "all of it, JSON", lambda note: json.dumps(note.body)),
+    ViewColumn("time", TIME, "when it happened", lambda note: when(note.time_ns)),
+    ViewColumn("time_ns", INT64, "when it happened, ns since 1970", lambda note: note.time_ns),
+    ViewColumn("event", TEXT, _EVENT_NAMES, _text("event")),
+    ViewColumn("connection", INT32, "number of the connection", _integer("connection", 31)),
+    ViewColumn("client_address", TEXT, "host and port of the client", _text("client_address")),
+    ViewColumn("node_id", INT32, "broker of the connection", _integer("node_id", 31)),
+    ViewColumn("number", INT64, "the exchange that it is about", _integer("number", 63)),
+    ViewColumn("fault", TEXT, "the fault rule that fired", _text("rule")),
+    ViewColumn("first", TEXT, "who ended the connection first", _text("first", "side")),
+    ViewColumn("how", TEXT, "how they ended it: eof, reset, idle, refused, …", _how),
+    ViewColumn("reason", TEXT, "what went wrong, if anything did", _text("reason", "what")),
+    ViewColumn("body", TEXT, "all of it, JSON", lambda note: json.dumps(note.body)),
 )
 
 VIEWS = {"exchanges": EXCHANGES, "records": RECORDS, "frames": FRAMES, "events": EVENTS}
 
 
-def chosen(view: str, names: Iterable[str] | None = None) -> tuple[Column, ...]:
-    """Return the columns of a view that are named, in a list or with commas between them; the
-    default ones, if none are.
+def chosen(view: str, names: Iterable[str] | None = None) -> tuple[ViewColumn, ...]:
+    """Return the named columns of a view, by a list or a comma-separated text; without names, the
+    default ones.
 
-    Raises: ValueError, when there is no such view or column.
+    Raises: ValueError if there is no such view or column.
     """
     if view not in VIEWS:
         what = f"there is no view {view!r}{suggestion(view, VIEWS)}"
@@ -275,7 +276,7 @@ def chosen(view: str, names: Iterable[str] | None = None) -> tuple[Column, ...]:
     if names is None:
         return tuple(column for column in VIEWS[view] if column.default)
     by_name = {column.name: column for column in VIEWS[view]}
-    found: list[Column] = []
+    found: list[ViewColumn] = []
     for name in map(str.strip, names.split(",")) if isinstance(names, str) else names:
         if name not in by_name:
             what = f"{view} have no column {name!r}{suggestion(name, by_name)}"
@@ -284,6 +285,6 @@ def chosen(view: str, names: Iterable[str] | None = None) -> tuple[Column, ...]:
     return tuple(found)
 
 
-def schema_of(columns: Iterable[Column]) -> pa.Schema:
+def schema_of(columns: Iterable[ViewColumn]) -> pa.Schema:
     """Return the schema of the record batches of these columns; its fields have comments."""
     return pa.schema([pa.field(c.name, c.type, metadata={"comment": c.comment}) for c in columns])

@@ -11,10 +11,10 @@
         app.run_once(bootstrap=broker.bootstrap)
         assert broker.produced("orders.enriched")[0].value == b"..."
 
-Both run in a thread of their own, so the code in the block may block, or be asyncio or trio; `async
-with` does the same without holding up an event loop at the beginning and the end. With pytest the
-fixture `kproxy` does all of this (`kproxy.pytest_plugin`). trio is imported when one of them is
-called, not before.
+Both run in a thread of their own, so the code in the block may block, or use asyncio or trio;
+`async with` does the same without blocking an event loop at the beginning and the end. With pytest
+the fixture `kproxy` does all of this (`kproxy.pytest_plugin`). trio is imported at the first call
+of either function.
 """
 
 from __future__ import annotations
@@ -39,49 +39,51 @@ def replay(
     unplayed: str = "fail",
     users: Mapping[str, str] | None = None,
 ) -> Session:
-    """Be the broker of a recording, for the time of a block.
+    """Replay a recording as the broker, for the time of a block.
 
     `mode` ("state", "semantic"), `visible` ("causal", "all") and `timing` ("fast", "recorded", or a
-    factor) are those of `kproxy replay`. `ignore` names what may differ in records: "partition",
-    "header:NAME", "json:PATH". With `unplayed="allow"` a record that was recorded may be missing.
-    `users` are passwords by user name, for SCRAM.
+    factor) are those of `kproxy replay`. `ignore` lists differences of records that are ignored:
+    "partition", "header:NAME", "json:PATH". With `unplayed="allow"` recorded records may be
+    missing. `users` are passwords by user name, for SCRAM.
 
     Compared are the topics that the client names, and topic, partition, key, value and headers of
-    each record that it produces, of those without a key not the partition. The order of records,
-    groups, commits, and how much is consumed are not.
+    each record that it produces; the partition only of records with a key. Not compared are the
+    order of records, groups, commits, and how much is consumed.
 
-    Leaving the block raises `sessions.Mismatch`, an AssertionError, where the client did something
-    else than was recorded, also if it has swallowed the error that it got.
+    Leaving the block raises `sessions.Mismatch`, an AssertionError, if the client differs from the
+    recording, even if the client hides the error that it got.
 
     Raises:
-        ValueError: an argument is none of these.
-        RecordingError: on entering the block; the path is not there, or is no whole recording.
+        ValueError: an argument is invalid.
+        RecordingError: on entering the block; the path is missing, or is no whole recording.
     """
     from kproxy.testing import sessions
 
     how = replaying(path, mode, visible, timing, ignore, unplayed, users)
-    session = sessions.Replaying(how)
+    session = sessions.ReplaySession(how)
     return sessions.Session(session.begin, session.end)
 
 
 def record(
     bootstrap: str, path: Path | str | None = None, *, ignore: str | Sequence[str] = ()
 ) -> Session:
-    """Stand before real brokers for the time of a block, and record to a file that is new.
+    """Record the traffic with real brokers to a new file, for the time of a block.
 
-    Without a path nothing is recorded; what passed can be looked at all the same. `ignore` is what
-    may differ the next time; the recording says so to who compares it.
+    Without a path nothing is recorded, but the traffic can be inspected all the same. `ignore`
+    lists differences to ignore in later replays; they are noted in the recording.
 
     Raises:
-        ValueError: `bootstrap` is no HOST:PORT[,…], or something cannot be ignored.
-        OSError: on entering the block; the file cannot be created, or exists.
+        ValueError: `bootstrap` is no HOST:PORT[,…], or a word of `ignore` is invalid.
+        OSError: on entering the block; the file exists, or cannot be created.
     """
     from kproxy.replay import ignored
     from kproxy.testing import sessions
 
     ignore = [ignore] if isinstance(ignore, str) else list(ignore)
     ignored.parse(ignore)
-    session = sessions.Recording(bootstrap, None if path is None else Path(path), ignore=ignore)
+    session = sessions.RecordingSession(
+        bootstrap, None if path is None else Path(path), ignore=ignore
+    )
     return sessions.Session(session.begin, session.end)
 
 
@@ -94,10 +96,10 @@ def replaying(
     unplayed: str,
     users: Mapping[str, str] | None = None,
 ) -> Replay:
-    """Check the arguments of `replay`.
+    """Check the arguments of `replay`, and return them as options.
 
     Raises:
-        ValueError: one of them cannot be.
+        ValueError: an argument is invalid.
     """
     from kproxy.replay import ignored
     from kproxy.replay.settings import Mode, Visible

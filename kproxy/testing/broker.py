@@ -1,14 +1,14 @@
-"""What a test has of kproxy: where to connect, what passed, what to break.
+"""The broker of a test: the address, the traffic so far, and faults.
 
 ::
 
     Broker ─┬─ bootstrap                      for the client under test
-            ├─ produced · consumed · exchanges   what passed so far
+            ├─ produced · consumed · exchanges   the traffic so far
             └─ fault                             a rule for the time of a block
 
-The same in front of a recording and in front of real brokers: kproxy stands between the client and
-either of them, in a thread of its own (`host`). Every call is safe from any thread, blocks for
-moments only, and sees all that the client has seen.
+It is the same in front of a recording and in front of real brokers: kproxy stands between the
+client and either of them, in a thread of its own (`host`). Every call is safe from any thread,
+blocks only briefly, and sees all that the client has seen.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from kproxy.testing.observed import Observed
 
 @attrs.define(eq=False)
 class Watcher:
-    """Looks on in the thread of the proxy: `serve.Observer`."""
+    """Observes the traffic in the thread of the proxy: a `serve.Observer`."""
 
     seen: Observed = attrs.Factory(Observed)
     note: Callable[[Note], None] = lambda note: None
-    """Puts a note into the recording."""
+    """Writes a note into the recording."""
     first_notes: list[Note] = attrs.Factory(list)
     start_ns: int = 0
-    """When the recording began; of a replay, when the proxy in front of it did."""
+    """Start of the recording; in a replay, start of the proxy in front of it."""
 
     def began(self, start_ns: int, note: Callable[[Note], None]) -> None:
-        """Recording begins."""
+        """Take the start of the recording, and write the first notes."""
         self.start_ns, self.note = start_ns, note
         for each in self.first_notes:
             note(each)
 
     def take(self, entries: list[Entry]) -> None:
-        """These have passed."""
+        """Take entries that have passed."""
         self.seen.take(entries)
 
 
 def fault_rules() -> Rules:
-    """No rules yet; a seed that is always the same, for tests that are."""
+    """Return an empty set of rules, with a fixed seed for repeatable tests."""
     return Rules(seed=1, read_delays=broker_delays)
 
 
@@ -65,11 +65,11 @@ class Broker:
     """A broker for a test: a recording, or real ones behind kproxy."""
 
     bootstrap: str
-    """HOST:PORT to give to the client under test."""
+    """HOST:PORT for the client under test."""
     mode: str
     """"replay", "record", "verify" or "live"."""
     path: Path | None
-    """The recording that is replayed or written; None where there is none."""
+    """The recording that is replayed or written; None if there is none."""
     _host: Host[str] = attrs.field(alias="host")
     _watcher: Watcher = attrs.field(alias="watcher")
     _rules: Rules = attrs.field(alias="rules")
@@ -78,9 +78,9 @@ class Broker:
         return f"<Broker {self.mode} {self.path or ''} at {self.bootstrap}>"
 
     def exchanges(self, wanted: str | None = None) -> list[Exchange]:
-        """The exchanges so far, in the order in which they were completed; with a filter, as
-        `kproxy show` has it, those that it means. Its times like `+30s` count from the start of the
-        recording, also where none is written.
+        """Return the exchanges so far, in the order in which they were completed; with a filter of
+        `kproxy show`, those that match it. Its times like `+30s` count from the start of the
+        recording, also if none is written.
 
         Raises:
             FilterError: `wanted` is no filter.
@@ -92,20 +92,20 @@ class Broker:
         return [each for each in found if chosen.matches(each)]
 
     def produced(self, topic: str | None = None) -> list[TopicRecord]:
-        """The records that clients have produced, of one topic or of all."""
+        """Return the records that clients have produced, of one topic or of all."""
         return list(delivered.produced(self.exchanges(), topic))
 
     def consumed(self, topic: str | None = None) -> list[TopicRecord]:
-        """The records that clients were sent to be consumed, of one topic or of all."""
+        """Return the records that were sent to consumers, of one topic or of all."""
         return list(delivered.consumed(self.exchanges(), topic))
 
     @contextlib.contextmanager
     def fault(self, rule: Mapping[str, Any] | None = None, **words: Any) -> Iterator[Fault]:
-        """Break something for the time of a block, in the words of a [[fault]] table; afterwards
-        `matched` and `fired` say what it has done.
+        """Add a fault rule, written like a [[fault]] table, for the time of a block; afterwards
+        `matched` and `fired` of the fault count what the rule has done.
 
         Raises:
-            RuleError: there can be no such rule.
+            RuleError: the rule is invalid.
         """
         added = {**(rule or {}), **words}
         fault = self._host.call(lambda: self._add(added))

@@ -1,13 +1,13 @@
-"""Where the recording of a test is, and how it gets there: whole, and only if the test passed.
+"""The path of a test's recording, which is put there whole, and only if the test passed.
 
 ::
 
     recordings/<folders and module of the test>/<Class.test>-<parameters>.mcap
-                                                              .failed.mcap   of a run that failed
+                                                              .failed.mcap   if the test failed
 
-A name is made of what any file system takes. Where that changes parameters, or cuts them, a digest
-of what they were tells them apart; so it does where they have capital letters, which some file
-systems take for small ones. Of a module outside of the root, a digest stands for "..".
+Names have only characters that any file system takes. A digest is appended to parameters that this
+changes or cuts, and to those with capital letters, because some file systems ignore case. For a
+module outside of the root, a digest replaces "..".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ODD = re.compile(r"[^A-Za-z0-9_.=+-]+")
 
 
 def test_file(folder: Path, module: PurePath, names: Sequence[str], parameters: str | None) -> Path:
-    """The recording of a test: its module relative to the root, its classes and name."""
+    """Return the path of a test's recording, by its module, class names, name and parameters."""
     name = slug(".".join(names))
     if parameters is not None:
         name = f"{name}-{slug(parameters, cases_differ=False)}"
@@ -35,8 +35,8 @@ def test_file(folder: Path, module: PurePath, names: Sequence[str], parameters: 
 
 
 def slug(text: str, cases_differ: bool = True) -> str:
-    """A text as part of a file's name; two texts never become the same one, without `cases_differ`
-    not even where "a" and "A" are the same name."""
+    """Return a text as part of a file name. Different texts give different names; without
+    `cases_differ`, also on file systems that ignore case."""
     plain = _ODD.sub("-", text)[:_CHARACTERS_MAX].strip("-.")
     if plain == text and (cases_differ or text == text.lower()):
         return text
@@ -45,20 +45,20 @@ def slug(text: str, cases_differ: bool = True) -> str:
 
 
 def failed_file(path: Path) -> Path:
-    """Where the recording of a failed run goes."""
+    """Return the path for the recording of a failed run."""
     return path.with_name(path.name.removesuffix(SUFFIX) + _FAILED)
 
 
 def keep(made: Path, path: Path) -> None:
-    """Put a finished recording in its place, at once and whole, for its owner only.
+    """Copy a finished recording to its path, atomically, readable only by its owner.
 
     Raises:
-        OSError: the disk is full, or the folder may not be written.
+        OSError: the disk is full, or the folder is not writable.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        # A copy of the modes would come last: until then others could read it.
+        # Copying the file mode would come last: until then others could read it.
         fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with made.open("rb") as source, open(fd, "wb") as target:
             shutil.copyfileobj(source, target)

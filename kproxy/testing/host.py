@@ -1,16 +1,16 @@
-"""A thread that runs trio, for code that knows no trio.
+"""A thread that runs trio, for code without trio.
 
 ::
 
     test's thread                          thread of its own
     start(main) ─────────────────────────▶ trio.run(main)
-         ◀──────── what main reports ─────── started(value)
-    call(f) ─────────────────────────────▶ f() ─▶ its result, or what it raises
+         ◀──────── main's value ──────────── started(value)
+    call(f) ─────────────────────────────▶ f() ─▶ its result or exception
     stop() ──────────────────────────────▶ stop.set() … main returns
 
-Invariants: `start` returns when `main` has started, or raises why it has not; after `stop` the
-thread has ended and everything that it had open is closed. What `main` raises comes out of `start`
-or of `stop`, as the one exception that it is and not as a group.
+Invariants: `start` returns when `main` has started, or raises the exception that prevented it;
+after `stop` the thread has ended and everything that it had open is closed. `start` or `stop`
+raises the exception of `main` itself, not a group.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ Started = TypeVar("Started")
 Result = TypeVar("Result")
 
 Main = Callable[[Callable[[Started], None], trio.Event], Awaitable[None]]
-"""What runs in the thread: it reports that it has started, and returns when the event is set."""
+"""The function of the thread: it calls back when it has started, and returns when the event is
+set."""
 
 _STOP_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
-"""How often a call looks whether the loop that it waits for is still there."""
+"""Interval at which a waiting call checks that the loop still runs."""
 
 
 class Host(Generic[Started]):
@@ -51,9 +52,9 @@ class Host(Generic[Started]):
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
     def start(self) -> Started:
-        """Start it; return what `main` reports.
+        """Start the thread; return the value that `main` reports.
 
-        Raises: whatever `main` raises before it has started.
+        Raises: any exception of `main` before it has started.
         """
         self._thread.start()
         started = self._reports.get()
@@ -63,10 +64,10 @@ class Host(Generic[Started]):
         return started
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """Call a function between two events of the loop. After the loop has ended, the function is
-        called in the caller's thread, for one caller at a time.
+        """Call a function in the loop's thread. After the loop has ended, the function is called in
+        the caller's thread, for one caller at a time.
 
-        Raises: whatever the function raises.
+        Raises: any exception of the function.
         """
         done: futures.Future[Result] = futures.Future()
 
@@ -79,7 +80,7 @@ class Host(Generic[Started]):
 
         if self._token is not None:
             with contextlib.suppress(trio.RunFinishedError):
-                # Not trio.from_thread: who calls may be in another loop of trio, and waits.
+                # Not trio.from_thread: the caller may be in another trio loop, which waits here.
                 self._token.run_sync_soon(run)
                 while self._thread.is_alive() and not done.done():
                     futures.wait([done], _LOOK_SECONDS)
@@ -89,9 +90,9 @@ class Host(Generic[Started]):
         return done.result()
 
     def stop(self) -> None:
-        """End it; a second time does nothing.
+        """End the thread; a second call does nothing.
 
-        Raises: whatever has ended `main` before.
+        Raises: the exception that has ended `main` before.
         """
         if self._token is not None and self._stop is not None:
             with contextlib.suppress(trio.RunFinishedError):
@@ -107,7 +108,7 @@ class Host(Generic[Started]):
         try:
             trio.run(self._run)
         except BaseException as error:
-            self._failure = _one(error)
+            self._failure = _unwrapped(error)
         finally:
             self._reports.put(None)
 
@@ -117,8 +118,8 @@ class Host(Generic[Started]):
         await self._main(self._reports.put, self._stop)
 
 
-def _one(error: BaseException) -> BaseException:
-    """The exception in a group of one."""
+def _unwrapped(error: BaseException) -> BaseException:
+    """Return the exception in a group of one, or the exception itself."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

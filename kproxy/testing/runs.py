@@ -30,14 +30,14 @@ from kproxy.recording import RecordingError
 from kproxy.replay.report import Finding
 from kproxy.testing import files
 from kproxy.testing.broker import Broker
-from kproxy.testing.sessions import Recording, Replay, Replaying, mismatch_text
+from kproxy.testing.sessions import RecordingSession, Replay, ReplaySession, mismatch_text
 from kproxy.view import meaning
 
 _EXCHANGES_SHOWN = 15
 _LOG_SHOWN = 5
 _DIFFERENCES_SHOWN = 60
 _REFUSALS = (RecordingError, ListenError, Unusable, ValueError, OSError)
-"""What a broker does not begin for; their texts say why."""
+"""Errors that prevent a broker from starting; their texts say why."""
 
 
 class Unable(Exception):
@@ -49,67 +49,67 @@ class Unrecorded(Unable):
 
 
 @attrs.define(eq=False)
-class Run:
-    """What a test has: its broker, and what is to be done with it afterwards."""
+class FixtureRun:
+    """The broker of one test, its checks at the end, and its recording."""
 
     mode: str
     path: Path
     shown: str
-    """The path as it is told: relative to where the tests were started."""
+    """The path relative to the directory in which pytest was started."""
     again: str
-    """What to type to record it again."""
+    """The command that records it again."""
     how: Replay
     ignore: Sequence[str]
     broker: Broker = attrs.field(init=False)
-    _session: Replaying | Recording = attrs.field(init=False)
+    _session: ReplaySession | RecordingSession = attrs.field(init=False)
     _folder: Path | None = attrs.field(default=None, init=False)
-    """Where a recording is made until it is known to be good."""
+    """Temporary folder of a new recording, until the test has passed."""
     _finished: str | None = attrs.field(default=None, init=False)
 
     def begin(self, real_broker: Callable[[], str]) -> Broker:
-        """Start what the mode wants; `real_broker` is called only where one is needed.
+        """Start the broker of this mode; `real_broker` is called only if one is needed.
 
         Raises:
             Unrecorded: there is no recording.
-            Unable: it cannot be read; the broker's address is none, or does not resolve.
+            Unable: the recording cannot be read; the broker's address is invalid or not found.
         """
-        there = self.path.exists()
-        if self.mode in ("replay", "verify") and not there:
+        recorded_before = self.path.exists()
+        if self.mode in ("replay", "verify") and not recorded_before:
             raise Unrecorded(f"there is no recording {self.shown}; make it: {self.again}")
         try:
-            if self.mode == "replay" or (self.mode == "once" and there):
-                self._session = Replaying(self.how)
+            if self.mode == "replay" or (self.mode == "once" and recorded_before):
+                self._session = ReplaySession(self.how)
             else:
-                self._session = self._before(real_broker())
+                self._session = self._recording_session(real_broker())
             self.broker = self._session.begin()
         except BaseException as error:
-            self._forget()
+            self._remove_folder()
             if isinstance(error, _REFUSALS):
                 raise Unable(str(error)) from error
             raise
         return self.broker
 
-    def _before(self, bootstrap: str) -> Recording:
+    def _recording_session(self, bootstrap: str) -> RecordingSession:
         kind = self.mode if self.mode in ("verify", "live") else "record"
         if kind == "live":
-            return Recording(bootstrap, None, kind)
+            return RecordingSession(bootstrap, None, kind)
         self._folder = Path(tempfile.mkdtemp(prefix="kproxy-"))
-        return Recording(bootstrap, self._folder / self.path.name, kind, self.ignore)
+        return RecordingSession(bootstrap, self._folder / self.path.name, kind, self.ignore)
 
     @property
     def findings(self) -> list[Finding]:
-        """What a replay has found so far."""
-        return self._session.findings if isinstance(self._session, Replaying) else []
+        """The findings of a replay so far."""
+        return self._session.findings if isinstance(self._session, ReplaySession) else []
 
     def finish(self, settle: bool = True) -> str:
-        """End it; return why the test fails, or "". A second time returns the same."""
+        """End the session; return why the test fails, or "". A second call returns the same."""
         if self._finished is None:
             self._finished = self._finish(settle)
         return self._finished
 
     def _finish(self, settle: bool) -> str:
         session = self._session
-        if isinstance(session, Replaying):
+        if isinstance(session, ReplaySession):
             found = session.finish(settle)
             return self.text(found) if found else ""
         session.end(True)
@@ -118,11 +118,11 @@ class Run:
         return ""
 
     def text(self, found: Sequence[Finding]) -> str:
-        """What a client did otherwise than its recording has it."""
+        """Return findings as text, with the command that records again."""
         return mismatch_text(found, self.shown, f"if that is meant, record again: {self.again}")
 
     def _drift(self, made: Path) -> str:
-        """In what the recording differs from what real brokers did now."""
+        """Return the differences of the recording from this run with real brokers."""
         then, now = (list(meaning.lines([path], self.how.ignored)) for path in (self.path, made))
         if then == now:
             return ""
@@ -134,15 +134,15 @@ class Run:
         return "\n".join([what, *shown, f"if that is meant, record again: {self.again}"])
 
     def close(self, outcome: str) -> None:
-        """Keep what is to be kept: `outcome` is "passed", "failed" or "skipped".
+        """Keep or remove the new recording; `outcome` is "passed", "failed" or "skipped".
 
         Raises:
-            OSError: a recording cannot be put in its place.
+            OSError: the recording cannot be written to its path.
         """
         try:
             self.finish(settle=False)
             session = self._session
-            recorded = session.path if isinstance(session, Recording) else None
+            recorded = session.path if isinstance(session, RecordingSession) else None
             if recorded is not None and self.mode != "verify":
                 if outcome == "passed":
                     files.keep(recorded, self.path)
@@ -150,14 +150,14 @@ class Run:
                 elif outcome == "failed":
                     files.keep(recorded, files.failed_file(self.path))
         finally:
-            self._forget()
+            self._remove_folder()
 
-    def _forget(self) -> None:
+    def _remove_folder(self) -> None:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def story(self) -> str:
-        """The last that passed, and what kproxy logged: for whoever reads of a failure."""
+        """Return the last exchanges and log lines, for the report of a failure."""
         exchanges = []
         with contextlib.suppress(Exception):  # it explains a failure, and must not hide it
             exchanges = self.broker.exchanges()

@@ -1,13 +1,13 @@
-"""How a broker for a test begins and ends: a recording as the broker, or a proxy before real ones.
+"""Start and stop the broker of a test: a recording as the broker, or a proxy before real ones.
 
 ::
 
-    client ─▶ kproxy ─▶ replaying broker ─▶ findings: what the client did otherwise     Replaying
-    client ─▶ kproxy ─▶ real brokers                                                    Recording
+    client ─▶ kproxy ─▶ replaying broker ─▶ findings: the client's differences     ReplaySession
+    client ─▶ kproxy ─▶ real brokers                                               RecordingSession
                  └─▶ a recording
 
-Both are context managers, for `with` and for `async with` (trio and asyncio): they do the same, but
-the latter does not hold up the event loop meanwhile.
+`Session` makes either a context manager, for `with` and for `async with` (trio and asyncio): both
+do the same, but the latter does not block the event loop.
 
 Resource handling: on leaving, every connection and listener is closed and the thread has ended,
 whatever happened in the block.
@@ -35,34 +35,34 @@ from kproxy.net import replaying, serve
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
-from kproxy.replay.broker import Broker as ReplayingBroker
+from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.opening import Wanted, open_recorded
 from kproxy.replay.report import Finding, Report
-from kproxy.replay.settings import Mode, Visible
-from kproxy.replay.settings import Settings as ReplaySettings
+from kproxy.replay.settings import Mode, ReplaySettings, Visible
 from kproxy.testing.broker import Broker, Watcher, fault_rules
 from kproxy.testing.host import Host
 
 HOST = "127.0.0.1"
 _SETTLE_SECONDS = 1.0
-"""How long records that a client has not sent yet are waited for at the end."""
+"""Time to wait at the end for records that a client has not sent yet."""
 _DRAIN_SECONDS = 0.5
 _POLL_SECONDS = 0.01
 _FINDINGS_SHOWN = 20
 
 Result = TypeVar("Result")
 Serve = Callable[..., Awaitable[object]]
-"""Serves: given what to tell the address to, what to log to, and when to stop."""
+"""Runs a server; called with a function that takes its address, one that logs, and a stop event."""
 
 
 class Mismatch(AssertionError):
-    """The client did something else than the recording has; the text says what, and what to do."""
+    """The client differs from the recording; the text says how, and what to do."""
 
 
 @attrs.define(eq=False)
 class Session:
-    """`with` and `async with`: a broker from `begin` to `end`, which gets whether all was fine."""
+    """Context manager of a broker: from `begin` to `end`, which is called with True if the block
+    raised nothing."""
 
     begin: Callable[[], Broker]
     end: Callable[[bool], None]
@@ -93,7 +93,7 @@ class Session:
 async def _in_thread(
     function: Callable[[], Result], undo: Callable[[], object] | None = None
 ) -> Result:
-    """Call what blocks, from trio or asyncio; a cancelled task still leaves everything closed."""
+    """Call a blocking function from trio or asyncio; if the task is cancelled, all is closed."""
     if not trio.lowlevel.in_trio_run():
         return await _in_asyncio_thread(function, undo)
     found: list[Result] = []
@@ -105,7 +105,7 @@ async def _in_thread(
 async def _in_asyncio_thread(
     function: Callable[[], Result], undo: Callable[[], object] | None
 ) -> Result:
-    """Call what blocks; a task that is cancelled meanwhile waits for it, and undoes it."""
+    """Call a blocking function; a task that is cancelled meanwhile waits for it, and undoes it."""
     # A future, for a task would be cancelled with all others when the loop ends.
     work = asyncio.get_running_loop().run_in_executor(None, function)
     cancelled: asyncio.CancelledError | None = None
@@ -126,37 +126,37 @@ async def _in_asyncio_thread(
 
 @attrs.frozen
 class Replay:
-    """How a recording is replayed in a test."""
+    """The options of a replay in a test."""
 
     paths: Sequence[Path]
     mode: Mode = Mode.STATE
     visible: Visible = Visible.CAUSAL
     factor: float = 0.0
-    """Recorded times are multiplied by this; 0 responds at once."""
+    """Factor of the recorded response times; 0 responds at once."""
     ignored: Ignored = attrs.Factory(Ignored)
     unplayed_fails: bool = True
-    """Whether a record that was recorded and is never produced is a finding."""
+    """True to report recorded records that are never produced."""
     users: Mapping[str, str] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
-class Replaying:
-    """A recording as the broker, kproxy in front of it: each in a thread of its own, because a pump
-    that waits for its sockets lets no other run."""
+class ReplaySession:
+    """A recording as the broker, and kproxy in front of it: each in a thread of its own, because a
+    pump blocks its thread while it waits for its sockets."""
 
     how: Replay
     broker: Broker = attrs.field(init=False)
     log: list[str] = attrs.Factory(list)
     _report: Report = attrs.field(init=False)
-    _machine: ReplayingBroker = attrs.field(init=False)
+    _machine: ReplayBroker = attrs.field(init=False)
     _hosts: list[Host[str]] = attrs.field(factory=list, init=False)
-    """Of the replaying broker, and of the proxy."""
+    """Threads of the replaying broker and of the proxy."""
 
     def begin(self) -> Broker:
         """Load the recording and listen.
 
         Raises:
-            RecordingError: it is not there, none, damaged, or torn.
+            RecordingError: the file is missing, no recording, damaged, or torn.
         """
         self._report = Report()
         self._machine = self._loaded()
@@ -165,7 +165,7 @@ class Replaying:
         try:
             address = self._started(listen, "kproxy-replay")
             settings = Settings(broker_addresses(address))
-            # Nothing is lost where clients are not waited for: the recording is there.
+            # No need to wait for clients at the end: nothing is recorded.
             options = attrs.evolve(_options(settings, watcher, rules, None), drain_seconds=0)
             bootstrap = self._started(partial(serve.serve, options), "kproxy-proxy")
             host, path = self._hosts[-1], self.how.paths[0]
@@ -175,18 +175,18 @@ class Replaying:
             raise
         return self.broker
 
-    def _loaded(self) -> ReplayingBroker:
+    def _loaded(self) -> ReplayBroker:
         how = self.how
-        # A recording that ends too early would be a broker that forgets: a test needs all of it.
-        recorded = open_recorded(how.paths, Wanted(how.mode, how.factor), told=_refuse_torn)
+        # A torn recording would be a broker without its last records: a test needs all of it.
+        recorded = open_recorded(how.paths, Wanted(how.mode, how.factor), on_note=_refuse_torn)
         settings = ReplaySettings(
             mode=how.mode,
             visible=how.visible,
-            unplayed_told=how.unplayed_fails,
+            report_unproduced=how.unplayed_fails,
             ignored=how.ignored,
             users=how.users,
         )
-        return ReplayingBroker(recorded.loaded, settings, self._report, None, recorded.pace)
+        return ReplayBroker(recorded.loaded, settings, self._report, None, recorded.pace)
 
     def _started(self, serve_it: Serve, name: str) -> str:
         host = Host(partial(_serving, serve_it, self.log), name)
@@ -195,38 +195,38 @@ class Replaying:
         return address
 
     def _stop(self) -> None:
-        """Stop the proxy, and then the broker, which has got all that came through by then."""
+        """Stop the proxy, and then the broker, so that it gets all that the proxy has passed on."""
         hosts, self._hosts = self._hosts, []
-        with ExitStack() as stack:  # the last first, and all of them whatever one raises
+        with ExitStack() as stack:  # the last first, and all of them even if one raises
             for host in hosts:
                 stack.callback(host.stop)
 
     @property
     def findings(self) -> list[Finding]:
-        """What the client did otherwise, so far; records may still be to come until the end."""
+        """The findings so far; missing records are only reported at the end."""
         return self._report.findings
 
     def finish(self, settle: bool = True) -> list[Finding]:
-        """End it; with `settle`, wait a moment for what a client is still about to send."""
+        """Stop both; with `settle`, wait a moment for records that a client is about to send."""
         until = time.monotonic() + (_SETTLE_SECONDS if settle and self.how.unplayed_fails else 0)
         try:
-            while time.monotonic() < until and self._hosts[0].call(self._is_waited_for):
+            while time.monotonic() < until and self._hosts[0].call(self._records_are_missing):
                 time.sleep(_POLL_SECONDS)
         finally:
             self._stop()
         return self._report.findings
 
     def end(self, fine: bool) -> None:
-        """End it.
+        """Stop both.
 
         Raises:
-            Mismatch: all was fine, but the client did something else than was recorded.
+            Mismatch: the block raised nothing, but the client differs from the recording.
         """
         found = self.finish(settle=fine)
         if fine and found:
             raise Mismatch(mismatch_text(found, self.how.paths[0], _ADVICE))
 
-    def _is_waited_for(self) -> bool:
+    def _records_are_missing(self) -> bool:
         check = self._machine.state.check
         return not self._report.count and any(
             not expected.produced for topic in check.topics for expected in check.expected(topic)
@@ -237,7 +237,7 @@ _ADVICE = "if that is meant, record again: with kproxy.testing.record(BROKERS, P
 
 
 def mismatch_text(found: Sequence[Finding], path: Path | str, advice: str) -> str:
-    """What a client did otherwise than a recording has it, for whoever reads a failed test."""
+    """Return findings as the text of a failed test."""
     lines = [f"the client does not do what {path} holds:"]
     lines += [f"  {each.kind}: {each.text}" for each in found[:_FINDINGS_SHOWN]]
     if len(found) > _FINDINGS_SHOWN:
@@ -246,7 +246,7 @@ def mismatch_text(found: Sequence[Finding], path: Path | str, advice: str) -> st
 
 
 def _refuse_torn(note: Note) -> None:
-    """Raises: RecordingError, where a note says that a file is torn."""
+    """Raise RecordingError if a note says that a file is torn."""
     data = note.body
     if data.get("event") == "torn":
         raise RecordingError(data["path"], data["offset"], data["what"])
@@ -262,20 +262,20 @@ async def _serving(
 
 
 @attrs.define(eq=False)
-class Recording:
-    """kproxy before real brokers; with a path it records."""
+class RecordingSession:
+    """kproxy in front of real brokers; with a path it records."""
 
     bootstrap: str
     path: Path | None
     mode: str = "record"
     ignore: Sequence[str] = ()
-    """What may differ the next time (`replay.ignored`): the recording says it."""
+    """Differences to ignore in later replays (`replay.ignored`), noted in the recording."""
     broker: Broker = attrs.field(init=False)
     log: list[str] = attrs.Factory(list)
     _host: Host[str] = attrs.field(init=False)
 
     def begin(self) -> Broker:
-        """Listen, and begin the recording.
+        """Listen, and start the recording.
 
         Raises:
             ValueError: `bootstrap` is no address.
@@ -296,10 +296,10 @@ class Recording:
         return self.broker
 
     def end(self, fine: bool) -> None:
-        """End it: the recording is complete.
+        """Stop, and complete the recording.
 
         Raises:
-            RecordingFailed: the disk did not take all of it.
+            RecordingFailed: the recording could not be written.
         """
         self._host.stop()
 

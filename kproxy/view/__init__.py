@@ -1,4 +1,4 @@
-"""What people look at: lines, JSON, the exchanges as they pass.
+"""Views of recordings for people and programs: lines, JSON, exchanges as they pass.
 
 ::
 

@@ -1,11 +1,11 @@
-"""What `kproxy run` says while it runs: the address, what passes, the log.
+"""The output of a running `kproxy run`: the address, exchanges as they pass, the log.
 
 ::
 
-    ready, watch ─▶ Output ─▶ stdout
-    log, fail ────▶ Log ────▶ stderr
+    ready, watch ─▶ TextOutput ─▶ stdout
+    log, fail ────▶ LineLog ────▶ stderr
 
-Nothing here waits for a terminal; at the end, it is waited for for a second.
+No call waits for a terminal; the end of the program waits for it for at most a second.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
-from kproxy.view.log import Log
-from kproxy.view.output import Output
+from kproxy.view.log import LineLog
+from kproxy.view.output import TextOutput
 
 if TYPE_CHECKING:
     from kproxy.exchange.entries import Frame, Note
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 class Console:
     """Standard output and standard error of a proxy.
 
-    Resource handling: a context; its end shows what is left, and ends the threads that write.
+    Resource handling: a context; its end writes what is left and ends the threads that write.
     """
 
     def __init__(self, out: TextIO, err: TextIO, live: bool) -> None:
-        """Show what passes on `out` if `live`."""
-        self.log = Log(err)
+        """Show exchanges on `out` as they pass, if `live`."""
+        self.log = LineLog(err)
         self.watch: Callable[[Iterable[Frame | Note]], None] | None = None
-        """What is to be given the entries as they pass, if anything."""
-        self._out = Output(out, failed=self._unwritten)
+        """Callback that takes the entries as they are recorded; None unless `live`."""
+        self._out = TextOutput(out, on_failure=self._log_address)
         self._address = ""
         self._live = None
         if live:
@@ -42,13 +42,13 @@ class Console:
             self.watch = self._live.watch
 
     def ready(self, address: str) -> None:
-        """Say where clients connect."""
+        """Print the address that clients connect to."""
         self._address = address
         self._out.put(f"{address}\n")
 
     def fail(self, text: str, code: int = 1) -> int:
-        """Say in one line why the proxy ends; return the exit code."""
-        self.log.tell(text)
+        """Print in one line why the proxy ends; return the exit code."""
+        self.log.write(text)
         return code
 
     def __enter__(self) -> Console:
@@ -65,6 +65,6 @@ class Console:
         self._out.finish()
         self.log.finish()
 
-    def _unwritten(self, error: OSError) -> None:
+    def _log_address(self, error: OSError) -> None:
         if self._address:
             self.log(f"clients connect to {self._address} (stdout: {error.strerror})")

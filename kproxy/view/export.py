@@ -1,4 +1,4 @@
-"""`kproxy export`: what a filter means, as a file for other tools, or as a smaller recording.
+"""`kproxy export`: exchanges that match a filter, as a file for other tools or a recording.
 
 ::
 
@@ -6,8 +6,8 @@
             ├─▶ .parquet   a row per exchange; lists and structs as such, bodies as JSON (`tables`)
             └─▶ .mcap      `recording.cut`: a recording that replays
 
-The file is written beside its place under a name of its own, and gets its name when it is whole;
-what has that name already is never replaced. Like a recording it is for its owner only.
+The file is written under a temporary name in the same folder, and renamed when it is complete; an
+existing file is never replaced. Like a recording, only its owner can read it.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from kproxy.view.stream import Stream
 
 
 class ExportError(Exception):
-    """Why nothing was exported, in one line."""
+    """Nothing was exported; the text is one line that says why."""
 
 
 def export(stream: Stream, to: Path) -> int:
-    """Write what a stream gives to a file of one of `KINDS`; return how many exchanges these are.
+    """Write the exchanges of a stream to a file in the format of its suffix; return their number.
 
     Raises:
         ExportError: the file is there already, or a library is missing.
         RecordingError: a path is not there, not a recording, or damaged.
         OSError: the file cannot be written.
     """
-    write = KINDS[to.suffix]
+    write = WRITERS[to.suffix]
     if to.exists():
-        raise _taken(to)
-    # With no suffix: whoever reads the folder's recordings must not take it for one of them.
+        raise _exists_error(to)
+    # No suffix: whoever reads the recordings of the folder must not take it for one of them.
     unfinished = to.with_name(f".export-{secrets.token_hex(4)}")
     try:
         count = write(stream, unfinished)
@@ -52,41 +52,41 @@ def export(stream: Stream, to: Path) -> int:
 
 
 def _publish(unfinished: Path, to: Path) -> None:
-    """Give a file its name, unless that is taken by now."""
+    """Give a file its final name, unless another file has taken that meanwhile."""
     try:
         os.link(unfinished, to)
     except FileExistsError:
-        raise _taken(to) from None
+        raise _exists_error(to) from None
     except OSError:  # there are file systems without links
         _rename(unfinished, to)
 
 
-def _taken(to: Path) -> ExportError:
+def _exists_error(to: Path) -> ExportError:
     return ExportError(f"{to} is there already; it is not replaced")
 
 
 def _rename(unfinished: Path, to: Path) -> None:
-    """Give a file a name that is free, where a rename would replace what has that name by now: a
-    file that must be new takes the name first, and only that is replaced.
+    """Rename a file without replacing another one, on file systems without links.
 
-    Killed before that, kproxy leaves the unfinished file alone; from then on beside a file that
-    says where the export is, or is empty where it was killed between two calls.
+    A rename replaces a file that has the name. So a placeholder is created first, exclusively, and
+    the rename replaces the placeholder only. If kproxy is killed in between, the placeholder says
+    where the export is (or is empty, if it was killed before writing that).
     """
     try:
-        file = _open(to)
+        file = _create(to)
     except FileExistsError:
-        raise _taken(to) from None
+        raise _exists_error(to) from None
     try:
         with open(file, "wb") as placeholder:
             placeholder.write(f"kproxy export was killed: all of it is in {unfinished}\n".encode())
         unfinished.rename(to)
     except BaseException:
-        if unfinished.exists():  # else it has its name already
+        if unfinished.exists():  # otherwise it was renamed
             to.unlink()
         raise
 
 
-def _open(path: Path) -> int:
+def _create(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
@@ -95,7 +95,7 @@ def _open(path: Path) -> int:
 
 def _jsonl(stream: Stream, path: Path) -> int:
     count = 0
-    with open(_open(path), "w", encoding="ascii") as file:
+    with open(_create(path), "w", encoding="ascii") as file:
         for each in stream.shown():
             count += isinstance(each, Exchange)
             file.writelines(pieces(each, stream.recording))
@@ -110,7 +110,7 @@ def _mcap(stream: Stream, path: Path) -> int:
     from kproxy.recording.cut import cut
 
     version = kproxy.__version__
-    return cut(stream.paths, path, stream.wanted, version, stream.note, stream.passed)
+    return cut(stream.paths, path, stream.wanted, version, stream.add_note, stream.on_progress)
 
 
 # ---- Parquet
@@ -129,9 +129,9 @@ def _parquet(stream: Stream, path: Path) -> int:
     return write_exchanges(stream.exchanges(), KEYS, path, recording if several else None)
 
 
-KINDS: dict[str, Callable[[Stream, Path], int]] = {
+WRITERS: dict[str, Callable[[Stream, Path], int]] = {
     ".jsonl": _jsonl,
     ".mcap": _mcap,
     ".parquet": _parquet,
 }
-"""What can be written, by the suffix of the file's name."""
+"""Suffix of the file name → the function that writes this format."""

@@ -4,11 +4,11 @@
 
     0016  00 07 62 69 6c 6c 69 6e  group_id "billing"
     001e  67
-    0000  └ hex, where it is       └ what it means, indented as it is nested
+    0000  └ hex, with its offset   └ its value, indented as it is nested
 
 `codec.locate` gives the spans of all fields, in the order of the bytes; the decoded body is walked
 in the same order, so each value meets its span. Records are read out of their batches, compressed
-ones too, with JSON values laid out; they have no bytes of their own here.
+ones too, with JSON values indented; records have no hex.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from kproxy.units import format_bytes, moment
 from kproxy.view.lines import exchange_line, rendered
 
 _WIDE = 110
-"""Terminals with at least so many columns have sixteen bytes in a line, others eight."""
+"""Columns from which on a terminal gets sixteen bytes per line; narrower ones get eight."""
 _LINES_MAX = 8
-"""How many lines of hex a field may have before the rest is only counted."""
+"""Lines of hex per field; the bytes after that are only counted."""
 _ELEMENTS_MAX = 12
-"""How many numbers or names of a list are written out."""
+"""Numbers or names of a list that are written out; the rest is only counted."""
 
 
 @attrs.frozen
-class Row:
-    """One field, or part of one."""
+class FrameRow:
+    """A line of the listing: a field, or a part of one, and the bytes that it covers."""
 
     depth: int
     text: str
     start: int = 0
     end: int = 0
-    """Where its bytes are in the frame; an empty span has none."""
+    """Its bytes are frame[start:end]; none, if both are equal."""
     style: str = ""
 
 
@@ -91,7 +91,7 @@ def _title(exchange: Exchange, direction: str) -> str:
 # ---- fields
 
 
-def _rows(exchange: Exchange, direction: str) -> tuple[bytes, Iterator[Row]]:
+def _rows(exchange: Exchange, direction: str) -> tuple[bytes, Iterator[FrameRow]]:
     if direction == schema.REQUEST:
         frame, message = exchange.request_frame, exchange.request_message
     else:
@@ -100,15 +100,17 @@ def _rows(exchange: Exchange, direction: str) -> tuple[bytes, Iterator[Row]]:
         return b"", iter(())
     if message is None or exchange.api_key is None or exchange.api_version is None:
         what = "a SASL token" if exchange.api == SASL_TOKEN else "not decoded"
-        return frame, iter([_size_row(frame), Row(0, what, 4, len(frame), "mark")])
+        return frame, iter([_size_row(frame), FrameRow(0, what, 4, len(frame), "mark")])
     return frame, _message_rows(exchange, direction, frame, message)
 
 
-def _size_row(frame: bytes) -> Row:
-    return Row(0, f"size {int.from_bytes(frame[:4], 'big', signed=True)}", 0, 4, "dim")
+def _size_row(frame: bytes) -> FrameRow:
+    return FrameRow(0, f"size {int.from_bytes(frame[:4], 'big', signed=True)}", 0, 4, "dim")
 
 
-def _message_rows(exchange: Exchange, direction: str, frame: bytes, message: Any) -> Iterator[Row]:
+def _message_rows(
+    exchange: Exchange, direction: str, frame: bytes, message: Any
+) -> Iterator[FrameRow]:
     yield _size_row(frame)
     key, version = exchange.api_key or 0, exchange.api_version or 0
     of_header = codec.request_header_version
@@ -125,15 +127,15 @@ def _message_rows(exchange: Exchange, direction: str, frame: bytes, message: Any
         fields = _Fields(body, body_version, frame, header.end, exchange)
         yield from fields.rows(message.body)
     except ProtocolError as error:
-        yield Row(0, str(error), 0, 0, "error")
+        yield FrameRow(0, str(error), 0, 0, "error")
         return
     if fields.end < len(frame):
-        yield Row(0, "bytes behind the body", fields.end, len(frame), "mark")
+        yield FrameRow(0, "bytes behind the body", fields.end, len(frame), "mark")
 
 
 @attrs.define(eq=False)
 class _Fields:
-    """The fields of one message: a walk over its value, with the spans in step."""
+    """Walks the fields of a message in the order of their bytes, and matches each with its span."""
 
     message: Message
     version: int
@@ -158,12 +160,12 @@ class _Fields:
 
     _layout: Layout = attrs.field(init=False)
 
-    def rows(self, value: Any, style: str = "") -> Iterator[Row]:
+    def rows(self, value: Any, style: str = "") -> Iterator[FrameRow]:
         """Yield the rows of the whole message."""
         for row in self._struct(self._layout, value, "", 0):
             yield attrs.evolve(row, style=row.style or style)
 
-    def _struct(self, layout: Layout, value: Any, prefix: str, depth: int) -> Iterator[Row]:
+    def _struct(self, layout: Layout, value: Any, prefix: str, depth: int) -> Iterator[FrameRow]:
         for slot in layout.slots + layout.tagged:
             number = self._paths[f"{prefix}{slot.name}"]
             if self._at >= len(self._spans) or self._spans[self._at][0] != number:
@@ -172,29 +174,29 @@ class _Fields:
             self._at += 1
             found = getattr(value, slot.name)
             if slot.kind == "struct" and found is not None:
-                yield Row(depth, _head(slot, found), start, content)
+                yield FrameRow(depth, _struct_title(slot, found), start, content)
                 yield from self._structs(slot, found, f"{prefix}{slot.name}.", depth + 1)
             else:
-                yield Row(depth, f"{slot.name} {self._worded(slot, found)}", start, end)
-                yield from self._inside(slot, found, depth + 1)
+                yield FrameRow(depth, f"{slot.name} {self._field_text(slot, found)}", start, end)
+                yield from self._content_rows(slot, found, depth + 1)
 
-    def _structs(self, slot: Slot, value: Any, prefix: str, depth: int) -> Iterator[Row]:
+    def _structs(self, slot: Slot, value: Any, prefix: str, depth: int) -> Iterator[FrameRow]:
         assert slot.struct is not None
         if not slot.is_array:
             yield from self._struct(slot.struct, value, prefix, depth)
             return
         for position, each in enumerate(value):
-            yield Row(depth, f"{slot.name}[{position}]", style="dim")
+            yield FrameRow(depth, f"{slot.name}[{position}]", style="dim")
             yield from self._struct(slot.struct, each, prefix, depth + 1)
 
-    def _worded(self, slot: Slot, value: Any) -> str:
+    def _field_text(self, slot: Slot, value: Any) -> str:
         if not slot.is_array or value is None:
-            return self._worded_one(slot, value)
-        some = [self._worded_one(slot, each) for each in value[:_ELEMENTS_MAX]]
+            return self._value_text(slot, value)
+        shown = [self._value_text(slot, each) for each in value[:_ELEMENTS_MAX]]
         more = f" +{len(value) - _ELEMENTS_MAX}" if len(value) > _ELEMENTS_MAX else ""
-        return f"[{', '.join(some)}{more}]"
+        return f"[{', '.join(shown)}{more}]"
 
-    def _worded_one(self, slot: Slot, value: Any) -> str:
+    def _value_text(self, slot: Slot, value: Any) -> str:
         match value:
             case None:
                 return "null"
@@ -214,8 +216,8 @@ class _Fields:
             case _:
                 return str(value)
 
-    def _inside(self, slot: Slot, value: Any, depth: int) -> Iterator[Row]:
-        """What is inside of bytes: records, or what consumers embed."""
+    def _content_rows(self, slot: Slot, value: Any, depth: int) -> Iterator[FrameRow]:
+        """Yield rows for the content of a bytes field: records, or data embedded by consumers."""
         if not isinstance(value, bytes) or not value:
             return
         if slot.kind == "records":
@@ -225,11 +227,11 @@ class _Fields:
             if "assignment" in slot.name:
                 found = embedded.assignment(value)
             if found is not None:
-                yield Row(depth, str(found), style="quiet")
+                yield FrameRow(depth, str(found), style="quiet")
 
 
-def _head(slot: Slot, value: Any) -> str:
-    """What is written of a field that holds structs."""
+def _struct_title(slot: Slot, value: Any) -> str:
+    """Return the text of a field that holds structs."""
     return f"{slot.name}: {len(value) or 'none'}" if slot.is_array else slot.name
 
 
@@ -242,23 +244,23 @@ def _paths(fields: tuple[schema.Field, ...], prefix: str = "") -> Iterator[str]:
 # ---- records
 
 
-def _records_rows(data: bytes, depth: int) -> Iterator[Row]:
+def _records_rows(data: bytes, depth: int) -> Iterator[FrameRow]:
     allowance = Allowance()
     try:
         found = records.batches(data)
     except ProtocolError as error:
-        yield Row(depth, str(error), style="error")
+        yield FrameRow(depth, str(error), style="error")
         return
     for batch in found:
-        yield Row(depth, _batch_text(batch), style="quiet")
+        yield FrameRow(depth, _batch_text(batch), style="quiet")
         try:
             for record in read_records(batch, allowance):
                 yield from _record_rows(record, depth + 1)
         except ProtocolError as error:
-            yield Row(depth + 1, str(error), style="error")
+            yield FrameRow(depth + 1, str(error), style="error")
     if found.bytes_left:
         left = f"{count(found.bytes_left, 'byte')} of a batch that is cut off"
-        yield Row(depth, left, style="dim")
+        yield FrameRow(depth, left, style="dim")
 
 
 def _batch_text(batch: Batch) -> str:
@@ -277,21 +279,21 @@ def _batch_text(batch: Batch) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _record_rows(record: Record, depth: int) -> Iterator[Row]:
-    yield Row(depth, f"@{record.offset} {when(record.timestamp)}", style="api")
+def _record_rows(record: Record, depth: int) -> Iterator[FrameRow]:
+    yield FrameRow(depth, f"@{record.offset} {when(record.timestamp)}", style="api")
     if record.control_type is not None:
-        yield Row(depth + 1, record.control_type, style="mark")
+        yield FrameRow(depth + 1, record.control_type, style="mark")
         return
-    yield Row(depth + 1, f"key {value_text(record.key)}")
+    yield FrameRow(depth + 1, f"key {value_text(record.key)}")
     for name, value in record.headers:
-        yield Row(depth + 1, f"header {name}: {value_text(value)}")
+        yield FrameRow(depth + 1, f"header {name}: {value_text(value)}")
     first, *rest = _pretty(record.value).splitlines() or [""]
-    yield Row(depth + 1, f"value {first}")
-    yield from (Row(depth + 1, f"      {line}") for line in rest)
+    yield FrameRow(depth + 1, f"value {first}")
+    yield from (FrameRow(depth + 1, f"      {line}") for line in rest)
 
 
 def when(timestamp: int) -> str:
-    """The time of a record; Kafka's timestamps are milliseconds, and may be anything."""
+    """Return the timestamp of a record as text; clients may send any 64-bit number."""
     if timestamp == -1:
         return "–"
     try:
@@ -302,7 +304,7 @@ def when(timestamp: int) -> str:
 
 
 def value_text(data: bytes | None) -> str:
-    """A key or value in one line: text, `null`, or hex where it is not UTF-8."""
+    """Return a key or value in one line: text, `null`, or hex where it is not UTF-8."""
     if data is None:
         return "null"
     try:
@@ -312,7 +314,7 @@ def value_text(data: bytes | None) -> str:
 
 
 def _pretty(data: bytes | None) -> str:
-    """A value, laid out if it is a JSON object or array."""
+    """Return a value as text, indented if it is a JSON object or array."""
     text = value_text(data)
     if text[:1] not in ("{", "["):
         return text
@@ -325,7 +327,7 @@ def _pretty(data: bytes | None) -> str:
 # ---- hex
 
 
-def _row_lines(row: Row, frame: bytes, per_line: int, colour: bool) -> Iterator[str]:
+def _row_lines(row: FrameRow, frame: bytes, per_line: int, colour: bool) -> Iterator[str]:
     indent = "  " * row.depth
     hex_width = 3 * per_line
     starts = list(range(row.start, row.end, per_line)) or [-1]

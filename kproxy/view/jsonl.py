@@ -1,11 +1,9 @@
-"""Exchanges as JSON: one object per line, with the keys that filters and columns have too.
+"""Exchanges as JSON: one object per line, with the same names as filter keys and columns.
 
     Exchange ──pieces──▶ JSON text, records batch by batch ──▶ out
 
-Bodies are those of `exchange.body_json`: an exchange never stands in memory as a whole with its
-records.
-
-The end of a connection is an object of its own, with `"event": "closed"`.
+Bodies come from `exchange.body_json` in pieces, so the JSON of all records of an exchange is never
+in memory at once. The end of a connection is a separate object, with `"event": "closed"`.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from kproxy.exchange.body_json import allowance, body_pieces
 from kproxy.exchange.endings import ConnectionEnd, Unanswered
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import FIELDS, Exchange
-from kproxy.exchange.fields import Field, Type
+from kproxy.exchange.fields import ExchangeField, Type
 from kproxy.protocol import schema
 from kproxy.units import moment
 
@@ -32,7 +30,7 @@ _PIECE_CHARACTERS = 64 << 10
 
 def pieces(shown: Exchange | ConnectionEnd, recording: str | None = None) -> Iterator[str]:
     """Yield the line of JSON of an exchange, or of the end of a connection, in pieces of ASCII;
-    with the recording that it is of, if that is given."""
+    `recording`, if given, is added as a key."""
     if isinstance(shown, ConnectionEnd):
         of = {} if recording is None else {"recording": recording}
         yield _dumps(end_json(shown) | of)
@@ -65,8 +63,8 @@ def to_line(exchange: Exchange) -> str:
 def to_json(exchange: Exchange) -> dict[str, Any]:
     """Return an exchange as plain values; the keys are those of `kproxy show --json`, in order.
 
-    `request` and `response` are None where there is none: acks=0, never answered, not in the
-    file; and for SASL tokens without a Kafka header, which are blanked out anyway.
+    `request` and `response` are None if the recording has none (acks=0, never answered, not in the
+    file), and for SASL tokens without a Kafka header, which are blanked out anyway.
     """
     return json.loads(to_line(exchange))
 
@@ -90,12 +88,12 @@ def end_json(end: ConnectionEnd) -> dict[str, Any]:
 
 
 def about(exchange: Exchange) -> dict[str, Any]:
-    """All of an exchange but its bodies."""
+    """Return an exchange as plain values, without its bodies."""
     return json.loads(_about(exchange) + "}")
 
 
 def _about(exchange: Exchange) -> str:
-    """The beginning of its line: all that stands before the bodies."""
+    """Return the beginning of the JSON object: all keys before the bodies."""
     return "".join([begin + write(read(exchange)) for begin, read, write in _FIELDS])
 
 
@@ -144,12 +142,12 @@ _WRITE: dict[Type, Callable[[Any], str]] = {
     Type.WAITED: _waited,
 }
 KEYS = tuple(each.name for each in FIELDS.values() if each.in_json)
-"""The keys of an exchange, in order: the bodies come last."""
+"""The keys of an exchange in the order of writing: the bodies come last."""
 
 
-def _field(place: int, field: Field) -> tuple[str, Callable[[Exchange], Any], Any]:
-    """How a field is written: what stands before it, its value, its text."""
-    # What is read out of bodies is kept by the exchange; the rest is made sooner than found again.
+def _field(place: int, field: ExchangeField) -> tuple[str, Callable[[Exchange], Any], Any]:
+    """Return the JSON prefix of a field, the function that reads it, and the one that writes it."""
+    # Values out of bodies are cached by the exchange; others are computed faster than looked up.
     read = operator.attrgetter(field.name) if field.need.opens_bodies else field.make
     return f'{", " if place else "{"}"{field.name}": ', read, _WRITE[field.type]
 

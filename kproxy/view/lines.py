@@ -1,12 +1,12 @@
-"""Lines as people see them: coloured, cut to the width of a terminal, the noise folded.
+"""Exchanges as lines on a terminal: coloured, cut to its width, with noise folded.
 
 ::
 
     Exchange ─▶ words.line: segments ─▶ cut ─▶ printable ─▶ colour ─▶ a line
         └ nothing happened (an empty Fetch, a heartbeat): counted ─▶ `Fetch ×37 empty, 18.4 s`
 
-Noise is folded per connection: its first line is shown, those that follow are counted, and the
-count becomes a line before the next exchange of that connection in which something happens.
+Noise is folded per connection: the first such exchange is shown, the following ones are counted,
+and the count is shown before the next exchange of that connection that is not noise.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words import ExchangeText, line, text_of
-from kproxy.exchange.words.columns import columns, cut
 from kproxy.exchange.words.line import Segment
+from kproxy.exchange.words.terminal_width import columns, cut
 from kproxy.exchange.words.wording import age, joined
 from kproxy.printable import printable
 
@@ -43,12 +43,12 @@ _STYLES = {
 
 
 def wants_colour(out: TextIO) -> bool:
-    """Whether to colour what is written here: a terminal, whose user did not set NO_COLOR."""
+    """Return whether to write colours: on a terminal, unless NO_COLOR is set."""
     return out.isatty() and not os.environ.get("NO_COLOR")
 
 
 def terminal_width(out: TextIO) -> int | None:
-    """The columns of a terminal; None if this is none."""
+    """Return the columns of a terminal; None if `out` is not one."""
     return shutil.get_terminal_size().columns if out.isatty() else None
 
 
@@ -56,7 +56,7 @@ def rendered(segments: Iterable[Segment], colour: bool) -> str:
     """Return styled text for a terminal, or plain text."""
     # The one gate to the terminal: whatever a peer or a file has put into a text ends here.
     if not colour:
-        return line.plain(segments)
+        return line.plain_text(segments)
     safe = ((style, printable(text)) for style, text in segments)
     return "".join(
         f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if style else text for style, text in safe
@@ -71,19 +71,22 @@ def exchange_line(
 ) -> str:
     """Return an exchange as one line without its end, cut to `width` columns (None: whole).
 
-    `text` are its words, if they are known already.
+    `text` is its text, if the caller has it already.
     """
     text = text or text_of(exchange)
     if width is None:
-        return rendered(line.whole(exchange, text, line.WHOLE), colour)
-    head, behind = line.head(exchange, line.layout(width)), line.response(exchange, text)
-    nameless = line.who(exchange.connection, exchange.node_id, None, line.layout(0))
+        return rendered(line.all_segments(exchange, text, line.WHOLE), colour)
+    head, behind = (
+        line.head_segments(exchange, line.layout(width)),
+        line.response_segments(exchange, text),
+    )
+    nameless = line.connection_text(exchange.connection, exchange.node_id, None, line.layout(0))
     _make_room(head, _error_columns(behind), width, ("", nameless))
     space = max(width - _columns(head), _WORDS_WIDTH_MIN)
     request, response = _cut(printable(text.request), behind, space)
     tail: list[Segment] = [("", request)] if request else []
     if response:
-        tail += [line.arrow(exchange, text, request), *response]
+        tail += [line.separator(exchange, text, request), *response]
     return rendered(_within([*head, *tail], width), colour)
 
 
@@ -94,29 +97,29 @@ def end_line(
     client_id: str | None = None,
 ) -> str:
     """Return the end of a connection as one line without its line end."""
-    head = list(line.end_head(end, client_id, line.layout(width)))
-    tail = list(line.ended(end))
+    head = list(line.end_head_segments(end, client_id, line.layout(width)))
+    tail = list(line.end_segments(end))
     if width is not None:
         tail = list(_cut_to(tail, max(width - _columns(head), _WORDS_WIDTH_MIN)))
     return rendered(_within([*head, *tail], width), colour)
 
 
 def _error_columns(response: list[Segment]) -> int:
-    """How many columns the name of the first error takes; 0 if there is none."""
+    """Return the columns that the name of the first error takes; 0 without an error."""
     error = next((text for style, text in response if style == "error"), "")
     return columns(error.partition(" ")[0])
 
 
 def _make_room(head: list[Segment], name: int, width: int, nameless: Segment) -> None:
-    """Take from the fixed part of a line what kproxy added, then the time, then the number, then
-    the client, if the name of an error does not fit otherwise."""
+    """Shorten the fixed part of a line until the name of the error fits: drop kproxy's own time,
+    then the clock time, then the number, then the client."""
     for position, instead in ((-2, [("", " ")]), (0, []), (0, []), (0, [nameless])):
         if name and _columns(head) + _ARROW_WIDTH + name > width:
             head[position : position + 1] = instead
 
 
 def _cut(request: str, response: list[Segment], space: int) -> tuple[str, list[Segment]]:
-    """Cut words to the space that there is: first the request, then the end of the response."""
+    """Cut the text to the available columns: first the request, then the end of the response."""
     length, name = _columns(response), _error_columns(response)
     kept = max(space - (length + 3 if length else 0), min(columns(request), space // 2))
     if name:
@@ -127,7 +130,7 @@ def _cut(request: str, response: list[Segment], space: int) -> tuple[str, list[S
 
 
 def _cut_to(segments: Iterable[Segment], left: int) -> Iterator[Segment]:
-    """Cut segments that are longer than what is left; of errors only the first is ever cut."""
+    """Cut segments to the columns that are left; the name of the first error is kept longest."""
     named = False
     for style, text in segments:
         if left <= 0:
@@ -140,7 +143,7 @@ def _cut_to(segments: Iterable[Segment], left: int) -> Iterator[Segment]:
 
 
 def _cut_error(text: str, left: int, first: bool) -> str:
-    """Cut what the broker says of an error before its name."""
+    """Cut the message of an error before its name."""
     name = text.partition(" ")[0]
     if columns(text) <= left or columns(name) < left:
         return text
@@ -148,8 +151,8 @@ def _cut_error(text: str, left: int, first: bool) -> str:
 
 
 def _within(segments: list[Segment], width: int | None) -> list[Segment]:
-    """Cut a whole line: where its fixed part is long and the terminal narrow, words had their least
-    width all the same."""
+    """Cut a whole line: on a narrow terminal the fixed part and the minimum for the text may be
+    wider than the line."""
     if width is None or _columns(segments) <= width:
         return segments
     return list(_cut_to(segments, width))
@@ -163,79 +166,79 @@ def _columns(segments: Iterable[Segment]) -> int:
 
 
 class Lined(NamedTuple):
-    """An exchange as a line, with what must be known of it to fold it."""
+    """An exchange as a line, with the values that folding needs."""
 
     connection: int
     node_id: int | None
     client_id: str | None
     time_ns: int
     took_ms: float
-    what: str | None
-    """What many like it are called, `Fetch ×%d empty`; None: something happened."""
+    noise_format: str | None
+    """Format of the line for several of its kind, `Fetch ×%d empty`; None unless it is noise."""
     line: str
 
 
 @attrs.define(eq=False)
 class _Quiet:
-    """The noise of one connection since something last happened on it."""
+    """The folded noise of one connection."""
 
-    since: Lined
-    """The first that is not shown yet; its own line if it is the only one."""
+    first: Lined
+    """The first exchange that is folded; shown by its own line if it is the only one."""
     last: Lined
     counts: dict[str, int] = attrs.field(factory=dict[str, int])
 
 
 @attrs.define(eq=False)
 class Folding:
-    """Exchanges and ends of connections as lines, with the noise folded.
+    """Turns exchanges and ends of connections into lines, and folds noise.
 
-    Memory is bounded by the connections that are open and quiet.
+    Memory grows with the number of open connections that have folded noise, not with traffic.
     """
 
     colour: bool = False
     width: int | None = None
     """Columns of the terminal; None: lines are not cut."""
     folds: bool = True
-    """Whether noise is folded at all."""
+    """False: every exchange has its own line."""
     folded_for: timedelta | None = None
-    """How long folded lines are held back at most, by the times of the exchanges."""
+    """Longest time that folded lines are held back, by the times of the exchanges."""
     _shown: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
-    """Connections whose last exchange was noise → the time of the last line that said so."""
+    """Connection whose last exchange was noise → time of its last line about noise."""
     _quiet: dict[int, _Quiet] = attrs.field(factory=dict[int, _Quiet], init=False)
     _clients: dict[int, str | None] = attrs.field(factory=dict[int, str | None], init=False)
 
     def take(self, shown: Exchange | ConnectionEnd) -> list[str]:
-        """Take what comes next and return the lines that are due."""
+        """Take the next exchange or end; return the lines that are due."""
         return self.fold(self.lined(shown, shown.connection in self._quiet))
 
     def lined(
         self, shown: Exchange | ConnectionEnd, counted: bool = False
     ) -> Lined | ConnectionEnd:
-        """Put it in words: most of the work, and any process may do it. Noise gets no line where it
-        is only `counted`."""
+        """Return an exchange with its line. This is most of the work, and keeps no state, so other
+        processes may do it. Noise gets no line where it is only `counted`."""
         if isinstance(shown, ConnectionEnd):
             return shown
         text = text_of(shown)
-        what = None
+        noise_format = None
         if text.noise is not None and self.folds:
-            what = f"{shown.api} ×%d {text.noise}".rstrip()
+            noise_format = f"{shown.api} ×%d {text.noise}".rstrip()
         return Lined(
             shown.connection,
             shown.node_id,
             shown.client_id,
             shown.time_ns,
             shown.broker_ms or 0,
-            what,
-            "" if what and counted else exchange_line(shown, self.colour, self.width, text),
+            noise_format,
+            "" if noise_format and counted else exchange_line(shown, self.colour, self.width, text),
         )
 
     def fold(self, shown: Lined | ConnectionEnd) -> list[str]:
-        """Take what comes next, in words, and return the lines that are due."""
+        """Take the next result of `lined`; return the lines that are due."""
         if isinstance(shown, ConnectionEnd):
             return self.end(shown)
         number = shown.connection
         self._clients[number] = shown.client_id
-        if shown.what is None:
+        if shown.noise_format is None:
             lines = self._unfold(number)
             self._shown.pop(number, None)
             return [*lines, shown.line]
@@ -245,7 +248,7 @@ class Folding:
         quiet = self._quiet.get(number)
         if quiet is None:
             quiet = self._quiet[number] = _Quiet(shown, shown)
-        quiet.counts[shown.what] = quiet.counts.get(shown.what, 0) + 1
+        quiet.counts[shown.noise_format] = quiet.counts.get(shown.noise_format, 0) + 1
         quiet.last = shown
         held = timedelta(microseconds=(shown.time_ns - self._shown[number]) // 1000)
         if self.folded_for is None or held < self.folded_for:
@@ -261,7 +264,7 @@ class Folding:
         return [*lines, end_line(end, self.colour, self.width, client_id)]
 
     def flush(self) -> list[str]:
-        """Return the lines of what is folded now."""
+        """Return the lines for everything that is folded now."""
         return [text for number in list(self._quiet) for text in self._unfold(number)]
 
     def _unfold(self, number: int) -> list[str]:
@@ -269,13 +272,13 @@ class Folding:
         if quiet is None:
             return []
         if sum(quiet.counts.values()) == 1:
-            return [quiet.since.line]
+            return [quiet.first.line]
         last, layout = quiet.last, line.layout(self.width)
-        took_ms = (last.time_ns // 1000 - quiet.since.time_ns // 1000) / 1000
-        counted = joined(*(what % found for what, found in quiet.counts.items()))
+        took_ms = (last.time_ns // 1000 - quiet.first.time_ns // 1000) / 1000
+        counted = joined(*(text % times for text, times in quiet.counts.items()))
         head = [
-            ("dim", line.clock(quiet.since.time_ns, layout) + " " * (layout.number_width + 1)),
-            ("", line.who(number, last.node_id, last.client_id, layout)),
+            ("dim", line.clock(quiet.first.time_ns, layout) + " " * (layout.number_width + 1)),
+            ("", line.connection_text(number, last.node_id, last.client_id, layout)),
         ]
         indent = " " * (13 + len(layout.unit))
         words: list[Segment] = [("dim", f"{indent}{counted}, {age(took_ms + last.took_ms)}")]

@@ -1,11 +1,11 @@
-"""The manual: pages in Markdown, light on a terminal, as they are in a pipe.
+"""The manual: pages in Markdown, rendered on a terminal, unchanged in a pipe.
 
 ::
 
     kproxy/manual/*.md ──┬─▶ page ─▶ show ─▶ terminal: bold headings, aligned tables
     table of fields ─────┘                   pipe: Markdown
 
-Lists of fields and of filter keys are made from the table of fields, and stand in no file.
+Lists of fields and of filter keys are generated from the table of fields.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kproxy.view.lines import terminal_width, wants_colour
 TOPICS = {
     "run": "put kproxy between clients and a cluster, and record",
     "filters": "say which exchanges: api:Fetch topic:orders-* service_ms:50..",
+    "tls": "real clusters: TLS and SASL on both sides",
     "faults": "break what passes, on purpose",
     "replay": "a recording as the broker",
     "testing": "tests with recordings: the pytest fixture, git",
@@ -32,7 +33,7 @@ TOPICS = {
     "security": "what is recorded, what is blanked out, who may ask",
     "format": "the file, for those who read it with other tools",
 }
-"""The pages, and one line about each."""
+"""Name of each page → one line about it."""
 
 _FILE_NAMES = {name: f"{name}.md" for name in TOPICS if name != "fields"}
 _WIDTH_DEFAULT = 80
@@ -83,7 +84,7 @@ def show(markdown: str, out: TextIO) -> None:
 
 def _fields() -> str:
     rows = [
-        (f"`{name}`", _type(field.type, field.nullable), field.about + _only(field.in_json))
+        (f"`{name}`", _type(field.type, field.nullable), field.about + _json_hint(field.in_json))
         for name, field in FIELDS.items()
     ]
     return "\n".join(
@@ -102,7 +103,7 @@ def _fields() -> str:
     )
 
 
-def _only(in_json: bool) -> str:
+def _json_hint(in_json: bool) -> str:
     return "" if in_json else " (not in JSON)"
 
 
@@ -133,7 +134,7 @@ _ORIGINS = {
     Need.ROW: "end",
     Need.RESPONSE: "response",
 }
-"""The first moment of an exchange at which a key can be told."""
+"""The part of an exchange from which a key can be read."""
 
 
 def _filter_keys() -> str:
@@ -183,7 +184,7 @@ def rendered(markdown: str, width: int = _WIDTH_DEFAULT, bold: bool = False) -> 
 
 
 def _inline(text: str, bold: bool) -> str:
-    """Replace the marks of bold text and code; without bold type, code keeps its quotes."""
+    """Replace Markdown's marks of bold text and code; without bold type, code stays quoted."""
 
     def styled(found: re.Match[str]) -> str:
         strong, code = found.groups()

@@ -1,18 +1,18 @@
-"""What a recording means, as text that is the same for the same behaviour: for `git diff`.
+"""The meaning of a recording: text that is the same for the same behaviour, for `git diff`.
 
 ::
 
-    Exchange … ─▶ Meaning ─┬─ topics: who produces which records, who consumes
+    Exchange … ─▶ RecordingMeaning ─┬─ topics: who produces which records, who consumes
                            ├─ groups: what they subscribe to, how far they commit
                            ├─ transactions, and how they end
                            ├─ requests of admins, and their responses
                            └─ errors, faults                              ─▶ lines
 
-What changes from run to run is not in it: times, ports, ids, epochs, offsets as numbers, versions,
+Left out is what changes from run to run: times, ports, ids, epochs, offsets as numbers, versions,
 batches, polls, retries that succeed, the order between partitions, the partition of a record
-without a key. Nor is what the recording itself says to ignore.
+without a key; and what the recording's own settings ignore.
 
-Invariant: two runs in which clients do the same on topics that are alike give the same lines.
+Invariant: two runs in which clients do the same on equal topics give the same lines.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kproxy.recording.reader import by_recording
 from kproxy.replay.ignored import Ignored, parse
 from kproxy.view import meaning_text
 
-QUIET = frozenset(
+PREPARING_APIS = frozenset(
     {
         SASL_TOKEN,
         "ApiVersions",
@@ -56,9 +56,9 @@ QUIET = frozenset(
         "PushTelemetry",
     }
 )
-"""How clients come to what they want: only what they want counts."""
+"""Requests that prepare others: connecting, metadata, coordination. They have no lines."""
 
-PASSING = frozenset(
+TRANSIENT_ERRORS = frozenset(
     {
         "COORDINATOR_LOAD_IN_PROGRESS",
         "COORDINATOR_NOT_AVAILABLE",
@@ -75,31 +75,29 @@ PASSING = frozenset(
         "UNKNOWN_LEADER_EPOCH",
     }
 )
-"""Errors that come and go with the time that things take."""
-_PASSING_IN = frozenset(
+"""Errors that depend on timing: clients retry, and the next run may not have them."""
+_TRANSIENT_IN = frozenset(
     {("Metadata", "UNKNOWN_TOPIC_OR_PARTITION"), ("ApiVersions", "UNSUPPORTED_VERSION")}
 )
 
-_CHANCE = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{12,}")
-_COUNTED = re.compile(r"(?<=[-_#])\d+$|\d+(\.\d+)+|\d{4,}")
-"""How many clients a process had before, the version of a client, the number of a process."""
+_RANDOM_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{12,}")
+_VARYING_NUMBER = re.compile(r"(?<=[-_#])\d+$|\d+(\.\d+)+|\d{4,}")
+"""Numbers in client ids: a counter, the version of the client, a process id."""
 
-Place = tuple[int, int]
-"""Partition and offset."""
+PartitionOffset = tuple[int, int]
 
 
 @attrs.define(eq=False)
 class _Topic:
-    partitions: int = 0
-    """How many it has, if that was seen."""
+    partition_count: int = 0
+    """0 if the recording does not show it."""
     produced: dict[str, list[TopicRecord]] = attrs.Factory(dict[str, list[TopicRecord]])
-    """By client."""
-    fetched: dict[Place, TopicRecord] = attrs.Factory(dict[Place, TopicRecord])
+    """Client → its records."""
+    fetched: dict[PartitionOffset, TopicRecord] = attrs.Factory(dict[PartitionOffset, TopicRecord])
     consumers: set[str] = attrs.Factory(set[str])
-    used: bool = False
 
-    def places(self) -> dict[Place, TopicRecord]:
-        """The records whose offsets are known."""
+    def records_by_offset(self) -> dict[PartitionOffset, TopicRecord]:
+        """Return the records whose offsets are known."""
         found = dict(self.fetched)
         for records in self.produced.values():
             found.update({(r.partition, r.offset): r for r in records if r.offset is not None})
@@ -107,7 +105,7 @@ class _Topic:
 
 
 @attrs.define(eq=False)
-class _Group:
+class _ConsumerGroup:
     kind: str = "classic"
     clients: set[str] = attrs.Factory(set[str])
     topics: set[str] = attrs.Factory(set[str])
@@ -115,18 +113,20 @@ class _Group:
 
 
 @attrs.define(eq=False)
-class Meaning:
-    """Collects what exchanges mean; `lines` says it."""
+class RecordingMeaning:
+    """Collects the behaviour that exchanges show; `lines` returns it as text."""
 
     ignored: Ignored = attrs.Factory(Ignored)
     _topics: dict[str, _Topic] = attrs.field(factory=dict[str, _Topic], init=False)
-    _groups: dict[str, _Group] = attrs.field(factory=dict[str, _Group], init=False)
+    _groups: dict[str, _ConsumerGroup] = attrs.field(factory=dict[str, _ConsumerGroup], init=False)
     _transactions: dict[str, list[str]] = attrs.field(factory=dict[str, list[str]], init=False)
     _requests: dict[str, set[str]] = attrs.field(factory=dict[str, set[str]], init=False)
     _errors: dict[str, set[str]] = attrs.field(factory=dict[str, set[str]], init=False)
     _faults: set[str] = attrs.field(factory=set[str], init=False)
-    _seen: set[tuple[str, int, int]] = attrs.field(factory=set[tuple[str, int, int]], init=False)
-    """Topic, partition and offset of what was produced."""
+    _produced: set[tuple[str, int, int]] = attrs.field(
+        factory=set[tuple[str, int, int]], init=False
+    )
+    """Topic, partition and offset of each record that was produced."""
 
     # ---- collecting
 
@@ -135,7 +135,7 @@ class Meaning:
         client = client_text(exchange.client_id)
         self._faults.update(exchange.faults)
         for error in exchange.errors:
-            if error not in PASSING and (exchange.api, error) not in _PASSING_IN:
+            if error not in TRANSIENT_ERRORS and (exchange.api, error) not in _TRANSIENT_IN:
                 self._errors.setdefault(client, set()).add(f"{exchange.api}: {error}")
         match exchange.api:
             case "Produce":
@@ -151,7 +151,7 @@ class Meaning:
             case "EndTxn":
                 self._end(exchange)
             case api:
-                if api not in QUIET:
+                if api not in PREPARING_APIS:
                     self._requests.setdefault(client, set()).add(meaning_text.request(exchange))
 
     def _topic(self, name: str) -> _Topic:
@@ -161,9 +161,9 @@ class Meaning:
         for record in delivered.produced_by(exchange):
             if record.offset is not None:
                 place = record.topic, record.partition, record.offset
-                if place in self._seen:
+                if place in self._produced:
                     continue
-                self._seen.add(place)
+                self._produced.add(place)
             self._topic(record.topic).produced.setdefault(client, []).append(record)
 
     def _fetch(self, exchange: Exchange, client: str) -> None:
@@ -175,11 +175,11 @@ class Meaning:
     def _partitions(self, exchange: Exchange) -> None:
         for each in getattr(exchange.response, "topics", None) or ():
             if each.name and not each.error_code:
-                self._topic(each.name).partitions = len(each.partitions)
+                self._topic(each.name).partition_count = len(each.partitions)
 
     def _join(self, exchange: Exchange, client: str) -> None:
         for name in exchange.groups:
-            group = self._groups.setdefault(name, _Group())
+            group = self._groups.setdefault(name, _ConsumerGroup())
             group.clients.add(client)
             group.topics.update(exchange.topics)
             if exchange.api == "ConsumerGroupHeartbeat":
@@ -195,7 +195,7 @@ class Meaning:
             for one in each.partitions
             if one.error_code
         }
-        group = self._groups.setdefault(request.group_id, _Group())
+        group = self._groups.setdefault(request.group_id, _ConsumerGroup())
         for each in request.topics:
             name = each.name or exchange.topic_names.text(each.topic_id)
             for one in each.partitions:
@@ -209,16 +209,16 @@ class Meaning:
             ended = self._transactions.setdefault(request.transactional_id, [])
             ended.append("commit" if request.committed else "abort")
 
-    # ---- saying it
+    # ---- text
 
     def lines(self) -> Iterator[str]:
-        """What it means, line by line."""
+        """Yield the text, line by line."""
         for name, topic in sorted(self._topics.items()):
             yield from self._topic_lines(name, topic)
         for name, group in sorted(self._groups.items()):
             yield from self._group_lines(name, group)
         for name, ended in sorted(self._transactions.items()):
-            yield f"transactions of {_chance(name)}: {', '.join(ended)}"
+            yield f"transactions of {_without_random_ids(name)}: {', '.join(ended)}"
         for client, requests in sorted(self._requests.items()):
             yield f"{client} requests"
             yield from (f"  {text}" for text in sorted(requests))
@@ -233,8 +233,8 @@ class Meaning:
         )
         subscribed = any(name in group.topics for group in self._groups.values())
         if not (topic.produced or topic.fetched or committed or subscribed):
-            return  # of it only Metadata tells, and that is of the whole cluster
-        many = f", {count(topic.partitions, 'partition')}" if topic.partitions else ""
+            return  # only Metadata names it, and that names all topics of the cluster
+        many = f", {count(topic.partition_count, 'partition')}" if topic.partition_count else ""
         yield f"topic {name}{many}"
         for client, records in sorted(topic.produced.items()):
             yield f"  {client} produces"
@@ -242,7 +242,7 @@ class Meaning:
         there = [
             record
             for (partition, offset), record in topic.fetched.items()
-            if (name, partition, offset) not in self._seen
+            if (name, partition, offset) not in self._produced
         ]
         if there:
             yield "  there before"
@@ -250,17 +250,17 @@ class Meaning:
         for client in sorted(topic.consumers):
             yield f"  {client} consumes"
 
-    def _by_chance(self, topic: _Topic, record: TopicRecord) -> bool:
-        """Whether it may be in another partition the next time."""
-        return topic.partitions != 1 and not self.ignored.partition_counts(record)
+    def _is_any_partition(self, topic: _Topic, record: TopicRecord) -> bool:
+        """Return whether the record may be in another partition in the next run."""
+        return topic.partition_count != 1 and not self.ignored.compares_partition(record)
 
     def _record_lines(self, topic: _Topic, records: Iterable[TopicRecord]) -> Iterator[str]:
-        """Each partition's records in order; those that can be in any, sorted by what they are."""
+        """Yield the records of each partition in order; those of any partition sorted by text."""
         placed: list[tuple[int, int, str]] = []
         anywhere: list[str] = []
         for number, record in enumerate(records):
             text = meaning_text.record(record, self.ignored)
-            if self._by_chance(topic, record):
+            if self._is_any_partition(topic, record):
                 anywhere.append(text)
             else:
                 order = number if record.offset is None else record.offset
@@ -268,9 +268,9 @@ class Meaning:
         yield from (f"    [{partition}] {text}" for partition, _, text in sorted(placed))
         yield from (f"    [any] {text}" for text in sorted(anywhere))
 
-    def _group_lines(self, name: str, group: _Group) -> Iterator[str]:
+    def _group_lines(self, name: str, group: _ConsumerGroup) -> Iterator[str]:
         members = f" of {', '.join(sorted(group.clients))}" if group.clients else ""
-        yield f"group {_chance(name)}, {group.kind}{members}"
+        yield f"group {_without_random_ids(name)}, {group.kind}{members}"
         if group.topics:
             yield f"  subscribes to {', '.join(sorted(group.topics))}"
         by_topic: dict[str, dict[int, int]] = {}
@@ -280,17 +280,17 @@ class Meaning:
             yield from self._commit_lines(topic, offsets)
 
     def _commit_lines(self, name: str, offsets: dict[int, int]) -> Iterator[str]:
-        """How many of a topic's records are before what was committed last.
+        """Yield how many records of a topic are before the offsets committed last.
 
-        Offsets themselves depend on what was in the topic before, and on markers.
+        The offsets themselves depend on earlier content of the topic, and on markers.
         """
         topic = self._topic(name)
-        places = topic.places()
+        places = topic.records_by_offset()
         before: dict[int, int] = dict.fromkeys(offsets, 0)
         for partition, offset in places:
             if offset < offsets.get(partition, 0):
                 before[partition] += 1
-        if any(self._by_chance(topic, record) for record in places.values()):
+        if any(self._is_any_partition(topic, record) for record in places.values()):
             yield f"  commits {name} after {count(sum(before.values()), 'record')}"
             return
         for partition, number in sorted(before.items()):
@@ -299,8 +299,8 @@ class Meaning:
 
 
 def lines(paths: Sequence[Path], ignored: Ignored | None = None) -> Iterator[str]:
-    """What recordings mean, line by line, one after the other; what is `ignored` they say
-    themselves, if nobody does.
+    """Yield the meaning of recordings, one after the other. Without `ignored`, each recording's own
+    settings say what to leave out.
 
     Raises:
         RecordingError: a path is not there, no recording, or damaged.
@@ -312,10 +312,10 @@ def lines(paths: Sequence[Path], ignored: Ignored | None = None) -> Iterator[str
 
 
 def _lines(files: Sequence[Path], ignored: Ignored | None) -> Iterator[str]:
-    meaning = Meaning(Ignored() if ignored is None else ignored)
+    meaning = RecordingMeaning(Ignored() if ignored is None else ignored)
     incomplete: list[str] = []
 
-    def told(note: Note) -> None:
+    def on_note(note: Note) -> None:
         event = note.body.get("event")
         if note.channel != EVENTS:
             return
@@ -324,16 +324,16 @@ def _lines(files: Sequence[Path], ignored: Ignored | None) -> Iterator[str]:
         elif event in ("torn", "lost"):
             incomplete.append(f"incomplete: {note.body.get('what') or note.body.get('reason')}")
 
-    for exchange in recording.read(files, told=told):
+    for exchange in recording.read(files, told=on_note):
         meaning.add(exchange)
     for line in (*meaning.lines(), *incomplete):
         yield printable(line)
 
 
 def client_text(client_id: str | None) -> str:
-    """A client id without what differs from process to process."""
-    return _COUNTED.sub("*", _chance(client_id or "")) or "a client"
+    """Return a client id without the parts that differ from process to process."""
+    return _VARYING_NUMBER.sub("*", _without_random_ids(client_id or "")) or "a client"
 
 
-def _chance(name: str) -> str:
-    return _CHANCE.sub("*", name)
+def _without_random_ids(name: str) -> str:
+    return _RANDOM_ID.sub("*", name)

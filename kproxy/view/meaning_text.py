@@ -1,4 +1,4 @@
-"""Records and requests as text that is the same when they mean the same (`meaning`)."""
+"""Records and requests as text that is the same for the same behaviour (`meaning`)."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _VOLATILE = frozenset(
         "include_documentation",
     }
 )
-"""Fields that say where and when, and not what."""
+"""Fields that depend on the cluster or the time, not on what the client does."""
 _VOLATILE_ENDINGS = ("_ms", "_epoch", "_timestamp", "_bytes", "_size")
-_DEFAULTS = frozenset({4, 5})
-"""Of a config: it has been set in a broker's file, or by nobody."""
+_DEFAULT_SOURCES = frozenset({4, 5})
+"""Sources of configs in DescribeConfigs: a broker's file, or the default."""
 
 
 def record(one: TopicRecord, ignored: Ignored) -> str:
-    """A record in one line: key → value, headers."""
+    """Return a record in one line: key → value, headers."""
     plain = Record(one.offset or 0, one.timestamp, one.key, one.value, one.headers)
     key, value, headers = ignored.content(plain)
     given = [f"{name}={_text(data)}" for name, data in headers]
@@ -59,7 +59,7 @@ def record(one: TopicRecord, ignored: Ignored) -> str:
 
 
 def _text(data: bytes | None) -> str:
-    """Bytes: as they are where that is text, all of it or what tells it from others."""
+    """Return bytes as text, or as hex where they are no UTF-8; long ones cut, with a digest."""
     if data is None:
         return "null"
     try:
@@ -79,7 +79,7 @@ def _digest(data: bytes) -> str:
 
 
 def request(exchange: Exchange) -> str:
-    """A request and its response as JSON, without what says where and when."""
+    """Return a request and its response as JSON, without volatile fields."""
     sent = _json(exchange.request_message)
     received = _json(exchange.response_message)
     errors = f"{', '.join(exchange.errors)} " if exchange.errors else ""
@@ -107,5 +107,5 @@ def _plain(value: Any) -> Any:
 
 
 def _is_default(value: Any) -> bool:
-    """Whether it is a config of a DescribeConfigs response that nobody has set."""
-    return isinstance(value, dict) and cast("Any", value).get("config_source") in _DEFAULTS
+    """Return whether a value is a config of a DescribeConfigs response that nobody has set."""
+    return isinstance(value, dict) and cast("Any", value).get("config_source") in _DEFAULT_SOURCES

@@ -1,16 +1,16 @@
-"""Text to a terminal, a pipe or a file, from a thread of its own: writing never waits.
+"""Text to a terminal, a pipe or a file, written by a thread: callers never wait.
 
 ::
 
     event loop, recorder ─ put ─▶ at most BYTES_MAX of text ─▶ thread ─▶ os.write
                                      └ full: dropped, counted
 
-A terminal takes nothing while its user has pressed Ctrl-S or its ssh hangs, and neither does a pipe
-that nobody reads. Only the thread waits then. What arrives meanwhile is kept up to a limit; what is
-over it is dropped, and the number of dropped lines is written as soon as something can be.
+A terminal accepts no text while its user has pressed Ctrl-S or its ssh hangs, nor does a pipe that
+nobody reads. Only the thread waits then. Text is kept up to a limit; over it, text is dropped, and
+the number of dropped lines is written as soon as the stream accepts text again.
 
-Invariants: `put` never blocks and never raises what a terminal raises. The thread does not keep the
-program alive, so a write that never returns does not keep it from ending.
+Invariants: `put` never blocks and never raises errors of the stream. The thread does not keep the
+program alive, so the program ends even if a write never returns.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from collections.abc import Callable
 from typing import TextIO
 
 BYTES_MAX = 1 << 20
-"""Text that waits for the thread, in characters (of which most are one byte)."""
+"""Limit for text that waits for the thread, in characters (most are one byte)."""
 FINISH_SECONDS = 1.0
-"""How long the end of the program waits for a terminal."""
+"""Longest time that the end of the program waits for a terminal."""
 _TICK_SECONDS = 1.0
 
 
-class Output:
-    """Writes text to a stream, in order, without holding up who puts it.
+class TextOutput:
+    """Writes text to a stream, in order, without delaying the caller.
 
     Resource handling: owns a thread from the first text on; `finish` ends it, unless a write is
-    stuck, which the program's end does not wait for.
+    stuck; the end of the program does not wait for that.
     """
 
     def __init__(
@@ -42,28 +42,28 @@ class Output:
         stream: TextIO,
         prefix: str = "",
         tick: Callable[[], str] | None = None,
-        failed: Callable[[OSError], None] | None = None,
+        on_failure: Callable[[OSError], None] | None = None,
     ) -> None:
         """Write to `stream`.
 
         `prefix` begins the line that says how many lines were dropped. `tick` is called about once
-        a second, from the thread, and returns text to write or "". `failed` is told, once and from
-        the thread, that the stream takes no text.
+        a second, from the thread, and returns text to write or "". `on_failure` is called once,
+        from the thread, with the first error of the stream.
         """
         self.stream = stream
         self._prefix = prefix
         self._tick = tick
-        self._failed = failed
+        self._on_failure = on_failure
         self._texts: deque[str] = deque()
         self._size = 0
         self._dropped = 0
-        """Lines, since the number was last written."""
+        """Dropped lines that no notice has reported yet."""
         self._changed = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
 
     def put(self, text: str) -> bool:
-        """Write some lines, line ends included, soon; return whether there was room for them."""
+        """Have the thread write lines (with line ends); return whether there was room for them."""
         with self._changed:
             room = not self._closing and self._size + len(text) <= BYTES_MAX
             if room:
@@ -79,7 +79,7 @@ class Output:
             return room
 
     def finish(self, seconds: float = FINISH_SECONDS) -> None:
-        """Wait until all is written, but no longer than this; what is put afterwards is dropped."""
+        """Wait until all is written, but no longer than this; text put afterwards is dropped."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -87,7 +87,7 @@ class Output:
             self._thread.join(seconds)
 
     def _notice(self) -> str:
-        """Say how many lines were dropped, once."""
+        """Return a line that says how many lines were dropped since the last one, or ""."""
         dropped, self._dropped = self._dropped, 0
         if not dropped:
             return ""
@@ -100,12 +100,12 @@ class Output:
                 self._write(text)
             except (OSError, ValueError) as error:
                 # A terminal that has gone is no reason to stop.
-                if self._failed is not None and isinstance(error, OSError):
-                    failed, self._failed = self._failed, None
-                    failed(error)
+                if self._on_failure is not None and isinstance(error, OSError):
+                    on_failure, self._on_failure = self._on_failure, None
+                    on_failure(error)
 
     def _take(self) -> str | None:
-        """Wait for text, or for the next tick; None when there is nothing more to come."""
+        """Wait for text, or for the next tick; return None at the end."""
         with self._changed:
             timeout = None if self._tick is None else _TICK_SECONDS
             if not (self._texts or self._closing):

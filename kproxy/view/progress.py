@@ -1,9 +1,9 @@
-"""How far a command is, on a terminal, from two seconds on.
+"""The progress bar of a command, on a terminal, shown after two seconds.
 
     kproxy stats: ━━━━━━━━━━━━──────────── 48 %, 12 s left
 
-It stands on stderr, in one line that is written over and taken away at the end; nothing is shown
-where stderr is no terminal.
+It is one line on stderr that is overwritten, and erased at the end; nothing is shown unless stderr
+is a terminal.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _ERASE = "\r\x1b[K"
 
 
 class Progress:
-    """A bar for a command that reads so many bytes.
+    """A progress bar for a command that reads so many bytes.
 
-    Resource handling: a context; its end takes the bar away.
+    Resource handling: a context; its end erases the bar.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Progress:
         self._began = clock()
         self._due = self._began + AFTER_SECONDS
         self._shown = False
-        self._wanted = total_bytes > 0 and self._err.isatty()
+        self._enabled = total_bytes > 0 and self._err.isatty()
 
     def __enter__(self) -> Progress:
         return self
@@ -59,9 +59,9 @@ class Progress:
     ) -> None:
         self.finish()
 
-    def passed(self, done_bytes: int) -> None:
-        """So many bytes have been read."""
-        if not self._wanted or (now := self._clock()) < self._due:
+    def update(self, done_bytes: int) -> None:
+        """Show that so many bytes have been read."""
+        if not self._enabled or (now := self._clock()) < self._due:
             return
         self._due = now + _EVERY_SECONDS
         part = min(1.0, done_bytes / self._total_bytes)
@@ -73,7 +73,7 @@ class Progress:
         self._shown = True
 
     def finish(self) -> None:
-        """Take the bar away."""
+        """Erase the bar."""
         if self._shown:
             self._shown = False
             self._write(_ERASE)
@@ -83,20 +83,20 @@ class Progress:
             self._err.write(text)
             self._err.flush()
         except (OSError, UnicodeEncodeError):
-            self._wanted = False
+            self._enabled = False
 
 
 def reading(name: str, paths: Sequence[Path | str], times: int = 1) -> Progress:
-    """Return the progress of a command that reads recordings, so many times."""
+    """Return a progress bar for a command that reads recordings, each `times` times."""
     try:
         total_bytes = sum(path.stat().st_size for path in recordings(paths))
     except (OSError, RecordingError):
-        total_bytes = 0  # whoever reads them says what is wrong
+        total_bytes = 0  # the command that reads them reports the error
     return Progress(name, total_bytes * times)
 
 
 def is_file(out: TextIO) -> bool:
-    """Whether what is written here can be seen only later: a bar disturbs nothing then."""
+    """Return whether output goes to a file: then a bar on the terminal disturbs nothing."""
     try:
         return stat.S_ISREG(os.fstat(out.fileno()).st_mode)
     except (OSError, ValueError):

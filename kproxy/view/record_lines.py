@@ -1,9 +1,9 @@
-"""`kproxy show --records`: the records of a topic, who produced and who consumed them.
+"""`kproxy show --records`: the records of a topic, with their producers and consumers.
 
     orders[0] @41  2026-05-01T12:03:04.123Z #812 produced by app-1  key  value  {header: value}
 
-A record has a line each time that it passes: once when it is produced, once per consumer. A narrow
-terminal gets keys and values, and less of what stands before them: the topic is what was asked for.
+A record has a line each time that it passes: once when it is produced, once per consumer. On a
+narrow terminal the part before the key is shorter, without the topic that the user named.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kproxy.exchange.filter import Filter
 from kproxy.exchange.filter.terms import Group, Term
 from kproxy.exchange.filter.values import Glob
 from kproxy.exchange.topic_records import TopicRecord
-from kproxy.exchange.words.columns import columns, cut, cut_middle, padded
 from kproxy.exchange.words.line import Segment
+from kproxy.exchange.words.terminal_width import columns, cut, cut_middle, padded
 from kproxy.printable import printable
 from kproxy.protocol.records import text_or_base64
 from kproxy.view.frame import value_text, when
@@ -27,38 +27,38 @@ from kproxy.view.lines import rendered
 
 
 @attrs.frozen
-class Choice:
-    """Which records are shown."""
+class RecordSelection:
+    """The records to show: of a topic or partition, and of those the ones that match `terms`."""
 
     topic: str
     partition: int | None = None
     terms: tuple[Term, ...] = ()
-    """Those of a filter that all hold and ask for keys or values: of an exchange with many records
-    only these are meant."""
+    """The terms of a filter on keys and values that must all hold: an exchange matches with one
+    record, and only the records that match are shown."""
 
     @classmethod
-    def of(cls, topic: str, partition: int | None, wanted: Filter | None) -> Choice:
-        """What a filter means of a topic."""
+    def of(cls, topic: str, partition: int | None, wanted: Filter | None) -> RecordSelection:
+        """Return the selection for a topic and a filter on exchanges."""
         node = None if wanted is None else wanted.node
         parts = node.parts if isinstance(node, Group) and not node.one else (node,)
-        terms = (each for each in parts if isinstance(each, Term) and each.name in _TEXTS)
+        terms = (each for each in parts if isinstance(each, Term) and each.name in _RECORD_KEYS)
         return cls(topic, partition, tuple(terms))
 
     def records(self, exchange: Exchange) -> Iterator[TopicRecord]:
-        """Those that an exchange carries."""
+        """Yield the selected records of an exchange."""
         if self.topic in exchange.topics:
             for record in exchange.records:
                 if record.topic == self.topic and self.partition in (None, record.partition):
-                    if all(_meant(term, record) for term in self.terms):
+                    if all(_matches(term, record) for term in self.terms):
                         yield record
 
 
-_TEXTS = frozenset({"key", "value"})
+_RECORD_KEYS = frozenset({"key", "value"})
 _WIDE = 120
 _CLIENT_WIDTH = 8
 
 
-def _meant(term: Term, record: TopicRecord) -> bool:
+def _matches(term: Term, record: TopicRecord) -> bool:
     data = record.key if term.name == "key" else record.value
     text = None if data is None else data.decode("utf-8", "surrogateescape")
     if text is None:
@@ -67,10 +67,13 @@ def _meant(term: Term, record: TopicRecord) -> bool:
 
 
 def lines(
-    exchange: Exchange, choice: Choice, colour: bool = False, width: int | None = None
+    exchange: Exchange,
+    selection: RecordSelection,
+    colour: bool = False,
+    width: int | None = None,
 ) -> Iterator[str]:
-    """Yield a line per record that an exchange carries."""
-    for record in choice.records(exchange):
+    """Yield a line per selected record of an exchange."""
+    for record in selection.records(exchange):
         narrow = width is not None and width < _WIDE
         head = _narrow_head(exchange, record) if narrow else _head(exchange, record)
         segments = [*head, *_content(record)]
@@ -79,11 +82,13 @@ def lines(
         yield rendered(segments, colour)
 
 
-def json_lines(exchange: Exchange, choice: Choice, recording: str | None = None) -> Iterator[str]:
-    """Yield a JSON object per record that an exchange carries; with the recording that it is of,
-    if that is given."""
+def json_lines(
+    exchange: Exchange, selection: RecordSelection, recording: str | None = None
+) -> Iterator[str]:
+    """Yield a JSON object per selected record of an exchange; `recording`, if given, is added as a
+    key."""
     of = {} if recording is None else {"recording": recording}
-    for record in choice.records(exchange):
+    for record in selection.records(exchange):
         yield json.dumps(
             {
                 "topic": record.topic,

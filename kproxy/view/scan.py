@@ -1,19 +1,20 @@
-"""`kproxy scan`: what looks like a secret in recordings, and where.
+"""`kproxy scan`: text in recordings that looks like a secret.
 
 ::
 
-    entries ─▶ notes ───────────────────────────────▶ names and values ─┐
-        └────▶ exchanges ─▶ SASL, tokens, configs: redacted again       ├─▶ secrets.find ─▶ Finding
-                    └─────▶ fields, records' keys, values, headers ─────┘
+    entries ─▶ notes ──────────────────────────▶ names and values ─┐
+        └────▶ exchanges ─▶ SASL, tokens, configs: redacted again  ├─▶ secrets.find ─▶ SecretFinding
+                    └─────▶ fields, records' keys, values, headers ┘
 
-What the proxy blanks out while recording is looked for by blanking it out again: what that changes
-has slipped through. All other text is searched for what looks like a secret. Compressed records are
+Fields that the proxy blanks out while recording are blanked out again: each change is a secret that
+was recorded. All other text is searched for patterns of secrets. Compressed records are
 decompressed, within the allowance of their exchange.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,42 +32,42 @@ from kproxy.recording.files import RecordingError
 from kproxy.recording.reader import entries, recordings
 
 Text = tuple[str, bytes, bytes]
-"""A place, the name that stands beside a text (b"" for none), and the text."""
+"""The path of a text in its message, the name of its field or header (b"" for none), the text."""
 
 
 @attrs.frozen
-class Finding:
-    """Something that looks like a secret."""
+class SecretFinding:
+    """Text that looks like a secret, and its place in a recording."""
 
     path: Path
     number: int | None
-    """Of the exchange; None in a note."""
+    """The number of the exchange; None in a note."""
     api: str | None
     where: str
-    """"request", "response" or "note", and the field in it."""
+    """"request", "response" or "note", and the path of the field."""
     offset: int
-    """In the field; in the frame where `where` names no field."""
+    """The byte in the field, or in the frame if `where` names no field."""
     kind: str
     hint: str
-    """So much of it as can be shown."""
+    """The part of the secret that may be shown."""
 
     def line(self) -> str:
-        """One line for people."""
+        """Return the finding as one line for people."""
         exchange = "" if self.number is None else f" exchange {self.number} {self.api or '?'}"
         return f"{self.path}:{exchange} {self.where} at byte {self.offset}: {self.kind} {self.hint}"
 
     def plain(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return the finding as plain values for JSON."""
         return {**attrs.asdict(self), "path": str(self.path)}
 
 
 def scan(
     paths: Iterable[Path | str],
-    passed: Callable[[int], None] = lambda done: None,
-    told: Callable[[Note], None] = lambda note: None,
-) -> Iterator[Finding]:
-    """Yield what looks like a secret in recordings; `passed` is told how many bytes were read, and
-    `told` is given their notes.
+    on_progress: Callable[[int], None] = lambda done_bytes: None,
+    on_note: Callable[[Note], None] = lambda note: None,
+) -> Iterator[SecretFinding]:
+    """Yield the secrets found in recordings. `on_progress` is called with the bytes read so far,
+    `on_note` with each note.
 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged, or cannot be read.
@@ -75,19 +76,24 @@ def scan(
     for path in recordings(paths):
         before = passed_bytes
         try:
-            yield from _in_file(path, lambda done, before=before: passed(before + done), told)
+            progress = partial(_progress, on_progress, before)
+            yield from _in_file(path, progress, on_note)
             passed_bytes += path.stat().st_size
         except OSError as error:
             raise RecordingError(path, None, f"cannot be read: {error.strerror}") from None
 
 
+def _progress(on_progress: Callable[[int], None], before_bytes: int, done_bytes: int) -> None:
+    on_progress(before_bytes + done_bytes)
+
+
 def _in_file(
-    path: Path, passed: Callable[[int], None], told: Callable[[Note], None]
-) -> Iterator[Finding]:
+    path: Path, on_progress: Callable[[int], None], on_note: Callable[[Note], None]
+) -> Iterator[SecretFinding]:
     pairing = Pairing()
-    for entry in entries(path, passed=passed):
+    for entry in entries(path, passed=on_progress):
         if isinstance(entry, Note):
-            told(entry)
+            on_note(entry)
             yield from _in_note(path, entry)
         for exchange in pairing.feed(entry):
             yield from _in_exchange(path, exchange)
@@ -95,13 +101,13 @@ def _in_file(
         yield from _in_exchange(path, exchange)
 
 
-def _in_note(path: Path, note: Note) -> Iterator[Finding]:
-    for place, name, text in _json_texts("note", note.body, b""):
+def _in_note(path: Path, note: Note) -> Iterator[SecretFinding]:
+    for where, name, text in _json_texts("note", note.body, b""):
         for secret in secrets.find_named(name, text):
-            yield _finding(path, None, None, place, secret, text)
+            yield _finding(path, None, None, where, secret, text)
 
 
-def _in_exchange(path: Path, exchange: Exchange) -> Iterator[Finding]:
+def _in_exchange(path: Path, exchange: Exchange) -> Iterator[SecretFinding]:
     size = (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
     allowance = records.json_allowance(size)
     for side in Side:
@@ -126,13 +132,13 @@ def _finding(
     where: str,
     secret: secrets.Secret,
     text: bytes,
-) -> Finding:
+) -> SecretFinding:
     hint = secrets.hint(text[secret.start : secret.end])
-    return Finding(path, number, api, where, secret.start, secret.kind, hint)
+    return SecretFinding(path, number, api, where, secret.start, secret.kind, hint)
 
 
 def _unredacted(exchange: Exchange, frame: bytes, side: Side) -> list[secrets.Secret]:
-    """What blanking out a frame again would change."""
+    """Return the bytes of a frame that blanking it out again would change."""
     key, version = exchange.api_key, exchange.api_version
     if exchange.api == SASL_TOKEN:
         blanked = redact.blank_token(frame)
@@ -145,7 +151,7 @@ def _unredacted(exchange: Exchange, frame: bytes, side: Side) -> list[secrets.Se
 
 
 def _differences(one: bytes, other: bytes) -> Iterator[tuple[int, int]]:
-    """The spans in which two strings of bytes of one length differ; small gaps count as equal."""
+    """Yield the spans in which byte strings of equal length differ, joined over small gaps."""
     start = end = -1
     if one == other:
         return
@@ -166,7 +172,7 @@ _GAP_MAX = 2
 
 
 def _texts(where: str, message: Any, allowance: Allowance) -> Iterator[Text]:
-    """All text and bytes in a request or a response."""
+    """Yield all text and bytes of a request or a response."""
     yield from _value_texts(f"{where} header", message.header, b"", allowance)
     yield from _value_texts(where, message.body, b"", allowance)
 

@@ -3,8 +3,8 @@
     Stream ─▶ Folding ─▶ lines, in order of completion      (`by_request`: sorted, at the end)
           └─▶ jsonl ──▶ JSON, in pieces
 
-The first line comes at once; who has seen enough (`| head`) ends it. What `exchange.words.line` has
-in a line, and what `lines` makes of it on a terminal, stands there.
+The first line comes at once, and a reader that stops early (`| head`) ends the command. The content
+of a line is described in `exchange.words.line`, its form on a terminal in `lines`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kproxy.view.spread import spread
 from kproxy.view.stream import Stream, refuse_another_recording
 
 _NAMES_ONE = frozenset({"api", "api_key", "number", "correlation_id"})
-"""Keys of a filter that asks for certain exchanges: none of them is noise then."""
+"""Filter keys that name certain exchanges; with one of them nothing is folded as noise."""
 
 
 def show_lines(
@@ -42,12 +42,12 @@ def show_lines(
     folds: bool = True,
     by_request: bool = False,
 ) -> None:
-    """Write a line per exchange of these recordings; with a filter, of those that it means.
+    """Write a line per exchange of these recordings; with a filter, of those that match.
 
     By default colours are used on a terminal, unless NO_COLOR is set, and lines are cut to its
-    width; files get whole lines. Noise is folded, unless the filter asks for it or `folds` is
-    false. `by_request` sorts by the arrival of the request. A torn file is read as far as it goes,
-    and stderr says so.
+    width; files get whole lines. Noise is folded, unless the filter names certain exchanges or
+    `folds` is false. `by_request` sorts by the arrival of the request. A torn file is read up to
+    the damage, and stderr says so.
 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
@@ -57,19 +57,19 @@ def show_lines(
     folding = Folding(colour, width, folds and not by_request and not names_one(wanted))
     stream, progress = _stream(paths, wanted, out)
     lines = _sorted(stream, folding) if by_request else _lines(stream, folding)
-    write(_or_nothing(lines, stream), stream.notices, out, "show", progress)
+    write(_with_empty_notice(lines, stream), stream.notices, out, "show", progress)
 
 
 def names_one(wanted: Filter | None) -> bool:
-    """Whether a filter asks for exchanges of which none is noise then."""
+    """Return whether a filter names certain exchanges, so that none of them is noise."""
     if wanted is None:
         return False
     return any(term.name in _NAMES_ONE for term in terms_of(wanted.node))
 
 
 def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = None) -> None:
-    """Write a JSON object per exchange, and per end of a connection, one per line; or per exchange
-    wanted.
+    """Write a JSON object per exchange, and per end of a connection, one per line; with
+    a filter, only for the exchanges that match.
 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
@@ -82,7 +82,7 @@ def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = 
 
 
 def show_frame(paths: Sequence[Path | str], number: int, out: TextIO) -> bool:
-    """Write an exchange in full; return whether there is one of this number.
+    """Write an exchange in full; return whether the number was found.
 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
@@ -105,33 +105,33 @@ def show_frame(paths: Sequence[Path | str], number: int, out: TextIO) -> bool:
 def show_connection(
     paths: Sequence[Path | str], number: int, out: TextIO, wanted: Filter | None = None
 ) -> bool:
-    """Write a connection from its beginning to its end, whole lines in the order of its requests;
-    return whether there is one of this number.
+    """Write a connection from beginning to end, uncut lines in the order of its requests; return
+    whether the number was found.
 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
     """
-    begun: list[Note] = []
+    opened: list[Note] = []
 
-    def note(one: Note) -> None:
-        refuse_another_recording(one)
-        if one.channel == CONNECTIONS and one.body.get("event") in ("opened", "open"):
-            if one.body.get("connection") == number:
-                begun.append(one)
+    def on_note(note: Note) -> None:
+        refuse_another_recording(note)
+        if note.channel == CONNECTIONS and note.body.get("event") in ("opened", "open"):
+            if note.body.get("connection") == number:
+                opened.append(note)
 
-    of_it = parse(f"connection:{number}" + (f" ({wanted})" if wanted is not None else ""))
-    stream = Stream(paths, of_it, note, ends=True)
+    on_connection = parse(f"connection:{number}" + (f" ({wanted})" if wanted is not None else ""))
+    stream = Stream(paths, on_connection, on_note, ends=True)
     folding = Folding(wants_colour(out), None, folds=False)
     found: list[tuple[int, int, str]] = []
     for each in stream.shown():
         if each.connection == number:
             found += _timed(each, folding)
-    texts = [*map(_begun, begun), *(text for *_, text in sorted(found))]
+    texts = [*map(_opened_line, opened), *(text for *_, text in sorted(found))]
     write(texts, stream.notices, out, "show")
     return bool(texts)
 
 
-def _begun(note: Note) -> str:
+def _opened_line(note: Note) -> str:
     given = {name: str(value) for name, value in note.body.items() if value is not None}
     client, broker = given.get("client_address", "?"), given.get("broker_address", "?")
     node = f" (node {given['node_id']})" if "node_id" in given else " (bootstrap)"
@@ -148,7 +148,7 @@ def show_records(
     as_json: bool = False,
 ) -> None:
     """Write a line per record of a topic, or of one of its partitions, each time that it passes;
-    where a filter asks for a key or a value, per record that has it.
+    with a filter on keys or values, per record that matches.
 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
@@ -156,38 +156,38 @@ def show_records(
     from kproxy.view import record_lines
 
     stream, progress = _stream(paths, wanted, out)
-    choice = record_lines.Choice.of(topic, partition, wanted)
+    selection = record_lines.RecordSelection.of(topic, partition, wanted)
     colour, width = wants_colour(out), terminal_width(out)
 
     def texts() -> Iterator[str]:
         for exchange in stream.exchanges():
             if as_json:
-                lines = record_lines.json_lines(exchange, choice, stream.recording)
+                lines = record_lines.json_lines(exchange, selection, stream.recording)
             else:
-                lines = record_lines.lines(exchange, choice, colour, width)
+                lines = record_lines.lines(exchange, selection, colour, width)
             yield from (f"{line}\n" for line in lines)
 
-    found = texts() if as_json else _or_nothing(texts(), stream)
+    found = texts() if as_json else _with_empty_notice(texts(), stream)
     write(found, stream.notices, out, "show", progress)
 
 
-def _or_nothing(texts: Iterable[str], stream: Stream) -> Iterator[str]:
-    """Pass texts on; if there is none, people are told of what there is none."""
-    some = False
+def _with_empty_notice(texts: Iterable[str], stream: Stream) -> Iterator[str]:
+    """Pass texts on; if there is none, add a notice that nothing matches."""
+    empty = True
     for text in texts:
-        some = True
+        empty = False
         yield text
-    if not some:
-        there = count(stream.exchange_count, "exchange")
-        stream.notices.append(f"nothing of {there} matches")
+    if empty:
+        searched = count(stream.exchange_count, "exchange")
+        stream.notices.append(f"nothing of {searched} matches")
 
 
 def _stream(
     paths: Sequence[Path | str], wanted: Filter | None, out: TextIO
 ) -> tuple[Stream, Progress]:
-    """What `show` reads, and how far it is, where its output does not tell."""
+    """Return the stream that `show` reads and its progress, shown if the output goes to a file."""
     progress = reading("show", paths) if is_file(out) else Progress("show", 0)
-    return Stream(paths, wanted, passed=progress.passed), progress
+    return Stream(paths, wanted, on_progress=progress.update), progress
 
 
 def write(
@@ -197,10 +197,10 @@ def write(
     command: str,
     progress: Progress | None = None,
 ) -> None:
-    """Write texts until nobody reads them any more; then the notices on the recordings, to which
-    the texts may add while they are made, in the place of the bar of what is read for them."""
+    """Write texts until the end, or until nobody reads them; then erase the progress bar and write
+    the notices to stderr. Iterating over the texts may add to `notices`."""
     if reconfigure := getattr(out, "reconfigure", None):
-        # Not every terminal has arrows; none is a reason to stop.
+        # Some terminals cannot encode arrows: escape them instead of failing.
         reconfigure(errors="backslashreplace")
     try:
         out.writelines(texts)
@@ -210,7 +210,7 @@ def write(
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
         return
     finally:
-        # Also when an error is raised, which then comes last.
+        # Also after an error, whose message then comes last.
         if progress is not None:
             progress.finish()
         _flush(out)
@@ -227,7 +227,7 @@ def _lines(stream: Stream, folding: Folding) -> Iterator[str]:
 
 
 def _sorted(stream: Stream, folding: Folding) -> Iterator[str]:
-    """The same by the arrival of the requests. What is held until the end is text."""
+    """Yield the lines by the arrival of the requests. Only text is held until the end."""
     found: list[tuple[int, int, str]] = []
     for each in stream.shown():
         found += _timed(each, folding)
@@ -235,7 +235,7 @@ def _sorted(stream: Stream, folding: Folding) -> Iterator[str]:
 
 
 def _timed(each: Exchange | ConnectionEnd, folding: Folding) -> Iterator[tuple[int, int, str]]:
-    """Its lines, with what they are sorted by."""
+    """Yield the lines of an exchange or end, with the keys to sort by: time, number."""
     text = "".join(f"{line}\n" for line in folding.take(each))
     yield each.time_ns // 1000, each.number if isinstance(each, Exchange) else 0, text
 

@@ -1,6 +1,6 @@
-"""What `kproxy stats` counts of bodies: errors, topics, records, throttling.
+"""Counts of `kproxy stats` that come from bodies: errors, topics, records, throttling.
 
-BodyFacts ─▶ told ─▶ Told      records are counted from the heads of their batches
+BodyFacts ─▶ count_bodies ─▶ BodyCounts      records are counted from the heads of their batches
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.meanings import ERROR, RECORDS, THROTTLE, TOPIC
 
 COUNTED = frozenset({ERROR, TOPIC, THROTTLE, RECORDS})
-"""What is looked for."""
+"""The kinds of fields to look for in bodies."""
 
-Sequence = tuple[int, TopicPartition, int]
-"""Of a batch of an idempotent producer: its id and epoch, to where, its base sequence."""
+ProducerSequence = tuple[int, TopicPartition, int]
+"""A batch of an idempotent producer: producer id and epoch, partition, base sequence."""
 
 
-class Told(NamedTuple):
-    """What the bodies of one exchange tell."""
+class BodyCounts(NamedTuple):
+    """The counts from the bodies of one exchange."""
 
     errors: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     throttled: bool = False
     records: tuple[tuple[str, int, int], ...] = ()
-    """Topic, how many records, bytes of their batches."""
-    sequences: tuple[Sequence, ...] = ()
-    """What producers sent, to see what they send again."""
+    """Topic, number of records, bytes of their batches."""
+    sequences: tuple[ProducerSequence, ...] = ()
+    """The batches of idempotent producers, to find retries."""
 
 
-NOTHING = Told()
+NOTHING = BodyCounts()
 
 
-def told(facts: BodyFacts | DecodedFacts) -> Told:
-    """What is counted of what bodies tell."""
+def count_bodies(facts: BodyFacts | DecodedFacts) -> BodyCounts:
+    """Return the counts from the bodies of an exchange."""
     errors, topics = tuple(facts.errors), tuple(facts.topics)
     if not facts.records:
-        return Told(errors, topics, facts.throttled)
+        return BodyCounts(errors, topics, facts.throttled)
     counted: list[tuple[str, int, int]] = []
-    sequences: list[Sequence] = []
+    sequences: list[ProducerSequence] = []
     for each in facts.records:
-        count, sent = topic_records.heads(each)
+        count, sent = topic_records.batch_heads(each)
         counted.append((each.topic, count or 0, each.stop - each.start))
         for producer_id, producer_epoch, sequence in sent:
             producer = producer_id << 16 | producer_epoch & 0xFFFF
             sequences.append((producer, each.where, sequence))
-    return Told(errors, topics, facts.throttled, tuple(counted), tuple(sequences))
+    return BodyCounts(errors, topics, facts.throttled, tuple(counted), tuple(sequences))

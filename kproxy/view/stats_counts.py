@@ -1,9 +1,10 @@
-"""What `kproxy stats` counts: tallies by API, client and topic, and their sums.
+"""Tallies of `kproxy stats` by API, client and topic, and their sums.
 
-    batch of rows, or Exchange ─▶ Part ─▶ `Stats`
+    batch of rows, or Exchange ─▶ StatsPart ─▶ `Stats`
 
-A part is what some exchanges tell by themselves; what they tell together with those before them
-(retries, reconnects, changes of leaders) is for `Stats` to see, which takes part after part.
+A part has the counts of some exchanges, independent of earlier ones. Counts that depend on earlier
+exchanges (retries, reconnects, changes of leaders) are made by `Stats`, which takes the parts in
+order.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from kproxy.exchange.derived import UNKNOWN
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import Histogram
-from kproxy.view.stats_bodies import NOTHING, Sequence, Told, told
+from kproxy.view.stats_bodies import NOTHING, BodyCounts, ProducerSequence, count_bodies
 
 
 @attrs.define(eq=False)
 class Tally:
-    """What is counted of one API, one client or one topic."""
+    """The counts of one API, client or topic."""
 
     count: int = 0
     errors: int = 0
@@ -30,11 +31,11 @@ class Tally:
     broker: Histogram = attrs.field(factory=Histogram)
     proxy: Histogram = attrs.field(factory=Histogram)
     bytes: int = 0
-    """Of frames, both ways; of a topic, of its record batches."""
+    """Bytes of frames in both directions; for a topic, bytes of its record batches."""
     records: int = 0
 
     def merge(self, other: Tally) -> None:
-        """Count what another has counted."""
+        """Add the counts of another tally."""
         self.count += other.count
         self.errors += other.errors
         self.unanswered += other.unanswered
@@ -46,24 +47,24 @@ class Tally:
 
 @attrs.define(eq=False)
 class ErrorTally:
-    """One of Kafka's errors."""
+    """The counts of one Kafka error."""
 
     count: int = 0
     apis: Counter[str] = attrs.field(factory=Counter[str])
     first: int = 0
-    """The number of the first exchange that has it."""
+    """The number of the first exchange with the error."""
     recording: int = 1
-    """Which recording that is in."""
+    """The number of the recording of that exchange."""
 
     def merge(self, other: ErrorTally) -> None:
-        """Count what another has counted, later."""
+        """Add the counts of a tally of later exchanges."""
         self.count += other.count
         self.apis += other.apis
 
 
 @attrs.define(eq=False)
 class Counts:
-    """What can be counted in parts."""
+    """Counts that can be made in parts and added."""
 
     total: Tally = attrs.field(factory=Tally)
     by_api: dict[str, Tally] = attrs.field(factory=dict[str, Tally])
@@ -71,22 +72,22 @@ class Counts:
     by_topic: dict[str, Tally] = attrs.field(factory=dict[str, Tally])
     errors: dict[str, ErrorTally] = attrs.field(factory=dict[str, ErrorTally])
     first: datetime | None = None
-    """When the earliest request arrived; a long poll that did may be counted after many others."""
+    """The arrival of the earliest request; it may complete, and be counted, after later ones."""
     last: datetime | None = None
-    """When the latest request arrived."""
+    """The arrival of the latest request."""
     generations: dict[tuple[str, int], set[int]] = attrs.field(
         factory=dict[tuple[str, int], set[int]]
     )
-    """Of groups, each in one recording: the generations (KIP-848: epochs) that members joined."""
+    """Group and recording → the generations (KIP-848: epochs) that members joined."""
     throttled: int = 0
 
-    def span(self, first: datetime, last: datetime) -> None:
-        """Something happened between these times."""
+    def extend_span(self, first: datetime, last: datetime) -> None:
+        """Extend the span from the earliest to the latest request."""
         self.first = min(self.first or first, first)
         self.last = max(self.last or last, last)
 
     def tallies(self, api: str | None, client_id: str | None) -> list[Tally]:
-        """All that counts what such a client asks of such an API."""
+        """Return the tallies in which an exchange of an API and client counts."""
         return [
             self.total,
             self.by_api.setdefault(api or "(half a header)", Tally()),
@@ -94,19 +95,19 @@ class Counts:
         ]
 
     def topic(self, name: str) -> Tally:
-        """What counts a topic."""
+        """Return the tally of a topic."""
         return self.by_topic.setdefault(name, Tally())
 
     def merge(self, other: Counts) -> None:
-        """Count what another has counted, later."""
+        """Add the counts of later exchanges."""
         self.total.merge(other.total)
-        for mine, others in (
+        for tallies, others in (
             (self.by_api, other.by_api),
             (self.by_client, other.by_client),
             (self.by_topic, other.by_topic),
         ):
             for name, tally in others.items():
-                mine.setdefault(name, Tally()).merge(tally)
+                tallies.setdefault(name, Tally()).merge(tally)
         for name, error in other.errors.items():
             first = ErrorTally(first=error.first, recording=error.recording)
             self.errors.setdefault(name, first).merge(error)
@@ -114,82 +115,82 @@ class Counts:
             self.generations.setdefault(where, set()).update(generations)
         self.throttled += other.throttled
         if other.first is not None and other.last is not None:
-            self.span(other.first, other.last)
+            self.extend_span(other.first, other.last)
 
 
-_Use = tuple[int, str | None, int | None, int]
-"""That a connection was used: its number, client and broker, and when that was over."""
+_ConnectionUse = tuple[int, str | None, int | None, int]
+"""Number of a connection, its client id and node id, the end of an exchange on it."""
 
 
 @attrs.define(eq=False)
-class Part:
-    """What some exchanges tell, in their order."""
+class StatsPart:
+    """The counts of some exchanges of one recording, in their order."""
 
     recording: int = 1
-    """Which one they are in."""
+    """The number of the recording."""
     counts: Counts = attrs.field(factory=Counts)
-    connections: list[_Use] = attrs.field(factory=list[_Use])
-    sequences: list[Sequence] = attrs.field(factory=list[Sequence])
+    connections: list[_ConnectionUse] = attrs.field(factory=list[_ConnectionUse])
+    sequences: list[ProducerSequence] = attrs.field(factory=list[ProducerSequence])
     leaders: list[tuple[TopicPartition, int]] = attrs.field(
         factory=list[tuple[TopicPartition, int]]
     )
-    """What Metadata says."""
+    """The leaders of partitions, from Metadata."""
 
     @classmethod
-    def of(cls, exchange: Exchange, reads_bodies: bool, recording: int = 1) -> Part:
-        """What an exchange tells by itself."""
+    def of(cls, exchange: Exchange, reads_bodies: bool, recording: int = 1) -> StatsPart:
+        """Return the counts of one exchange."""
         part = cls(recording)
         counts = part.counts
-        counts.span(exchange.time, exchange.time)
-        about = exchange.connection, exchange.client_id, exchange.node_id, exchange.completed_ns
-        part.connections.append(about)
-        said = NOTHING
+        counts.extend_span(exchange.time, exchange.time)
+        use = exchange.connection, exchange.client_id, exchange.node_id, exchange.completed_ns
+        part.connections.append(use)
+        bodies = NOTHING
         if reads_bodies:
-            said = told(exchange.facts)
-            part.tell(said, exchange.number, exchange.api)
-            part.see(exchange)
+            bodies = count_bodies(exchange.facts)
+            part.add_bodies(bodies, exchange.number, exchange.api)
+            part.add_decoded(exchange)
         tallies = counts.tallies(exchange.api, exchange.client_id)
-        by_topic = {name: counts.topic(name) for name in said.topics}
+        by_topic = {name: counts.topic(name) for name in bodies.topics}
         for tally in tallies:
             tally.bytes += (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
-            tally.records += sum(count for _, count, _ in said.records)
+            tally.records += sum(count for _, count, _ in bodies.records)
         for tally in (*tallies, *by_topic.values()):
-            _count(tally, exchange, bool(said.errors))
-        for topic, count, size in said.records:
+            _count(tally, exchange, bool(bodies.errors))
+        for topic, count, size in bodies.records:
             if topic in by_topic:
                 by_topic[topic].records += count
                 by_topic[topic].bytes += size
         return part
 
-    def tell(self, told: Told, number: int, api: str | None) -> None:
-        """Count what the bodies of an exchange tell beside its tallies."""
+    def add_bodies(self, bodies: BodyCounts, number: int, api: str | None) -> None:
+        """Add the counts from the bodies of an exchange, apart from those in tallies."""
         errors = self.counts.errors
-        for name in told.errors:
+        for name in bodies.errors:
             error = errors.get(name)
             if error is None:
                 error = errors[name] = ErrorTally(first=number, recording=self.recording)
             error.count += 1
             error.apis[api or "?"] += 1
-        self.counts.throttled += told.throttled
-        self.sequences += told.sequences
+        self.counts.throttled += bodies.throttled
+        self.sequences += bodies.sequences
 
-    def see(self, exchange: Exchange) -> None:
-        """See what an exchange tells of the cluster and of groups."""
+    def add_decoded(self, exchange: Exchange) -> None:
+        """Add the leaders and generations that a decoded exchange shows."""
         request, response = exchange.request, exchange.response
         if response is None:
             return
         if exchange.api == "Metadata":
-            self._metadata(exchange)
+            self._add_leaders(exchange)
         elif exchange.api == "JoinGroup" and not response.error_code and request is not None:
-            self._generation(request.group_id, response.generation_id)
+            self._add_generation(request.group_id, response.generation_id)
         elif exchange.api == "ConsumerGroupHeartbeat" and request is not None:
             if not response.error_code and response.member_epoch > 0:
-                self._generation(request.group_id, response.member_epoch)
+                self._add_generation(request.group_id, response.member_epoch)
 
-    def _generation(self, group: str, generation: int) -> None:
+    def _add_generation(self, group: str, generation: int) -> None:
         self.counts.generations.setdefault((group, self.recording), set()).add(generation)
 
-    def _metadata(self, exchange: Exchange) -> None:
+    def _add_leaders(self, exchange: Exchange) -> None:
         for topic in exchange.response.topics or ():
             name = topic.name or exchange.topic_names.text(topic.topic_id)
             for partition in topic.partitions or ():

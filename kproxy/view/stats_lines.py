@@ -1,4 +1,4 @@
-"""What `kproxy stats` counted, as lines that fit a screen of 80 columns."""
+"""The output of `kproxy stats`: lines that fit a screen of 80 columns."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TextIO
 
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.histogram import PERCENTILES
-from kproxy.exchange.words.columns import columns, cut_middle, padded
-from kproxy.exchange.words.line import Segment, named
+from kproxy.exchange.words.line import Segment, side_name
+from kproxy.exchange.words.terminal_width import columns, cut_middle, padded
 from kproxy.exchange.words.wording import age, count, joined, listed, milliseconds
 from kproxy.printable import printable
 from kproxy.recording.reader import by_recording, info
@@ -23,32 +23,32 @@ from kproxy.view.progress import reading
 from kproxy.view.show import write
 from kproxy.view.spread import spread
 from kproxy.view.stats import Stats
-from kproxy.view.stats_counts import Part, Tally
+from kproxy.view.stats_counts import StatsPart, Tally
 from kproxy.view.stats_rows import RowCounter
 from kproxy.view.stream import Stream
 
 ROWS_MAX = 12
-"""APIs, clients, topics and errors that are listed; `all` lists all, and a terminal that is not
-high enough gets fewer, but no less than `_ROWS_MIN`."""
+"""Rows per table of APIs, clients, topics and errors; None lists all. A terminal with too few lines
+gets fewer rows, but at least `_ROWS_MIN`."""
 _ROWS_MIN = 4
 _NAME_WIDTH = 24
 _NAME_WIDTH_MIN = 14
 _NAME_WIDTH_MAX = 250
-"""Of topics; more has nobody who means it."""
+"""Longer names are cut; Kafka's topic names have at most 249 characters."""
 _NUMBERS = (
     *(("count", 7), ("errors", 7)),
     *(("p50", 6), ("p95", 6), ("p99", 6), ("max", 6), ("kproxy", 7)),
     *(("bytes", 10), ("records", 8)),
 )
-"""What the columns of numbers are called, and how wide they are."""
+"""Names and widths of the columns of numbers."""
 _NUMBERS_WIDTH = sum(width for _, width in _NUMBERS)
 _LEGEND = "broker time in ms, without queues and waits asked for; kproxy: p99; ± 0.6 %"
 """As exact as `exchange.histogram` is."""
 _LEGEND_FEW = "–: most have no such time: they may be all wait, or got no answer"
 _VALUES_MIN = 20
 _VALUES_MIN_PART = 0.01
-"""Percentiles of fewer exchanges than that, and of fewer than half of them, would be of those only
-that went beyond their own limit."""
+"""With fewer values than this, and from less than half of the exchanges, percentiles would only
+describe the requests that took longer than their own limit."""
 
 
 def show_stats(
@@ -58,21 +58,21 @@ def show_stats(
     reads_bodies: bool = True,
     rows_max: int | None = ROWS_MAX,
 ) -> None:
-    """Write what there is in recordings; with a filter, in what it means.
+    """Write the statistics of recordings; with a filter, of the exchanges that match.
 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
     """
     with reading("stats", paths) as progress:
-        stream = Stream(paths, wanted, passed=progress.passed)
+        stream = Stream(paths, wanted, on_progress=progress.update)
         stats = stats_of(stream, reads_bodies)
-    found = _fitting(stats, wants_colour(out), terminal_width(out), rows_max, _height(out))
+    found = _fitting_lines(stats, wants_colour(out), terminal_width(out), rows_max, _height(out))
     texts = (f"{line}\n" for line in found)
     write(texts, stream.notices, out, "stats")
 
 
 def stats_of(stream: Stream, reads_bodies: bool = True, processes: int | None = None) -> Stats:
-    """Count what a stream shows; in so many processes, by default in as many as are worth it.
+    """Count the exchanges of a stream in so many processes; by default, as many as are useful.
 
     Raises: RecordingError, as `Stream.shown`.
     """
@@ -81,8 +81,8 @@ def stats_of(stream: Stream, reads_bodies: bool = True, processes: int | None = 
     names = [str(files[0]) for files in found] if len(found) > 1 else []
     stats = Stats(reads_bodies, start_ns, names)
     counter = RowCounter(reads_bodies)
-    for each in spread(stream, counter.left, processes, counter.rows):
-        if isinstance(each, Part):
+    for each in spread(stream, counter.exchange, processes, counter.rows):
+        if isinstance(each, StatsPart):
             stats.take(each)
         else:
             stats.end(each)
@@ -90,14 +90,14 @@ def stats_of(stream: Stream, reads_bodies: bool = True, processes: int | None = 
 
 
 def _height(out: TextIO) -> int | None:
-    """The lines of a terminal; None if this is none."""
+    """Return the lines of a terminal; None if `out` is not one."""
     return shutil.get_terminal_size().lines if out.isatty() else None
 
 
-def _fitting(
+def _fitting_lines(
     stats: Stats, colour: bool, width: int | None, rows_max: int | None, height: int | None
 ) -> list[str]:
-    """The lines, with so few rows that they and a prompt fit a screen, if they can."""
+    """Return the lines, with fewer rows if they and a prompt would not fit the screen."""
     found = list(lines(stats, colour, width, rows_max))
     if rows_max is not None and height is not None:
         for fewer in range(rows_max - 1, _ROWS_MIN - 1, -1):
@@ -113,12 +113,12 @@ def lines(
     width: int | None = None,
     rows_max: int | None = ROWS_MAX,
 ) -> Iterator[str]:
-    """Yield what was counted; without a width, names are whole."""
+    """Yield the lines of the statistics; without a width, names are whole."""
     counts = stats.counts
     tables = {
-        "by API": _listed(counts.by_api, rows_max),
-        "by client": _listed(counts.by_client, rows_max),
-        "by topic": _listed(counts.by_topic, rows_max),
+        "by API": _most_frequent(counts.by_api, rows_max),
+        "by client": _most_frequent(counts.by_client, rows_max),
+        "by topic": _most_frequent(counts.by_topic, rows_max),
     }
     name_width = _name_width([name for rows in tables.values() for name, _ in rows], width)
     head = "".join(f"{name:>{width}}" for name, width in _NUMBERS)
@@ -156,7 +156,7 @@ def _wrapped(text: str, width: int | None) -> list[str]:
 
 
 def _name_width(names: Sequence[str], width: int | None) -> int:
-    """How wide the names' column is: as wide as they are, if there is room."""
+    """Return the width of the column of names: as wide as they are, if there is room."""
     longest = max((columns(printable(name)) + 1 for name in names), default=0)
     wide = min(max(_NAME_WIDTH, longest), _NAME_WIDTH_MAX)
     return wide if width is None else max(_NAME_WIDTH_MIN, min(wide, width - _NUMBERS_WIDTH))
@@ -176,15 +176,15 @@ def _summary(stats: Stats) -> str:
 
 
 def _since_start(stats: Stats, first: datetime) -> str:
-    """From what the times of a filter count, `time:+48s`."""
+    """Return the time since the start of the recording, from which filters count (`time:+48s`)."""
     if stats.start_ns is None:
         return ""
     since_ms = first.timestamp() * 1000 - stats.start_ns / 1e6
     return f" ({age(since_ms)} after the recording began)" if since_ms >= 1 else ""
 
 
-def _listed(tallies: Mapping[str, Tally], rows_max: int | None) -> list[tuple[str, Tally]]:
-    """The most frequent, with their names."""
+def _most_frequent(tallies: Mapping[str, Tally], rows_max: int | None) -> list[tuple[str, Tally]]:
+    """Return the names and tallies with the most exchanges."""
     return sorted(tallies.items(), key=lambda item: (-item[1].count, item[0]))[:rows_max]
 
 
@@ -193,7 +193,7 @@ def _name(name: str, width: int) -> Segment:
 
 
 def _too_few(tally: Tally) -> bool:
-    """Whether so few exchanges have a value that percentiles of them would mislead."""
+    """Return whether too few exchanges have a value, so that percentiles would mislead."""
     values = tally.broker.count
     least = max(_VALUES_MIN, tally.count * _VALUES_MIN_PART)
     return values < least and (not values or 2 * values < tally.count)
@@ -213,8 +213,8 @@ def _row(tally: Tally) -> list[Segment]:
     ]
 
 
-def _of(stats: Stats, recording: int) -> str:
-    """Which recording something is of, where there are several."""
+def _of_recording(stats: Stats, recording: int) -> str:
+    """Return " of NAME" for a recording, if there are several."""
     return f" of {stats.recordings[recording - 1]}" if stats.recordings else ""
 
 
@@ -224,7 +224,7 @@ def _errors(stats: Stats, rows_max: int | None, width: int | None) -> Iterator[l
     for name, error in ordered[:rows_max]:
         apis = listed(f"{api} {number}" for api, number in error.apis.most_common())
         head = f"{name} ×{error.count}"
-        which = f"#{error.first}{_of(stats, error.recording)}"
+        which = f"#{error.first}{_of_recording(stats, error.recording)}"
         first, *more = _wrapped(f"{head}  {apis}; the first is {which}", width)
         yield [("error", first[: len(head)]), ("dim", first[len(head) :])]
         yield from ([("dim", each)] for each in more)
@@ -233,16 +233,16 @@ def _errors(stats: Stats, rows_max: int | None, width: int | None) -> Iterator[l
 
 
 def _events(stats: Stats) -> Iterator[str]:
-    """Sentences on what happened beside the requests."""
+    """Yield sentences on groups, connections, retries and leaders."""
     for (group, recording), generations in sorted(stats.counts.generations.items())[:ROWS_MAX]:
         low, high = min(generations), max(generations)
-        where = f"group {group}{_of(stats, recording)}"
+        where = f"group {group}{_of_recording(stats, recording)}"
         if low == high:
             yield f"{where}: generation {low}"
         else:
             changes = count(len(generations) - 1, "rebalance")
             yield f"{where}: generation {low} → {high}, {changes}"
-    ends = listed(f"{number} by {named(side)}" for side, number in stats.ended_by.most_common())
+    ends = listed(f"{number} by {side_name(side)}" for side, number in stats.ended_by.most_common())
     yield joined(
         f"connections ended: {ends}" if ends else "",
         count(stats.reconnects, "reconnect") if stats.reconnects else "",
@@ -256,7 +256,7 @@ def _events(stats: Stats) -> Iterator[str]:
 
 
 def _unanswered(stats: Stats) -> str:
-    """How many requests got no answer, and of which APIs."""
+    """Return the number of requests without an answer, by API; "" if there are none."""
     apis = Counter({name: tally.unanswered for name, tally in stats.counts.by_api.items()})
-    said = listed(f"{name} {number}" for name, number in apis.most_common() if number)
-    return f"{stats.counts.total.unanswered} without an answer: {said}" if said else ""
+    by_api = listed(f"{name} {number}" for name, number in apis.most_common() if number)
+    return f"{stats.counts.total.unanswered} without an answer: {by_api}" if by_api else ""

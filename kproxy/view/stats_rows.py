@@ -1,12 +1,12 @@
-"""What `kproxy stats` counts: columns of the table of exchanges, no exchange by itself.
+"""Counting of `kproxy stats` by the columns of the table of exchanges, not by exchange.
 
 ::
 
     Rows ─┬─ columns ─▶ counts, sizes, durations ─┐
-          └─ frames ──▶ errors, topics, records ──┴─▶ by API, client and topics ─▶ Part
+          └─ frames ──▶ errors, topics, records ──┴─▶ by API, client and topics ─▶ StatsPart
 
-Invariant: the same as if each exchange had been counted by itself (`Part.of`), but without bodies
-for polls whose limit only their body tells (ShareFetch): all of their time may be a wait.
+Invariant: the counts equal those of `StatsPart.of` for each exchange. The one exception: without
+bodies, all of the time of a ShareFetch may be a wait, as only its body has the limit of the wait.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from kproxy.exchange.histogram import Histogram
 from kproxy.protocol import api_key, api_name
 from kproxy.recording.columns import Rows
 from kproxy.units import moment
-from kproxy.view.stats_bodies import COUNTED, Told, told
-from kproxy.view.stats_counts import Part, Tally
+from kproxy.view.stats_bodies import COUNTED, BodyCounts, count_bodies
+from kproxy.view.stats_counts import StatsPart, Tally
 
 _TOKEN = -2
-"""In place of the API of a SASL token."""
+"""Stands for the API key of a SASL token, which has none."""
 
 
 def _keys(names: Iterable[str]) -> frozenset[int]:
@@ -53,23 +53,23 @@ def _keys(names: Iterable[str]) -> frozenset[int]:
 
 _POLLS = _keys(POLLS)
 _DECODED = _keys(("Metadata", "JoinGroup", "ConsumerGroupHeartbeat", "ShareFetch"))
-"""Of these more counts than facts: leaders, generations, how long they may wait, as of a Fetch of
-which its row does not tell it."""
-_AS_SENT = REWRITTEN | INJECTED | FAULTED | REDACTED | NO_RESPONSE | UNANSWERED | OPEN_AT_END
-"""Flags of frames whose bodies are whole and known."""
+"""APIs whose messages are decoded, for leaders, generations and the limits of waits; as is a Fetch
+whose row does not have its limit."""
+_WHOLE_BODIES = REWRITTEN | INJECTED | FAULTED | REDACTED | NO_RESPONSE | UNANSWERED | OPEN_AT_END
+"""Flags that exchanges with whole bodies may have; other flags mean that a body is not."""
 
 
 @attrs.define(eq=False)
-class _Group:
-    """Rows of one API, client and set of topics, which all failed or all did not."""
+class _RowGroup:
+    """Rows of one API, client and set of topics, either all with errors or all without."""
 
     rows: list[int] = attrs.field(factory=list[int])
     records: int = 0
     by_topic: dict[str, list[int]] = attrs.field(factory=dict[str, list[int]])
-    """How many records, and the bytes of their batches."""
+    """Topic → number of records, bytes of their batches."""
 
-    def carry(self, records: Iterable[tuple[str, int, int]]) -> None:
-        """Count what was produced or fetched."""
+    def add_records(self, records: Iterable[tuple[str, int, int]]) -> None:
+        """Count records that were produced or fetched."""
         for topic, count, size in records:
             self.records += count
             found = self.by_topic.setdefault(topic, [0, 0])
@@ -77,28 +77,28 @@ class _Group:
             found[1] += size
 
 
-_Groups = dict[tuple[int, str | None, tuple[str, ...], bool], _Group]
+_Groups = dict[tuple[int, str | None, tuple[str, ...], bool], _RowGroup]
 
 
 @attrs.define(eq=False)
 class RowCounter:
-    """Counts what is read of recordings, most of it by columns."""
+    """Counts the exchanges of recordings, most of them by columns."""
 
     reads_bodies: bool = True
     _names: TopicNames | None = attrs.field(default=None, init=False)
-    """Those of the recording that the last rows were in …"""
+    """The topic names of the current recording: another object means another recording."""
     _recording: int = attrs.field(default=1, init=False)
-    """Which one the last rows were in."""
+    """The number of the current recording."""
 
-    def rows(self, rows: Rows) -> tuple[bytes, Part | None]:
-        """Count the rows that are certainly meant; return the verdicts that are left to those who
-        look into exchanges: all, where one of them must be asked in between."""
+    def rows(self, rows: Rows) -> tuple[bytes, StatsPart | None]:
+        """Count the rows that certainly match; return the verdicts for the other rows, which must
+        be checked as exchanges. Those are all rows, if bodies are read and one is uncertain."""
         verdicts, self._recording, self._names = rows.verdicts, rows.recording, rows.names
         if YES not in verdicts or (self.reads_bodies and MAYBE in verdicts):
             return verdicts, None
-        chosen, part = _Chosen(rows), Part(rows.recording)
+        chosen, part = _ChosenRows(rows), StatsPart(rows.recording)
         counts = part.counts
-        counts.span(moment(min(chosen.times_ns)), moment(max(chosen.times_ns)))
+        counts.extend_span(moment(min(chosen.times_ns)), moment(max(chosen.times_ns)))
         part.connections += chosen.first_of_connections()
         groups = self._by_bodies(rows, chosen, part) if self.reads_bodies else _by_headers(chosen)
         for (key, client_id, topics, failed), group in groups.items():
@@ -106,45 +106,45 @@ class RowCounter:
             chosen.add(group, failed, tallies, {name: counts.topic(name) for name in topics})
         return verdicts.replace(bytes([YES]), bytes([NO])), part
 
-    def left(self, shown: Exchange | ConnectionEnd) -> tuple[Part | ConnectionEnd]:
-        """Return what an exchange tells that was left; the end of a connection tells itself."""
+    def exchange(self, shown: Exchange | ConnectionEnd) -> tuple[StatsPart | ConnectionEnd]:
+        """Return the counts of an exchange that `rows` left; the end of a connection as it is."""
         if isinstance(shown, ConnectionEnd):
             return (shown,)
         if self._names is not None and self._names is not shown.topic_names:
-            self._recording += 1  # of another one, of which there were no rows
+            self._recording += 1  # the next recording, and `rows` was not called for it
         self._names = shown.topic_names
-        return (Part.of(shown, self.reads_bodies, self._recording),)
+        return (StatsPart.of(shown, self.reads_bodies, self._recording),)
 
-    def _by_bodies(self, rows: Rows, chosen: _Chosen, part: Part) -> _Groups:
-        """Group rows; count what stands in no tally."""
+    def _by_bodies(self, rows: Rows, chosen: _ChosenRows, part: StatsPart) -> _Groups:
+        """Group rows; add the counts that are not in tallies to the part."""
         groups = _Groups()
         clients, numbers = chosen.clients, chosen.column("number")
-        for index, (key, said, exchange) in enumerate(_told(rows, chosen)):
+        for index, (key, bodies, exchange) in enumerate(_bodies(rows, chosen)):
             if exchange is not None:
-                part.see(exchange)
+                part.add_decoded(exchange)
                 if key in _POLLS:
                     chosen.served_us[index] = exchange.served_us
-            name = key, clients[index], said.topics, bool(said.errors)
+            name = key, clients[index], bodies.topics, bool(bodies.errors)
             group = groups.get(name)
             if group is None:
-                group = groups[name] = _Group()
+                group = groups[name] = _RowGroup()
             group.rows.append(index)
-            if said.records:
-                group.carry(said.records)
-            if said.errors or said.throttled or said.sequences:
-                part.tell(said, numbers[index], _api(key))
+            if bodies.records:
+                group.add_records(bodies.records)
+            if bodies.errors or bodies.throttled or bodies.sequences:
+                part.add_bodies(bodies, numbers[index], _api(key))
         return groups
 
 
-def _told(rows: Rows, chosen: _Chosen) -> Iterator[tuple[int, Told, Exchange | None]]:
-    """Yield the APIs of rows and what their bodies tell; and the exchange, where that is one with
-    bodies to be decoded."""
+def _bodies(rows: Rows, chosen: _ChosenRows) -> Iterator[tuple[int, BodyCounts, Exchange | None]]:
+    """Yield the API key of each row, the counts from its bodies, and its exchange if it had to be
+    decoded."""
     columns: list[list[int]] = [chosen.keys, *map(chosen.column, _FOR_BODIES)]
-    frame, names, walked = rows.frame, rows.names, body_facts.walked
+    frame, names, walked = rows.frame, rows.names, body_facts.walk_facts
     every: Iterator[tuple[int, ...]] = zip(*columns, strict=True)
     for index, (key, version, flags, asked_at, answered_at, wait) in enumerate(every):
         found = exchange = None
-        if key not in _DECODED and not flags & ~_AS_SENT:
+        if key not in _DECODED and not flags & ~_WHOLE_BODIES:
             request = frame(asked_at) if asked_at else None
             response = frame(answered_at) if answered_at else None
             if (request or not asked_at) and (response or not answered_at):
@@ -153,30 +153,30 @@ def _told(rows: Rows, chosen: _Chosen) -> Iterator[tuple[int, Told, Exchange | N
         if found is None:
             exchange = rows.exchange(chosen.places[index])
             found = exchange.decoded_facts
-        yield key, told(found), exchange
+        yield key, count_bodies(found), exchange
 
 
 _FOR_BODIES = ("api_version", "flags", "request_position", "response_position", "max_wait_ms")
 
 
-def _by_headers(chosen: _Chosen) -> _Groups:
+def _by_headers(chosen: _ChosenRows) -> _Groups:
     groups = _Groups()
     for index, (key, client_id) in enumerate(zip(chosen.keys, chosen.clients, strict=True)):
         group = groups.get((key, client_id, (), False))
         if group is None:
-            group = groups[key, client_id, (), False] = _Group()
+            group = groups[key, client_id, (), False] = _RowGroup()
         group.rows.append(index)
     return groups
 
 
-class _Chosen:
-    """The rows that are counted, by columns."""
+class _ChosenRows:
+    """The columns of the rows that are counted."""
 
     def __init__(self, rows: Rows) -> None:
         self._columns = rows.columns
         self._all = rows.verdicts.count(YES) == len(rows.verdicts)
         self.places: Sequence[int] = range(len(rows.verdicts))
-        """Where they stand in the table."""
+        """The positions of the rows in the table."""
         if not self._all:
             self.places = [at for at, verdict in enumerate(rows.verdicts) if verdict == YES]
         self.times_ns = self.column("time_ns")
@@ -196,19 +196,19 @@ class _Chosen:
         self._requests = self.column("request_bytes")
         self._responses = self.column("response_bytes")
         self._unanswered = self.column("got_no_response")
-        self._kept_us = self.column("proxy_us")
+        self._proxy_us = self.column("proxy_us")
         self.served_us = self.column("served_us")
 
     def column(self, name: str) -> list[Any]:
-        """A column of the table, of these rows."""
+        """Return a column of the table for the chosen rows."""
         column = self._columns.get(name)
         if not self._all:
             return [column[place] for place in self.places]
         return column.tolist() if isinstance(column, memoryview) else list(column)
 
     def first_of_connections(self) -> Iterator[tuple[int, str | None, int | None, int]]:
-        """Yield connections, each with its client and broker, and when the first of its exchanges
-        was over, in order."""
+        """Yield the first use of each connection, in order: number, client id, node id, the end of
+        the first exchange."""
         completed_ns = self.column("completed_ns")
         node_ids = self.column("node_id")
         seen: set[int] = set()
@@ -218,19 +218,19 @@ class _Chosen:
             if connection not in seen:
                 seen.add(connection)
                 node_id = node_ids[index]
-                known = None if node_id == NO_NODE else node_id
-                yield connection, self.clients[index], known, time_ns
+                node_id = None if node_id == NO_NODE else node_id
+                yield connection, self.clients[index], node_id, time_ns
 
     def add(
-        self, group: _Group, failed: bool, tallies: list[Tally], by_topic: dict[str, Tally]
+        self, group: _RowGroup, failed: bool, tallies: list[Tally], by_topic: dict[str, Tally]
     ) -> None:
-        """Count a group in tallies, and in those of its topics."""
+        """Add a group to tallies, and to those of its topics."""
         rows = group.rows
         size = sum(map(self._requests.__getitem__, rows))
         size += sum(map(self._responses.__getitem__, rows))
         unanswered = sum(map(self._unanswered.__getitem__, rows))
         service = Histogram.of(Counter(map(self.served_us.__getitem__, rows)))
-        kept = Histogram.of(Counter(map(self._kept_us.__getitem__, rows)))
+        kept = Histogram.of(Counter(map(self._proxy_us.__getitem__, rows)))
         for tally in (*tallies, *by_topic.values()):
             tally.count += len(rows)
             tally.errors += len(rows) * failed

@@ -1,4 +1,4 @@
-"""What views read of recordings: exchanges and ends of connections, in order of completion.
+"""The input of views: exchanges and ends of connections, in order of completion.
 
 paths ─▶ read ─▶ Exchange · ConnectionEnd
            └ notes on the recordings themselves (torn, damaged, lost) ─▶ `notices`
@@ -29,32 +29,32 @@ _CLOSED = (CONNECTIONS, "closed")
 
 @attrs.define(eq=False)
 class Stream:
-    """Some recordings, read once."""
+    """Reads recordings once: their exchanges, ends of connections and notes."""
 
     paths: Sequence[Path | str]
     wanted: Filter | None = None
-    heard: Callable[[Note], None] | None = None
-    """Is told of every note."""
+    on_note: Callable[[Note], None] | None = None
+    """Called with every note."""
     ends: bool | None = None
-    """Whether ends of connections are shown; by default where there is no filter."""
-    passed: Callable[[int], None] = lambda done: None
-    """Is told how many bytes of the recordings were read."""
-    share: tuple[int, int] = (0, 1)
-    """Of which batches: see `Reader`."""
+    """True: with ends of connections; None: only if there is no filter."""
+    on_progress: Callable[[int], None] = lambda done_bytes: None
+    """Called with the bytes of the recordings that were read so far."""
+    shard: tuple[int, int] = (0, 1)
+    """The batches to read: number (i, n), every n-th from the i-th on."""
     notices: list[str] = attrs.field(factory=list[str], init=False)
-    """What a reader must know of the state of the recordings, as far as they have been read."""
+    """Sentences on damage and loss in the recordings, as far as they have been read."""
     recording: str | None = attrs.field(default=None, init=False)
-    """What the recording is called that what was shown last is of, where there are several."""
+    """The name of the recording of the item yielded last; None if there is only one recording."""
     exchange_count: int = attrs.field(default=0, init=False)
-    """How many exchanges there were, wanted or not; known at the end of the reading."""
+    """Number of exchanges, whether they match or not; known when all are read."""
 
     @property
     def shows_ends(self) -> bool:
-        """Whether ends of connections are shown."""
+        """Return whether ends of connections are among the items."""
         return self.wanted is None if self.ends is None else self.ends
 
     def exchanges(self) -> Iterator[Exchange]:
-        """Yield the exchanges that are wanted.
+        """Yield the exchanges that match the filter.
 
         Raises:
             RecordingError: a path is not there, not a recording, or damaged.
@@ -62,64 +62,68 @@ class Stream:
         return (each for each in self.shown() if isinstance(each, Exchange))
 
     def shown(self, count: Count[Made] | None = None) -> Iterator[Exchange | ConnectionEnd | Made]:
-        """Yield what becomes a line; with a `count`, what it makes of rows that are no exchanges
-        then.
+        """Yield exchanges and ends of connections. With `count`, rows are given to it instead, as
+        columns, and its results are yielded; only rows that it leaves become exchanges.
 
         Raises:
             RecordingError: a path is not there, not a recording, or damaged.
         """
         ends: list[tuple[str | None, ConnectionEnd]] = []
-        called: dict[str, str] = {}
+        name_by_path: dict[str, str] = {}
 
-        def told(note: Note) -> None:
-            self.recording = called.get(str(reader.path), self.recording)
+        def on_note(note: Note) -> None:
+            self.recording = name_by_path.get(str(reader.path), self.recording)
             if self.shows_ends:
                 ends.extend((self.recording, end) for end in connection_ends(note))
-            self.note(note)
+            self.add_note(note)
 
         try:
             wanted = None if self.wanted is None else starting(self.wanted, self.paths)
             found_files = by_recording(self.paths)
             if len(found_files) > 1:
-                called = names(found_files)
-            reader = Reader(told, wanted, self.passed, self.share)
+                name_by_path = names(found_files)
+            reader = Reader(on_note, wanted, self.on_progress, self.shard)
             for found in reader.files(itertools.chain(*found_files), count):
                 yield from self._ended(ends)
-                self.recording = called.get(str(reader.path), self.recording)
+                self.recording = name_by_path.get(str(reader.path), self.recording)
                 yield found
-            self.have_read(reader.exchange_count)
+            self.add_exchange_count(reader.exchange_count)
         except OSError as error:
             where = error.filename or ", ".join(map(str, self.paths))
             raise RecordingError(where, None, f"cannot be read: {error.strerror}") from None
         yield from self._ended(ends)
 
     def _ended(self, ends: list[tuple[str | None, ConnectionEnd]]) -> Iterator[ConnectionEnd]:
-        """Yield ends of connections, of the recordings that they were told in, and forget them."""
+        """Yield ends of connections, each with `recording` set to its own, and clear the list."""
         for self.recording, end in ends:
             yield end
         ends.clear()
 
-    def become_share(
-        self, heard: Callable[[Note], None], passed: Callable[[int], None], share: tuple[int, int]
+    def become_shard(
+        self,
+        on_note: Callable[[Note], None],
+        on_progress: Callable[[int], None],
+        shard: tuple[int, int],
     ) -> None:
-        """Become what one of several processes reads; ends of connections are in its notes."""
-        self.heard, self.ends, self.passed, self.share = heard, False, passed, share
+        """Become the part that one of several processes reads, without ends of connections: the
+        caller takes them from the notes."""
+        self.on_note, self.ends, self.on_progress, self.shard = on_note, False, on_progress, shard
 
-    def have_read(self, exchange_count: int) -> None:
-        """So many exchanges have been read, to the end."""
+    def add_exchange_count(self, exchange_count: int) -> None:
+        """Add the exchanges that a reader has read, at its end."""
         self.exchange_count += exchange_count
 
-    def note(self, note: Note) -> None:
-        """Take a note: of what it reports of the recordings there will be a notice."""
-        if self.heard is not None:
-            self.heard(note)
+    def add_note(self, note: Note) -> None:
+        """Take a note; if it reports damage or loss in the recordings, add a notice."""
+        if self.on_note is not None:
+            self.on_note(note)
         found = notice(note)
         if found is not None:
             self.notices.append(found)
 
 
 def exchange_count(paths: Sequence[Path | str]) -> int:
-    """How many exchanges there are in recordings, counted without opening them.
+    """Count the exchanges of recordings without opening them.
 
     Raises: RecordingError.
     """
@@ -129,7 +133,7 @@ def exchange_count(paths: Sequence[Path | str]) -> int:
 
 
 def refuse_another_recording(note: Note) -> None:
-    """Stop where another recording begins: its connections and exchanges have the same numbers.
+    """Refuse a second recording: its connections and exchanges have the same numbers.
 
     Raises:
         RecordingError: this note says that one begins.
@@ -139,13 +143,13 @@ def refuse_another_recording(note: Note) -> None:
 
 
 def another_recording(path: Path | str) -> RecordingError:
-    """Why a file cannot be told of together with those before it."""
+    """Return the error for a file that cannot be shown together with those before it."""
     what = "begins another recording, with the same numbers: give the files of one"
     return RecordingError(path, None, what)
 
 
 def connection_ends(note: Note) -> list[ConnectionEnd]:
-    """The end of a connection that a note tells of, if it does."""
+    """Return the end of a connection that a note reports, if it does: none or one."""
     closed = (note.channel, str(note.body.get("event"))) == _CLOSED
     return [connection_end(note)] if closed else []
 

@@ -1,10 +1,10 @@
-"""`kproxy tail`: a recording that is still written, as it grows.
+"""`kproxy tail`: a recording as it grows.
 
-    file ─▶ batches that are new ─▶ exchanges ─▶ Folding ─▶ lines, at once
-      └ grown? looked at every POLL_SECONDS
+    file ─▶ new batches ─▶ exchanges ─▶ Folding ─▶ lines, at once
+      └ its size is polled every POLL_SECONDS
 
 The recorder writes within 100 ms of the traffic, so a line comes within 200 ms of its response. It
-ends when the recording is complete and no other file goes on with it, or when its writer has died.
+ends when the recording is complete and no other file continues it, or when its writer has died.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from kproxy.view.stream import Stream, connection_ends
 
 POLL_SECONDS = 0.02
 LINES_BEFORE = 10
-"""Lines of what was recorded before that are shown first."""
+"""Lines of exchanges recorded before the start that are shown first."""
 _FOLDED_FOR = timedelta(seconds=10)
 _SUCCESSOR_SECONDS = 1.0
-"""How long the next file of a recording may take to appear."""
+"""Longest wait for the next file of a rotated recording."""
 
 
 def show_tail(
@@ -44,7 +44,7 @@ def show_tail(
 ) -> None:
     """Write lines of a recording as it grows, until it is complete.
 
-    It begins with the last few lines that are there already; with `lines_before` None, with all.
+    It begins with the last `lines_before` lines that are there already; None: with all.
 
     Raises:
         RecordingError: the path is not there, not a recording, or damaged.
@@ -65,7 +65,7 @@ def _lines(
 ) -> Iterator[str]:
     before: deque[str] | None = deque(maxlen=lines_before)
     for each in follower.shown():
-        if each is None:  # all that there is has been read
+        if each is None:  # everything recorded so far has been read
             yield from before or ()
             before = None
             out.flush()
@@ -80,18 +80,18 @@ def _lines(
 
 @attrs.define(eq=False)
 class _Follower:
-    """Reads what is new in a file, and in those that go on with it."""
+    """Reads the new batches of a file, and of the files that continue it."""
 
     path: Path
     stream: Stream
-    """Is told what must be known of the recording."""
+    """Takes the notes."""
     wanted: Filter | None = None
     _ends: list[ConnectionEnd] = attrs.field(factory=list[ConnectionEnd], init=False)
 
     def shown(self) -> Iterator[Exchange | ConnectionEnd | None]:
-        """Yield what is written, as it is; None wherever there is no more for now."""
+        """Yield exchanges and ends as they are recorded; None wherever there is no more for now."""
         wanted = None if self.wanted is None else starting(self.wanted, self.path)
-        reader = Reader(self._told, wanted)
+        reader = Reader(self._add_note, wanted)
         size = self._size()
         yield from self._with_ends(reader.file(self.path))
         while True:
@@ -104,17 +104,17 @@ class _Follower:
                 self.path, size = successor, -1
                 yield from self._with_ends(reader.file(successor))
             elif not torn.body["writing"] and self._size() == size:
-                self.stream.note(torn)
+                self.stream.add_note(torn)
                 break
             else:
-                size = self._grown(size, reader)
+                size = self._wait_for_growth(size, reader)
                 yield from self._with_ends(reader.more())
         yield from self._with_ends(reader.finish())
 
-    def _told(self, note: Note) -> None:
+    def _add_note(self, note: Note) -> None:
         if note.body.get("event") != "torn":
             self._ends += connection_ends(note)
-            self.stream.note(note)
+            self.stream.add_note(note)
 
     def _with_ends(self, found: Iterator[Exchange]) -> Iterator[Exchange | ConnectionEnd]:
         for exchange in found:
@@ -130,21 +130,21 @@ class _Follower:
         except OSError as error:
             raise RecordingError(self.path, None, f"cannot be read: {error.strerror}") from None
 
-    def _grown(self, size: int, reader: Reader) -> int:
-        """Wait until the file has another size, or nobody writes it any more."""
+    def _wait_for_growth(self, size: int, reader: Reader) -> int:
+        """Wait until the size changes or the file has no writer any more; return the size."""
         while (now := self._size()) == size and reader.last.being_written:
             time.sleep(POLL_SECONDS)
         return now
 
     def _successor(self) -> Path | None:
-        """The file that goes on with a recording that was rotated."""
-        ended = time.monotonic() + _SUCCESSOR_SECONDS
+        """Wait for the file that continues a rotated recording; None if there is none."""
+        deadline = time.monotonic() + _SUCCESSOR_SECONDS
         here = info(self.path)
         while True:
             for other in sorted(self.path.parent.glob("*.mcap")):
                 if _follows(here, other):
                     return other
-            if time.monotonic() > ended:
+            if time.monotonic() > deadline:
                 return None
             time.sleep(POLL_SECONDS)
 

@@ -1,21 +1,21 @@
-"""`kproxy why`: the story of an exchange, of a connection or of a group, in sentences.
+"""`kproxy why`: the story of an exchange, a connection or a group, in sentences.
 
-    number:N      where its time went, what failed, what came of it
-    connection:C  who talked to whom, and who ended it, after what
-    group:G       its generations: who came, who left, how long nobody had partitions (`why_group`)
+    number:N      its time, its errors, and what the client did after them
+    connection:C  its client and broker, its requests, its end
+    group:G       its generations: members that join and leave, time without assignments
 
-Every sentence says only what is in the recording, with the numbers of the exchanges that it comes
-from (`kproxy show --frame N` shows them). Where the cause is not in it, it says that.
+Every sentence is based on the recording alone, and names the exchanges that it is based on (`kproxy
+show --frame N` shows them). If the recording does not show a cause, a sentence says so.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import attrs
 
@@ -40,16 +40,16 @@ from kproxy.view.why_group import group_story
 
 NOT_RECORDED = "is not in the recording"
 _LONG_MS = 1.0
-"""From this on a part of an exchange's time is worth a sentence."""
+"""Parts of an exchange's time from this on have a sentence."""
 _OTHERS_MIN = 20
-"""With fewer to compare it with, nothing is called long."""
+"""With fewer others to compare with, no exchange is called slow."""
 
 
 def show_why(paths: Sequence[Path | str], key: str, value: str, out: TextIO) -> bool:
-    """Write the story of one thing; return whether the recording has it.
+    """Write the story of an exchange, connection or group; return whether it was found.
 
-    `key` is "number", "connection" or "group". Of several recordings, whose groups may be those of
-    different clusters, each tells its own story of a group.
+    `key` is "number", "connection" or "group". Several recordings may be of different clusters:
+    each has its own story of a group.
 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged; or there are several
@@ -63,19 +63,19 @@ def show_why(paths: Sequence[Path | str], key: str, value: str, out: TextIO) -> 
     with reading("why", paths) as progress:
         done_bytes = 0
         for files in found:
-            passed = partial(_passed, progress, done_bytes)
-            told, noticed = _story(files, key, value, passed)
-            notices += noticed
-            if told and len(found) > 1:
+            on_progress = partial(_update, progress, done_bytes)
+            story, found_notices = _story(files, key, value, on_progress)
+            notices += found_notices
+            if story and len(found) > 1:
                 stories += ["", _heading(files)] if stories else [_heading(files)]
-            stories += told
+            stories += story
             done_bytes += sum(path.stat().st_size for path in files)
     write((f"{printable(each)}\n" for each in stories), notices, out, "why")
     return bool(stories)
 
 
 def other_groups(paths: Sequence[Path | str], name: str) -> str:
-    """Say which group may have been meant by a name that none has.
+    """Suggest groups for a name that no group of the recordings has.
 
     Raises: RecordingError.
     """
@@ -87,22 +87,22 @@ def other_groups(paths: Sequence[Path | str], name: str) -> str:
     return one or f"; there is {listed(sorted(names))}"
 
 
-def _passed(progress: Progress, before_bytes: int, done_bytes: int) -> None:
-    progress.passed(before_bytes + done_bytes)
+def _update(progress: Progress, before_bytes: int, done_bytes: int) -> None:
+    progress.update(before_bytes + done_bytes)
 
 
 def _heading(files: Sequence[Path]) -> str:
-    """Which recording it is of: its file, of several the first."""
+    """Return the heading for a recording: its first file, and the number of the others."""
     return f"{files[0]}{f' and {len(files) - 1} more' if len(files) > 1 else ''}:"
 
 
 def _story(
-    files: Sequence[Path], key: str, value: str, passed: Callable[[int], None]
+    files: Sequence[Path], key: str, value: str, on_progress: Callable[[int], None]
 ) -> tuple[list[str], list[str]]:
-    """The story in one recording, and the notices on it."""
+    """Return the story in one recording, and the notices on the recording."""
     opened: dict[int, Note] = {}
 
-    def heard(note: Note) -> None:
+    def on_note(note: Note) -> None:
         if note.channel == CONNECTIONS and note.body.get("event") in ("opened", "open"):
             number = note.body.get("connection")
             if isinstance(number, int):
@@ -113,22 +113,22 @@ def _story(
         "connection": lambda stream: _connection_story(stream, int(value), opened),
         "group": lambda stream: group_story(stream, value),
     }
-    stream = Stream(files, _concerning(key, value), heard, True, passed)
+    stream = Stream(files, _matching(key, value), on_note, True, on_progress)
     return list(stories[key](stream)), stream.notices
 
 
-def _concerning(key: str, *values: str) -> Filter:
-    """What has one of these values, as they are."""
+def _matching(key: str, *values: str) -> Filter:
+    """Return the filter for one of these values, without globs."""
     return Filter(Term(key, tuple(BY_NAME[key].value((value,)) for value in values)))
 
 
 def at(exchange: Exchange) -> str:
-    """When it arrived."""
+    """Return the time of the request's arrival as text."""
     return f"{exchange.time:%H:%M:%S}.{exchange.time.microsecond // 1000:03}"
 
 
 def named(exchange: Exchange) -> str:
-    """What an exchange is called in a sentence: `Fetch #812`."""
+    """Return the name of an exchange in a sentence: `Fetch #812`."""
     return f"{exchange.api or 'request'} #{exchange.number}"
 
 
@@ -137,17 +137,17 @@ def named(exchange: Exchange) -> str:
 
 @attrs.define(eq=False)
 class _Surroundings:
-    """What must be known around one exchange."""
+    """An exchange and the others that its story refers to."""
 
     found: Exchange | None = None
     ahead: Exchange | None = None
-    """The last that was answered on its connection before it."""
-    again: Exchange | None = None
-    """The first of the same client, API and topics after it."""
+    """The exchange answered just before it on its connection."""
+    similar: Exchange | None = None
+    """The next exchange of the same client, API, topics and groups."""
     last_to_join: Exchange | None = None
     end: ConnectionEnd | None = None
     times: Histogram = attrs.field(factory=Histogram)
-    """What the broker took for others of the same API, as far as that is known for certain."""
+    """The broker's time for other exchanges of the same API, without waits."""
 
 
 def _exchange_story(stream: Stream, number: int) -> Iterator[str]:
@@ -169,32 +169,33 @@ def _exchange_story(stream: Stream, number: int) -> Iterator[str]:
         yield from _times(found, around)
     for fault in found.faults:
         yield f"Fault rule {fault} touched it."
-    yield from _errors(found, around.again)
+    yield from _errors(found, around.similar)
 
 
 def _surroundings(stream: Stream, number: int) -> _Surroundings:
-    """Find an exchange, then what is around it: on its connection, and of its API."""
+    """Find an exchange, then the others: on its connection, and of its API."""
     around = _Surroundings(next(stream.exchanges(), None))
     found = around.found
     if found is None:
         return around
-    near = [_concerning("connection", str(found.connection)).node]
+    near = [_matching("connection", str(found.connection)).node]
     if found.api is not None:
-        near.append(_concerning("api", found.api).node)
-    passed = False
-    again = Stream(stream.paths, Filter(grouped(near, one=True)), ends=True, passed=stream.passed)
+        near.append(_matching("api", found.api).node)
+    is_later = False
+    others = Filter(grouped(near, one=True))
+    again = Stream(stream.paths, others, ends=True, on_progress=stream.on_progress)
     for each in again.shown():
         if isinstance(each, ConnectionEnd):
-            if passed and each.connection == found.connection:
+            if is_later and each.connection == found.connection:
                 around.end = around.end or each
         elif each.number == number:
-            passed = True
+            is_later = True
         else:
-            _look(each, around, found, passed)
+            _add_other(each, around, found, is_later)
     return around
 
 
-def _is_like(other: Exchange, exchange: Exchange) -> bool:
+def _is_similar(other: Exchange, exchange: Exchange) -> bool:
     return (
         other.api_key == exchange.api_key
         and other.client_id == exchange.client_id
@@ -203,14 +204,14 @@ def _is_like(other: Exchange, exchange: Exchange) -> bool:
     )
 
 
-def _look(each: Exchange, around: _Surroundings, found: Exchange, passed: bool) -> None:
-    """Take another exchange, which was answered before (or, `passed`, after) it."""
-    if each.connection == found.connection and not passed:
+def _add_other(each: Exchange, around: _Surroundings, found: Exchange, is_later: bool) -> None:
+    """Take another exchange, which was completed before `found`, or after it (`is_later`)."""
+    if each.connection == found.connection and not is_later:
         around.ahead = each
     if each.api_key != found.api_key:
         return
-    if passed and around.again is None and _is_like(each, found):
-        around.again = each
+    if is_later and around.similar is None and _is_similar(each, found):
+        around.similar = each
     served_us = each.served_us
     if served_us != UNKNOWN:
         around.times.add(served_us)
@@ -271,7 +272,7 @@ def _compared(service_ms: float, times: Histogram) -> str:
     return text
 
 
-def _errors(found: Exchange, again: Exchange | None) -> Iterator[str]:
+def _errors(found: Exchange, similar: Exchange | None) -> Iterator[str]:
     for name in found.errors:
         code = error_code(name)
         retriable = code is not None and is_retriable(code)
@@ -279,10 +280,10 @@ def _errors(found: Exchange, again: Exchange | None) -> Iterator[str]:
         yield f"It failed with {name}; {hint}."
     for message in found.error_messages:
         yield f"The broker says: “{message}”"
-    if found.errors and again is not None:
-        came = f"failed with {listed(again.errors)}" if again.errors else "succeeded"
-        later = (again.time - found.time) / timedelta(milliseconds=1)
-        yield f"{age(later)} later the client sent a like one, {named(again)}, which {came}."
+    if found.errors and similar is not None:
+        result = f"failed with {listed(similar.errors)}" if similar.errors else "succeeded"
+        later = (similar.time - found.time) / timedelta(milliseconds=1)
+        yield f"{age(later)} later the client sent a like one, {named(similar)}, which {result}."
 
 
 def _unanswered(found: Exchange, end: ConnectionEnd | None) -> Iterator[str]:
@@ -373,10 +374,24 @@ def _opened(note: Note | None, number: int, first: Exchange | None) -> Iterator[
             f"Connection {number} {began} at {_time(note.time_ns)}, from"
             f" {body.get('client_address', '?')} to {to} ({broker})."
         )
+        yield from _tls(body)
     if client:
         software = getattr(first.request, "client_software_name", "") if first else ""
         version = getattr(first.request, "client_software_version", "") if first else ""
         yield f"Its client is {client}{f' ({software} {version})' if software else ''}."
+
+
+def _tls(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the version, cipher and peer of each side that spoke TLS."""
+    for side in ("client", "broker"):
+        if isinstance(body.get(f"{side}_tls"), dict):
+            tls: dict[str, Any] = body[f"{side}_tls"]
+            text = f"The {side} and kproxy spoke {tls.get('version')} with {tls.get('cipher')}"
+            if tls.get("peer"):
+                text += f"; the {side}'s certificate is of {tls['peer']}"
+            if side == "broker" and not tls.get("verified"):
+                text += "; its certificate was not verified"
+            yield f"{text}."
 
 
 def _end_of_connection(end: ConnectionEnd | None, last: Exchange | None) -> Iterator[str]:

@@ -3,15 +3,15 @@
 ::
 
     JoinGroup, SyncGroup, Heartbeat, LeaveGroup ─▶ Generations ─▶ sentences, one per change
-    ConsumerGroupHeartbeat (KIP-848) ────────────▶ Epochs ─────▶ sentences, one per news
+    ConsumerGroupHeartbeat (KIP-848) ────────────▶ Epochs ─────▶ sentences, one per change
 
-A generation changes when a member comes, leaves, or is silent for longer than its session timeout;
-the coordinator tells none of that, so it is put together from what members sent. Members are named
-by their clients' ids.
+A generation changes when a member joins, leaves, or is silent for longer than its session timeout.
+The coordinator does not report the cause, so the story is put together from the requests of the
+members. Members are named by their client ids.
 
-Invariant: only the coordinator's list of members, which it sends to the leader, shows that somebody
-is no member any more. Of a generation whose list is not recorded nobody is said to be gone who did
-not say so.
+Invariant: only the coordinator's list of members, which it sends to the leader, shows that a member
+is gone. If the list of a generation is not recorded, only members that sent LeaveGroup are reported
+as gone.
 """
 
 from __future__ import annotations
@@ -39,43 +39,43 @@ from kproxy.exchange.words.wording import (
 from kproxy.view.stream import Stream
 
 _OTHERS_MAX = 5
-"""So many exchanges are named that only name the group."""
+"""Exchanges named in the story, if none of them joins or leaves."""
 _BEATS_MISSED = 3
-"""A member of KIP-848 that let so many heartbeats be missed is called silent."""
-NOTHING = "nothing"
+"""Heartbeats that a member of KIP-848 must miss to be called silent."""
+NO_PARTITIONS = "nothing"
 _NEW_IDS = frozenset({"MEMBER_ID_REQUIRED"})
-"""Not an error: the coordinator gives a new member its id."""
+"""Errors of a normal join: the coordinator gives a new member its id."""
 
 
 @attrs.define(eq=False)
-class Member:
-    """A member of the group, as far as its own requests tell."""
+class StoryMember:
+    """A member of the group, as its own requests show it."""
 
     id: str
     client: str
     session_ms: int = 0
     rebalance_ms: int = 0
-    """Of a consumer: clients send their max.poll.interval.ms as it."""
-    seen: Exchange | None = None
+    """Rebalance timeout; consumers send their max.poll.interval.ms."""
+    last_accepted: Exchange | None = None
     """Its last request that the coordinator accepted."""
     left: Exchange | None = None
     reason: str = ""
     instance: str = ""
-    """Its group.instance.id, if it is a static member: it stays the same when it comes again."""
-    owns: str = NOTHING
-    """KIP-848: what it said last."""
-    is_to_have: tuple[int, str] = (0, NOTHING)
-    """KIP-848: in which epoch, what."""
-    silence_told: Exchange | None = None
-    """KIP-848: its last request before the silence that was told last."""
+    """The group.instance.id of a static member, which keeps it when it joins again."""
+    owns: str = NO_PARTITIONS
+    """KIP-848: the partitions in its last report."""
+    assigned: tuple[int, str] = (0, NO_PARTITIONS)
+    """KIP-848: epoch and partitions of its last assignment."""
+    reported_silence: Exchange | None = None
+    """KIP-848: its last request before the silence that was reported last."""
 
 
-_Part = str | Member | Callable[[], str]
-"""Of a sentence."""
+_SentencePart = str | StoryMember | Callable[[], str]
+"""A part of a sentence: text, a member to be named, or text known only at the end."""
 
 
 def _tail(member_id: str) -> str:
-    """The end of a member's id, as `show` has it."""
+    """Return the end of a member id, as `show` prints it."""
     start, cut, end = shortened(member_id).partition("…")
     return cut + end or start
 
@@ -86,18 +86,18 @@ class Generation:
 
     number: int
     joins: dict[str, Exchange] = attrs.field(factory=dict[str, Exchange])
-    """By member id."""
+    """Member id → its JoinGroup."""
     members: set[str] = attrs.field(factory=set[str])
-    """Those on the coordinator's list, and those that were seen to join."""
-    is_whole: bool = False
-    """Whether the coordinator's list of members is in the recording."""
+    """The members on the coordinator's list, and those whose JoinGroup is recorded."""
+    has_member_list: bool = False
+    """True if the coordinator's list of members is recorded."""
     synced: dict[str, Exchange] = attrs.field(factory=dict[str, Exchange])
-    earlier: dict[str, Member] = attrs.field(factory=dict[str, Member])
-    """All members that were known before it, as they were then."""
+    earlier: dict[str, StoryMember] = attrs.field(factory=dict[str, StoryMember])
+    """Copies of all members known before this generation, as they were then."""
 
 
 def group_story(stream: Stream, group: str) -> Iterator[str]:
-    """Yield what happened to a group in one recording, in order."""
+    """Yield the story of a group in one recording, in order of time."""
     story = _Story(group)
     others: list[str] = []
     more = 0
@@ -112,15 +112,15 @@ def group_story(stream: Stream, group: str) -> Iterator[str]:
             others.append(f"{exchange.api} #{exchange.number}")
         else:
             more += 1
-    told = list(story.told())
-    if not told and others:
+    found = list(story.lines())
+    if not found and others:
         named = ", ".join(others) + (f" and {more} more" if more else "")
-        told = [f"Who joins or leaves {group} is not in the recording; it is named by {named}."]
-    yield from told
+        found = [f"Who joins or leaves {group} is not in the recording; it is named by {named}."]
+    yield from found
 
 
 def answered(exchange: Exchange) -> datetime:
-    """When its response arrived, or what is next to that."""
+    """Return the arrival of the response, or the best estimate."""
     return exchange.time + timedelta(milliseconds=exchange.broker_ms or 0)
 
 
@@ -135,45 +135,45 @@ def _after(later: datetime, earlier: datetime) -> str:
 @attrs.define(eq=False)
 class _Story:
     group: str
-    members: dict[str, Member] = attrs.field(factory=dict[str, Member], init=False)
+    members: dict[str, StoryMember] = attrs.field(factory=dict[str, StoryMember], init=False)
     generations: dict[int, Generation] = attrs.field(factory=dict[int, Generation], init=False)
-    sentences: list[tuple[datetime, tuple[_Part, ...]]] = attrs.field(
-        factory=list[tuple[datetime, tuple[_Part, ...]]], init=False
+    sentences: list[tuple[datetime, tuple[_SentencePart, ...]]] = attrs.field(
+        factory=list[tuple[datetime, tuple[_SentencePart, ...]]], init=False
     )
     ends: dict[int, ConnectionEnd] = attrs.field(factory=dict[int, ConnectionEnd], init=False)
-    """By connection."""
+    """Connection → its end."""
     joins: dict[int, list[Exchange]] = attrs.field(factory=dict[int, list[Exchange]], init=False)
-    """By connection, whether they succeeded or not."""
+    """Connection → its JoinGroups, with and without errors."""
     _static: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
-    """Ids that static members got when they came again: the ids that they had first."""
+    """New member id of a static member that joined again → its first id."""
 
     def identity(self, member_id: str) -> str:
-        """The id by which a member is kept."""
+        """Return the id under which a member is stored: its first one."""
         return self._static.get(member_id, member_id)
 
-    def came_again(self, instance: str, member_id: str) -> Member | None:
-        """The static member that has a new id, if it is one that was here before."""
+    def find_static(self, instance: str, member_id: str) -> StoryMember | None:
+        """Return the static member that joins again with a new id; None if there is none."""
         for member in self.members.values():
             if instance and member.instance == instance and self.identity(member_id) != member.id:
                 self._static[member_id] = member.id
                 return member
         return None
 
-    def member(self, member_id: str, exchange: Exchange) -> Member:
-        """The member of this id; its client is the one that first used it."""
+    def member(self, member_id: str, exchange: Exchange) -> StoryMember:
+        """Return the member with this id; a new one is named after the client of the exchange."""
         member_id = self.identity(member_id)
         if member_id not in self.members:
             client = exchange.client_id or shortened(member_id)
-            self.members[member_id] = Member(member_id, client)
+            self.members[member_id] = StoryMember(member_id, client)
         return self.members[member_id]
 
-    def say(self, time: datetime, *parts: _Part) -> None:
-        """Keep a sentence for its time; what its members are called, and what came later, is known
-        when all is read."""
+    def say(self, time: datetime, *parts: _SentencePart) -> None:
+        """Add a sentence. Its parts become text at the end, when the names of members and later
+        events are known."""
         self.sentences.append((time, parts))
 
     def name(self, member_id: str) -> str:
-        """What a member is called: its client's id, told from others of the same name."""
+        """Return the name of a member: its client id, with the end of its id if not unique."""
         member = self.members.get(member_id)
         if member is None:
             return shortened(member_id)
@@ -182,23 +182,23 @@ class _Story:
             return member.client
         return f"{member.client} ({_tail(member_id)})"
 
-    def told(self) -> Iterator[str]:
-        """All sentences in order of time."""
+    def lines(self) -> Iterator[str]:
+        """Yield all sentences in order of time."""
         previous: Generation | None = None
         for number in sorted(self.generations):
             generation = self.generations[number]
             self._generation(previous, generation)
             previous = generation
         for time, parts in sorted(self.sentences, key=lambda each: each[0]):
-            yield f"{_clock(time)} {''.join(map(self._words, parts))}"
+            yield f"{_clock(time)} {''.join(map(self._part_text, parts))}"
 
-    def _words(self, part: _Part) -> str:
-        if isinstance(part, Member):
+    def _part_text(self, part: _SentencePart) -> str:
+        if isinstance(part, StoryMember):
             return self.name(part.id)
         return part if isinstance(part, str) else part()
 
-    def leaving(self, member: Member, leave: Exchange, connection: int | None) -> str:
-        """Who left, and what its own connection tells of why."""
+    def leaving(self, member: StoryMember, leave: Exchange, connection: int | None) -> str:
+        """Return the sentence about a LeaveGroup, with the cause if the connection shows one."""
         name = self.name(member.id)
         who = name if name != member.client else f"{name} ({_tail(member.id)})"
         text = f"{who} leaves with #{leave.number}"
@@ -229,9 +229,9 @@ class _Story:
             return
         if before is None:
             who = listed((self._joined(each, now) for each in sorted(now.members)), 6)
-            many = f"{count(len(now.members), 'member')}, " if now.is_whole else ""
+            many = f"{count(len(now.members), 'member')}, " if now.has_member_list else ""
             text = f"generation {now.number}: {many}{who}"
-            text += "" if now.is_whole else "; who else is in it is not in the recording"
+            text += "" if now.has_member_list else "; who else is in it is not in the recording"
             text += "; what was before is not in the recording" if now.number > 1 else ""
         else:
             why = self._causes(before, now)
@@ -245,21 +245,23 @@ class _Story:
 
     def _causes(self, before: Generation, now: Generation) -> str:
         missing = sorted(before.members - now.members)
-        gone = [each for each in missing if now.is_whole or self._left(each, now) is not None]
+        gone = [
+            each for each in missing if now.has_member_list or self._left(each, now) is not None
+        ]
         causes = [self._gone(each, now) for each in gone]
         causes += [self._came(each, before, now) for each in sorted(now.members - before.members)]
-        if not causes:  # nobody is known to have come or gone: somebody joined again
+        if not causes:  # no member is known to have joined or left: one joined again
             first = min(now.joins.values(), key=lambda each: each.time)
             reason = getattr(first.request, "reason", None)
-            said = f", “{reason}”" if reason else "; why is not in the recording"
-            causes.append(f"{first.client_id} joined again first (#{first.number}){said}")
+            why = f", “{reason}”" if reason else "; why is not in the recording"
+            causes.append(f"{first.client_id} joined again first (#{first.number}){why}")
         if unknown := [self.name(each) for each in missing if each not in gone]:
             still = "is still a member" if len(unknown) == 1 else "are still members"
             causes.append(f"whether {listed(unknown, 6)} {still} is not in the recording")
         return "; ".join(causes)
 
     def _left(self, member_id: str, now: Generation) -> Exchange | None:
-        """The LeaveGroup of a member before a generation."""
+        """Return the LeaveGroup of a member before a generation."""
         member = now.earlier.get(member_id)
         return None if member is None else member.left
 
@@ -268,11 +270,16 @@ class _Story:
         if member is not None and member.left is not None:
             reason = f" (“{member.reason}”)" if member.reason else ""
             return f"{name} left with #{member.left.number}{reason}"
-        if member is None or member.seen is None:
+        if member is None or member.last_accepted is None:
             return f"{name} is no member any more; why is not in the recording"
-        until = min((answered(each) for each in now.joins.values()), default=member.seen.time)
-        silence, last = _after(until, member.seen.time), f"{member.seen.api} #{member.seen.number}"
-        if until - member.seen.time < timedelta(milliseconds=member.session_ms):
+        until = min(
+            (answered(each) for each in now.joins.values()), default=member.last_accepted.time
+        )
+        silence, last = (
+            _after(until, member.last_accepted.time),
+            f"{member.last_accepted.api} #{member.last_accepted.number}",
+        )
+        if until - member.last_accepted.time < timedelta(milliseconds=member.session_ms):
             return (
                 f"{name} is no member any more, {silence} after {last}; why is not in the recording"
             )
@@ -283,12 +290,12 @@ class _Story:
         name, join = self.name(member_id), now.joins.get(member_id)
         if join is not None:
             return f"{name} joined (#{join.number})"
-        if before.is_whole:
+        if before.has_member_list:
             return f"{name} joined; its JoinGroup is not in the recording"
         return f"{name} is a member; since when is not in the recording"
 
     def _gap(self, before: Generation, now: Generation) -> str:
-        """How long members waited for their partitions: from the first that joined again."""
+        """Return how long members waited for partitions, from the first that joined again."""
         again = [each for name, each in now.joins.items() if name in before.members]
         if not again or not now.synced:
             return ""
@@ -314,9 +321,11 @@ class _Story:
 def _assigned(data: bytes) -> str:
     found = embedded.assignment(data)
     if found is None:
-        return NOTHING
+        return NO_PARTITIONS
     topics = found.assigned_partitions
-    return listed(partitions(t.topic, [str(p) for p in t.partitions]) for t in topics) or NOTHING
+    return (
+        listed(partitions(t.topic, [str(p) for p in t.partitions]) for t in topics) or NO_PARTITIONS
+    )
 
 
 def _join(story: _Story, exchange: Exchange) -> None:
@@ -336,24 +345,28 @@ def _join(story: _Story, exchange: Exchange) -> None:
         story.generations[number] = Generation(number, earlier=earlier)
     generation = story.generations[number]
     instance = getattr(request, "group_instance_id", None) or ""
-    if again := story.came_again(instance, response.member_id):
-        _comes_again(story, again, exchange)
+    if again := story.find_static(instance, response.member_id):
+        _rejoin_static(story, again, exchange)
     member = story.member(response.member_id, exchange)
-    member.session_ms, member.seen, member.left = request.session_timeout_ms, exchange, None
+    member.session_ms, member.last_accepted, member.left = (
+        request.session_timeout_ms,
+        exchange,
+        None,
+    )
     member.instance = instance
     if request.protocol_type == "consumer":
         member.rebalance_ms = request.rebalance_timeout_ms
     generation.joins.setdefault(member.id, exchange)
     generation.members.add(member.id)
-    generation.is_whole |= bool(response.members)
+    generation.has_member_list |= bool(response.members)
     generation.members.update(story.identity(each.member_id) for each in response.members or ())
 
 
-def _comes_again(story: _Story, member: Member, exchange: Exchange) -> None:
+def _rejoin_static(story: _Story, member: StoryMember, exchange: Exchange) -> None:
     text = f" comes again as static member {member.instance} (#{exchange.number})"
-    if member.seen is not None:
-        silent = _after(exchange.time, answered(member.seen))
-        text += f", {silent} after {member.seen.api} #{member.seen.number}"
+    if member.last_accepted is not None:
+        silent = _after(exchange.time, answered(member.last_accepted))
+        text += f", {silent} after {member.last_accepted.api} #{member.last_accepted.number}"
     if exchange.response.generation_id in story.generations:
         text += "; the group does not rebalance"
     story.say(exchange.time, member, f"{text}.")
@@ -364,27 +377,27 @@ def _sync(story: _Story, exchange: Exchange) -> None:
     if request is None or exchange.response is None:
         return
     if exchange.errors:
-        _refused(story, exchange, request.member_id)
+        _say_refused(story, exchange, request.member_id)
         return
     generation = story.generations.get(request.generation_id)
     member = story.member(request.member_id, exchange)
     if generation is not None:
         generation.synced.setdefault(member.id, exchange)
-    member.seen = exchange
+    member.last_accepted = exchange
 
 
-def _beat(story: _Story, exchange: Exchange) -> None:
+def _heartbeat(story: _Story, exchange: Exchange) -> None:
     request = exchange.request
     member_id = getattr(request, "member_id", "")
     if not member_id or exchange.response is None:
         return
     if exchange.errors:
-        _refused(story, exchange, member_id)
+        _say_refused(story, exchange, member_id)
     else:
-        story.member(member_id, exchange).seen = exchange
+        story.member(member_id, exchange).last_accepted = exchange
 
 
-def _refused(story: _Story, exchange: Exchange, member_id: str) -> None:
+def _say_refused(story: _Story, exchange: Exchange, member_id: str) -> None:
     member = story.member(member_id, exchange)
     errors = listed(exchange.errors)
     news = "learns that the group rebalances" if errors == "REBALANCE_IN_PROGRESS" else "is refused"
@@ -400,20 +413,23 @@ def _leave(story: _Story, exchange: Exchange) -> None:
         static = next((each.id for each in members if each.instance == instance), "")
         member = story.member(leaving.member_id or static, exchange)
         if _cannot_leave(leaving, exchange.response):
-            _refused(story, exchange, member.id)
+            _say_refused(story, exchange, member.id)
             continue
         member.left, member.reason = exchange, getattr(leaving, "reason", None) or ""
         if member.reason:
             text = f" leaves with #{exchange.number}: “{member.reason}”."
             story.say(exchange.time, member, text)
         else:
-            own = member.seen is not None and member.seen.connection == exchange.connection
+            own = (
+                member.last_accepted is not None
+                and member.last_accepted.connection == exchange.connection
+            )
             connection = exchange.connection if own else None
             story.say(exchange.time, partial(story.leaving, member, exchange, connection))
 
 
 def _cannot_leave(leaving: Any, response: Any) -> bool:
-    """Whether the coordinator refuses that a member leaves, of several perhaps that are named."""
+    """Return whether the coordinator refuses a LeaveGroup, which may name several members."""
     instance = getattr(leaving, "group_instance_id", None) or ""
     codes = [
         each.error_code
@@ -429,49 +445,55 @@ _EPOCHS = {0: "joins", -1: "leaves", -2: "leaves for now (static member)"}
 
 
 def _group_heartbeat(story: _Story, exchange: Exchange) -> None:
-    """A heartbeat of KIP-848 joins, leaves, and brings the assignment."""
+    """Take a heartbeat of KIP-848, which joins, leaves, or brings an assignment."""
     request, response = exchange.request, exchange.response
     if request is None:
         return
     member = story.member(request.member_id or getattr(response, "member_id", "") or "?", exchange)
     if exchange.errors:
         since = ""
-        if member.seen is not None:
-            since = f", {_after(exchange.time, answered(member.seen))} after its last heartbeat"
+        if member.last_accepted is not None:
+            silent = _after(exchange.time, answered(member.last_accepted))
+            since = f", {silent} after its last heartbeat"
         errors = listed(exchange.errors)
         text = f" is refused: #{exchange.number} → {errors}{since}."
         story.say(answered(exchange), member, text)
         return
     _heartbeat_request(story, member, exchange)
     if response is not None:
-        member.seen = exchange
+        member.last_accepted = exchange
         if response.assignment is not None:
             _assigned_epoch(story, member, exchange)
 
 
-def _assigned_epoch(story: _Story, member: Member, exchange: Exchange) -> None:
+def _assigned_epoch(story: _Story, member: StoryMember, exchange: Exchange) -> None:
     response = exchange.response
     given = _owned(response.assignment.topic_partitions, exchange)
-    news = response.member_epoch, given
-    if news == member.is_to_have:
+    assigned = response.member_epoch, given
+    if assigned == member.assigned:
         return
-    member.is_to_have = news
-    told: list[str | Member] = [f"epoch {response.member_epoch}: ", member]
-    told.append(f" is to have {given} (#{exchange.number})")
+    member.assigned = assigned
+    parts: list[str | StoryMember] = [f"epoch {response.member_epoch}: ", member]
+    parts.append(f" is to have {given} (#{exchange.number})")
     beats = timedelta(milliseconds=_BEATS_MISSED * response.heartbeat_interval_ms)
     for other in story.members.values():
-        seen = other.seen
-        if other is member or other.left is not None or seen is None or seen is other.silence_told:
+        seen = other.last_accepted
+        if (
+            other is member
+            or other.left is not None
+            or seen is None
+            or seen is other.reported_silence
+        ):
             continue
         if exchange.time - seen.time > beats:
-            owned = "" if other.owns == NOTHING else f", which owned {other.owns},"
+            owned = "" if other.owns == NO_PARTITIONS else f", which owned {other.owns},"
             silent = f"{_after(exchange.time, seen.time)}, since #{seen.number}"
-            told += ["; ", other, f"{owned} has been silent for {silent} at {_clock(seen.time)}"]
-            other.silence_told = seen
-    story.say(answered(exchange), *told, ".")
+            parts += ["; ", other, f"{owned} has been silent for {silent} at {_clock(seen.time)}"]
+            other.reported_silence = seen
+    story.say(answered(exchange), *parts, ".")
 
 
-def _heartbeat_request(story: _Story, member: Member, exchange: Exchange) -> None:
+def _heartbeat_request(story: _Story, member: StoryMember, exchange: Exchange) -> None:
     request, number = exchange.request, exchange.number
     if request.member_epoch in _EPOCHS:
         member.left = None if request.member_epoch == 0 else exchange
@@ -484,14 +506,14 @@ def _heartbeat_request(story: _Story, member: Member, exchange: Exchange) -> Non
 
 
 def _owned(topics: Any, exchange: Exchange) -> str:
-    return by_topic(topics, Context(exchange.topic_names), "partitions", str) or NOTHING
+    return by_topic(topics, Context(exchange.topic_names), "partitions", str) or NO_PARTITIONS
 
 
 _HANDLERS: dict[str, Any] = {
     "JoinGroup": _join,
     "SyncGroup": _sync,
-    "Heartbeat": _beat,
-    "OffsetCommit": _beat,
+    "Heartbeat": _heartbeat,
+    "OffsetCommit": _heartbeat,
     "LeaveGroup": _leave,
     "ConsumerGroupHeartbeat": _group_heartbeat,
 }

@@ -15,6 +15,7 @@ from pathlib import Path
 import attrs
 
 from tests.bed import jvm, needs
+from tests.bed.certificates import Certificates
 from tests.bed.waiting import accepts, free_ports, until
 
 VERSIONS = ("4.3.1", "3.9.2")
@@ -28,12 +29,14 @@ _PROPERTIES = """\
 process.roles={roles}
 node.id={node_id}
 controller.quorum.voters={voter}
-listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}{controller_listener}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}
+listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}{controller_listener}\\
+{tls_listeners}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}\\
+{tls_listeners}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,\\
- SASL_PLAINTEXT:SASL_PLAINTEXT
+ SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL,MTLS:SSL,SASL_SSL:SASL_SSL
 log.dirs={folder}/data
 # everything on one broker, and light
 offsets.topic.replication.factor=1
@@ -75,6 +78,19 @@ _LOGINS = [
     _LOGIN.format("scram-sha-512", "scram.Scram", ""),
 ]
 
+_TLS = """\
+ssl.keystore.type=PEM
+ssl.keystore.location={0.broker}
+ssl.truststore.type=PEM
+ssl.truststore.location={0.ca}
+listener.name.mtls.ssl.client.auth=required
+listener.name.sasl_ssl.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
+listener.name.sasl_ssl.oauthbearer.sasl.jaas.config=\
+ org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required \
+ unsecuredLoginStringClaim_sub="broker";
+"""
+_TLS_LISTENERS = ("SSL", "MTLS", "SASL_SSL")
+
 _LOG4J = """\
 log4j.rootLogger=WARN,out
 log4j.appender.out=org.apache.log4j.ConsoleAppender
@@ -97,6 +113,9 @@ class Kafka:
     controller: Kafka | None = None
     """The one whose cluster it joins as a broker; None: it is a cluster by itself."""
     controller_port: int = 0
+    certificates: Certificates | None = None
+    """With them it has three listeners more: SSL, MTLS, SASL_SSL."""
+    tls_ports: tuple[int, ...] = ()
 
     @property
     def address(self) -> str:
@@ -164,14 +183,28 @@ class Kafka:
             roles="broker" if self.controller else "broker,controller",
             voter=f"{controller.node_id}@127.0.0.1:{controller.controller_port}",
             controller_listener="" if self.controller else listener,
+            tls_listeners=self._tls_listeners(),
             folder=self.folder,
             logins="\n".join(_LOGINS),
             plain_user=PLAIN_USER[0],
             scram_user=SCRAM_USER[0],
         )
+        if self.certificates:
+            text += _TLS.format(self.certificates)
+            text += "\n".join(each.replace("sasl_plaintext", "sasl_ssl") for each in _LOGINS) + "\n"
         if self.version.startswith("3."):  # from 4.0 on this is the default
             text += "group.coordinator.rebalance.protocols=classic,consumer\n"
         (self.folder / "server.properties").write_text(text)
+
+    def tls_address(self, listener: str) -> str:
+        """HOST:PORT of a listener that speaks TLS."""
+        return f"127.0.0.1:{self.tls_ports[_TLS_LISTENERS.index(listener)]}"
+
+    def _tls_listeners(self) -> str:
+        if self.certificates is None:
+            return ""
+        self.tls_ports = self.tls_ports or tuple(free_ports(len(_TLS_LISTENERS)))
+        return "".join(f",{name}://{self.tls_address(name)}" for name in _TLS_LISTENERS)
 
     def _format(self) -> None:
         user, password = SCRAM_USER
@@ -194,9 +227,11 @@ class Kafka:
 
 
 @contextlib.contextmanager
-def running(version: str, folder: Path) -> Iterator[Kafka]:
+def running(
+    version: str, folder: Path, certificates: Certificates | None = None
+) -> Iterator[Kafka]:
     """A broker of `version` that is stopped at the end."""
-    broker = Kafka(version=version, folder=folder)
+    broker = Kafka(version=version, folder=folder, certificates=certificates)
     try:
         broker.start()
         yield broker

@@ -7,7 +7,7 @@
           ▼
       Performer ─ event ─▶ Machine ─ actions ─▶ Send, Eof, Close ─▶ Wires of that connection
                                                 Dial, Listen ─▶ hooks: at once, later or never
-                                                Record, Log ─▶ kept
+                                                RecordEntries, Log ─▶ kept
 
 A `Performer` drives one machine. What is behind its connections are `Wires`, which the caller may
 bring; without, what the machine sends is kept. `network` joins the machines of several performers.
@@ -36,7 +36,7 @@ from kproxy.proxy.actions import (
     Log,
     Pause,
     Probe,
-    Record,
+    RecordEntries,
     Refuse,
     Resume,
     Send,
@@ -321,7 +321,7 @@ class Performer:
         if answers is not None:
             self.probed(action.node_id, action.address, answers)
 
-    def _record(self, action: Record) -> None:
+    def _record(self, action: RecordEntries) -> None:
         self.recorded += action.entries
         self.watch(action.entries)
 
@@ -340,7 +340,7 @@ PERFORMERS: dict[type, Callable[[Performer, Any], None]] = {
     Refuse: Performer._refuse,
     Probe: Performer._probe,
     Unlisten: Performer._unlisten,
-    Record: Performer._record,
+    RecordEntries: Performer._record,
     Log: Performer._log,
 }
 """How each action is performed."""

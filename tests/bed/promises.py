@@ -29,7 +29,7 @@ from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import FIELDS, Exchange
 from kproxy.exchange.filter.keys import KEYS, QUALITIES
 from kproxy.exchange.topic_records import TopicRecord
-from kproxy.net.control_api import Api
+from kproxy.net.control_api import ControlApi
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.faults.rule import KEYS as RULE_KEYS
 from kproxy.tables.views import VIEWS
@@ -126,7 +126,7 @@ def _public(kind: type) -> list[str]:
 
 
 def _routes() -> Iterable[tuple[str, str]]:
-    routes = Api(None).routes()  # type: ignore[arg-type]  # nothing is asked of it
+    routes = ControlApi(None).routes()  # type: ignore[arg-type]  # nothing is asked of it
     return [("/metrics", "GET"), *((path, method) for path in routes for method in routes[path])]
 
 

@@ -41,10 +41,10 @@ _START = """
 import sys, time
 import trio
 from kproxy.net.replaying import replay
-from kproxy.replay.broker import Broker
+from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.opening import Wanted, open_recorded
 from kproxy.replay.report import Report
-from kproxy.replay.settings import Settings
+from kproxy.replay.settings import ReplaySettings
 
 async def main(machine):
     stop = trio.Event()
@@ -56,7 +56,7 @@ async def main(machine):
 started = time.perf_counter()
 recorded = open_recorded(sys.argv[1:], Wanted())
 opened = time.perf_counter() - started
-trio.run(main, Broker(recorded.loaded, Settings(), Report()))
+trio.run(main, ReplayBroker(recorded.loaded, ReplaySettings(), Report()))
 print(opened)
 """
 

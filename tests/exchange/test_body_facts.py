@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kproxy import recording
 from kproxy.exchange import facts, topic_records
-from kproxy.exchange.body_facts import EVERY, BodyFacts, DecodedFacts, Records, walked
+from kproxy.exchange.body_facts import ALL_MEANINGS, BodyFacts, DecodedFacts, Records, walk_facts
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.meanings import ABORTED
@@ -52,7 +52,7 @@ def plain(told: BodyFacts | DecodedFacts) -> dict[str, Any]:
     found = {name: getattr(told, name) for name in BodyFacts._fields}
     carried: list[Records] = found.pop("records")
     batches = [(each.where, each.data, each.produced) for each in carried]
-    return found | {"batches": batches, "heads": list(map(topic_records.heads, carried))}
+    return found | {"batches": batches, "heads": list(map(topic_records.batch_heads, carried))}
 
 
 # ---------------------------------------------------------------- recorded
@@ -110,7 +110,7 @@ def test_a_walk_tells_what_is_decoded(api, data):
         _fill(body, data)
     asked = request(api, version, bodies[0])
     made = made_of(asked, response(asked, bodies[1]))
-    told = walked(made.api_key, version, made.request_frame, made.response_frame, TopicNames())
+    told = walk_facts(made.api_key, version, made.request_frame, made.response_frame, TopicNames())
     if told is None:
         assert api in DECODED or api == "ControlledShutdown"
         return
@@ -123,7 +123,7 @@ def test_nearly_all_apis_can_be_walked_over():
         for api in sorted(schema.api_names().values())
         for direction in (schema.REQUEST, schema.RESPONSE)
         for version in versions(api, direction)
-        if api not in DECODED and walk_of(api_key(api), version, direction, EVERY) is None
+        if api not in DECODED and walk_of(api_key(api), version, direction, ALL_MEANINGS) is None
     } == {("ControlledShutdown", 0)}
 
 
@@ -146,7 +146,7 @@ def made_of(*frames: Any) -> Exchange:
 def test_garbage_is_told_as_it_is_decoded_or_not_at_all(garbage):
     asked = request("Fetch", 12, fetch_request({0: 1}))
     made = made_of(asked, answer(asked, (5 + len(garbage)).to_bytes(4) + bytes(5) + garbage))
-    told = walked(1, 12, made.request_frame, made.response_frame, TopicNames())
+    told = walk_facts(1, 12, made.request_frame, made.response_frame, TopicNames())
     try:
         codec.decode_response_body(made.response_frame, 1, 12)
     except ProtocolError:
@@ -163,11 +163,11 @@ def test_what_is_not_known_is_not_told():
     made = exchange("Fetch", 12, fetch_request({0: 1}), fetch_response({0: batch(3)}))
     asked, answered = made.request_frame, made.response_frame
     names = TopicNames()
-    told = walked(1, 12, asked, answered, names)
+    told = walk_facts(1, 12, asked, answered, names)
     assert told is not None and plain(told) == plain(made.decoded_facts)
-    assert walked(1, 99, asked, answered, names) is None
-    assert walked(1, 12, asked[:-1], None, names) is None
-    assert walked(1, 11, asked, None, names) is None
+    assert walk_facts(1, 99, asked, answered, names) is None
+    assert walk_facts(1, 12, asked[:-1], None, names) is None
+    assert walk_facts(1, 11, asked, None, names) is None
 
 
 def test_a_topic_has_its_name_as_soon_as_it_is_told():
@@ -175,7 +175,7 @@ def test_a_topic_has_its_name_as_soon_as_it_is_told():
     names = TopicNames()
 
     def topics() -> list[str]:
-        told = walked(1, 13, asked.data, None, names)
+        told = walk_facts(1, 13, asked.data, None, names)
         return [] if told is None else told.topics
 
     assert topics() == [ORDERS_TEXT]
@@ -205,7 +205,7 @@ def test_sequences_and_results_say_where():
     made = exchange("Produce", 9, asked, produce_response({2: 40, 3: -1}, 7))
     two, three = TopicPartition("orders", 2), TopicPartition("orders", 3)
     assert [each.where for each in made.facts.records] == [two, three]
-    heads = list(map(topic_records.heads, made.facts.records))
+    heads = list(map(topic_records.batch_heads, made.facts.records))
     assert heads == [(1, ((7, 1, 5),)), (2, [(7, 1, 5), (7, 1, 5)])]
     assert made.facts.results == [(two, 7, 40), (three, 7, -1)]
 
@@ -214,12 +214,12 @@ def test_aborted_transactions_must_be_decoded():
     body = fetch_response({0: batch(3)})
     made = exchange("Fetch", 12, fetch_request({0: 1}), body)
     frames = made.request_frame, made.response_frame
-    wanted = EVERY | {ABORTED}
-    assert walked(1, 12, *frames, TopicNames(), wanted) is not None
+    wanted = ALL_MEANINGS | {ABORTED}
+    assert walk_facts(1, 12, *frames, TopicNames(), wanted) is not None
     gone = messages.FetchResponse.AbortedTransaction(producer_id=1, first_offset=0)
     body.responses[0].partitions[0].aborted_transactions = [gone]
     made = exchange("Fetch", 12, fetch_request({0: 1}), body)
-    assert walked(1, 12, made.request_frame, made.response_frame, TopicNames(), wanted) is None
+    assert walk_facts(1, 12, made.request_frame, made.response_frame, TopicNames(), wanted) is None
     assert [each.aborted for each in made.decoded_facts.records] == [[gone]]
 
 

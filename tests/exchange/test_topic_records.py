@@ -140,7 +140,7 @@ def test_markers_of_transactions_are_no_records():
     for each, count in ((data, 2), (transaction(1, 1, commit=False), 0)):
         found = fetch(each)
         (carried,) = found.facts.records
-        assert topic_records.heads(carried).records == len(found.records) == count
+        assert topic_records.batch_heads(carried).records == len(found.records) == count
 
 
 @pytest.mark.parametrize("damage", [b"\xff" * 40, b"\0" * 40])

@@ -102,7 +102,7 @@ def test_partitions():
 def test_topics_are_named_by_name_or_id():
     names = wording.Context()
     told, unknown = UUID(int=1), UUID(int=2)
-    names.known.note({"topic_id": str(told), "topic": "orders"})
+    names.topic_names.note({"topic_id": str(told), "topic": "orders"})
     assert names.topic(T(name="other", topic_id=told)) == "other"
     assert names.topic(T(name=None, topic_id=told)) == "orders"
     assert names.topic(T(name=None, topic_id=unknown)) == "id:AAAAAAAA"

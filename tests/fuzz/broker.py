@@ -24,7 +24,7 @@ import attrs
 from kproxy.exchange.entries import Side
 from kproxy.protocol import ProtocolError, decode_response, schema
 from kproxy.replay.opening import Wanted, open_recorded
-from kproxy.replay.settings import Mode, Settings, Visible
+from kproxy.replay.settings import Mode, ReplaySettings, Visible
 from tests.fuzz.mutate import mutated
 from tests.proxy.playing import request
 from tests.replay.making import Playing
@@ -57,7 +57,7 @@ class World:
         loaded = open_recorded([DEMO], Wanted(mode)).loaded
         visible = rng.choice(list(Visible))
         users = {"alice": "secret"}
-        self.playing = Playing(loaded, Settings(mode, visible=visible, users=users))
+        self.playing = Playing(loaded, ReplaySettings(mode, visible=visible, users=users))
 
     def run(self) -> None:
         """Ask, and hold the answers to what was promised."""

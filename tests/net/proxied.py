@@ -25,7 +25,7 @@ class Proxied:
     logs: list[str]
     stop: trio.Event
     entries: list
-    summary: serve.Summary | None = None
+    summary: serve.RunSummary | None = None
 
     async def connect(self) -> trio.SocketStream:
         """A client's connection."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import attrs
 import trio
 
 from kproxy.exchange.entries import Frame, Note
 from kproxy.net import listeners
+from kproxy.net.handshake import Secure, Secured
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
 from kproxy.net.running import monotonic_clock
+from kproxy.net.transport import Transport
 from kproxy.proxy.machine import Machine
 
 
@@ -28,6 +30,19 @@ class Pumped:
     async def connect(self) -> trio.SocketStream:
         """A client's connection."""
         return await trio.open_tcp_stream("127.0.0.1", self.port)
+
+
+def by(make: Callable[[trio.SocketStream], Transport]) -> Secure:
+    """Return what uses a connection by a transport of this kind."""
+
+    async def secure(stream: trio.SocketStream, host: str) -> Secured:
+        try:
+            return Secured(make(stream), None)
+        except BaseException:
+            stream.socket.close()
+            raise
+
+    return secure
 
 
 @contextlib.asynccontextmanager

@@ -47,7 +47,7 @@ def test_frames_use_the_memory_of_earlier_frames() -> None:
 def test_garbage_is_looked_for_rarely(call: str, times: range) -> None:
     code = f"""
 import gc
-from kproxy.net.allocator import look_for_garbage_rarely as rarely
+from kproxy.net.allocator import collect_garbage_rarely as rarely
 {call}
 before = sum(each["collections"] for each in gc.get_stats())
 kept = [[] for _ in range(1_000_000)]

@@ -13,17 +13,17 @@ import trio
 import trio.testing
 
 from kproxy.net import control
-from kproxy.net.control import Answer, Call, Control, Route, json_answer
+from kproxy.net.control import Answer, ControlCall, ControlServer, Route, json_answer
 
 HELLO = b"hello\n"
 
 
-async def hello(call: Call) -> Answer:
+async def hello(call: ControlCall) -> Answer:
     """Answer hello."""
     return Answer(200, HELLO)
 
 
-async def echo(call: Call) -> Answer:
+async def echo(call: ControlCall) -> Answer:
     """Answer with what was asked."""
     return json_answer([*call.words, call.body])
 
@@ -56,14 +56,14 @@ class Visitors(trio.abc.Listener):
 async def serving(token: str | None = None, host: str = "127.0.0.1") -> AsyncIterator[Visitors]:
     """A control server that says hello at /hello, and fails at /broken."""
 
-    async def broken(call: Call) -> Answer:
+    async def broken(call: ControlCall) -> Answer:
         raise ZeroDivisionError("oh")
 
     routes = {"/hello": {"GET": HELLO_ROUTE}, "/broken": {"GET": Route(broken)}}
     routes["/echo/{word}"] = {"POST": Route(echo, takes_body=True)}
     visitors = Visitors()
     async with trio.open_nursery() as nursery:
-        server = Control(routes, host, token, visitors.logs.append)
+        server = ControlServer(routes, host, token, visitors.logs.append)
         nursery.start_soon(server.serve, [visitors])
         yield visitors
         nursery.cancel_scope.cancel()
@@ -233,14 +233,14 @@ async def test_who_was_heard_is_not_ended_for_who_keeps_silent() -> None:
     large = b"x" * (8 << 20)
     visitors = Visitors()
 
-    async def answer_large(call: Call) -> Answer:
+    async def answer_large(call: ControlCall) -> Answer:
         return Answer(200, large)
 
     routes = {"/large": {"GET": Route(answer_large)}}
     async with trio.open_nursery() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         address = listener.socket.getsockname()
-        server = Control(routes, "127.0.0.1", None, visitors.logs.append)
+        server = ControlServer(routes, "127.0.0.1", None, visitors.logs.append)
         nursery.start_soon(server.serve, [listener])
         reader = await trio.open_tcp_stream(*address)
         await reader.send_all(b"GET /large HTTP/1.1\r\n" + HEAD)
@@ -300,7 +300,7 @@ async def test_the_server_outlives_a_lack_of_descriptors(autojump_clock) -> None
     starved = Starved()
     routes = {"/hello": {"GET": HELLO_ROUTE}}
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(Control(routes, "localhost", None, print).serve, [starved])
+        nursery.start_soon(ControlServer(routes, "localhost", None, print).serve, [starved])
         assert (await asked(starved, b"GET /hello HTTP/1.1\r\n" + HEAD))[0] == 200
         nursery.cancel_scope.cancel()
 

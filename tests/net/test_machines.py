@@ -18,6 +18,7 @@ import trio
 from kproxy.exchange.entries import Side
 from kproxy.net import pump
 from kproxy.net.descriptors import Descriptors
+from kproxy.net.security import Security
 from kproxy.net.transport import SocketTransport
 from kproxy.proxy.actions import (
     Action,
@@ -34,7 +35,7 @@ from kproxy.proxy.actions import (
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
 from tests.net.proxied import receive_exactly, unused_port
-from tests.net.pumped import Pumped, pumped
+from tests.net.pumped import Pumped, by, pumped
 from tests.net.test_pump import answer, answering, ask
 from tests.proxy.machines import Answerer, Caller
 
@@ -89,12 +90,12 @@ class Dialling(Answerer):
         self.address = address
         self.events: list[str] = []
 
-    def accepted(self, number, node_id, client_address, local_address, now) -> list[Action]:
+    def accepted(self, number, *about) -> list[Action]:
         self.events.append("accepted")
-        super().accepted(number, node_id, client_address, local_address, now)
+        super().accepted(number, *about)
         return [Dial(number, [self.address])]
 
-    def dialled(self, number, broker, now) -> list[Action]:
+    def dialled(self, *about) -> list[Action]:
         self.events.append("dialled")
         return []
 
@@ -351,6 +352,8 @@ async def test_a_defect_while_stopping_does_not_hold_up_the_end() -> None:
 class Sluggish:
     """Takes all that it is given, and sends a little of it at a time, as TLS may."""
 
+    receiving_waits = False
+
     def __init__(self, stream: trio.SocketStream) -> None:
         self._inner = SocketTransport(stream)
         self._kept = b""
@@ -379,6 +382,9 @@ class Sluggish:
         self._ended = True
 
 
+SLUGGISH = Security(by(Sluggish), by(Sluggish))
+
+
 async def test_what_a_transport_holds_back_is_flushed_before_it_ends() -> None:
     response = b"r" * 50_000
 
@@ -390,7 +396,10 @@ async def test_what_a_transport_holds_back_is_flushed_before_it_ends() -> None:
             return [*actions, Close(number, False)]
 
     for word in (b"half", b"all"):
-        async with pumped(Ending(response), transport=Sluggish) as at, await at.connect() as client:
+        async with (
+            pumped(Ending(response), security=SLUGGISH) as at,
+            await at.connect() as client,
+        ):
             await client.send_all(word)
             assert await receive_exactly(client, len(response)) == response
             assert await client.receive_some() == b""
@@ -402,7 +411,10 @@ async def test_the_proxy_works_with_transports_that_hold_back() -> None:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         nursery.start_soon(trio.serve_listeners, answering, [listener])
         cluster = Cluster(Settings([listener.socket.getsockname()[:2]]))
-        async with pumped(cluster, transport=Sluggish) as at, await at.connect() as client:
+        async with (
+            pumped(cluster, security=SLUGGISH) as at,
+            await at.connect() as client,
+        ):
             for number in range(30):
                 await client.send_all(ask(number) * 40)
                 got = await receive_exactly(client, len(answer(number)) * 40)

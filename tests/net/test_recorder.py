@@ -26,7 +26,7 @@ class Disk:
         self.error: Exception | None = None
         self.prepared = self.closed = False
 
-    def asks(self, time_ns: int) -> bool:
+    def wants_pending(self, time_ns: int) -> bool:
         return False
 
     def append(self, batches) -> None:

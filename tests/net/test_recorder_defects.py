@@ -149,7 +149,7 @@ async def through(proxy: Proxied, broken: list[bool]) -> int:
     [
         (Writer, "append", False, CANNOT_WRITE),
         (Writer, "_chunk", True, CANNOT_WRITE),
-        (ConnectionLog, "untold", False, CANNOT_WRITE),
+        (ConnectionLog, "notes_to_repeat", False, CANNOT_WRITE),
         (os, "pwritev", True, CANNOT_WRITE),
         (BatchBuilder, "add", True, CANNOT_RECORD),
         (BatchBuilder, "take", False, CANNOT_RECORD),

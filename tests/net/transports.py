@@ -18,6 +18,7 @@ import attrs
 import pytest
 import trio
 
+from kproxy.net.tls_transport import TlsTransport
 from kproxy.net.transport import SocketTransport, Transport
 
 BIG = bytes(range(256)) * (64 << 10)
@@ -257,6 +258,7 @@ class MemoryTransport:
     """One end of a stream in memory, which takes so many bytes at once and no more."""
 
     wants_write = False
+    receiving_waits = False
 
     def __init__(self, room: int = 1 << 18) -> None:
         self.arrived = bytearray()
@@ -330,90 +332,6 @@ def memory_pair(left: MemoryTransport, right: MemoryTransport) -> Pair:
 # ---- TLS
 
 
-class TlsTransport:
-    """TLS over a socket: ciphertext that the socket does not take waits in a memory BIO.
-
-    The handshake comes first (`handshake`, as often as it takes). It takes no more plaintext while
-    there is ciphertext to send, so that what waits here stays small.
-    """
-
-    def __init__(self, inner: SocketTransport, context: ssl.SSLContext, server: bool) -> None:
-        self._inner = inner
-        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._in, self._out, server_side=server)
-        self._ciphertext = memoryview(b"")
-        self._ended = False
-
-    def fileno(self) -> int:
-        """See Transport."""
-        return self._inner.fileno()
-
-    @property
-    def wants_write(self) -> bool:
-        """See Transport."""
-        return bool(self._ciphertext) or bool(self._out.pending) or self._ended
-
-    def handshake(self) -> bool:
-        """Go on with the handshake; whether it is done."""
-        self._fill()
-        try:
-            self._tls.do_handshake()
-        except ssl.SSLWantReadError:
-            self.flush()
-            return False
-        self.flush()
-        return True
-
-    def try_receive(self) -> bytes | None:
-        """See Transport."""
-        ended = self._fill()
-        data = b""
-        with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError, ssl.SSLEOFError):
-            while chunk := self._tls.read(1 << 20):
-                data += chunk
-        self.flush()
-        return data or (b"" if ended else None)
-
-    def try_send(self, data: bytes | memoryview) -> int:
-        """See Transport."""
-        sent = 0
-        while sent < len(data) and not self.wants_write:
-            sent += self._tls.write(data[sent : sent + (64 << 10)])
-            self.flush()
-        return sent
-
-    def flush(self) -> None:
-        """See Transport."""
-        while self._ciphertext or self._out.pending:
-            self._ciphertext = self._ciphertext or memoryview(self._out.read())
-            sent = self._inner.try_send(self._ciphertext)
-            self._ciphertext = self._ciphertext[sent:]
-            if self._ciphertext:
-                return
-        if self._ended:
-            self._ended = False
-            self._inner.send_eof()
-
-    def send_eof(self) -> None:
-        """See Transport."""
-        with contextlib.suppress(ssl.SSLWantReadError):
-            self._tls.unwrap()  # which puts a close_notify behind what was written
-        self._ended = True
-        self.flush()
-
-    def close(self, abrupt: bool) -> None:
-        """See Transport."""
-        self._inner.close(abrupt)
-
-    def _fill(self) -> bool:
-        """Take in what has arrived; whether the peer has ended."""
-        while (data := self._inner.try_receive()) is not None:
-            if not data:
-                return True
-            self._in.write(data)
-        return False
-
-
 def _contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """For a server and a client that show each other no certificates, so that none is needed."""
     found = []
@@ -427,17 +345,38 @@ def _contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return found[0], found[1]
 
 
+def _tls_pair() -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
+    """Two ends of a TCP connection in TLS, after the handshake."""
+    contexts = _contexts()
+    left, right = connected()
+    ends = []
+    for stream, context, server in ((left, contexts[1], False), (right, contexts[0], True)):
+        sock = socket.socket(fileno=stream.socket.detach())
+        sock.setblocking(False)
+        ends.append(
+            context.wrap_socket(
+                sock, server_side=server, do_handshake_on_connect=False, suppress_ragged_eofs=False
+            )
+        )
+    until, done = time.monotonic() + _SECONDS, False
+    while not done:
+        assert time.monotonic() < until, "no handshake"
+        done = sum(_shaken(end) for end in ends) == len(ends)
+    return ends[0], ends[1]
+
+
+def _shaken(end: ssl.SSLSocket) -> bool:
+    try:
+        end.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def tls() -> Iterator[Pair]:
     """TLS, after the handshake."""
-    server, client = _contexts()
-    left, right = map(SocketTransport, connected())
-    ends = TlsTransport(left, client, False), TlsTransport(right, server, True)
-    until = time.monotonic() + _SECONDS
-    done = [False, False]
-    while not all(done):
-        assert time.monotonic() < until, "no handshake"
-        done = [end.handshake() for end in ends]
-    yield _paired(*ends)
+    left, right = map(TlsTransport, _tls_pair())
+    yield _paired(left, right)
     left.close(False)
     right.close(False)

@@ -13,11 +13,11 @@ from kproxy.protocol.records import (
     Record,
     batches,
     encode_batch,
-    encode_message_set,
     end_transaction_marker,
     rebase,
 )
 from tests.bed import jvm
+from tests.protocol.message_sets import encode_message_set
 
 pytestmark = pytest.mark.java
 

@@ -6,7 +6,7 @@ import attrs
 
 from kproxy.exchange.entries import Side
 from kproxy.proxy.actions import Action, Address, Close, Dial, Send
-from kproxy.proxy.machine import Machine
+from kproxy.proxy.machine import Machine, TlsSession
 
 
 @attrs.define(eq=False)
@@ -41,11 +41,26 @@ class Caller:
         client_address: str,
         local_address: Address,
         now: int,
+        tls: TlsSession | None = None,
     ) -> list[Action]:
         """See Machine."""
         raise AssertionError("nobody connects to a client")
 
-    def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
+    def rejected(
+        self,
+        number: int,
+        node_id: int | None,
+        client_address: str,
+        local_address: Address,
+        reason: str,
+        now: int,
+    ) -> list[Action]:
+        """See Machine."""
+        raise AssertionError(reason)
+
+    def dialled(
+        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
+    ) -> list[Action]:
         """See Machine."""
         self.received[number] = b""
         return [Send(number, Side.BROKER, [self.frames[number]], [])]
@@ -114,12 +129,27 @@ class Answerer:
         client_address: str,
         local_address: Address,
         now: int,
+        tls: TlsSession | None = None,
     ) -> list[Action]:
         """See Machine."""
         self.received[number] = b""
         return []
 
-    def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
+    def rejected(
+        self,
+        number: int,
+        node_id: int | None,
+        client_address: str,
+        local_address: Address,
+        reason: str,
+        now: int,
+    ) -> list[Action]:
+        """See Machine."""
+        raise AssertionError(reason)
+
+    def dialled(
+        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
+    ) -> list[Action]:
         """See Machine."""
         raise AssertionError("it never dials")
 

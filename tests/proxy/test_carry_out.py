@@ -39,7 +39,7 @@ def test_in_pieces_as_whole(verdict: Verdict, cuts: list[int]) -> None:
     for start, stop in itertools.pairwise(edges):
         piece = FRAME[start:stop]
         carry_out.begin(verdict, 100, out)
-        out.replace(piece[: carry_out.leaving(verdict, start, piece)])
+        out.replace(piece[: carry_out.bytes_to_send(verdict, start, piece)])
     carry_out.end(verdict, out)
     out.replace(b"behind")
     departures = out.finish()
@@ -49,12 +49,12 @@ def test_in_pieces_as_whole(verdict: Verdict, cuts: list[int]) -> None:
         return
     *mine, behind = departures
     assert behind.pieces == [b"behind"] and behind.due_ns == behind.bytes_per_second == 0
-    assert left(mine) == left(carry_out.departures(verdict, FRAME, 100))
+    assert left(mine) == left(carry_out.depart(verdict, FRAME, 100))
 
 
 @given(VERDICTS)
 def test_what_leaves_is_the_front_of_the_frame_when_it_is_due(verdict: Verdict) -> None:
-    data, due_ns, rate, endings = left(carry_out.departures(verdict, FRAME, 100))
+    data, due_ns, rate, endings = left(carry_out.depart(verdict, FRAME, 100))
     cut = len(FRAME) if verdict.ending is None else verdict.ending_bytes
     assert data == FRAME[:cut]
     late = verdict.delay_ns or verdict.bytes_per_second
@@ -64,7 +64,7 @@ def test_what_leaves_is_the_front_of_the_frame_when_it_is_due(verdict: Verdict) 
 
 
 def test_other_frames_leave_in_place_of_one() -> None:
-    assert left(carry_out.departures(Verdict(frames=(b"a", b"b")), FRAME, 0))[0] == b"ab"
-    assert left(carry_out.departures(Verdict(frames=()), FRAME, 0))[0] == b""
+    assert left(carry_out.depart(Verdict(frames=(b"a", b"b")), FRAME, 0))[0] == b"ab"
+    assert left(carry_out.depart(Verdict(frames=()), FRAME, 0))[0] == b""
     cut = Verdict(frames=(b"abc", b"d"), ending=Ending.RESET, ending_bytes=2)
-    assert left(carry_out.departures(cut, FRAME, 0))[0] == b"ab"
+    assert left(carry_out.depart(cut, FRAME, 0))[0] == b"ab"

@@ -22,6 +22,7 @@ from kproxy.proxy.actions import (
     Unlisten,
 )
 from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.machine import TlsSession
 from kproxy.proxy.settings import Settings
 from tests.bed import memory
 from tests.bed.memory import Clock, Performer
@@ -189,7 +190,9 @@ def test_a_dial_that_is_answered_late_is_not_for_who_has_gone() -> None:
     found: list[Address] = []
 
     class Hasty(Caller):
-        def dialled(self, number: int, broker: Address, now: int) -> list[Action]:
+        def dialled(
+            self, number: int, broker: Address, now: int, tls: TlsSession | None = None
+        ) -> list[Action]:
             found.append(broker)
             return []
 

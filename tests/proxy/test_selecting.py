@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from kproxy.exchange.entries import Entry, Frame, Note, Run, Side, each
 from kproxy.exchange.filter import FilterError, parse
 from kproxy.exchange.pairing import pair
-from kproxy.exchange.selecting import ALWAYS, Selection
+from kproxy.exchange.selecting import ALWAYS, EntrySelection
 from kproxy.protocol import messages
-from kproxy.proxy.actions import Record
+from kproxy.proxy.actions import RecordEntries
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
 from tests.proxy.playing import BROKER, request, response
@@ -47,7 +47,7 @@ def passing(calls: list[tuple[int, int, int, int]], cut_bytes: int) -> list[Entr
 
     def take(actions) -> None:
         for action in actions:
-            if isinstance(action, Record):
+            if isinstance(action, RecordEntries):
                 entries.extend(action.entries)
 
     asked: dict[int, bytes] = {}
@@ -94,7 +94,7 @@ _CALLS = st.lists(
 def test_what_is_kept_is_what_the_filter_means_in_whole_exchanges(calls, cut_bytes, text) -> None:
     entries = passing(calls, cut_bytes)
     wanted = parse(text).starting(1_700_000_000_000_000_000)
-    kept = Selection(wanted).keep(entries)
+    kept = EntrySelection(wanted).keep(entries)
     meant = {x.number for x in pair(each(entries)) if x.api_key in ALWAYS or wanted.matches(x)}
     assert seen(kept) == {n: halves for n, halves in seen(entries).items() if n in meant}
     assert [e for e in kept if isinstance(e, Note)] == [e for e in entries if isinstance(e, Note)]
@@ -111,8 +111,8 @@ def test_a_request_without_a_client_id_is_of_the_client_of_its_connection() -> N
     for frame in (heartbeat, nameless, shutdown):
         actions += cluster.receive(1, Side.CLIENT, frame, 2)
     for action in actions:
-        entries += action.entries if isinstance(action, Record) else []
-    kept = Selection(parse("client_id:app-1")).keep(entries)
+        entries += action.entries if isinstance(action, RecordEntries) else []
+    kept = EntrySelection(parse("client_id:app-1")).keep(entries)
     assert [x.number for x in pair(each(kept))] == [1, 2, 3]
 
 
@@ -120,7 +120,7 @@ def test_runs_are_split_and_large_requests_left_out_in_all_their_pieces() -> Non
     calls = [(1, 12, 0, 0), (1, 13, 0, 0), (1, 12, 0, 0), (1, 12, 0, 0), (1, 13, 0, 0)]
     entries = passing(calls, 1 << 20)
     assert sum(isinstance(entry, Run) for entry in entries) == 2, "this test needs runs"
-    runs = [e for e in Selection(parse("api:Heartbeat")).keep(entries) if isinstance(e, Run)]
+    runs = [e for e in EntrySelection(parse("api:Heartbeat")).keep(entries) if isinstance(e, Run)]
     assert [len(run) for run in runs] == [1, 2, 1, 2]
     cluster = Cluster(Settings([BROKER]))
     cluster.accepted(1, None, "10.0.0.1:5", ("127.0.0.1", 1), 1)
@@ -130,17 +130,17 @@ def test_runs_are_split_and_large_requests_left_out_in_all_their_pieces() -> Non
     pieces: list[Entry] = []
     for start in range(0, len(large), 1 << 16):
         for action in cluster.receive(1, Side.CLIENT, large[start : start + (1 << 16)], 2):
-            pieces += action.entries if isinstance(action, Record) else []
+            pieces += action.entries if isinstance(action, RecordEntries) else []
     frames = [entry for entry in pieces if isinstance(entry, Frame)]
     assert len(frames) > 1, "it is recorded in pieces"
     for text, meant in (("api:Fetch", []), ("api:Heartbeat", frames)):
-        kept = Selection(parse(text)).keep(pieces)
+        kept = EntrySelection(parse(text)).keep(pieces)
         assert [entry for entry in kept if isinstance(entry, Frame)] == meant
 
 
 def test_what_is_remembered_ends_with_its_connection() -> None:
     calls = [(number, 12, number % 3, 0) for number in range(1, 200)]
-    selection = Selection(parse("api:Fetch"))
+    selection = EntrySelection(parse("api:Fetch"))
     selection.keep(passing(calls, 1 << 20))
     assert selection._connections == {}
 

@@ -10,7 +10,7 @@ import struct
 import sys
 from collections.abc import Iterator
 
-from kproxy.exchange.entries import ChunkTimes, Frame, Run, Side, frame_count
+from kproxy.exchange.entries import ChunkTimes, Frame, Run, Side, count_frames
 from kproxy.recording import Writer
 
 START_NS = 1_790_000_000_000_000_000
@@ -50,7 +50,7 @@ def main(path: str, seed: str) -> None:
     number = 0
     for batch in batches(int(seed)):
         writer.write(batch)
-        number += frame_count(batch)
+        number += count_frames(batch)
         print(number, flush=True)
 
 

@@ -20,7 +20,7 @@ import attrs
 import mcap.records
 import pyarrow.ipc
 
-from kproxy.recording.arrow import Field, Schema
+from kproxy.recording.arrow import ArrowField, Schema
 from kproxy.recording.ending import ChunkInfo
 from kproxy.recording.layout import EXCHANGES, FRAMES, SMALL_BATCH_BYTES
 from kproxy.recording.mcap import (
@@ -54,20 +54,20 @@ Row = dict[str, Any]
 class Table:
     """What another version's table is like."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[ArrowField, ...]
     row: Callable[[Row], Row] = dict
     """Makes its rows of ours."""
 
 
-PAIR = (Field("offset", "int64"), Field("kind", "int8"))
+PAIR = (ArrowField("offset", "int64"), ArrowField("kind", "int8"))
 MORE_FIELDS = (
-    Field("rtt_ns", "int64"),
-    Field("cipher", "binary"),
-    Field("small", "int8"),
-    Field("marks", "int32", many=True),
-    Field("names", "binary", many=True),
-    Field("pairs", PAIR, many=True),
-    Field("pair", PAIR),
+    ArrowField("rtt_ns", "int64"),
+    ArrowField("cipher", "binary"),
+    ArrowField("small", "int8"),
+    ArrowField("marks", "int32", many=True),
+    ArrowField("names", "binary", many=True),
+    ArrowField("pairs", PAIR, many=True),
+    ArrowField("pair", PAIR),
 )
 """Columns of every type that there may be."""
 
@@ -103,7 +103,7 @@ def _with_more(row: Row) -> Row:
     return row | more(seed_of(row))
 
 
-def _around(fields: tuple[Field, ...]) -> tuple[Field, ...]:
+def _around(fields: tuple[ArrowField, ...]) -> tuple[ArrowField, ...]:
     """Columns in front of ours, between them, and behind them."""
     return (*MORE_FIELDS[:1], *fields[:3], *MORE_FIELDS[1:5], *fields[3:], *MORE_FIELDS[5:])
 
@@ -118,7 +118,7 @@ REVERSED = {
 }
 
 
-def widened(fields: Iterable[Field], **types: str) -> tuple[Field, ...]:
+def widened(fields: Iterable[ArrowField], **types: str) -> tuple[ArrowField, ...]:
     """The columns, some of them of another type."""
     return tuple(attrs.evolve(field, type=types.get(field.name, field.type)) for field in fields)
 
@@ -139,7 +139,7 @@ NARROWER = {
 }
 
 
-def without(fields: Iterable[Field], *names: str) -> Table:
+def without(fields: Iterable[ArrowField], *names: str) -> Table:
     """A table that lacks columns."""
     return Table(tuple(field for field in fields if field.name not in names))
 
@@ -147,7 +147,7 @@ def without(fields: Iterable[Field], *names: str) -> Table:
 # ---------------------------------------------------------------- writing
 
 
-def encoded(fields: Sequence[Field], rows: Sequence[Row]) -> bytes:
+def encoded(fields: Sequence[ArrowField], rows: Sequence[Row]) -> bytes:
     """Rows as a record batch."""
     lengths: list[int] = []
     buffers: list[bytes] = []
@@ -157,7 +157,7 @@ def encoded(fields: Sequence[Field], rows: Sequence[Row]) -> bytes:
     return b"".join(parts)
 
 
-def _add(field: Field, values: list[Any], lengths: list[int], buffers: list[bytes]) -> None:
+def _add(field: ArrowField, values: list[Any], lengths: list[int], buffers: list[bytes]) -> None:
     lengths.append(len(values))
     if field.many or field.type == "binary":
         ends = [0, *itertools.accumulate(map(len, values))]

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.recording.arrow import Field, Schema
+from kproxy.recording.arrow import ArrowField, Schema
 from kproxy.recording.layout import EXCHANGES, FRAMES
 
-PAIR = (Field("a", "int64"), Field("b", "int8"))
+PAIR = (ArrowField("a", "int64"), ArrowField("b", "int8"))
 ALL = Schema(
-    Field("number", "int64"),
-    Field("small", "int16"),
-    Field("sizes", "int32", many=True),
-    Field("pairs", PAIR, many=True),
-    Field("name", "binary"),
-    Field("data", "binary"),
+    ArrowField("number", "int64"),
+    ArrowField("small", "int16"),
+    ArrowField("sizes", "int32", many=True),
+    ArrowField("pairs", PAIR, many=True),
+    ArrowField("name", "binary"),
+    ArrowField("data", "binary"),
 )
 
 rows = st.lists(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kproxy import recording
 from kproxy.recording import RecordingError, info
 from kproxy.recording.arrow import Schema
-from kproxy.recording.arrow_schema import Field, fields_of
+from kproxy.recording.arrow_schema import ArrowField, fields_of
 from kproxy.recording.layout import EXCHANGES, FRAMES
 from kproxy.recording.mcap import HEADER, MAGIC, channel_record, record, schema_record, string
 from tests.recording.making import rewrite
@@ -181,7 +181,7 @@ def test_the_like_of_what_was_forged_is_a_schema() -> None:
     data = forged_message(field_table(3), LEAF)
     theirs = pyarrow.ipc.read_schema(pyarrow.py_buffer(data))
     assert [theirs.field(0).type.field(each).name for each in range(3)] == ["f"] * 3
-    assert fields_of(data) == (Field("f", (Field("f", "binary"),) * 3),)
+    assert fields_of(data) == (ArrowField("f", (ArrowField("f", "binary"),) * 3),)
     data = forged_message(field_table(2), field_table(2), LEAF)
     assert pyarrow.ipc.read_schema(pyarrow.py_buffer(data)).field(0).type.num_fields == 2
 

@@ -24,7 +24,7 @@ from kproxy.exchange.entries import (
     Run,
     Side,
 )
-from kproxy.recording.batch import Batch
+from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.layout import BATCH_BYTES
 from kproxy.recording.table_messages import (
@@ -38,7 +38,7 @@ from tests.recording.making import START_NS, event, opened, request, response
 FETCH = 1
 
 
-def rows(batch: Batch) -> list[ExchangeRow]:
+def rows(batch: RecordingBatch) -> list[ExchangeRow]:
     """The exchanges that a batch completes."""
     parts, _ = exchanges_message(batch)
     return list(ExchangeTable(memoryview(b"".join(parts))).rows())
@@ -236,13 +236,13 @@ def test_what_a_refused_batch_told_of_recorded_requests_is_told_later() -> None:
     builder = BatchBuilder()
     builder.add([opened(), request(1, b"one"), request(2, b"two"), request(3, b"three")])
     written = builder.take()
-    builder.written()
+    builder.confirm_written()
     builder.add([response(1, b"lost"), request(4, b"lost too")])
     first = builder.take()
-    builder.refused(first)
+    builder.take_back(first)
     builder.add([response(2, b"lost again"), response(4, b"lost as a whole")])
     second = builder.take()
-    builder.refused(second)
+    builder.take_back(second)
     builder.add([response(3, b"recorded")])
     third = builder.take()
     whole = {row.number: row for batch in (*first, *second) for row in rows(batch)}

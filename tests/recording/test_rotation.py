@@ -15,7 +15,7 @@ from kproxy import recording as recorded
 from kproxy.exchange import notes
 from kproxy.exchange.entries import CONNECTIONS, Frame, Note
 from kproxy.recording import Recording, info, recordings, verify
-from kproxy.recording.batch import Batch
+from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.writer import Writer
 from tests.recording.making import SETTINGS, START_NS, event, opened, plains, request
 
@@ -328,7 +328,7 @@ def test_a_file_in_which_something_unforeseen_went_wrong_is_left_once_a_minute_a
     run = recording(tmp_path, rotate_bytes=None, rotate_ns=None)
     append = Writer.append
 
-    def defective(writer: Writer, batches: Sequence[Batch]) -> None:
+    def defective(writer: Writer, batches: Sequence[RecordingBatch]) -> None:
         if any(batch.frames for batch in batches):
             raise ValueError("oh")
         append(writer, batches)
@@ -389,7 +389,7 @@ def test_a_file_whose_first_batches_were_refused_says_it_when_there_is_room(
     run.write([opened(3), at(0, 1)])
     append = Writer.append
 
-    def full(writer: Writer, batches: Sequence[Batch]) -> None:
+    def full(writer: Writer, batches: Sequence[RecordingBatch]) -> None:
         if any(batch.frames for batch in batches):
             raise OSError(28, "No space left on device")
         append(writer, batches)
@@ -413,7 +413,9 @@ def test_what_is_pending_is_not_asked_for_where_no_file_can_be_begun(
 ) -> None:
     run = recording(tmp_path, rotate_ns=10 * SECOND)
     run.write([at(0, 1)])
-    assert not run.asks(START_NS + 9 * SECOND) and run.asks(START_NS + 10 * SECOND)
+    assert not run.wants_pending(START_NS + 9 * SECOND) and run.wants_pending(
+        START_NS + 10 * SECOND
+    )
     with monkeypatch.context() as patched:
 
         def refuse(*_: object) -> int:
@@ -421,7 +423,7 @@ def test_what_is_pending_is_not_asked_for_where_no_file_can_be_begun(
 
         patched.setattr(os, "open", refuse)
         run.write([at(11, 2)])
-        assert run.problem is not None and not run.asks(START_NS + 12 * SECOND)
+        assert run.problem is not None and not run.wants_pending(START_NS + 12 * SECOND)
     run.write([at(12, 3)])
     run.write([at(13, 4)])
     assert pending(run.paths[1]) == [(1, False), (2, False), (3, True), (4, True)]

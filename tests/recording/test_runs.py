@@ -17,8 +17,8 @@ from kproxy.exchange.entries import (
     PendingRow,
     Run,
     Side,
+    count_frames,
     each,
-    frame_count,
 )
 from kproxy.net.recorder import Recorder
 from kproxy.recording import entries, read
@@ -167,7 +167,7 @@ def test_a_request_that_was_answered_before_it_had_all_left_has_no_time_of_leavi
 class Refusing:
     """A disk that is full."""
 
-    def asks(self, time_ns: int) -> bool:
+    def wants_pending(self, time_ns: int) -> bool:
         """Want to know nothing."""
         return False
 
@@ -189,6 +189,6 @@ def test_what_is_lost_of_a_run_is_counted_by_frames(sizes: list[int]) -> None:
     run = run_of(sizes, Side.CLIENT, [(START_NS, 0)] * 3, 1, ())
     recorder.put([run], 100)
     trio.run(recorder.finish)
-    assert recorder.frames_lost == len(sizes) == frame_count([run])
+    assert recorder.frames_lost == len(sizes) == count_frames([run])
     assert recorder.frame_bytes_lost == sum(sizes)
     assert plains(seen) == plains(run.frames())

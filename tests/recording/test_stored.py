@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.recording import RecordingError, entries, read
-from kproxy.recording.batch import RUN, Batch
+from kproxy.recording.batch import RUN, RecordingBatch
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.mcap import CHANNEL, MESSAGE, record
 from kproxy.recording.table_messages import FrameTable, exchanges_message, frames_message
@@ -20,7 +20,7 @@ def tables(*made, number: int = 1) -> tuple[bytes, bytes]:
     """The messages of a batch with these entries."""
     builder = BatchBuilder(number)
     builder.add(made)
-    (batch,) = builder.take() or [Batch(number)]
+    (batch,) = builder.take() or [RecordingBatch(number)]
     frames, exchanges = frames_message(batch)[0], exchanges_message(batch)[0]
     return b"".join(frames), b"".join(exchanges)
 
@@ -98,7 +98,7 @@ def test_a_channel_that_does_not_decode_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sizes", [(8,), (-1,), (8, 8), (24, -4), (12, 12)])
 def test_frames_whose_sizes_are_not_those_of_their_data_are_refused(sizes: tuple[int, ...]) -> None:
-    batch = Batch(1)
+    batch = RecordingBatch(1)
     batch.runs += RUN.pack(1, 1, 1, 1, 0, 0, 0, len(sizes), 0, 0, 20)
     batch.sizes += struct.pack(f"<{len(sizes)}i", *sizes)
     batch.pieces, batch.data_bytes = [bytes(20)], 20

@@ -21,7 +21,7 @@ from kproxy import __version__, recording
 from kproxy.cli import main
 from kproxy.exchange.entries import ERROR_NOT_LOOKED, NO_NODE, ExchangeRow, Note
 from kproxy.recording import Recording, RecordingError, RecordingFile, info, verify
-from kproxy.recording.arrow import Field, Schema
+from kproxy.recording.arrow import ArrowField, Schema
 from kproxy.recording.layout import EXCHANGES, FRAMES, Channel
 from kproxy.recording.other_columns import table_columns
 from kproxy.replay.load import load
@@ -198,7 +198,7 @@ def test_every_column_has_a_default_or_is_in_every_file(tmp_path: Path) -> None:
 
 def test_a_column_of_another_kind_is_refused(tmp_path: Path) -> None:
     fields = tuple(
-        Field("queued_ns", "binary") if field.name == "queued_ns" else field
+        ArrowField("queued_ns", "binary") if field.name == "queued_ns" else field
         for field in OF_EXCHANGES
     )
     table = Table(fields, lambda row: row | {"queued_ns": b"soon"})
@@ -389,7 +389,7 @@ def test_files_with_different_columns_become_one(
 ) -> None:
     """The first has none, the second all, the third some, one of them wider than it was."""
     names = ["rotated.mcap", "rotated-0002.mcap", "rotated-0003.mcap"]
-    wider = (Field("small", "int64"), Field("later", "int16"))
+    wider = (ArrowField("small", "int64"), ArrowField("later", "int16"))
 
     def later(row: Row) -> Row:
         return row | {"small": 1 << 40, "later": 3}
@@ -422,7 +422,8 @@ def test_columns_that_contradict_each_other_are_not_made_one(
     paths = []
     for name, type_, value in zip(names, ("int64", "binary"), (1, b"one"), strict=True):
         table = Table(
-            (*OF_EXCHANGES, Field("both", type_)), lambda row, value=value: row | {"both": value}
+            (*OF_EXCHANGES, ArrowField("both", type_)),
+            lambda row, value=value: row | {"both": value},
         )
         paths.append(remade(FORMATS / name, tmp_path / name, {"/kafka/exchanges": table}))
     to = tmp_path / "one.mcap"

@@ -16,12 +16,12 @@ from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import encode_batch
 from kproxy.proxy.actions import Action, Close, Listen, Log, Send
 from kproxy.proxy.verdicts import Decider
-from kproxy.replay.broker import Broker
+from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.load import load
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.report import Report
 from kproxy.replay.serving import modelled
-from kproxy.replay.settings import Mode, Settings
+from kproxy.replay.settings import Mode, ReplaySettings
 from tests.exchange import making
 
 ORDERS_ID = uuid.UUID(int=7)
@@ -171,11 +171,11 @@ class Playing:
     """A replaying broker with clients, in memory; time passes when it is told to."""
 
     loaded: Loaded
-    settings: Settings = attrs.Factory(Settings)
+    settings: ReplaySettings = attrs.Factory(ReplaySettings)
     report: Report = attrs.Factory(Report)
     rules: Decider | None = None
     now: int = 1_700_000_000_000_000_000
-    broker: Broker = attrs.field(init=False)
+    broker: ReplayBroker = attrs.field(init=False)
     sent: dict[int, bytearray] = attrs.Factory(dict)
     closed: dict[int, bool] = attrs.Factory(dict)
     """The connections that were closed, and whether abruptly."""
@@ -188,7 +188,7 @@ class Playing:
     _correlation: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self.broker = Broker(self.loaded, self.settings, self.report, self.rules)
+        self.broker = ReplayBroker(self.loaded, self.settings, self.report, self.rules)
         self.perform(self.broker.start(self.now))
 
     def connect(self) -> Client:

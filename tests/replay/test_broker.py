@@ -12,10 +12,10 @@ from kproxy import protocol
 from kproxy.exchange.entries import Side
 from kproxy.protocol import messages, schema
 from kproxy.proxy.actions import Listen
-from kproxy.replay.broker import Broker
+from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.report import Report
 from kproxy.replay.serving import SERVED
-from kproxy.replay.settings import Settings
+from kproxy.replay.settings import ReplaySettings
 from tests.replay.making import MS, Playing, Recorded, batch, fetch
 
 
@@ -163,7 +163,7 @@ def test_a_connection_that_breaks_while_it_waits_is_forgotten() -> None:
 
 
 def test_a_request_that_waits_counts_as_held() -> None:
-    broker = Playing(Recorded().metadata().loaded, Settings(held_bytes_max=2000))
+    broker = Playing(Recorded().metadata().loaded, ReplaySettings(held_bytes_max=2000))
     first, second = broker.connect(), broker.connect()
     poll = fetch({0: 0}, max_wait_ms=1000, rack_id="r" * 1200)
     first.send(11, poll)
@@ -178,7 +178,7 @@ def test_a_request_that_waits_counts_as_held() -> None:
 
 def test_a_client_waits_until_all_brokers_listen() -> None:
     loaded = Recorded().metadata(nodes=2).loaded
-    broker = Broker(loaded, Settings(listen_port=9000), Report())
+    broker = ReplayBroker(loaded, ReplaySettings(listen_port=9000), Report())
     actions = broker.accepted(1, None, "127.0.0.1:5", ("127.0.0.1", 9000), 0)
     assert [(each.node_id, each.port) for each in actions if isinstance(each, Listen)] == [
         (1, 9002),
@@ -197,7 +197,7 @@ def test_the_names_of_served_apis_are_apis() -> None:
 
 
 def test_all_connections_together_hold_so_much_and_no_more() -> None:
-    playing = Playing(Recorded().metadata().loaded, Settings(held_bytes_max=2000))
+    playing = Playing(Recorded().metadata().loaded, ReplaySettings(held_bytes_max=2000))
     first, second = playing.connect(), playing.connect()
     unfinished = (1900).to_bytes(4, "big") + bytes(1500)
     first.bytes(unfinished)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.protocol import error_name, messages
-from kproxy.replay.settings import Settings, Visible
+from kproxy.replay.settings import ReplaySettings, Visible
 from tests.replay.making import ORDERS_ID, Client, Playing, Recorded
 
 PARTITIONS = 4
@@ -180,7 +180,7 @@ def test_members_follow_topics_that_are_created_and_deleted() -> None:
     )
     created = request(topics=[topic])
     recorded = Recorded().metadata("other").add(7, created, response(topics=[made]))
-    broker = Playing(recorded.loaded, Settings(visible=Visible.CAUSAL))
+    broker = Playing(recorded.loaded, ReplaySettings(visible=Visible.CAUSAL))
     member, admin = Member(broker.connect(), "a"), broker.connect()
     deleted = messages.DeleteTopicsRequest(topic_names=["orders"])
     settle(member)

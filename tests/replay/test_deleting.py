@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.protocol import error_name, messages
-from kproxy.replay.settings import Settings, Visible
+from kproxy.replay.settings import ReplaySettings, Visible
 from tests.replay.making import ORDERS_ID, Client, Playing, Recorded, batch, fetch, offset_fetch
 
 
@@ -63,7 +63,7 @@ def test_a_topic_that_was_created_is_created_deleted_and_created() -> None:
     asked = request(topics=[request.CreatableTopic(name="orders", num_partitions=1)])
     was = Recorded().metadata("other").add(7, asked, kind(topics=[result])).fetched(batch("a"))
     for visible in Visible:
-        client = Playing(was.loaded, Settings(visible=visible)).connect()
+        client = Playing(was.loaded, ReplaySettings(visible=visible)).connect()
         for _ in range(3):
             assert create_topic(client) == "NONE"
             assert metadata(client) == "NONE"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from kproxy.protocol import error_name, messages
-from kproxy.replay.settings import Settings, Visible
+from kproxy.replay.settings import ReplaySettings, Visible
 from tests.replay.making import ORDERS_ID, Playing, Recorded, batch
 
 
@@ -25,7 +25,7 @@ def test_brokers_are_where_we_listen_in_every_version() -> None:
 
 
 def test_the_advertised_host_is_the_users() -> None:
-    broker = Playing(recorded().loaded, Settings(advertised_host="box"))
+    broker = Playing(recorded().loaded, ReplaySettings(advertised_host="box"))
     answer = broker.connect().ask(12, messages.MetadataRequest(topics=None))
     assert {each.host for each in answer.brokers} == {"box"}
 
@@ -125,7 +125,7 @@ def created() -> Recorded:
 
 
 def test_a_topic_that_was_created_is_created_again() -> None:
-    broker = Playing(created().loaded, Settings(visible=Visible.CAUSAL))
+    broker = Playing(created().loaded, ReplaySettings(visible=Visible.CAUSAL))
     client = broker.connect()
     topic = messages.MetadataRequest.MetadataRequestTopic(name="orders")
     asked = messages.MetadataRequest(topics=[topic])
@@ -156,7 +156,7 @@ def test_partitions_that_were_added_are_added_again() -> None:
 
     done = kind(results=[kind.CreatePartitionsTopicResult(name="orders")])
     was = recorded().add(3, add(3), done).metadata(partitions=3)
-    broker = Playing(was.loaded, Settings(visible=Visible.CAUSAL))
+    broker = Playing(was.loaded, ReplaySettings(visible=Visible.CAUSAL))
     client = broker.connect()
 
     def partitions() -> int:

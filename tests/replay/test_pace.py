@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.protocol import messages
-from kproxy.replay.broker import Broker
+from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.pace import Pace
 from tests.replay.making import MS, Playing, Recorded, batch
 
@@ -31,7 +31,7 @@ def test_each_takes_its_time_and_the_first_again_after_the_last(factor: float) -
     for exchange in found.exchanges:
         pace.add(exchange)
     playing = Playing(found.loaded)
-    playing.broker = Broker(found.loaded, playing.settings, playing.report, pace=pace)
+    playing.broker = ReplayBroker(found.loaded, playing.settings, playing.report, pace=pace)
     playing.perform(playing.broker.start(playing.now))
     client = playing.connect()
     for took_ms in (10, 30, 10):

@@ -17,13 +17,13 @@ from kproxy.replay.ignored import Ignored, Partitions
 from kproxy.replay.json_paths import parse
 from kproxy.replay.produced import ProduceCheck
 from kproxy.replay.report import Report
-from kproxy.replay.settings import Settings, Visible
+from kproxy.replay.settings import ReplaySettings, Visible
 from tests.replay.making import Playing, Recorded, batch, fetch, produce
 
-CAUSAL = Settings(visible=Visible.CAUSAL, unplayed_told=True)
+CAUSAL = ReplaySettings(visible=Visible.CAUSAL, report_unproduced=True)
 
 
-def playing(recorded: Recorded, settings: Settings = CAUSAL) -> Playing:
+def playing(recorded: Recorded, settings: ReplaySettings = CAUSAL) -> Playing:
     return Playing(recorded.loaded, settings)
 
 
@@ -32,7 +32,7 @@ def recorded() -> Recorded:
 
 
 def test_what_was_produced_is_there_from_the_start_or_when_it_is_produced() -> None:
-    assert playing(recorded(), Settings()).connect().values() == ["a", "b", "c"]
+    assert playing(recorded(), ReplaySettings()).connect().values() == ["a", "b", "c"]
     broker = playing(recorded())
     client = broker.connect()
     assert client.values() == []
@@ -89,12 +89,12 @@ def test_a_record_that_is_produced_too_often_is_a_finding() -> None:
 
 @pytest.mark.parametrize("visible", Visible)
 def test_a_record_that_is_never_produced_is_a_finding_where_that_is_told(visible: Visible) -> None:
-    broker = playing(recorded(), Settings(visible=visible))
+    broker = playing(recorded(), ReplaySettings(visible=visible))
     broker.connect().produce(batch("a", "c"))
     broker.perform(broker.broker.stop(broker.now))
     assert broker.report.findings == []
 
-    broker = playing(recorded(), Settings(visible=visible, unplayed_told=True))
+    broker = playing(recorded(), ReplaySettings(visible=visible, report_unproduced=True))
     broker.connect().produce(batch("a", "c"))
     broker.perform(broker.broker.stop(broker.now))
     (finding,) = broker.report.findings
@@ -113,7 +113,7 @@ def test_a_record_that_is_never_produced_is_a_finding_where_that_is_told(visible
 )
 def test_whether_the_partition_counts(key, partitions, findings) -> None:
     was = Recorded().metadata(partitions=2).produced(batch("a", key=key))
-    broker = playing(was, Settings(visible=Visible.CAUSAL, ignored=Ignored(partitions)))
+    broker = playing(was, ReplaySettings(visible=Visible.CAUSAL, ignored=Ignored(partitions)))
     broker.connect().produce(batch("a", key=key), partition=1)
     assert len(broker.report.findings) == findings
 
@@ -164,7 +164,7 @@ def test_a_record_without_a_key_is_where_it_was_recorded() -> None:
 
 
 def test_where_partitions_do_not_count_records_are_where_they_are_produced_to() -> None:
-    settings = Settings(visible=Visible.CAUSAL, ignored=Ignored(Partitions.NEVER))
+    settings = ReplaySettings(visible=Visible.CAUSAL, ignored=Ignored(Partitions.NEVER))
     client = playing(recorded(), settings).connect()
     client.produce(batch("b"), partition=1)
     client.produce(batch("a", "c"))
@@ -182,7 +182,7 @@ def test_headers_count_but_those_that_are_left_out() -> None:
     broker.connect().produce(one(b"2"))
     (finding,) = broker.report.findings
     assert "differs in headers" in finding.text
-    broker = playing(was, Settings(ignored=Ignored(headers=frozenset({"trace"}))))
+    broker = playing(was, ReplaySettings(ignored=Ignored(headers=frozenset({"trace"}))))
     broker.connect().produce(one(b"2"))
     assert broker.report.findings == []
 
@@ -222,7 +222,7 @@ def test_an_unknown_topic_is_refused_and_not_created() -> None:
 
 def test_parts_of_json_values_may_differ() -> None:
     was = Recorded().metadata().produced(batch('{"id": 1, "at": 5}', '{"id": 2, "at": 6}'))
-    broker = playing(was, Settings(ignored=Ignored(paths=(parse("at"),))))
+    broker = playing(was, ReplaySettings(ignored=Ignored(paths=(parse("at"),))))
     client = broker.connect()
     assert client.produce(batch('{"at": 99, "id": 2}')).base_offset == 1
     assert broker.report.findings == []

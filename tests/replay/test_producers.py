@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kproxy.protocol import error_name, messages
-from kproxy.replay.settings import Settings, Visible
+from kproxy.replay.settings import ReplaySettings, Visible
 from tests.replay.making import Client, Playing, Recorded, batch, offset_fetch
 
-CAUSAL = Settings(visible=Visible.CAUSAL)
+CAUSAL = ReplaySettings(visible=Visible.CAUSAL)
 
 
 def init(client: Client, name: str | None = "t", version: int = 4):

@@ -9,13 +9,13 @@ import hmac
 import pytest
 
 from kproxy.protocol import error_name, messages
-from kproxy.replay.settings import Settings
+from kproxy.replay.settings import ReplaySettings
 from tests.replay.making import Client, Playing, Recorded
 
-USERS = Settings(users={"bob": "secret"})
+USERS = ReplaySettings(users={"bob": "secret"})
 
 
-def connect(settings: Settings = USERS) -> Client:
+def connect(settings: ReplaySettings = USERS) -> Client:
     return Playing(Recorded().metadata().loaded, settings).connect()
 
 
@@ -81,7 +81,7 @@ def test_scram_takes_the_users_that_were_given(mechanism: str) -> None:
 
 
 def test_scram_without_users_says_what_to_give() -> None:
-    client = connect(Settings())
+    client = connect(ReplaySettings())
     answer = handshake(client, "SCRAM-SHA-256")
     assert error_name(answer.error_code) == "UNSUPPORTED_SASL_MECHANISM"
     (finding,) = client.playing.report.findings

@@ -9,7 +9,7 @@ from kproxy.exchange.entries import Side
 from kproxy.protocol import messages
 from kproxy.proxy.actions import Close, Listen, Log, Send
 from kproxy.replay.report import Report
-from kproxy.replay.settings import Settings
+from kproxy.replay.settings import ReplaySettings
 from kproxy.replay.strict import StrictBroker
 from tests.replay.making import Recorded, batch, fetch
 
@@ -26,7 +26,7 @@ class Following:
     broker: StrictBroker = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.broker = StrictBroker(self.recorded.exchanges, Settings(), self.report)
+        self.broker = StrictBroker(self.recorded.exchanges, ReplaySettings(), self.report)
 
     def connect(self, number: int) -> None:
         """A client connects to the bootstrap address."""

@@ -20,10 +20,12 @@ from kproxy.exchange.pairing import pair
 from kproxy.net import listeners
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
+from kproxy.net.security import Security
 from kproxy.net.transport import SocketTransport
 from kproxy.protocol import messages
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
+from tests.net.pumped import by
 from tests.proxy.playing import metadata, request, response
 
 PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12
@@ -50,6 +52,7 @@ class Failing:
     """A socket on which operations can fail."""
 
     wants_write = False
+    receiving_waits = False
 
     def __init__(self, stream: trio.SocketStream, failures: Failures) -> None:
         self._inner = SocketTransport(stream)
@@ -154,13 +157,14 @@ async def play(failures: Failures, paced: bool) -> tuple[list[Frame | Note], lis
         settings = Settings([listener.socket.getsockname()[:2]])
         recorder = Recorder(None, logs.append, entries.extend)
         interface = await listeners.resolve("127.0.0.1")
+        secure = by(lambda stream: Failing(stream, failures))
         pump = Pump(
             Cluster(settings),
             interface,
             recorder,
             time.time_ns,
             logs.append,
-            transport=lambda stream: Failing(stream, failures),
+            security=Security(secure, secure),
         )
         ours = interface.open(0)
         nursery.start_soon(pump.serve, ours)

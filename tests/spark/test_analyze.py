@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -147,12 +148,18 @@ def run(*arguments: str, umask: int = -1, **env: str) -> subprocess.CompletedPro
 @pytest.mark.java
 def test_the_command_makes_it_and_says_at_its_start_what_it_reads(tmp_path: Path) -> None:
     needs.program("java")
-    out = tmp_path / "out"
-    done = run(DEMO, "--out", str(out), "--no-records")
+    above = tmp_path / "above"
+    above.mkdir(mode=0o755)
+    out = above / "new" / "out"
+    done = run(DEMO, "--out", str(out), umask=0o022)
     size = format_bytes(os.stat(DEMO).st_size)
     assert (done.returncode, done.stderr) == (0, f"kproxy analyze: reading {size} …\n")
     assert done.stdout == f"34 exchanges: {out / 'report.html'}\n"
-    assert not (out / "records").exists() and len(rows(out, "exchanges")) == 34
+    assert {each.parent.name for each in out.glob("*/*.parquet")} == TABLES
+    assert len(rows(out, "exchanges")) == 34
+    # It is for its owner only, and the user's own folder stays as it is.
+    assert readable(above) == {}
+    assert stat.S_IMODE(above.stat().st_mode) == 0o755
 
 
 @pytest.mark.java
@@ -243,7 +250,7 @@ def test_a_damaged_archive_of_classes_is_removed(
         return "a session"
 
     monkeypatch.setattr(pyspark.sql.SparkSession, "getActiveSession", lambda: None)
-    monkeypatch.setattr(session, "_started", start)
+    monkeypatch.setattr(session, "_start", start)
     monkeypatch.setattr(session, "register", lambda _: None)
     assert session.session("local[1]") == "a session"
     assert ["SharedArchiveFile" in each for each in given] == [True, False]
@@ -405,10 +412,13 @@ def test_what_is_torn_or_empty_is_said(spark: Any, tmp_path: Path) -> None:
     captures.mkdir()
     whole = Path(DEMO).read_bytes()
     (captures / "whole.mcap").write_bytes(whole)
-    (captures / "cut.mcap").write_bytes(whole[: len(whole) * 2 // 3])
+    (captures / "copy.mcap").write_bytes(whole[: len(whole) // 2])
+    other = Path("tests/recording/formats/2/aiokafka.mcap").read_bytes()
+    (captures / "cut.mcap").write_bytes(other[: len(other) * 2 // 3])
     (captures / "empty.mcap").touch()
     made, _ = job.analyze(spark, splits.find([str(captures)]), tmp_path / "out")
-    empty, cut = made.notices
+    empty, cut, copy = sorted(made.notices, key=lambda line: ("copy" in line, "cut" in line))
+    assert copy == f"{captures}/copy.mcap is a copy of {captures}/whole.mcap, which is read alone"
     assert empty == f"{captures / 'empty.mcap'}: is empty: nothing was recorded into it"
     assert cut.startswith(f"{captures / 'cut.mcap'}: read up to byte ") and "recover" in cut
     page = html.unescape((tmp_path / "out" / "report.html").read_text())
@@ -422,16 +432,16 @@ def test_a_reader_in_spark_says_what_is_torn_or_empty(tmp_path: Path) -> None:
     (tmp_path / "empty.mcap").touch()
     (tmp_path / "whole.mcap").write_bytes(whole)
     told: list[str] = []
-    splits.stretches(splits.find([str(tmp_path)]), told=told.append)
-    assert [line.partition(": ")[0] for line in told] == [
-        str(tmp_path / "cut.mcap"), str(tmp_path / "empty.mcap"),
-    ]  # fmt: skip
+    splits.stretches(splits.find([str(tmp_path)]), on_message=told.append)
+    copy, empty = told
+    assert copy == f"{tmp_path}/cut.mcap is a copy of {tmp_path}/whole.mcap, which is read alone"
+    assert empty.partition(": ")[0] == str(tmp_path / "empty.mcap")
     del told[:]
-    splits.stretches(splits.find([str(tmp_path / "whole.mcap")]), told=told.append)
+    splits.stretches(splits.find([str(tmp_path / "whole.mcap")]), on_message=told.append)
     assert told == []
     with (tmp_path / "cut.mcap").open("rb") as file:
         assert files.lock(file.fileno())
-        splits.stretches(splits.find([str(tmp_path / "cut.mcap")]), told=told.append)
+        splits.stretches(splits.find([str(tmp_path / "cut.mcap")]), on_message=told.append)
     assert len(told) == 1 and told[0].endswith("it is still being written")
 
 

@@ -144,14 +144,14 @@ def test_what_is_slower_than_allowed_fails_the_command(
     topic: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = compared(0, 10, 0, 10) | {"topic": topic, "p95_ratio": 2.5, "p95_sigma": 9.0}
-    assert command.compared([row], 2.0) == 1
+    assert command.report_slower([row], 2.0) == 1
     assert capsys.readouterr().err == (
         f"kproxy analyze: Produce{' on orders' if topic else ''} is slower than the baseline:"
         " p50 ×1.00, p95 ×2.50, p99 ×1.00\n"
     )
     chance = row | {"p95_sigma": 1.0}
     for rows, above in (([row], 3.0), ([row], None), ([chance], 2.0), ([], 2.0)):
-        assert command.compared(rows, above) == 0
+        assert command.report_slower(rows, above) == 0
     assert capsys.readouterr().err == ""
 
 
@@ -199,6 +199,7 @@ FROM RANGE(700)
 def test_faults_that_are_not_shown_count(spark: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
     job.analyze(spark, splits.find([str(DEMO)]), out, with_records=False)
+    assert not (out / "records").exists()
     for table in out.glob("*/"):
         spark.read.parquet(table.as_uri()).createOrReplaceTempView(table.name)
     spark.sql(MANY).createOrReplaceTempView("faults")

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StructType
 
-from kproxy.spark.source import KproxyDataSource, Partition
+from kproxy.spark.source import KproxyDataSource, SparkPartition
 
 
 def test_a_path_is_the_same_however_it_is_spelled(
@@ -34,7 +34,7 @@ def test_a_path_is_the_same_however_it_is_spelled(
     whole, offsets = stretches(name, {})
     assert whole and all(os.path.isabs(each.path) for each in whole), "workers are elsewhere"
     (partition,) = KproxyDataSource({"paths": json.dumps([name])}).reader(schema).partitions()
-    assert isinstance(partition, Partition)
+    assert isinstance(partition, SparkPartition)
     assert all(os.path.isabs(each.path) for each in partition.stretches)
     older = {os.path.relpath(path): end for path, end in offsets.items()}
     for known in (offsets, older):

@@ -12,7 +12,7 @@ import pytest
 
 from kproxy import recording
 from kproxy.analyze import export, findings, report
-from kproxy.analyze.gather import Gathered
+from kproxy.analyze.gather import ReportData
 from kproxy.exchange import histogram, notes
 from kproxy.exchange.endings import SideEnd
 from kproxy.protocol.record_batch import Record
@@ -37,7 +37,7 @@ def api(name: str, count: int, **others: Any) -> dict[str, Any]:
 
 def gathered(
     apis: list[dict[str, Any]], histograms: dict[str, dict[int, int]], **others: Any
-) -> Gathered:
+) -> ReportData:
     """What a report shows of APIs."""
     lists = (
         "rates", "traffic", "errors_over_time", "errors", "slowest", "rebalances", "groups",
@@ -46,13 +46,13 @@ def gathered(
     empty: dict[str, Any] = {name: [] for name in lists}
     empty |= {"fault_totals": Counter(), "group_totals": Counter()}
     counted = {name: Counter(each) for name, each in histograms.items()}
-    return Gathered(
+    return ReportData(
         start_us=0, span_ms=1000, slot_ms=10, totals=Counter(TOTALS), heat={}, apis=apis,
         histograms=counted, **(empty | others),
     )  # fmt: skip
 
 
-def said(found: Gathered) -> str:
+def said(found: ReportData) -> str:
     """The sentences of a report."""
     return "\n".join(each.text for each in findings.findings(found))
 

@@ -22,7 +22,7 @@ import contextlib, io, json, sys
 import pyarrow.parquet
 from kproxy import tables
 from kproxy.cli import main
-from kproxy.exchange.filter import help_text
+from kproxy.view import manual
 from kproxy.spark.ddl import ddl
 from kproxy.tables.views import chosen
 
@@ -40,7 +40,7 @@ printed("export", path, "--to", parquet)
 print(json.dumps({
     "json": [each["throttled"] for each in shown(path)],
     "filter": [each["number"] for each in shown(path, "is:throttled")],
-    "help": help_text(),
+    "help": manual.page("filters"),
     "table": tables.read(path, columns=["throttled"]).read_all()["throttled"].to_pylist(),
     "parquet": pyarrow.parquet.read_table(parquet)["throttled"].to_pylist(),
     "spark": ddl(chosen("exchanges", ["throttled"])),

@@ -41,7 +41,7 @@ from kproxy.tables import body_columns, item_columns, reading, splits
 from kproxy.tables.views import EXCHANGES, FILE, FRAMES, RECORDING, chosen
 from kproxy.units import moment
 from kproxy.view.jsonl import to_json
-from kproxy.view.record_lines import Choice, json_lines
+from kproxy.view.record_lines import RecordSelection, json_lines
 from tests.bed import beats, needs, proxies
 from tests.bed.waiting import until
 from tests.exchange.making import request, response
@@ -183,7 +183,7 @@ def test_records_equal_what_show_says(broken: Path) -> None:
         json.loads(line)
         for exchange in recording.read(broken)
         for topic in exchange.topics
-        for line in json_lines(exchange, Choice(topic))
+        for line in json_lines(exchange, RecordSelection(topic))
     ]
     found = rows([broken], "records", None, 10_000)
     assert len(found) > 500

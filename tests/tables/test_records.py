@@ -247,7 +247,7 @@ def test_what_is_found_at_once_is_what_is_read(some: list[Record], data: st.Data
     for _ in range(data.draw(st.integers(0, 2))):
         whole[data.draw(st.integers(61, len(whole) - 1))] = data.draw(st.integers(0, 255))
     batch = read_header(bytes(whole), 0, len(whole), 2)
-    run = record_spans.Run(batch.raw, 61, len(whole), len(some))
+    run = record_spans.BatchSpan(batch.raw, 61, len(whole), len(some))
     spans = record_spans.find([run, run])
     try:
         read = batch.records

@@ -163,13 +163,13 @@ def test_an_address_that_does_not_resolve_is_one_line(
 def test_a_recording_that_cannot_be_completed_is_not_kept(
     project: pytest.Pytester, mock_brokers: str, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    end = sessions.Recording.end
+    end = sessions.RecordingSession.end
 
-    def fail(recording: sessions.Recording, fine: bool) -> None:
+    def fail(recording: sessions.RecordingSession, fine: bool) -> None:
         end(recording, fine)
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(sessions.Recording, "end", fail)
+    monkeypatch.setattr(sessions.RecordingSession, "end", fail)
     found = record(project, mock_brokers)
     found.assert_outcomes(failed=1, errors=1)
     found.stdout.fnmatch_lines(["*the disk is full*"])

@@ -194,14 +194,14 @@ def test_where_there_are_no_links_nothing_is_replaced_either(
     path = exported(tmp_path / f"out.{suffix}")
     assert path.stat().st_mode & 0o777 == 0o600
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
-    late, write = tmp_path / f"late.{suffix}", export.KINDS[f".{suffix}"]
+    late, write = tmp_path / f"late.{suffix}", export.WRITERS[f".{suffix}"]
 
     def overtaken(stream: Stream, unfinished: Path) -> int:
         count = write(stream, unfinished)
         late.write_text("somebody else's")
         return count
 
-    monkeypatch.setitem(export.KINDS, f".{suffix}", overtaken)
+    monkeypatch.setitem(export.WRITERS, f".{suffix}", overtaken)
     capsys.readouterr()
     assert main(["export", str(DEMO), "--to", str(late)]) == 1
     said = capsys.readouterr().err

@@ -22,10 +22,10 @@ from kproxy.view.live import (
     CPU_SHARE,
     RECORDS_BYTES_MAX,
     WAITING_BYTES_MAX,
-    Budget,
+    CpuBudget,
     Live,
 )
-from kproxy.view.output import Output
+from kproxy.view.output import TextOutput
 from tests.exchange.batches import batch
 from tests.exchange.making import MS, START_NS, answer, fragments, request, response
 from tests.exchange.test_text import fetch_request, fetch_response
@@ -95,7 +95,7 @@ def test_a_long_silence_shows_that_it_lives():
 
 def live(*batches, **options) -> list[str]:
     out = io.StringIO()
-    output = Output(out)
+    output = TextOutput(out)
     view = Live(output, **options)
     for entries in batches:
         view.watch(entries)
@@ -178,7 +178,7 @@ def test_frames_that_wait_for_the_thread_are_bounded(monkeypatch):
     stuck = threading.Event()
     monkeypatch.setattr(Folding, "take", lambda self, exchange: [str(stuck.wait())])
     out = io.StringIO()
-    output = Output(out)
+    output = TextOutput(out)
     view = Live(output)
     large = fetch(1, batch(1, value=b"x" * (2 << 20)))
     for number in range(100):
@@ -194,20 +194,20 @@ def test_frames_that_wait_for_the_thread_are_bounded(monkeypatch):
 
 
 def test_the_thread_takes_no_more_than_its_share():
-    budget = Budget()
-    assert budget.left(0)
+    budget = CpuBudget()
+    assert budget.has_time(0)
     budget.take(CPU_BURST_NS + 1_000_000)
-    assert not budget.left(5_000_000)
-    assert budget.left(int(1_000_000 / CPU_SHARE) + 10)
+    assert not budget.has_time(5_000_000)
+    assert budget.has_time(int(1_000_000 / CPU_SHARE) + 10)
     for now in range(1, 1000):  # however long it rests, it has no more than a burst
-        budget.left(now * SECOND)
+        budget.has_time(now * SECOND)
     budget.take(CPU_BURST_NS)
-    assert not budget.left(999 * SECOND)
+    assert not budget.has_time(999 * SECOND)
 
 
 def test_a_defect_ends_the_display_and_is_told(monkeypatch):
     monkeypatch.setattr(Folding, "take", lambda self, exchange: 1 / 0)
-    view = Live(Output(io.StringIO()))
+    view = Live(TextOutput(io.StringIO()))
     view.watch(fetch(1))
     view._thread.join(5)
     with pytest.raises(ZeroDivisionError):
@@ -220,7 +220,7 @@ def test_a_terminal_that_stands_still_loses_lines_but_holds_up_nothing():
     asked = request("Heartbeat", 4, body, flags=NO_RESPONSE)
     read_end, write_end = os.pipe()
     with os.fdopen(write_end, "w") as out, os.fdopen(read_end) as terminal:
-        output = Output(out)
+        output = TextOutput(out)
         view = Live(output)
         for number in range(1, 5001):  # 380 bytes each: more than the pipe and the queue hold
             view.watch([attrs.evolve(asked, received_ns=START_NS + number * SECOND)])
@@ -245,7 +245,7 @@ def test_a_terminal_that_has_gone_is_no_error():
     read_end, write_end = os.pipe()
     with os.fdopen(write_end, "w") as out:
         os.close(read_end)
-        output = Output(out)
+        output = TextOutput(out)
         view = Live(output)
         view.watch(fetch(1, batch(1)))
         view.finish()
@@ -256,7 +256,7 @@ def test_a_terminal_that_has_gone_is_no_error():
 def test_any_terminal_can_show_it(encoding, tmp_path):
     path = tmp_path / "out"
     with path.open("w", encoding=encoding) as out:
-        output = Output(out)
+        output = TextOutput(out)
         view = Live(output)
         view.watch(fetch(1, batch(1)))
         view.finish()

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from kproxy.view.log import KINDS_MAX, PERIOD_NS, SHOWN_MAX, Log, Repeats
+from kproxy.view.log import KINDS_MAX, PERIOD_NS, SHOWN_MAX, LineLog, Repeats
 
 
 def ended(number: int, reason: str = "a frame of -1 bytes") -> str:
@@ -58,9 +58,9 @@ def test_a_peer_that_thinks_of_a_new_reason_each_time_is_limited_too() -> None:
 )
 def test_what_peers_say_is_made_printable(hostile: str) -> None:
     out = io.StringIO()
-    with Log(out) as log:
+    with LineLog(out) as log:
         log(f"the broker advertises {hostile}:9092")
-        log.tell(f"kproxy run: {hostile}")
+        log.write(f"kproxy run: {hostile}")
     first, second = out.getvalue().splitlines()
     assert (first + second).isprintable() and out.getvalue().count("\n") == 2
     assert first.startswith("kproxy: the broker advertises ") and second.startswith("kproxy run: ")
@@ -78,7 +78,7 @@ def test_what_was_held_back_is_said_in_time(monkeypatch) -> None:
             return super().write(text)
 
     out = Stream()
-    with Log(out, lambda: now[0]) as log:
+    with LineLog(out, lambda: now[0]) as log:
         for n in range(SHOWN_MAX + 7):
             log(ended(n))
         now[0] = PERIOD_NS
@@ -88,7 +88,7 @@ def test_what_was_held_back_is_said_in_time(monkeypatch) -> None:
 
 def test_what_was_held_back_is_said_at_the_end() -> None:
     out = io.StringIO()
-    with Log(out) as log:
+    with LineLog(out) as log:
         for n in range(SHOWN_MAX + 7):
             log(ended(n))
     assert len(out.getvalue().splitlines()) == SHOWN_MAX + 1

@@ -8,12 +8,12 @@ import os
 import threading
 import time
 
-from kproxy.view.output import BYTES_MAX, Output
+from kproxy.view.output import BYTES_MAX, TextOutput
 
 
 def test_what_is_put_is_written_in_order() -> None:
     out = io.StringIO()
-    output = Output(out)
+    output = TextOutput(out)
     for number in range(1000):
         assert output.put(f"{number}\n")
     output.finish()
@@ -26,7 +26,7 @@ def test_a_pipe_that_nobody_reads_holds_up_neither_writing_nor_the_end() -> None
     lines = 3 * BYTES_MAX // len(line)
     started = time.monotonic()
     with os.fdopen(write_end, "w") as out, os.fdopen(read_end) as pipe:
-        output = Output(out, "kproxy: ")
+        output = TextOutput(out, "kproxy: ")
         taken = sum(output.put(line) for _ in range(lines))
         output.finish(0.1)
         assert time.monotonic() - started < 5
@@ -47,7 +47,7 @@ def test_a_pipe_that_never_waits_is_waited_for() -> None:
     fcntl.fcntl(write_end, fcntl.F_SETFL, flags | os.O_NONBLOCK)
     text = "y" * 500_000 + "\n"
     with os.fdopen(write_end, "w") as out, os.fdopen(read_end) as pipe:
-        output = Output(out)
+        output = TextOutput(out)
         output.put(text)
         assert pipe.readline() == text
         output.finish()
@@ -58,7 +58,7 @@ def test_a_stream_that_takes_nothing_is_told_once() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     with os.fdopen(write_end, "w") as out:
-        output = Output(out, failed=told.append)
+        output = TextOutput(out, on_failure=told.append)
         output.put("one\n")
         output.put("two\n")
         output.finish()
@@ -77,7 +77,7 @@ def test_a_tick_writes_though_nothing_is_put(monkeypatch) -> None:
         return text
 
     out = io.StringIO()
-    output = Output(out, tick=tick)
+    output = TextOutput(out, tick=tick)
     output.put("first\n")
     assert ticked.wait(5)
     output.finish()

@@ -25,7 +25,7 @@ from kproxy.exchange.entries import (
     Note,
 )
 from kproxy.exchange.pairing import Pairing, pair
-from kproxy.exchange.words.columns import columns
+from kproxy.exchange.words.terminal_width import columns
 from kproxy.protocol import messages
 from kproxy.protocol.errors import ERRORS
 from kproxy.recording import Recording, RecordingError

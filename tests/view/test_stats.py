@@ -20,12 +20,12 @@ from kproxy.exchange.entries import FRAGMENT
 from kproxy.exchange.filter import parse
 from kproxy.exchange.histogram import Histogram
 from kproxy.exchange.pairing import pair
-from kproxy.exchange.words.line import ended, plain
+from kproxy.exchange.words.line import end_segments, plain_text
 from kproxy.protocol import messages, records
 from kproxy.protocol.record_batch import Record
 from kproxy.recording import Recording, info
 from kproxy.view.stats import Stats
-from kproxy.view.stats_counts import Part
+from kproxy.view.stats_counts import StatsPart
 from kproxy.view.stats_lines import lines, show_stats, stats_of
 from kproxy.view.stream import Stream
 from tests.bed import needs
@@ -50,7 +50,7 @@ def counted(*exchanges, reads_bodies: bool = True) -> Stats:
         if isinstance(each, ConnectionEnd):
             stats.end(each)
         else:
-            stats.take(Part.of(each, reads_bodies))
+            stats.take(StatsPart.of(each, reads_bodies))
     return stats
 
 
@@ -271,7 +271,7 @@ def test_who_ended_a_connection_is_called_as_in_a_line(ends, said):
     stats = counted(exchange_of_heartbeat(), end)
     (line,) = (each for each in lines(stats) if each.startswith("connections ended"))
     assert line == f"connections ended: 1 {said}"
-    assert plain(ended(end)).startswith(f"ended {said}")
+    assert plain_text(end_segments(end)).startswith(f"ended {said}")
 
 
 # ---- recordings

@@ -1,4 +1,4 @@
-"""The filter language: which exchanges a person means.
+"""The filter language: which exchanges to choose.
 
 ::
 

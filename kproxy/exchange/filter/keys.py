@@ -1,6 +1,6 @@
-"""The keys of filter terms: what each means, what it needs, how it is read and looked up.
+"""The keys of filter terms: the values of each, what it needs, how it is read and looked up.
 
-    exchange.FIELDS, and here: how a value is typed, what columns tell ─▶ KEYS, QUALITIES
+    exchange.FIELDS, and here: readers of values, columns ─▶ KEYS, QUALITIES
 
 The fields of an exchange are keys by themselves: of a list, one of which must match; those that are
 true or false are the values of `is:`. Columns answer as the source of a field allows; only what is
@@ -23,7 +23,7 @@ from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.fields import (
     BodyFact,
     Duration,
-    Field,
+    ExchangeField,
     Flag,
     HeaderColumn,
     Need,
@@ -47,7 +47,7 @@ from kproxy.protocol import error_name, schema
 from kproxy.protocol.errors import CODES
 
 Read = Callable[[Any], Iterable[Any]]
-"""Takes out of an exchange, or of an arriving request, what is compared with values."""
+"""A function that reads the values to compare from an exchange, or from an arriving request."""
 
 
 @attrs.frozen
@@ -57,9 +57,9 @@ class Key:
     name: str
     need: Need
     value: Callable[[Typed], Value]
-    """Reads a value; ValueError if it is none."""
+    """Reads a value; raises ValueError if it is none."""
     read: Read
-    look: rows.Look
+    decide: rows.ColumnDecision
     help: str
     example: str
 
@@ -107,7 +107,7 @@ def _texts(name: str) -> Callable[[Any], Iterable[str]]:
 # ── reading columns ──────────────────────────────────────────────────────────────────────────
 
 
-def _look(field: Field) -> rows.Look:
+def _decision_of(field: ExchangeField) -> rows.ColumnDecision:
     """Return how columns answer a term about a field, by its source."""
     match field.source:
         case RowColumn(none=none):
@@ -123,7 +123,7 @@ def _look(field: Field) -> rows.Look:
         case BodyFact(meaning=meaning):
             return rows.only_with(meaning)
         case _:
-            return rows.unsure
+            return rows.undecided
 
 
 # ── is: ──────────────────────────────────────────────────────────────────────────────────────
@@ -131,21 +131,21 @@ def _look(field: Field) -> rows.Look:
 
 @attrs.frozen
 class Quality:
-    """Something that an exchange is or is not."""
+    """A property that an exchange has or does not have."""
 
     need: Need
     read: Callable[[Any], bool]
-    look: Callable[[rows.Columns], bytes | None]
+    decide: Callable[[rows.Columns], bytes | None]
     help: str
 
 
-def _truth(field: Field) -> Quality:
-    """A field that is true or false."""
-    look = _look(field)
+def _truth(field: ExchangeField) -> Quality:
+    """Return the quality for a boolean field."""
+    decide = _decision_of(field)
     return Quality(
         field.need,
         operator.attrgetter(field.name),
-        lambda columns: look(columns, ()),
+        lambda columns: decide(columns, ()),
         field.about,
     )
 
@@ -185,7 +185,8 @@ _ERROR = choice("error", _error_names)
 
 
 def _error(typed: Typed) -> Glob:
-    """An error's name or code; codes that Kafka has added since are UNKNOWN_ERROR_CODE_<n>."""
+    """Return the pattern for an error's name or code; codes that Kafka has added since are
+    UNKNOWN_ERROR_CODE_<n>."""
     text = typed[0] if len(typed) == 1 else ""
     number = text.removeprefix("UNKNOWN_ERROR_CODE_")
     if number.removeprefix("-").isdecimal() and number.isascii() and len(number) < 7:
@@ -209,17 +210,17 @@ _TYPED: dict[Type, tuple[Callable[[Typed], Value], Callable[[str], Read], str]] 
     Type.TIME: (time_range, lambda name: _times, "12:03..12:05"),
     Type.PARTITIONS: (INTEGER, lambda name: _partition_numbers, "0..3"),
 }
-"""How fields of a type are typed and read, and an example of a value."""
+"""The reader of typed values, the reader of fields, and an example, for each type of field."""
 
 
 def _key(
     name: str,
     example: str = "",
-    look: rows.Look | None = None,
+    decide: rows.ColumnDecision | None = None,
     value: Callable[[Typed], Value] | None = None,
     need: Need | None = None,
 ) -> Key:
-    """The key of a field; what is not given follows from its type."""
+    """Return the key for a field; arguments that are not given follow from the field's type."""
     field = FIELDS[name]
     plain, read, shape = _TYPED[field.type]
     return Key(
@@ -227,17 +228,17 @@ def _key(
         need or field.need,
         value or (BYTES if field.unit == "bytes" else plain),
         read(field.name),
-        look or _look(field),
+        decide or _decision_of(field),
         field.about,
         example or f"{field.key}:{shape}",
     )
 
 
 def _record(name: str, example: str) -> Key:
-    """The key of a part of records."""
-    look = rows.only_with(meanings.RECORDS)
+    """Return the key for a part of records."""
+    decide = rows.only_with(meanings.RECORDS)
     about = f"the {name} of a record that it carries, as text"
-    return Key(name, Need.REQUEST, glob, _texts(name), look, about, example)
+    return Key(name, Need.REQUEST, glob, _texts(name), decide, about, example)
 
 
 _WITH_EXAMPLES = (
@@ -254,8 +255,8 @@ _WITH_EXAMPLES = (
     _key("error_messages", "error_message:*quota*"),
     _key("broker_ms", "broker_ms:50.. broker_ms:10ms..1s"),
     # A body may tell how long a poll may wait.
-    _key("service_ms", look=rows.parts("broker_us"), need=Need.RESPONSE),
-    _key("waiting_ms", "waiting_ms:100..", rows.parts("broker_us"), need=Need.RESPONSE),
+    _key("service_ms", decide=rows.parts_of_duration("broker_us"), need=Need.RESPONSE),
+    _key("waiting_ms", "waiting_ms:100..", rows.parts_of_duration("broker_us"), need=Need.RESPONSE),
     _key("queued_ms", "queued_ms:10.."),
     _key("proxy_ms", "proxy_ms:1.."),
     _key("request_bytes", "request_bytes:1MiB.."),
@@ -270,7 +271,7 @@ _WITH_EXAMPLES = (
     _key("faults", "fault:*", rows.faults),
 )
 """The keys with an example of their own, or with values or columns that do not follow from their
-field; help has them first."""
+field; the help lists them first."""
 
 KEYS = (
     *_WITH_EXAMPLES,

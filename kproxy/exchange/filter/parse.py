@@ -1,4 +1,4 @@
-"""Text to filter: the grammar, and what a mistake is told.
+"""Text to filter: the grammar, and the errors for mistakes.
 
 Invariant: any text gives a Filter or a FilterError whose column lies in the text.
 """
@@ -20,7 +20,7 @@ from kproxy.protocol import schema
 _NESTED_MAX = 50
 _IS = "is"
 _WORDS = {"and", "or", "not"}
-_COMPARED = re.compile(r"([a-z_]+)(==?|>=?|<=?|!=)(.+)", re.DOTALL)
+_COMPARISON = re.compile(r"([a-z_]+)(==?|>=?|<=?|!=)(.+)", re.DOTALL)
 _OTHER_NAMES = {
     "version": "api_version",
     "client": "client_id",
@@ -34,45 +34,46 @@ _OTHER_NAMES = {
     "transaction": "transactional_id",
     "consumer_group": "group",
 }
-"""What people type who know other tools → the key that they mean."""
+"""Names from other tools → the key to suggest."""
 
 
 class FilterError(ValueError):
-    """A text that is no filter. `str()` is one line that says what is wrong, and where."""
+    """A text that is not a filter. `str()` is one line that says what is wrong, and where."""
 
     def __init__(self, text: str, column: int, what: str) -> None:
         super().__init__(f"column {column}: {what}")
         self.text = text
         self.column = column
-        """Where, from 1."""
+        """The column of the mistake, from 1."""
         self.what = what
 
 
 @attrs.frozen
 class Filter:
-    """What `parse` makes of a text."""
+    """A parsed filter."""
 
     node: Node
     text: str = attrs.field(default="", eq=False)
-    """As it was typed."""
+    """The text as it was typed."""
 
     def __str__(self) -> str:
         return str(self.node)
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What must be known to answer it."""
+        """The parts of an exchange that must be known to evaluate the filter."""
         return frozenset(term.need for term in terms_of(self.node))
 
     @property
     def relative(self) -> bool:
-        """Whether it has times that count from the beginning of a recording."""
+        """True if it has times that count from the beginning of a recording."""
         terms = (term for term in terms_of(self.node) if isinstance(term, Term))
         ranges = (v for term in terms for v in term.values if isinstance(v, TimeRange))
         return any(each.kind == RELATIVE for each in ranges)
 
     def refuse_beyond(self, allowed: Collection[Need], where: str) -> None:
-        """Raise FilterError if a term needs more than these; `where` is what cannot give it."""
+        """Raise FilterError if a term needs more than these; `where` names the place that lacks
+        it."""
         for term in terms_of(self.node):
             if term.need not in allowed:
                 known = [key.name for key in KEYS if key.need in allowed]
@@ -81,11 +82,11 @@ class Filter:
                 raise FilterError(self.text, term.column, what)
 
     def starting(self, start_ns: int) -> Filter:
-        """The same filter, where times like `+30s` count from this one."""
+        """Return the same filter with times like `+30s` counted from this one."""
         return attrs.evolve(self, node=starting(self.node, start_ns))
 
     def matches(self, subject: Any) -> bool:
-        """Whether an Exchange, or an ArrivingRequest, is meant.
+        """Return whether an Exchange, or an ArrivingRequest, matches.
 
         Raises:
             ValueError: a time counts from the beginning; see `starting`.
@@ -93,7 +94,7 @@ class Filter:
         return self.node.matches(subject)
 
     def rows(self, columns: Columns) -> bytes:
-        """A verdict (NO, MAYBE, YES) for each row of a table of exchanges.
+        """Return a verdict (NO, MAYBE, YES) for each row of a table of exchanges.
 
         Raises:
             ValueError: a time counts from the beginning; see `starting`.
@@ -106,12 +107,12 @@ class Filter:
 
 
 def parse(text: str) -> Filter:
-    """Read a filter; a text without terms means everything.
+    """Read a filter; a text without terms matches everything.
 
     Raises:
-        FilterError: the text is no filter.
+        FilterError: the text is not a filter.
     """
-    reader = _Reader(text)
+    reader = _FilterReader(text)
     reader.skip()
     if reader.at == len(text):
         return Filter(Group((), one=False), text)
@@ -122,7 +123,7 @@ def parse(text: str) -> Filter:
 
 
 @attrs.define
-class _Reader:
+class _FilterReader:
     text: str
     at: int = 0
     nested: int = 0
@@ -135,7 +136,7 @@ class _Reader:
             self.at += 1
 
     def word(self) -> str:
-        """The text up to a space or a parenthesis, without taking it."""
+        """Return the text up to a space or a parenthesis, without taking it."""
         end = self.at
         while end < len(self.text) and not self.text[end].isspace() and self.text[end] not in "()":
             end += 1
@@ -166,7 +167,7 @@ class _Reader:
         return grouped(parts, one=False)
 
     def after(self, keyword: str, read: Callable[[], Node]) -> Node:
-        """Take a keyword and read what must follow it."""
+        """Take a keyword and read the node that must follow it."""
         start = self.at
         self.at += len(keyword)
         self.skip()
@@ -208,10 +209,10 @@ class _Reader:
         start, word = self.at, self.word()
         name, colon, _ = word.partition(":")
         if not colon:
-            raise self.error(start, _no_term(word))
+            raise self.error(start, _explain_no_term(word))
         read = _value_reader(name.lower())
         if read is None:
-            raise self.error(start, f"there is no key {name!r}{_meant(name)}")
+            raise self.error(start, f"there is no key {name!r}{_suggest_key(name)}")
         self.at += len(name) + 1
         values = [self.value(start, read)]
         while self.at < len(self.text) and self.text[self.at] == ",":
@@ -276,16 +277,16 @@ def _quality(typed: Typed) -> Is:
     return Is(name.lower())
 
 
-def _meant(name: str) -> str:
+def _suggest_key(name: str) -> str:
     if name in QUALITIES:
         return f" (did you mean {_IS}:{name}?)"
     other = _OTHER_NAMES.get(name)
     return f" (did you mean {other}?)" if other else suggestion(name, [*BY_NAME, _IS])
 
 
-def _no_term(word: str) -> str:
-    """Say what to write instead of a word that is no term."""
-    compared = _COMPARED.fullmatch(word)
+def _explain_no_term(word: str) -> str:
+    """Return advice about a word that is not a term."""
+    compared = _COMPARISON.fullmatch(word)
     if compared is not None and compared[1] in BY_NAME:
         name, sign, value = compared.groups()
         written_so = {"<": f"..{value}", "<=": f"..{value}", ">": f"{value}..", ">=": f"{value}.."}

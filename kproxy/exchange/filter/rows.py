@@ -35,24 +35,25 @@ class Columns(Protocol):
     """
 
     def get(self, name: str, /) -> Sequence[Any] | None:
-        """Return a column; None of one that is missing: the verdicts are then MAYBE."""
+        """Return a column; None if it is missing: the verdicts are then MAYBE."""
         ...
 
 
 UNKNOWN_TEXT = "\0unknown"
-"""In a column of texts: only the exchange itself tells."""
+"""Stands in a column of texts where only the exchange itself has the value."""
 
-Look = Callable[[Columns, Sequence[Value]], bytes | None]
-"""The verdicts of all rows on a term with these values; None where columns are missing."""
+ColumnDecision = Callable[[Columns, Sequence[Value]], bytes | None]
+"""A function that returns the verdicts of all rows on a term with these values; None where columns
+are missing."""
 
 
 def either(verdicts: Sequence[bytes]) -> bytes:
-    """The verdicts of terms of which one must hold."""
+    """Return the verdicts of an `or` of terms."""
     return _combined(verdicts, int.__or__)
 
 
 def both(verdicts: Sequence[bytes]) -> bytes:
-    """The verdicts of terms that must all hold."""
+    """Return the verdicts of an `and` of terms."""
     return _combined(verdicts, int.__and__)
 
 
@@ -70,10 +71,10 @@ def _bounds(value: Value) -> tuple[int, int]:
     )
 
 
-def numbers(name: str, none: int | None = None) -> Look:
-    """Decide by a column of numbers, one of which means none."""
+def numbers(name: str, none: int | None = None) -> ColumnDecision:
+    """Decide by a column of numbers, where `none` stands for no number."""
 
-    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+    def decide(columns: Columns, values: Sequence[Value]) -> bytes | None:
         column = columns.get(name)
         if column is None:
             return None
@@ -82,26 +83,26 @@ def numbers(name: str, none: int | None = None) -> Look:
             found.append(bytes([YES if low <= v <= high and v != none else NO for v in column]))
         return either(found)
 
-    return look
+    return decide
 
 
-def header_numbers(name: str) -> Look:
+def header_numbers(name: str) -> ColumnDecision:
     """Decide by a column of numbers that only requests with a header have."""
 
-    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+    def decide(columns: Columns, values: Sequence[Value]) -> bytes | None:
         found = numbers(name)(columns, values)
         keys = columns.get("api_key")
         if found is None or keys is None:
             return None
         return both([found, bytes([NO if key < 0 else YES for key in keys])])
 
-    return look
+    return decide
 
 
-def durations(name: str) -> Look:
-    """Decide by a column of microseconds, negative ones being none."""
+def durations(name: str) -> ColumnDecision:
+    """Decide by a column of microseconds, where negative ones stand for none."""
 
-    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+    def decide(columns: Columns, values: Sequence[Value]) -> bytes | None:
         column = columns.get(name)
         if column is None:
             return None
@@ -111,20 +112,20 @@ def durations(name: str) -> Look:
             found.append(bytes([YES if v in wanted else NO for v in column]))
         return either(found)
 
-    return look
+    return decide
 
 
-def parts(name: str) -> Look:
-    """Rule out what took less than a part of it may have taken."""
+def parts_of_duration(name: str) -> ColumnDecision:
+    """Rule out exchanges that took less than a part of their time may be."""
 
-    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+    def decide(columns: Columns, values: Sequence[Value]) -> bytes | None:
         column = columns.get(name)
         if column is None:
             return None
         least = max(0, *(-(-low // 1000) for low, _ in map(_bounds, values)))
         return bytes([MAYBE if v >= least else NO for v in column])
 
-    return look
+    return decide
 
 
 def times(columns: Columns, values: Sequence[Value]) -> bytes | None:
@@ -145,14 +146,16 @@ def _time_verdicts(column: Sequence[int], wanted: TimeRange) -> bytes:
     return bytes([YES if low <= v <= high else NO for v in column])
 
 
-def column_texts(name: str) -> Look:
+def column_texts(name: str) -> ColumnDecision:
     """Decide by a column of texts."""
 
-    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+    def decide(columns: Columns, values: Sequence[Value]) -> bytes | None:
         column = columns.get(name)
-        return None if column is None else _by_value(column, lambda text: _any(values, text))
+        return (
+            None if column is None else _by_value(column, lambda text: _text_verdict(values, text))
+        )
 
-    return look
+    return decide
 
 
 def _by_value(column: Sequence[Any], verdict: Callable[[Any], int]) -> bytes:
@@ -161,76 +164,76 @@ def _by_value(column: Sequence[Any], verdict: Callable[[Any], int]) -> bytes:
     return bytes(map(verdicts.__getitem__, column))
 
 
-def _any(values: Sequence[Value], text: str | None) -> int:
+def _text_verdict(values: Sequence[Value], text: str | None) -> int:
     if text is None or text is UNKNOWN_TEXT:
         return NO if text is None else MAYBE
     return YES if any(isinstance(v, Glob) and v.matches(text) for v in values) else NO
 
 
 def apis(columns: Columns, values: Sequence[Value]) -> bytes | None:
-    """Decide by the API's name."""
+    """Decide by the name of the API."""
 
     def verdict(key: int) -> int:
         if key < 0:
-            return min(MAYBE, _any(values, SASL_TOKEN))
-        return _any(values, schema.api_name(key))
+            return min(MAYBE, _text_verdict(values, SASL_TOKEN))
+        return _text_verdict(values, schema.api_name(key))
 
     column = columns.get("api_key")
     return None if column is None else _by_value(column, verdict)
 
 
-def only_with(meaning: Meaning) -> Look:
-    """Rule out what is of an API that cannot say such a thing."""
+def only_with(meaning: Meaning) -> ColumnDecision:
+    """Rule out APIs that have no field with this meaning."""
 
-    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+    def decide(columns: Columns, values: Sequence[Value]) -> bytes | None:
         column = columns.get("api_key")
         if column is None:
             return None
         keys = apis_with(meaning)
         return _by_value(column, lambda key: MAYBE if key in keys else NO)
 
-    return look
+    return decide
 
 
-def only_answered_with(meaning: Meaning) -> Look:
-    """Rule out what has no response, or is of an API that cannot say such a thing."""
+def only_answered_with(meaning: Meaning) -> ColumnDecision:
+    """Rule out exchanges without a response, and APIs that have no field with this meaning."""
 
-    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+    def decide(columns: Columns, values: Sequence[Value]) -> bytes | None:
         found = only_with(meaning)(columns, values)
         sizes = columns.get("response_bytes")
         if found is None or sizes is None:
             return found
         return both([found, bytes([MAYBE if size else NO for size in sizes])])
 
-    return look
+    return decide
 
 
-def flag(flag: int) -> Look:
-    """Decide by a flag."""
+def flag(flag: int) -> ColumnDecision:
+    """Decide by a flag of the request or the response."""
 
-    def look(columns: Columns, values: Sequence[Value]) -> bytes | None:
+    def decide(columns: Columns, values: Sequence[Value]) -> bytes | None:
         flags = columns.get("flags")
         return None if flags is None else bytes([YES if f & flag else NO for f in flags])
 
-    return look
+    return decide
 
 
 def truth(name: str) -> Callable[[Columns], bytes | None]:
-    """Decide by a column of truth values."""
+    """Decide by a boolean column."""
 
-    def look(columns: Columns) -> bytes | None:
+    def decide(columns: Columns) -> bytes | None:
         column = columns.get(name)
         return None if column is None else bytes([YES if v else NO for v in column])
 
-    return look
+    return decide
 
 
 def faults(columns: Columns, values: Sequence[Value]) -> bytes | None:
-    """Rule out what no rule touched."""
+    """Rule out exchanges that no fault rule touched."""
     faulted = columns.get("faulted")
     return None if faulted is None else bytes([MAYBE if v else NO for v in faulted])
 
 
-def unsure(columns: Columns, values: Sequence[Value]) -> bytes | None:
-    """Decide nothing."""
+def undecided(columns: Columns, values: Sequence[Value]) -> bytes | None:
+    """Decide nothing: return None for MAYBE everywhere."""
     return None

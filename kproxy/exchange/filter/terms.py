@@ -1,4 +1,4 @@
-"""What a filter consists of: terms, and how they are put together.
+"""The parts of a filter: terms, and their combinations.
 
 Every part answers `matches` (of an Exchange, or of an ArrivingRequest) and `rows` (of a table of
 exchanges), and writes itself so that it reads back the same.
@@ -22,7 +22,7 @@ _NOT = bytes.maketrans(bytes([NO, MAYBE, YES]), bytes([YES, MAYBE, NO]))
 
 @attrs.frozen
 class Term:
-    """`key:value,value`."""
+    """A term `key:value,value`: one of the values must match."""
 
     name: str
     values: tuple[Value, ...]
@@ -33,11 +33,11 @@ class Term:
 
     @property
     def need(self) -> Need:
-        """What must be known to answer it."""
+        """The part of an exchange that must be known to evaluate the term."""
         return BY_NAME[self.name].need
 
     def matches(self, subject: Any) -> bool:
-        """Whether one of what the subject has matches one of the values."""
+        """Return whether any of the subject's values matches one of the term's."""
         for found in BY_NAME[self.name].read(subject):
             for value in self.values:
                 if value.matches(found):
@@ -45,14 +45,14 @@ class Term:
         return False
 
     def rows(self, columns: Columns, count: int) -> bytes:
-        """The verdicts on so many rows."""
-        found = BY_NAME[self.name].look(columns, self.values)
+        """Return the verdicts for `count` rows."""
+        found = BY_NAME[self.name].decide(columns, self.values)
         return bytes([MAYBE]) * count if found is None else found
 
 
 @attrs.frozen
 class Is:
-    """`is:quality`."""
+    """A term `is:quality`."""
 
     quality: str
     column: int = attrs.field(default=1, eq=False)
@@ -62,27 +62,27 @@ class Is:
 
     @property
     def name(self) -> str:
-        """As an error calls it."""
+        """The term's name in errors."""
         return str(self)
 
     @property
     def need(self) -> Need:
-        """What must be known to answer it."""
+        """The part of an exchange that must be known to evaluate the term."""
         return QUALITIES[self.quality].need
 
     def matches(self, subject: Any) -> bool:
-        """Whether the subject is so."""
+        """Return whether the subject has the quality."""
         return QUALITIES[self.quality].read(subject)
 
     def rows(self, columns: Columns, count: int) -> bytes:
-        """The verdicts on so many rows."""
-        found = QUALITIES[self.quality].look(columns)
+        """Return the verdicts for `count` rows."""
+        found = QUALITIES[self.quality].decide(columns)
         return bytes([MAYBE]) * count if found is None else found
 
 
 @attrs.frozen
 class Not:
-    """`not part`."""
+    """A negation: `not part`."""
 
     part: Node
 
@@ -90,17 +90,17 @@ class Not:
         return f"not ({self.part})" if isinstance(self.part, Group) else f"not {self.part}"
 
     def matches(self, subject: Any) -> bool:
-        """Whether the part does not match."""
+        """Return whether the part does not match."""
         return not self.part.matches(subject)
 
     def rows(self, columns: Columns, count: int) -> bytes:
-        """The verdicts on so many rows."""
+        """Return the verdicts for `count` rows."""
         return self.part.rows(columns, count).translate(_NOT)
 
 
 @attrs.frozen(slots=False)
 class Group:
-    """Parts that must all match, or of which one must (`one`)."""
+    """Parts that must all match, or, with `one`, of which one must."""
 
     parts: tuple[Node, ...]
     one: bool
@@ -115,12 +115,12 @@ class Group:
         return sorted(self.parts, key=_cost)
 
     def matches(self, subject: Any) -> bool:
-        """Whether the parts match; those that open no body are looked at first."""
+        """Return whether the parts match; those that open no body are tried first."""
         matching = (part.matches(subject) for part in self._cheap_first)
         return any(matching) if self.one else all(matching)
 
     def rows(self, columns: Columns, count: int) -> bytes:
-        """The verdicts on so many rows."""
+        """Return the verdicts for `count` rows."""
         if not self.parts:
             return bytes([NO if self.one else YES]) * count
         found = [part.rows(columns, count) for part in self.parts]
@@ -134,7 +134,7 @@ _COSTS = {Need.CONNECTION: 0, Need.HEADER: 0, Need.ROW: 0, Need.REQUEST: 2, Need
 
 
 def terms_of(node: Node) -> Iterator[Term | Is]:
-    """The terms in it, from left to right."""
+    """Yield the terms of a node, from left to right."""
     match node:
         case Not(part):
             yield from terms_of(part)
@@ -150,7 +150,7 @@ def _cost(node: Node) -> int:
 
 
 def starting(node: Node, start_ns: int) -> Node:
-    """The same where times count from this one."""
+    """Return the same node with relative times counted from `start_ns`."""
     match node:
         case Not(part):
             return Not(starting(part, start_ns))
@@ -164,7 +164,8 @@ def starting(node: Node, start_ns: int) -> Node:
 
 
 def grouped(parts: Sequence[Node], one: bool) -> Node:
-    """Put parts together as they would be read: one alone is itself, like in like is one."""
+    """Combine parts as the parser would: a single part stays as it is, and groups of the same kind
+    are flattened."""
     flat: list[Node] = []
     for part in parts:
         flat += part.parts if isinstance(part, Group) and part.one is one else [part]

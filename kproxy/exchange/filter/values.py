@@ -18,7 +18,7 @@ import attrs
 from kproxy.units import parse_bytes, parse_seconds
 
 Typed = tuple[str, ...]
-"""What was typed, cut at its wildcards: `orders-*` is ("orders-", ""), `orders` is ("orders",)."""
+"""Typed text, cut at its wildcards: `orders-*` is ("orders-", ""), `orders` is ("orders",)."""
 
 _NEEDS_QUOTES = re.compile(r'[\s(),"\'\\]')
 _DAY_NS = 86_400_000_000_000
@@ -26,7 +26,7 @@ _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC).toordinal()
 
 
 def written(typed: Typed) -> str:
-    """Write it as a filter has it, in quotes where it needs them."""
+    """Return the text as a filter has it, in quotes where it needs them."""
     escaped = ["".join(f"\\{c}" if c in '\\*"' else c for c in part) for part in typed]
     text = "*".join(escaped)
     if not text or _NEEDS_QUOTES.search("".join(typed)) or not text.isprintable():
@@ -35,7 +35,7 @@ def written(typed: Typed) -> str:
 
 
 def suggestion(typed: str, names: Iterable[str]) -> str:
-    """Say which of the names was meant: ` (did you mean Fetch?)`, or nothing."""
+    """Return the name closest to a typed one: ` (did you mean Fetch?)`, or nothing."""
     folded = {name.lower(): name for name in names}
     close = difflib.get_close_matches(typed.lower()[:64], folded, 1)
     return f" (did you mean {folded[close[0]]}?)" if close else ""
@@ -46,7 +46,7 @@ def suggestion(typed: str, names: Iterable[str]) -> str:
 
 @attrs.frozen
 class Glob:
-    """Text in which `*` stands for any, or none; `folded`, upper and lower case are the same."""
+    """Text in which `*` stands for any text, even none; `folded` ignores case."""
 
     typed: Typed
     folded: bool = False
@@ -55,7 +55,7 @@ class Glob:
         return written(self.typed)
 
     def matches(self, value: str) -> bool:
-        """Whether a text is so, from its beginning to its end."""
+        """Return whether a whole text matches the pattern."""
         parts = self.typed
         if self.folded:
             value, parts = value.lower(), tuple(part.lower() for part in parts)
@@ -76,12 +76,12 @@ class Glob:
 
 
 def glob(typed: Typed) -> Glob:
-    """Any text."""
+    """Return the pattern for free text."""
     return Glob(typed)
 
 
 def choice(what: str, names: Callable[[], Iterable[str]]) -> Callable[[Typed], Glob]:
-    """Make the reader of names of a closed set, upper and lower case being the same."""
+    """Return a reader for the names of a closed set, ignoring case."""
 
     def read(typed: Typed) -> Glob:
         known = list(names())
@@ -100,13 +100,13 @@ def choice(what: str, names: Callable[[], Iterable[str]]) -> Callable[[Typed], G
 
 @attrs.frozen
 class Unit:
-    """How the bounds of a range are read and written, as integers."""
+    """Functions that read and write the bounds of a range as integers."""
 
     read: Callable[[str], int]
     write: Callable[[int], str]
     example: str
     exact: bool = True
-    """Whether a single number makes sense."""
+    """True if a single number is a valid value, not only a range."""
 
 
 @attrs.frozen
@@ -125,12 +125,12 @@ class Range:
         return f"{low}..{high}"
 
     def matches(self, value: int) -> bool:
-        """Whether a number is in it."""
+        """Return whether a number is in the range."""
         return (self.low is None or self.low <= value) and (self.high is None or value <= self.high)
 
 
 def number_range(unit: Unit) -> Callable[[Typed], Range]:
-    """Make the reader of ranges: `5`, `5..`, `..5`, `1..5`, `*`."""
+    """Return a reader of ranges: `5`, `5..`, `..5`, `1..5`, `*`."""
 
     def read(typed: Typed) -> Range:
         if typed == ("", ""):
@@ -162,7 +162,7 @@ def _read_integer(text: str) -> int:
 
 
 def _read_ms(text: str) -> int:
-    """Nanoseconds; a number alone is milliseconds."""
+    """Return a duration in nanoseconds; a number alone is milliseconds."""
     plain = re.fullmatch(r"([0-9]+)(?:\.([0-9]+))?", text)
     if plain is None:
         return round(parse_seconds(text) * 1e9)
@@ -177,7 +177,7 @@ def _write_ms(value: int) -> str:
 INTEGER = number_range(Unit(_read_integer, str, "7 or 3..7 or 3.."))
 BYTES = number_range(Unit(parse_bytes, str, "1MiB.. or ..64KiB"))
 MILLISECONDS = number_range(Unit(_read_ms, _write_ms, "50.. (ms) or ..1s", exact=False))
-"""Its values are nanoseconds."""
+"""A reader of durations, as nanoseconds."""
 
 
 # ── times ────────────────────────────────────────────────────────────────────────────────────
@@ -197,7 +197,7 @@ _TIME_EXAMPLES = "12:03..12:05, 2026-05-01T12:03:10Z.. or ..+30s"
 
 @attrs.frozen
 class TimeRange:
-    """Times from one to another, in UTC; a bound stands for all the time that it names.
+    """Times from one to another, in UTC; a bound stands for the whole time that it names.
 
     `12:03` is a minute, `12:03:10` a second, of any day; `12:59..13:01` begins with the one and
     ends with the other. `+30s` counts from the beginning of the recording (see `starting`).
@@ -212,10 +212,10 @@ class TimeRange:
         return written((self.text,))
 
     def matches(self, time_ns: int) -> bool:
-        """Whether a time is in it.
+        """Return whether a time is in the range.
 
         Raises:
-            ValueError: it counts from the beginning, and nobody told when that was.
+            ValueError: the range counts from a beginning that is not known.
         """
         if self.kind == RELATIVE:
             raise ValueError(f"{self.text!r} counts from a beginning that is not known")
@@ -227,7 +227,7 @@ class TimeRange:
         return (low_ns is None or low_ns <= time_ns) and (high_ns is None or time_ns <= high_ns)
 
     def starting(self, start_ns: int) -> TimeRange:
-        """The same range where what it counts from is this time."""
+        """Return the same range counted from this time."""
         if self.kind != RELATIVE:
             return self
         low_ns = None if self.low_ns is None else start_ns + self.low_ns
@@ -258,7 +258,7 @@ def time_range(typed: Typed) -> TimeRange:
 
 
 def _moment(text: str) -> tuple[str, int, int] | None:
-    """What kind of time it is, when it begins and how long it lasts; None if it is none."""
+    """Return the kind, the beginning and the length of a time; None if the text is no time."""
     try:
         if text.startswith("+"):
             return RELATIVE, round(parse_seconds(text[1:]) * 1e9), 1

@@ -39,9 +39,9 @@ class ExchangeText:
 
     request: str
     response: str
-    """Empty if the response reports success and nothing else."""
+    """The words for the response; empty if it reports success and nothing else."""
     noise: str | None = None
-    """None: something happened. Otherwise the word for it where many like it are counted: `empty`
+    """None if something happened. Otherwise the word for it where many like it are counted: `empty`
     for a Fetch, no word for a heartbeat."""
 
 
@@ -78,7 +78,8 @@ def _noise(exchange: Exchange, response_text: str) -> str | None:
 
 
 def _is_idle(heartbeat: Any) -> bool:
-    """Whether a member only says that it is alive: it does not join, leave or tell what it owns."""
+    """Return whether a heartbeat only says that its member is alive: it does not join, leave or
+    report what it owns."""
     if getattr(heartbeat, "member_epoch", 1) <= 0:
         return False
     news = ("subscribed_topic_names", "subscribed_topic_regex", "topic_partitions")

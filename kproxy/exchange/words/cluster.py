@@ -11,7 +11,7 @@ from kproxy.exchange.words.wording import (
     count,
     joined,
     listed,
-    nothing,
+    no_text,
 )
 from kproxy.units import format_bytes
 
@@ -113,7 +113,7 @@ _VALUE_LENGTH_MAX = 40
 
 
 def _value(config: Any) -> str:
-    """The value of a config, as a person types it; secrets have been blanked out."""
+    """Return the value of a config, as a person types it; secrets have been blanked out."""
     if config.value is None:
         return "default"
     value = config.value
@@ -128,7 +128,7 @@ _CONFIG_OPERATIONS = {
     2: "{0.name}+={1}",
     3: "{0.name}-={1}",
 }
-"""What IncrementalAlterConfigs does with a config: SET, DELETE, APPEND, SUBTRACT."""
+"""The text for each operation of IncrementalAlterConfigs: SET, DELETE, APPEND, SUBTRACT."""
 
 
 def _config_change(config: Any) -> str:
@@ -167,12 +167,12 @@ WORDS: Words = {
     "SaslHandshake": (lambda request, context: request.mechanism, _sasl_handshake_response),
     "SaslAuthenticate": (_sasl_token, _sasl_token),
     "Metadata": (_metadata_request, _metadata_response),
-    "DescribeCluster": (nothing, _describe_cluster_response),
+    "DescribeCluster": (no_text, _describe_cluster_response),
     "FindCoordinator": (_find_coordinator_request, _find_coordinator_response),
-    "CreateTopics": (_create_topics_request, nothing),
-    "DeleteTopics": (_delete_topics_request, nothing),
-    "CreatePartitions": (_create_partitions_request, nothing),
+    "CreateTopics": (_create_topics_request, no_text),
+    "DeleteTopics": (_delete_topics_request, no_text),
+    "CreatePartitions": (_create_partitions_request, no_text),
     "DescribeConfigs": (_describe_configs_request, _describe_configs_response),
-    "AlterConfigs": (_alter_configs_request, nothing),
-    "IncrementalAlterConfigs": (_alter_configs_request, nothing),
+    "AlterConfigs": (_alter_configs_request, no_text),
+    "IncrementalAlterConfigs": (_alter_configs_request, no_text),
 }

@@ -16,7 +16,7 @@ from kproxy.exchange.words.wording import (
     count,
     joined,
     listed,
-    nothing,
+    no_text,
     partitions,
     transaction,
 )
@@ -26,20 +26,20 @@ from kproxy.units import format_bytes
 
 _MARKER_BYTES_MAX = 1024
 _HIGH_WATERMARK = -1
-"""Up to there: all of a partition."""
+"""DeleteRecords up to this offset deletes all of a partition."""
 
 # ---- records
 
 
 @attrs.define
-class _Tally:
-    """What some `records` fields hold, by the heads of their batches alone."""
+class _RecordTally:
+    """Counts of the records in some `records` fields, from the heads of their batches alone."""
 
     fields: int = 0
     size_bytes: int = 0
     found: int = 0
     uncounted: bool = False
-    """Whether there is more: compressed sets of the old formats do not tell."""
+    """True if there are more records: compressed sets of the old formats have no count."""
     first: int = -1
     last: int = -1
     markers: dict[str, None] = attrs.field(factory=dict[str, None])
@@ -48,8 +48,8 @@ class _Tally:
     """Records of transactions that are known to be aborted."""
 
     def add(self, data: bytes, aborted: Iterable[Any] = ()) -> int:
-        """Count one field, as far as it can be read; `aborted` are its aborted transactions.
-        Return the offset behind it; 0 where that is not known."""
+        """Count one field, as far as it can be read; `aborted` are its aborted transactions. Return
+        the offset behind it; 0 where that is not known."""
         self.fields += 1
         self.size_bytes += len(data)
         try:
@@ -65,7 +65,7 @@ class _Tally:
         self.last = heads[-1].last_offset
         transactions = AbortedTransactions(aborted) if aborted else None
         for head in heads:
-            gone = transactions is not None and transactions.dropped(_batch(data, head))
+            is_aborted = transactions is not None and transactions.is_dropped(_batch(data, head))
             if head.control:
                 self._marker(_batch(data, head))
                 continue
@@ -74,7 +74,7 @@ class _Tally:
                 self.uncounted = True
             elif count > 0:
                 self.found += count
-                self.aborted += count * gone
+                self.aborted += count * is_aborted
         return self.last + 1
 
     def _marker(self, batch: Batch) -> None:
@@ -99,15 +99,15 @@ def _batch(data: bytes, head: Head) -> Batch:
     return read_header(data, head.start, head.end, head.magic)
 
 
-def _tally(partitions: Iterable[Any]) -> _Tally:
-    tally = _Tally()
+def _tally(partitions: Iterable[Any]) -> _RecordTally:
+    tally = _RecordTally()
     for partition in partitions:
         if partition.records:
             tally.add(partition.records)
     return tally
 
 
-def _fetched(tally: _Tally, where: str) -> str:
+def _fetched(tally: _RecordTally, where: str) -> str:
     """Describe fetched records with their offsets: `[1] 3 records @41..43, 812 B`."""
     offsets = ""
     if tally.fields == 1 and tally.last >= 0:
@@ -124,7 +124,7 @@ def _index(partition: Any) -> str:
 
 
 def _all(topics: Iterable[Any] | None, inner: str) -> Iterator[Any]:
-    """All partitions of all topics."""
+    """Return all partitions of all topics."""
     return (each for topic in topics or () for each in getattr(topic, inner) or ())
 
 
@@ -156,7 +156,7 @@ def _fetch_request(request: Any, context: Context) -> str:
 
 def _fetch_response(response: Any, context: Context) -> str:
     found: list[_Reached] = []
-    tally = _Tally()
+    tally = _RecordTally()
     for topic in response.responses or ():
         for partition in topic.partitions or ():
             behind = -1
@@ -177,10 +177,10 @@ _Reached = tuple[Any, Any, int]
 
 
 def _lag(found: list[_Reached], request: Any) -> str:
-    """How far the consumer is behind once it has these records: `lag 12 of 53`.
+    """Return how far the consumer is behind once it has these records: `lag 12 of 53`.
 
-    What is read up to its high watermark is not worth a word; a partition without records says
-    nothing unless the request tells from which offset it was asked for.
+    Partitions read up to their high watermark are not mentioned; nor is a partition without records
+    unless the request tells the offset that it was asked for.
     """
     if all(behind >= partition.high_watermark for _, partition, behind in found):
         return ""
@@ -284,5 +284,5 @@ WORDS: Words = {
     "ShareFetch": (_share_fetch_request, _share_fetch_response),
     "ListOffsets": (_list_offsets_request, _list_offsets_response),
     "OffsetForLeaderEpoch": (_leader_epoch_request, _leader_epoch_response),
-    "DeleteRecords": (_delete_records_request, nothing),
+    "DeleteRecords": (_delete_records_request, no_text),
 }

@@ -29,12 +29,12 @@ def response(body: Any, api_key: int | None) -> str:
     fields = _set_fields(body, api_key, schema.RESPONSE)
     lists = [(field, value) for field, value in fields if field.is_array]
     if not lists:
-        return "" if getattr(body, "error_code", 0) else _none(body, api_key)
+        return "" if getattr(body, "error_code", 0) else _describe_empty(body, api_key)
     # Without its field a number means little.
     return _worded([_array(*each) for each in lists if not isinstance(each[1][0], int)])
 
 
-def _none(body: Any, api_key: int | None) -> str:
+def _describe_empty(body: Any, api_key: int | None) -> str:
     """Say that a response lists nothing: `no groups`. That is an answer, too."""
     message = None if api_key is None else schema.message(api_key, schema.RESPONSE)
     for field in () if message is None else message.fields:
@@ -46,7 +46,7 @@ def _none(body: Any, api_key: int | None) -> str:
 def _set_fields(
     body: Any, api_key: int | None, direction: str
 ) -> Iterator[tuple[schema.Field, Any]]:
-    """The top-level fields that have another value than their default."""
+    """Yield the top-level fields whose value differs from their default."""
     message = None if api_key is None else schema.message(api_key, direction)
     for field in () if message is None else message.fields:
         value = getattr(body, field.name)
@@ -79,7 +79,7 @@ def _array(field: schema.Field, values: list[Any]) -> str:
         return f"{field.name} {listed(map(str, values))}"
     if isinstance(values[0], bytes | UUID):
         return count(len(values), _singular(field.name))
-    label = _label(field.fields)
+    label = _label_field(field.fields)
     names = [str(name) for each in values if label and (name := getattr(each, label))]
     if not names or len(names) > LISTED_MAX:
         of_them = f": {listed(names)}" if names else ""
@@ -88,13 +88,13 @@ def _array(field: schema.Field, values: list[Any]) -> str:
 
 
 def _singular(name: str) -> str:
-    """What one of `partition_errors` is called: `partition error`."""
+    """Return the name for one element of a list: `partition error` for `partition_errors`."""
     words = name.replace("_", " ")
     return f"{words[:-3]}y" if words.endswith("ies") else words.removesuffix("s")
 
 
-def _label(fields: tuple[schema.Field, ...]) -> str | None:
-    """The field of a struct that a person would call it by."""
+def _label_field(fields: tuple[schema.Field, ...]) -> str | None:
+    """Return the field that a person would call a struct by."""
     strings = [field for field in fields if field.type == "string" and field.name not in _SKIPPED]
     for field in strings:
         if field.entity in _NAMED or field.map_key:

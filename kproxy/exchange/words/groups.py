@@ -13,7 +13,7 @@ from kproxy.exchange.words.wording import (
     count,
     joined,
     listed,
-    nothing,
+    no_text,
     partitions,
     shortened,
     transaction,
@@ -28,7 +28,7 @@ def _member(body: Any) -> str:
     return name or shortened(body.member_id)
 
 
-def _because(reason: str | None) -> str:
+def _quote_reason(reason: str | None) -> str:
     """Quote the reason that a client gives for joining or leaving."""
     return f"“{reason}”" if reason else ""
 
@@ -37,13 +37,13 @@ def _join_group_request(request: Any, context: Context) -> str:
     protocols = listed(protocol.name for protocol in request.protocols or ())
     topics = ""
     if request.protocol_type == "consumer" and request.protocols:
-        topics = listed(_subscribed(request.protocols[0].metadata))
+        topics = listed(_subscribed_topics(request.protocols[0].metadata))
     member = _member(request) or "new member"
     return joined(
         f"{request.group_id}: {member}",
         f"wants {topics}" if topics else "",
         protocols,
-        _because(request.reason),
+        _quote_reason(request.reason),
     )
 
 
@@ -66,16 +66,16 @@ def _sync_group_request(request: Any, context: Context) -> str:
 def _sync_group_response(response: Any, context: Context) -> str:
     if response.protocol_type not in (None, "", "consumer"):
         return f"assignment {format_bytes(len(response.assignment))}"
-    return "" if response.error_code else _assigned(response.assignment)
+    return "" if response.error_code else _assigned_partitions(response.assignment)
 
 
-def _subscribed(metadata: bytes | None) -> list[str]:
-    """The topics that a member of a consumer group wants, if it says so in Kafka's own way."""
+def _subscribed_topics(metadata: bytes | None) -> list[str]:
+    """Return the topics that a member of a consumer group wants, if it uses Kafka's own format."""
     subscription = embedded.subscription(metadata)
     return [] if subscription is None else subscription.topics
 
 
-def _assigned(assignment: bytes | None) -> str:
+def _assigned_partitions(assignment: bytes | None) -> str:
     found = embedded.assignment(assignment)
     if found is None:
         return f"assignment {format_bytes(len(assignment))}" if assignment else "nothing assigned"
@@ -92,7 +92,7 @@ def _leave_group_request(request: Any, context: Context) -> str:
     members = request.members or [request]
     reasons = dict.fromkeys(getattr(member, "reason", None) or "" for member in members)
     leaving = listed(_member(member) for member in members)
-    return joined(f"{request.group_id}: {leaving}", *(_because(reason) for reason in reasons))
+    return joined(f"{request.group_id}: {leaving}", *(_quote_reason(reason) for reason in reasons))
 
 
 _MEMBER_EPOCHS = {0: "joins", -1: "leaves", -2: "leaves for now"}
@@ -107,12 +107,13 @@ def _group_heartbeat_request(request: Any, context: Context) -> str:
         _MEMBER_EPOCHS.get(epoch, f"epoch {epoch}"),
         f"wants {topics}" if topics else "",
         getattr(request, "subscribed_topic_regex", None) or "",
-        _owned(request, context),
+        _owned_partitions(request, context),
     )
 
 
-def _owned(request: Any, context: Context) -> str:
-    """What a member of a KIP-848 group says it owns; in most heartbeats it says nothing of it."""
+def _owned_partitions(request: Any, context: Context) -> str:
+    """Return the partitions that a member of a KIP-848 group says it owns; most heartbeats do not
+    say."""
     topics = getattr(request, "topic_partitions", None)
     if topics is None or (not topics and request.member_epoch <= 0):
         return ""
@@ -192,18 +193,18 @@ def _end_txn_request(request: Any, context: Context) -> str:
 WORDS: Words = {
     "JoinGroup": (_join_group_request, _join_group_response),
     "SyncGroup": (_sync_group_request, _sync_group_response),
-    "Heartbeat": (_heartbeat_request, nothing),
-    "LeaveGroup": (_leave_group_request, nothing),
+    "Heartbeat": (_heartbeat_request, no_text),
+    "LeaveGroup": (_leave_group_request, no_text),
     "ConsumerGroupHeartbeat": (_group_heartbeat_request, _group_heartbeat_response),
     "ShareGroupHeartbeat": (_group_heartbeat_request, _group_heartbeat_response),
-    "OffsetCommit": (_offset_commit_request, nothing),
+    "OffsetCommit": (_offset_commit_request, no_text),
     "OffsetFetch": (_offset_fetch_request, _offset_fetch_response),
     "DescribeGroups": (None, _describe_groups_response),
     "ConsumerGroupDescribe": (None, _describe_groups_response),
     "ShareGroupDescribe": (None, _describe_groups_response),
     "InitProducerId": (_init_producer_id_request, _producer_id_response),
-    "AddPartitionsToTxn": (_add_partitions_request, nothing),
-    "AddOffsetsToTxn": (_add_offsets_request, nothing),
-    "TxnOffsetCommit": (_offset_commit_request, nothing),
+    "AddPartitionsToTxn": (_add_partitions_request, no_text),
+    "AddOffsetsToTxn": (_add_offsets_request, no_text),
+    "TxnOffsetCommit": (_offset_commit_request, no_text),
     "EndTxn": (_end_txn_request, _producer_id_response),
 }

@@ -32,7 +32,7 @@ import attrs
 
 from kproxy.exchange.entries import LEFT_OUT
 from kproxy.exchange.words.bodies import ExchangeText, text_of
-from kproxy.exchange.words.columns import cut_middle, padded
+from kproxy.exchange.words.terminal_width import cut_middle, padded
 from kproxy.exchange.words.wording import age, milliseconds
 from kproxy.printable import printable
 from kproxy.units import format_bytes
@@ -46,37 +46,37 @@ Segment = tuple[str, str]
 
 
 @attrs.frozen(eq=False)
-class Layout:
-    """How wide the fixed part of a line is; 0 leaves something out."""
+class LineLayout:
+    """The widths of the fixed part of a line; a width of 0 leaves the column out."""
 
     fraction: bool = True
-    """Whether times have milliseconds."""
+    """True if times have milliseconds."""
     number_width: int = 6
     connection_width: int = 7
     client_width: int = 12
     client_cut: bool = False
-    """Whether longer client ids are cut."""
+    """True if longer client ids are cut."""
     unit: str = "ms"
     api_width: int = 18
 
 
 _TEXTS_KEPT = 1024
-"""Of what stands in many lines."""
+"""The size of the caches of texts that stand in many lines."""
 
-WHOLE = Layout()
-"""Of a file or a pipe: nothing is cut."""
+WHOLE = LineLayout()
+"""The layout for a file or a pipe: nothing is cut."""
 _BY_WIDTH = (
-    (140, Layout(client_cut=True)),
-    (110, Layout(client_width=10, client_cut=True)),
-    (90, Layout(False, 5, 6, 8, True, "", 12)),
-    (80, Layout(False, 5, 6, 6, True, "", 12)),
-    (0, Layout(False, 5, 6, 0, True, "", 12)),
+    (140, LineLayout(client_cut=True)),
+    (110, LineLayout(client_width=10, client_cut=True)),
+    (90, LineLayout(False, 5, 6, 8, True, "", 12)),
+    (80, LineLayout(False, 5, 6, 6, True, "", 12)),
+    (0, LineLayout(False, 5, 6, 0, True, "", 12)),
 )
-"""Columns of a terminal from which on a layout serves."""
+"""The least columns of a terminal for each layout."""
 
 
-def layout(width: int | None) -> Layout:
-    """Return the layout for a terminal with so many columns; None is a file."""
+def layout(width: int | None) -> LineLayout:
+    """Return the layout for a terminal with this many columns; None is a file."""
     if width is None:
         return WHOLE
     return next(found for least, found in _BY_WIDTH if width >= least)
@@ -84,23 +84,23 @@ def layout(width: int | None) -> Layout:
 
 def text(exchange: Exchange) -> str:
     """Return an exchange as one whole line of plain text."""
-    segments = whole(exchange, text_of(exchange), WHOLE)
-    return plain(segments)
+    segments = all_segments(exchange, text_of(exchange), WHOLE)
+    return plain_text(segments)
 
 
-def plain(segments: Iterable[Segment]) -> str:
+def plain_text(segments: Iterable[Segment]) -> str:
     """Return segments as plain text that a terminal may see."""
     return printable("".join([text for _, text in segments])).rstrip()
 
 
-def whole(exchange: Exchange, text: ExchangeText, layout: Layout) -> list[Segment]:
-    """Return all segments of a line, in whatever space they take."""
-    segments = head(exchange, layout)
-    behind = response(exchange, text)
+def all_segments(exchange: Exchange, text: ExchangeText, layout: LineLayout) -> list[Segment]:
+    """Return all segments of a line, without cutting any."""
+    segments = head_segments(exchange, layout)
+    behind = response_segments(exchange, text)
     if text.request:
         segments.append(("", text.request))
     if behind:
-        segments.append(arrow(exchange, text, text.request))
+        segments.append(separator(exchange, text, text.request))
         segments += behind
     return segments
 
@@ -108,14 +108,14 @@ def whole(exchange: Exchange, text: ExchangeText, layout: Layout) -> list[Segmen
 # ---- the fixed part
 
 
-def head(exchange: Exchange, layout: Layout) -> list[Segment]:
-    """The fixed part of an exchange's line."""
+def head_segments(exchange: Exchange, layout: LineLayout) -> list[Segment]:
+    """Return the fixed part of an exchange's line."""
     row, unit, proxy_ms = exchange.row, layout.unit, exchange.proxy_ms
     proxy = "–" if proxy_ms is None else f"+{milliseconds(proxy_ms)}{unit}"
     return [
         ("dim", clock(exchange.time_ns, layout)),
         ("dim", f"#{row.number}".ljust(layout.number_width) + " "),
-        ("", who(row.connection, exchange.node_id, exchange.client_id, layout)),
+        ("", connection_text(row.connection, exchange.node_id, exchange.client_id, layout)),
         _broker(exchange),
         ("dim", f" {proxy.rjust(5 + len(unit))} "),
         ("api", _api(exchange.api, exchange.api_version, layout.api_width)),
@@ -128,14 +128,14 @@ def _api(api: str | None, version: int | None, width: int) -> str:
     return f"{text:<{width}} "
 
 
-def clock(time_ns: int, layout: Layout) -> str:
-    """When it was, in UTC."""
+def clock(time_ns: int, layout: LineLayout) -> str:
+    """Return the time of day in UTC."""
     seconds, fraction = divmod(time_ns // 1_000_000, 1000)
     return _clock(seconds) + _FRACTIONS[fraction] if layout.fraction else f"{_clock(seconds)} "
 
 
 _FRACTIONS = tuple(f".{fraction:03} " for fraction in range(1000))
-"""Of a second."""
+"""The milliseconds of a second, as text."""
 
 
 @functools.lru_cache(maxsize=_TEXTS_KEPT)
@@ -144,8 +144,10 @@ def _clock(seconds: int) -> str:
 
 
 @functools.lru_cache(maxsize=_TEXTS_KEPT)
-def who(connection: int, node_id: int | None, client_id: str | None, layout: Layout) -> str:
-    """A connection, the broker that it leads to, and its client."""
+def connection_text(
+    connection: int, node_id: int | None, client_id: str | None, layout: LineLayout
+) -> str:
+    """Return a connection, the broker that it leads to, and its client."""
     ends = f"c{connection}" if node_id is None else f"c{connection}→n{node_id}"
     if not layout.client_width:
         return f"{ends:<{layout.connection_width}} "
@@ -167,34 +169,34 @@ def _broker(exchange: Exchange) -> Segment:
 # ---- the rest of the line
 
 _MARKS = ("opaque", "redacted", "injected", "truncated")
-"""Attributes of an exchange that a line names where they are true."""
+"""Attributes of an exchange that a line mentions where they are true."""
 _WAITED_FOR = {"broker": "for the broker", "earlier": "behind request {}", "proxy": "in kproxy"}
 _QUEUED_MS_MIN = 0.5
 _LATE_MS_MIN = 100
-"""How much longer than its request allows a long poll must take to be worth a word."""
+"""Milliseconds that a long poll must take beyond its limit to be mentioned."""
 
 
-def arrow(exchange: Exchange, text: ExchangeText, request: str) -> Segment:
-    """What stands between a request and what follows: no arrow where that is only why a plain
-    success came late."""
+def separator(exchange: Exchange, text: ExchangeText, request: str) -> Segment:
+    """Return the separator between a request and the rest of its line: a comma instead of an arrow
+    where only the reason for a late success follows."""
     if text.response or exchange.errors or exchange.error_messages or not exchange.ordinary:
         return "dim", " → " if request else "→ "
     return "dim", ", " if request else ""
 
 
-def response(exchange: Exchange, text: ExchangeText) -> list[Segment]:
-    """What stands behind the arrow, separated by commas."""
+def response_segments(exchange: Exchange, text: ExchangeText) -> list[Segment]:
+    """Return the segments behind the arrow, separated by commas."""
     given = list(_errors(exchange)) if exchange.errors or exchange.error_messages else []
     if text.response:
         given.append(("", printable(text.response)))
     given += _delays(exchange)
     if not exchange.ordinary:
         given += _marks(exchange)
-    return list(separated(given)) if len(given) > 1 else given
+    return list(separate(given)) if len(given) > 1 else given
 
 
 def _marks(exchange: Exchange) -> Iterator[Segment]:
-    """What sets an exchange apart from an ordinary one."""
+    """Yield the marks that distinguish an exchange from an ordinary one."""
     if exchange.response_bytes is None:
         never = "not to be answered" if exchange.one_way else _never_answered(exchange)
         yield "quiet", never
@@ -205,7 +207,7 @@ def _marks(exchange: Exchange) -> Iterator[Segment]:
     yield from (("mark", f"fault {fault}") for fault in exchange.faults)
 
 
-def separated(segments: Iterable[Segment]) -> Iterator[Segment]:
+def separate(segments: Iterable[Segment]) -> Iterator[Segment]:
     """Put commas between segments."""
     for position, segment in enumerate(segments):
         if position:
@@ -214,7 +216,7 @@ def separated(segments: Iterable[Segment]) -> Iterator[Segment]:
 
 
 def _errors(exchange: Exchange) -> Iterator[Segment]:
-    """The errors, each with the broker's own words if it is clear whose they are."""
+    """Yield the errors, each with the broker's own words if it is clear whose they are."""
     errors, messages = exchange.errors, exchange.error_messages
     if len(errors) == 1 and len(messages) == 1:
         yield "error", f"{errors[0]} “{printable(messages[0])}”"
@@ -224,7 +226,7 @@ def _errors(exchange: Exchange) -> Iterator[Segment]:
 
 
 def _delays(exchange: Exchange) -> list[Segment]:
-    """What made the response late, apart from the broker's work."""
+    """Return the reasons for a late response, apart from the broker's work."""
     given: list[Segment] = []
     if throttled_ms := getattr(exchange.response, "throttle_time_ms", 0):
         given.append(("quiet", f"throttled {throttled_ms} ms"))
@@ -251,14 +253,16 @@ def _never_answered(exchange: Exchange) -> str:
 # ---- the end of a connection
 
 
-def end_head(end: ConnectionEnd, client_id: str | None, layout: Layout) -> Iterator[Segment]:
-    """The fixed part of the line of a connection's end."""
+def end_head_segments(
+    end: ConnectionEnd, client_id: str | None, layout: LineLayout
+) -> Iterator[Segment]:
+    """Yield the fixed part of the line of a connection's end."""
     yield "dim", clock(end.time_ns, layout) + " " * (layout.number_width + 1)
-    yield "", who(end.connection, end.node_id, client_id, layout)
+    yield "", connection_text(end.connection, end.node_id, client_id, layout)
 
 
-def ended(end: ConnectionEnd) -> Iterator[Segment]:
-    """Who ended a connection, the first side first, and why."""
+def end_segments(end: ConnectionEnd) -> Iterator[Segment]:
+    """Yield who ended a connection, the first side first, and why."""
     yield "quiet", f"ended {_sides(end.ends)}"
     if end.reason:
         yield "", f": {printable(end.reason)}"
@@ -266,16 +270,16 @@ def ended(end: ConnectionEnd) -> Iterator[Segment]:
 
 def _sides(ends: Sequence[SideEnd]) -> str:
     if not ends:
-        return f"by {named(None)}"
+        return f"by {side_name(None)}"
     given: list[str] = []
     for position, end in enumerate(ends):
         later = f" {age((end.time_ns - ends[0].time_ns) / 1e6)} later" if position else ""
-        given.append(f"by {named(end.side)} ({printable(end.how)}){later}")
+        given.append(f"by {side_name(end.side)} ({printable(end.how)}){later}")
     return ", ".join(given)
 
 
-def named(side: str | None) -> str:
-    """A side of a connection behind "by": what `SideEnd.side` says, None where nobody knows."""
+def side_name(side: str | None) -> str:
+    """Return the name of a side (`SideEnd.side`) behind "by"; None is unknown."""
     if side is None:
         return "nobody knows whom"
     return "kproxy" if side == "proxy" else f"the {side}"

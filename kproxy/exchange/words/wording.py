@@ -1,4 +1,4 @@
-"""How things are put in words: sizes, durations, lists, topics with their partitions.
+"""The vocabulary of texts: sizes, durations, lists, topics with their partitions.
 
 Everything here makes short plain text out of values; colour and width are the business of views.
 Text that comes from the wire may be hostile: `printable` goes last over all of it.
@@ -15,7 +15,7 @@ from kproxy.exchange.entities import TopicNames
 from kproxy.protocol.plain import uuid_text
 
 LISTED_MAX = 3
-"""How many topics, groups, … a line names before it only counts them."""
+"""The number of topics, groups, … that a line names before it only counts them."""
 
 _PARTITIONS_LISTED_MAX = 4
 _ID_LENGTH_MAX = 20
@@ -23,12 +23,12 @@ _ID_LENGTH_MAX = 20
 
 @attrs.define(eq=False)
 class Context:
-    """What must be known around a body to put it in words."""
+    """The facts around a body that are needed to put it in words."""
 
-    known: TopicNames = attrs.field(factory=TopicNames)
-    """Topic ids and names."""
+    topic_names: TopicNames = attrs.field(factory=TopicNames)
+    """The names of topic ids."""
     request: Any = None
-    """Of a response: the body of its request; None if that is not known."""
+    """The body of the request, for a response; None if it is not known."""
 
     def topic(self, value: Any) -> str:
         """Return the name of a topic in any message, or the start of an id without a name."""
@@ -38,11 +38,11 @@ class Context:
         topic_id = getattr(value, "topic_id", None)
         if topic_id is None or not topic_id.int:
             return "?"
-        return self.known.name(topic_id) or f"id:{uuid_text(topic_id)[:8]}"
+        return self.topic_names.name(topic_id) or f"id:{uuid_text(topic_id)[:8]}"
 
 
 Describe = Callable[[Any, Context], str]
-"""Puts a decoded body in words."""
+"""A function that puts a decoded body in words."""
 
 Words = dict[str, tuple[Describe | None, Describe | None]]
 """API → how to word its request, its response; None leaves that to `generic`."""
@@ -129,12 +129,12 @@ def _listed(first: Sequence[str], total: int) -> str:
 
 
 def joined(*parts: str) -> str:
-    """Join what is not empty with commas."""
+    """Join the parts that are not empty with commas."""
     return ", ".join([part for part in parts if part])
 
 
 def shortened(identifier: str | None) -> str:
-    """Cut a long machine-made id (of a member, say) to what tells it from others."""
+    """Cut a long generated id (of a member, say) to its distinctive ends."""
     if not identifier or len(identifier) <= _ID_LENGTH_MAX:
         return identifier or ""
     # Clients put their own name first and something random behind it: keep both ends.
@@ -184,6 +184,6 @@ def transaction(body: Any) -> str:
     return f"transaction {name}" if name else ""
 
 
-def nothing(body: Any, context: Context) -> str:
+def no_text(body: Any, context: Context) -> str:
     """Return no text: for a plain success, or a request that is all in its API's name."""
     return ""

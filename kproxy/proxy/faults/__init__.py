@@ -4,14 +4,13 @@
 
     TOML, flags, dicts ─parse─▶ Rule ─prepare─▶ Active ─┐
                                                         ▼
-    request ─▶ RequestView ─▶ means? match? hit? ─▶ Hit ─▶ action ─▶ Plan ─▶ Verdict
+    request ─▶ RequestView ─▶ matches? hits? ─▶ Hit ─▶ action ─▶ Plan ─▶ Verdict
     response ─────────────────────────────────────────────▶ change ────────▶ Verdict
 
-A `Rule` is what its author wrote, an `Active` the same rule at work: which exchanges it means,
-which of those it hits, on which side of the broker (phase), and what happens then (one action).
-`Rules` owns them and answers the connections, through the protocol in `proxy.verdicts`. What can
-happen is the table in `actions`, which says how to add to it; nothing else here knows an action by
-name.
+A `Rule` holds its author's words, an `Active` is the same rule at work: it matches exchanges, hits
+some of those, before or after the broker (phase), and does one action to them. `Rules` owns the
+active rules and answers the connections, through the protocol in `proxy.verdicts`. The table of
+actions is in `actions`, which explains how to add one; nothing else here knows an action by name.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""An action: what it gets (`Hit`), what it gives (`Plan`), what the table says of it (`Action`).
+"""An action: its input (`Hit`), its output (`Plan`), and its line in the table (`Action`).
 
 ::
 
     a rule that hits an exchange ─▶ Hit ─▶ Action.do ─▶ Plan ─▶ the verdict on the exchange
 
-The defaults of `Action` are those of a plain action; `actions` is the table of all, and says how to
-add one.
+The defaults of `Action` are those of a plain action; `actions` has the table of all, and explains
+how to add one.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ AFTER = "after"
 PHASES = (BEFORE, AFTER)
 
 Change = Callable[[bytes], bytes | None]
-"""The broker's response → what the client gets in its place; None: nothing was to be changed."""
+"""The broker's response → the client's in its place; None: there was nothing to change."""
 
 
 @attrs.frozen
 class Hit:
-    """One exchange that a rule hits: all that its action has to know."""
+    """One exchange that a rule hits, with the facts for its action."""
 
     view: RequestView
     name: str
-    """The rule's."""
+    """The name of the rule."""
     value: Any
-    """What the rule says behind the action's key, parsed."""
+    """The parsed value of the action's key in the rule."""
     phase: str
     level: str | None
     matcher: Matcher
@@ -47,51 +47,51 @@ class Hit:
 
     @functools.cached_property
     def items(self) -> list[Item]:
-        """The items that the rule means."""
-        return self.view.matched(self.matcher)
+        """The items that the rule matches."""
+        return self.view.matching_items(self.matcher)
 
-    def means(self, keys: Keys) -> bool:
-        """Whether the rule means an element of the response that has these keys."""
-        return self.matcher.means(self.view.own | keys, self.view.context.topic_names)
+    def matches(self, keys: Keys) -> bool:
+        """Return whether the rule matches an element of the response that has these keys."""
+        return self.matcher.matches(self.view.own | keys, self.view.context.topic_names)
 
 
 @attrs.frozen
 class Plan:
-    """What an action does to one exchange; by default nothing."""
+    """The effects of an action on one exchange; by default none."""
 
     verdict: Verdict = attrs.field(factory=Verdict)
-    """Without fault ids and notes."""
+    """The verdict on the request, still without fault ids and notes."""
     change: Change | None = None
-    """What it makes of the response, where it needs to see it."""
+    """The change of the response, for an action that needs to see it."""
     about: Mapping[str, Any] = attrs.field(factory=dict)
-    """What the note in the recording says beside the action and its phase."""
+    """Facts for the note in the recording, besides the action and its phase."""
 
     @property
     def is_certain(self) -> bool:
-        """Whether it is done with the request; else only if the response has what it changes."""
+        """True if it takes effect with the request; else the response decides whether it does."""
         return self.change is None or self.verdict.frames is not None
 
 
 @attrs.frozen
 class PhaseByApi:
-    """The phase of an action for which the API decides it, and no rule."""
+    """The phase of an action that follows from the API, and not from the rule."""
 
     of: Callable[[int], str]
     """API key → phase."""
     named: str
-    """As an error calls it."""
+    """The name of that phase in errors."""
 
 
 @attrs.frozen
 class Levels:
-    """Where in a response an action puts its code: at the level of the rule, or the usual one."""
+    """The level of a response at which an action puts its code: the rule's, or the usual one."""
 
     usual: Callable[[int, Any], str | None]
-    """API key, value → the level where the rule names none; None: where the API has its codes."""
+    """API key, value → the default level; None: the level at which the API has its codes."""
     has_place: Callable[[int, int, str | None, frozenset[str]], bool]
-    """API key, version, level, the rule's keys of items → whether there is a place for the code."""
+    """API key, version, level, the rule's keys of items → True if there is a place for the code."""
     no_place: Callable[[str, Any, str], str]
-    """API, value, level → an error says that there is none."""
+    """API, value, level → the text of the error that there is none."""
 
 
 def every_version(api_key: int, api_version: int) -> bool:
@@ -101,37 +101,38 @@ def every_version(api_key: int, api_version: int) -> bool:
 
 @attrs.frozen
 class Action:
-    """What the table says of an action."""
+    """An action as the table has it."""
 
     do: Callable[[Hit], Plan | None]
-    """Plans it for one exchange; None: there is nothing to do. Its docstring is the help."""
+    """The plan of the action for one exchange; None: there is nothing to do. Its docstring is the
+    help."""
     parse: Callable[..., Any]
-    """Reads the value behind its key; ValueError says what would be one."""
+    """The parser of the value behind its key; its ValueError says what is allowed."""
     example: str
-    """Of a rule that has it."""
+    """A rule with this action."""
     phases: tuple[str, ...] | PhaseByApi = PHASES
-    """Those in which it works, the default first."""
+    """The phases in which it works, the default first."""
     apis: frozenset[int] | None = None
-    """The APIs for which it works, and those of a rule that names none; None: all."""
+    """The APIs for which it works, also the default of a rule that names none; None: all."""
     apis_of: Callable[[Any], frozenset[int]] | None = None
-    """Its value → the APIs of a rule that names none; ValueError: the rule must name some."""
+    """The value → the APIs of a rule that names none; ValueError: the rule must name some."""
     can: Callable[[int, int], bool] = every_version
-    """API key, version → whether it works for that version."""
+    """API key, version → True if it works for that version."""
     known_only: bool = False
-    """Whether it must be able to read the messages."""
+    """It works only for messages that kproxy can read."""
     levels: Levels | None = None
-    """Of one that puts codes into responses."""
+    """The levels of an action that puts codes into responses."""
     adds_up: bool = False
-    """Whether it acts beside others; else only the first rule that hits does. Its plan may delay,
-    and nothing else."""
+    """It acts in addition to other rules, and its plan may only delay. Of other actions only the
+    first that hits acts."""
     waits_on_reads: bool = False
-    """Whether, in phase before, it may wait for the response to a request that changes nothing."""
+    """In phase before, it may wait for the response to a request that changes nothing."""
     reads_recordings: bool = False
-    """Whether `parse` takes, behind the value, who reads the latencies of a recording."""
+    """`parse` takes, behind the value, the function that reads the latencies of a recording."""
     warn: Callable[[int, Any], str | None] | None = None
-    """API key, value → a warning, of a rule that names that API."""
+    """API key, value → a warning about a rule that names that API; None: none."""
 
     @property
     def help(self) -> str:
-        """What it does, for people."""
+        """The help text."""
         return inspect.getdoc(self.do) or ""

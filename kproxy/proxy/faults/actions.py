@@ -1,4 +1,4 @@
-"""The table of all actions: what a rule can do, each one small unit whose docstring is its help.
+"""The table of all actions of rules, each one small unit whose docstring is its help.
 
 How to add an action, here one that does nothing. Write it, in a module of its own or beside those
 that are like it (`kproxy/proxy/faults/nothing.py`)::
@@ -9,13 +9,13 @@ that are like it (`kproxy/proxy/faults/nothing.py`)::
         '''Nothing happens; the rule counts what it would have hit.'''
         return Plan()
 
-The docstring is its help. A `Hit` says which exchange it is (`hit.view.frame` has the request's
-bytes, `hit.view.request` the decoded message) and what stands behind the key (`hit.value`). A
-`Plan` says what becomes of it: `Plan(Verdict(delay_ns=…))` of the request,
-`Plan(Verdict(response=Verdict(delay_ns=…)))` of the response, `Plan(change=…)` of the response's
+The docstring is its help. A `Hit` has the exchange (`hit.view.frame` is the request's bytes,
+`hit.view.request` the decoded message) and the value behind the key (`hit.value`). A `Plan` has the
+effects: `Plan(Verdict(delay_ns=…))` on the request,
+`Plan(Verdict(response=Verdict(delay_ns=…)))` on the response, `Plan(change=…)` on the response's
 bytes. `Verdict` (`proxy.verdicts`) lists all that can be done to a frame. Import the module here,
-and give the action a line in the table below; what is particular about one (phases, APIs, versions)
-are further arguments, all of them explained at `Action`::
+and give the action a line in the table below; its own phases, APIs and versions are further
+arguments, all of them explained at `Action`::
 
     "nothing": Action(nothing, parse_yes, "api=Produce nothing=true"),
 
@@ -146,12 +146,11 @@ ACTIONS: dict[str, Action] = {
 
 
 def help_text(actions: Mapping[str, Action] = ACTIONS) -> str:
-    """All actions as a person reads them: key, an example, what it does."""
+    """Return the help on all actions: key, example, text."""
     return "\n\n".join(
-        f"{key}\n    {action.example}\n\n" + _indented(action.help)
-        for key, action in actions.items()
+        f"{key}\n    {action.example}\n\n" + _indent(action.help) for key, action in actions.items()
     )
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     return "\n".join(f"    {line}" if line else "" for line in text.splitlines())

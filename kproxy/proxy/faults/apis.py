@@ -1,4 +1,4 @@
-"""Names as people type them: APIs, and what they may have meant."""
+"""API names as people type them, with suggestions for mistakes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kproxy.protocol import schema
 from kproxy.proxy.faults.values import INT16_MAX, each, is_whole
 
 _SHOWN_MAX = 40
-"""Of more names than that only the one that was meant is shown."""
+"""Of more names than this only the suggestion is shown."""
 
 
-def meant(word: object, allowed: Iterable[str]) -> str:
-    """Say what may have been meant by a word that is not allowed, or else what is."""
+def suggest(word: object, allowed: Iterable[str]) -> str:
+    """Return the end of an error about a word: the likely correction, or the allowed words."""
     names = list(allowed)
     found = suggestion(str(word), names)
     if found or len(names) > _SHOWN_MAX:
@@ -26,13 +26,13 @@ def parse_apis(value: Any) -> frozenset[int]:
     """Read an API's name or key, or a list of such, as keys.
 
     Raises:
-        ValueError: there is no such API; the text says which is meant.
+        ValueError: there is no such API; the text suggests one.
     """
     return frozenset(_parse_api(one) for one in each(value))
 
 
 def api_keys(*names: str) -> frozenset[int]:
-    """The keys of APIs, by their names in Kafka."""
+    """Return the keys of APIs by their names in Kafka."""
     return frozenset(key for key, name in schema.api_names().items() if name in names)
 
 
@@ -43,7 +43,7 @@ def _parse_api(value: Any) -> int:
             return _parse_api(int(value))
         if key is None:
             names = schema.api_names().values()
-            raise ValueError(f"{value!r} is no API of Kafka{meant(value, names)}")
+            raise ValueError(f"{value!r} is no API of Kafka{suggest(value, names)}")
         return key
     if is_whole(value, 0, INT16_MAX):
         return value

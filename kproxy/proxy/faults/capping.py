@@ -1,4 +1,4 @@
-"""Actions on what clients learn of a broker's APIs: max_version, hide_api."""
+"""Actions on the API versions that clients see: max_version, hide_api."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def max_version(hit: Hit) -> Plan:
                 entry.max_version, changed = version, True
         return changed
 
-    return _changing(hit, cap)
+    return _change_response(hit, cap)
 
 
 def hide_api(hit: Hit) -> Plan:
@@ -42,10 +42,10 @@ def hide_api(hit: Hit) -> Plan:
         body.api_keys = kept
         return changed
 
-    return _changing(hit, hide)
+    return _change_response(hit, hide)
 
 
-def _changing(hit: Hit, change: Any) -> Plan:
+def _change_response(hit: Hit, change: Any) -> Plan:
     view = hit.view
 
     def changed(frame: bytes) -> bytes | None:
@@ -61,7 +61,7 @@ def parse_caps(value: Any) -> dict[int, int]:
     """Read {Produce = 7, …}.
 
     Raises:
-        ValueError: it is not that; the text says what would be.
+        ValueError: it is not such a table; the text says what is allowed.
     """
     if not isinstance(value, dict) or not value:
         raise ValueError(f"{value!r} is not a table such as {{Produce = 7, Fetch = 11}}")

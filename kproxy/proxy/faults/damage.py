@@ -16,20 +16,20 @@ from kproxy.proxy.verdicts import Verdict
 
 PRODUCE = 0
 _CONTENT_OFFSET = (18, 26, 61)
-"""Where the records of an entry start, by magic: behind all that a broker needs to place it."""
+"""Offset of the records in an entry, by magic: behind the fields that place it in the log."""
 _CRC_OFFSET = (12, 12, 17)
-"""Where the checksum stands, by magic."""
+"""Offset of the checksum, by magic."""
 _BITS_MAX = 10_000
-"""In each batch; every one is drawn."""
+"""The most damaged bits of a batch; each one costs a draw."""
 
 
 @attrs.frozen
 class Damage:
-    """What `corrupt` shall do."""
+    """The damage that `corrupt` does."""
 
     bits: int
     fix_crc: bool
-    """Whether the checksum matches the damaged records."""
+    """The checksum is corrected to match the damaged records."""
 
 
 def corrupt(hit: Hit) -> Plan | None:
@@ -41,10 +41,10 @@ def corrupt(hit: Hit) -> Plan | None:
     """
     view = hit.view
     if view.api_key != PRODUCE:
-        return Plan(change=lambda frame: _in_response(hit, frame))
+        return Plan(change=lambda frame: _damage_response(hit, frame))
     if view.request is None or view.shape is None:
         return None
-    request = codec.decode_request(view.frame)  # one of our own, to be changed
+    request = codec.decode_request(view.frame)  # a copy of our own, to be changed
     (levels,) = view.shape.requests
     if not _damage_all(hit, request.body, levels, view.own):
         return None
@@ -58,10 +58,10 @@ def parse_damage(value: Any) -> Damage:
     Raises:
         ValueError: it is neither.
     """
-    said = value if isinstance(value, dict) else {"bits": value}
-    bits, fix_crc = said.get("bits", 1), said.get("fix_crc", False)
-    known = isinstance(fix_crc, bool) and not set(said) - {"bits", "fix_crc"}
-    if not known or not is_whole(bits, 1, INT32_MAX):
+    table = value if isinstance(value, dict) else {"bits": value}
+    bits, fix_crc = table.get("bits", 1), table.get("fix_crc", False)
+    valid = isinstance(fix_crc, bool) and not set(table) - {"bits", "fix_crc"}
+    if not valid or not is_whole(bits, 1, INT32_MAX):
         raise ValueError(f"{value!r} is not a number of bits, nor {{bits = 3, fix_crc = true}}")
     if bits > _BITS_MAX:
         raise ValueError(f"{bits} is more than {_BITS_MAX} bits")
@@ -69,11 +69,11 @@ def parse_damage(value: Any) -> Damage:
 
 
 def corrupt_phase(api_key: int) -> str:
-    """On which way the records of an API travel."""
+    """Return the phase in which the records of an API travel."""
     return BEFORE if api_key == PRODUCE else AFTER
 
 
-def _in_response(hit: Hit, frame: bytes) -> bytes | None:
+def _damage_response(hit: Hit, frame: bytes) -> bytes | None:
     response = hit.view.decode_response(frame)
     if response is None or hit.view.shape is None:
         return None
@@ -83,19 +83,19 @@ def _in_response(hit: Hit, frame: bytes) -> bytes | None:
 
 
 def _damage_all(hit: Hit, body: Any, levels: tuple[Level, ...], own: Keys) -> int:
-    """Damage the records of all partitions that the rule means; return how many."""
+    """Damage the records of all partitions that the rule matches; return how many."""
     found = 0
     for number, (keys, element) in enumerate(leaves(body, levels, own)):
-        if hit.means(keys) and element.records:
-            damaged = _damaged(hit, element.records, number)
+        if hit.matches(keys) and element.records:
+            damaged = _damage_batch(hit, element.records, number)
             if damaged is not None:
                 element.records = damaged
                 found += 1
     return found
 
 
-def _damaged(hit: Hit, records: bytes, number: int) -> bytes | None:
-    """Turn bits over in one batch that has any records; None if there is none."""
+def _damage_batch(hit: Hit, records: bytes, number: int) -> bytes | None:
+    """Flip bits in one batch that has records; None if there is none."""
     damage: Damage = hit.value
     try:
         found = list(entries(records))
@@ -109,7 +109,7 @@ def _damaged(hit: Hit, records: bytes, number: int) -> bytes | None:
     first = start + _CONTENT_OFFSET[magic]
     changed = bytearray(records)
     total = (end - first) * 8
-    for bit in _bits(hit, draw + 1, min(damage.bits, total), total):
+    for bit in _draw_bits(hit, draw + 1, min(damage.bits, total), total):
         changed[first + bit // 8] ^= 1 << bit % 8
     if damage.fix_crc:
         crc = read_header(bytes(changed), start, end, magic).crc_computed
@@ -118,8 +118,8 @@ def _damaged(hit: Hit, records: bytes, number: int) -> bytes | None:
     return bytes(changed)
 
 
-def _bits(hit: Hit, draw: int, count: int, total: int) -> set[int]:
-    """Draw so many different bits."""
+def _draw_bits(hit: Hit, draw: int, count: int, total: int) -> set[int]:
+    """Draw this many different bits."""
     found: set[int] = set()
     for number in range(count):
         bit = int(total * hit.draw(draw + number))

@@ -6,8 +6,8 @@ from kproxy.proxy.faults.action import BEFORE, Hit, Plan
 from kproxy.proxy.verdicts import Ending, Verdict
 
 
-def ended(hit: Hit, ending: Ending, delay_ns: int = 0) -> Plan:
-    """End the connection in place of the request, or in place of its response."""
+def end_connection(hit: Hit, ending: Ending, delay_ns: int = 0) -> Plan:
+    """Plan the end of the connection in place of the request, or of its response."""
     if hit.phase == BEFORE:
         return Plan(Verdict(ending=ending, ending_delay_ns=delay_ns))
     if hit.view.no_response:
@@ -32,24 +32,24 @@ def drop(hit: Hit) -> Plan | None:
 
 def disconnect(hit: Hit) -> Plan:
     """The connection is closed in place of the request (before, the default) or of its response."""
-    return ended(hit, Ending.DISCONNECT)
+    return end_connection(hit, Ending.DISCONNECT)
 
 
 def reset(hit: Hit) -> Plan:
     """The connection is reset in place of the request (before, the default) or of its response."""
-    return ended(hit, Ending.RESET)
+    return end_connection(hit, Ending.RESET)
 
 
 def blackhole(hit: Hit) -> Plan:
     """The connection stays open and nothing passes any more, from the request (before, the default)
     or from its response on: what a client sees of a broker that hangs.
     """
-    return ended(hit, Ending.BLACKHOLE)
+    return end_connection(hit, Ending.BLACKHOLE)
 
 
 def slow_close(hit: Hit) -> Plan:
     """The connection falls silent, as with blackhole, and is closed so much later."""
-    return ended(hit, Ending.DISCONNECT, hit.value)
+    return end_connection(hit, Ending.DISCONNECT, hit.value)
 
 
 def truncate(hit: Hit) -> Plan | None:

@@ -1,15 +1,15 @@
-"""Errors in responses: where Kafka puts them, and what else stands in such a response.
+"""Errors in responses: their places, and the other fields that Kafka sets beside them.
 
 An error code stands at the top of a response or in an element of its arrays. `places` finds the
-fields by the schema; which of them Kafka itself uses is a rule with few exceptions: the shallowest
-one, and deeper ones too for the versions in `_DEEPER_TOO`. Where a code is set, the fields around
+fields by the schema. Kafka itself uses the shallowest one, and deeper ones too for the versions in
+`_DEEPER_TOO`. Where a code is set, the fields around
 it get the values that Kafka gives them (`_VALUES`), because a broker that reports an error has no
 offsets to report::
 
     request ─▶ items ─▶ answer    a whole error response, as Kafka would make it
-    response ─────────▶ change    the real one, with errors in the elements that are meant
+    response ─────────▶ change    the real one, with errors in the elements that match
 
-Invariant: a response element that is not meant stays as the broker sent it.
+Invariant: a response element that does not match stays as the broker sent it.
 """
 
 from __future__ import annotations
@@ -64,23 +64,23 @@ _VALUES: dict[tuple[str, str], dict[str, Any]] = {
     ("DescribeClientQuotas", ""): {"entries": None},
     ("DescribeShareGroupOffsets", "partitions"): {"start_offset": -1},
 }
-"""(API, array, "" for the top) → what Kafka sets there beside an error, where the definition's
-default is something else. None only where the version allows it."""
+"""(API, array, "" for the top) → the values that Kafka sets there beside an error, where they
+differ from the definition's defaults. None only where the version allows it."""
 
 _KEPT: dict[tuple[str, str], dict[str, Any]] = {
     ("Metadata", "partitions"): {"leader_id": -1},
     ("DescribeTopicPartitions", "partitions"): {"leader_id": -1},
 }
-"""(API, array) whose elements keep what they say beside an error, but for these fields."""
+"""(API, array) whose elements keep their other fields beside an error, but for these."""
 
 
 @attrs.frozen
 class Places:
-    """Where one version of a response has error codes."""
+    """The places of error codes in one version of a response."""
 
     shape: Shape
     codes: tuple[str | None, ...]
-    """The field at the top, and at each level of the response's chain."""
+    """The field with the code at the top, and at each level of the response's chain."""
 
     @property
     def first(self) -> int | None:
@@ -90,7 +90,7 @@ class Places:
 
 @functools.cache
 def places(api_key: int, api_version: int) -> Places | None:
-    """Where a version of a response has error codes; None if it is unknown."""
+    """Return the places of error codes in a version of a response; None if it is unknown."""
     known = shape(api_key, api_version)
     message = schema.message(api_key, schema.RESPONSE)
     if known is None or message is None:
@@ -112,10 +112,11 @@ def _code_field(fields: Iterable[schema.Field], version: int) -> str | None:
 
 
 def depth(api_key: int, api_version: int, level: str | None, keys: frozenset[str]) -> int | None:
-    """How deep the code of an error stands, 0 being the top; None if the version has no such place.
+    """Return the depth of an error's code, 0 being the top; None if the version has no place for
+    it.
 
     `level` None chooses: for a rule that names topics or partitions (`keys`) their own code, else
-    where Kafka puts it.
+    Kafka's own place.
     """
     found = places(api_key, api_version)
     if found is None:
@@ -141,19 +142,19 @@ def _has(levels: Iterable[Level], wanted: str) -> bool:
 
 @attrs.frozen
 class Failure:
-    """An error as it is to be put into responses of one version."""
+    """An error to put into responses of one version."""
 
     api_key: int
     api_version: int
     code: int
     text: str
-    """What stands where the response has room for a message."""
+    """The error message, for responses that have a field for it."""
     depth: int
-    """At which level of the response's chain; 0 is its top."""
+    """The level of the response's chain that gets the code; 0 is its top."""
 
     @property
     def places(self) -> Places:
-        """Where that version has codes."""
+        """The places of codes in that version."""
         found = places(self.api_key, self.api_version)
         assert found is not None
         return found
@@ -163,16 +164,16 @@ class Failure:
         """The class of that response."""
         return _response_class(self.api_key)
 
-    def new(self, level: Level, keys: Keys) -> Any:
-        """An element of a response that stands for an item."""
+    def make_element(self, level: Level, keys: Keys) -> Any:
+        """Make the element of a response that stands for an item."""
         known = {field: keys[key] for key, field in level.keys if key in keys}
         for field, value in known.items():
-            if isinstance(value, list):  # of structs of the request, which has classes of its own
-                known[field] = [_copied(self.response_class, one) for one in value]
+            if isinstance(value, list):  # structs of the request have classes of its own
+                known[field] = [_copy_struct(self.response_class, one) for one in value]
         return level.element(**known)
 
     def replace(self, element: Any, level: Level) -> None:
-        """Make an element of a real response one that reports the error."""
+        """Turn an element of a real response into one that reports the error."""
         kept = _KEPT.get((self.places.shape.name, level.array))
         if kept is None:
             fresh = level.element(**{field: getattr(element, field) for _, field in level.keys})
@@ -182,10 +183,10 @@ class Failure:
         self.fill(element, level.array, self.depth)
 
     def fill(self, value: Any, array: str, depth: int) -> None:
-        """Set the code of a struct at that depth, and what Kafka sets beside it."""
+        """Set the code of a struct at that depth, and the fields that Kafka sets beside it."""
         name, version = self.places.shape.name, self.api_version
         for field, special in _VALUES.get((name, array), {}).items():
-            if special is not None or _nullable(self.api_key, array, field, version):
+            if special is not None or _is_nullable(self.api_key, array, field, version):
                 setattr(value, field, special)
         code = self.places.codes[depth]
         if code is not None:
@@ -201,13 +202,13 @@ def _response_class(api_key: int) -> Any:
     return messages.message_class(message.name)
 
 
-def _copied(classes: Any, value: Any) -> Any:
+def _copy_struct(classes: Any, value: Any) -> Any:
     own = getattr(classes, type(value).__name__)
     return own(**{field: getattr(value, field) for field in type(value).__slots__})
 
 
 @functools.cache
-def _nullable(api_key: int, array: str, name: str, version: int) -> bool:
+def _is_nullable(api_key: int, array: str, name: str, version: int) -> bool:
     message = schema.message(api_key, schema.RESPONSE)
     assert message is not None
     fields = next((f.fields for f in message.fields if f.name == array), message.fields)
@@ -218,10 +219,10 @@ def _nullable(api_key: int, array: str, name: str, version: int) -> bool:
 
 
 def answer(failure: Failure, request: Request, items: Iterable[Item]) -> bytes:
-    """The frame of an error response to a request, made as Kafka makes it.
+    """Return the frame of an error response to a request, made as Kafka makes it.
 
-    `items` are those of the request; where the code stands at the top they are echoed only in the
-    versions in which Kafka does so.
+    `items` are the request's; if the code is at the top they are echoed only in the versions in
+    which Kafka does so.
     """
     shape, version = failure.places.shape, failure.api_version
     body: Any = failure.response_class()
@@ -245,14 +246,14 @@ def answer(failure: Failure, request: Request, items: Iterable[Item]) -> bytes:
 
 
 def is_refusal(failure: Failure, body: Any) -> bool:
-    """Whether a response already reports an error for all that was asked."""
+    """Return whether a response already reports an error for the whole request."""
     code = failure.places.codes[0]
     return code is not None and getattr(body, code) != 0
 
 
-def fail_matching(failure: Failure, body: Any, own: Keys, means: Callable[[Keys], bool]) -> int:
-    """Put the error into the elements of a response whose keys are meant; return how many."""
-    return _fail_below(failure, body, failure.places.shape.response[: failure.depth], own, means)
+def fail_matching(failure: Failure, body: Any, own: Keys, matches: Callable[[Keys], bool]) -> int:
+    """Put the error into the elements of a response whose keys match; return how many."""
+    return _fail_below(failure, body, failure.places.shape.response[: failure.depth], own, matches)
 
 
 def _fail_below(
@@ -260,14 +261,14 @@ def _fail_below(
     value: Any,
     levels: tuple[Level, ...],
     keys: Keys,
-    means: Callable[[Keys], bool],
+    matches: Callable[[Keys], bool],
 ) -> int:
     level, found = levels[0], 0
     for element in getattr(value, level.array) or ():
         below = keys | level.read(element)
         if len(levels) > 1:
-            found += _fail_below(failure, element, levels[1:], below, means)
-        elif means(below):
+            found += _fail_below(failure, element, levels[1:], below, matches)
+        elif matches(below):
             failure.replace(element, level)
             found += 1
     return found
@@ -276,7 +277,7 @@ def _fail_below(
 def fail_items(failure: Failure, body: Any, items: Iterable[Item], depth: int) -> None:
     """Put the error into the elements of a response that stand for the items, down to a depth.
 
-    What is missing is added.
+    Missing elements are added.
     """
     levels = failure.places.shape.response[:depth]
     known: dict[tuple[Any, ...], Any] = {}
@@ -287,7 +288,7 @@ def fail_items(failure: Failure, body: Any, items: Iterable[Item], depth: int) -
             path = (*path, _identity(level, item.keys))
             element = known.get(path) if level.keys else None
             if element is None:
-                element = known[path] = failure.new(level, item.keys)
+                element = known[path] = failure.make_element(level, item.keys)
                 if getattr(value, level.array) is None:
                     setattr(value, level.array, [])
                 getattr(value, level.array).append(element)
@@ -301,7 +302,7 @@ def fail_items(failure: Failure, body: Any, items: Iterable[Item], depth: int) -
 def _index(
     value: Any, levels: Sequence[Level], path: tuple[Any, ...], known: dict[tuple[Any, ...], Any]
 ) -> None:
-    """Note each element under its path: what identifies it, level by level."""
+    """Note each element under its path: its identity, level by level."""
     for element in getattr(value, levels[0].array) or ():
         below = (*path, _identity(levels[0], levels[0].read(element)))
         known.setdefault(below, element)

@@ -1,7 +1,7 @@
-"""What a request asks for, item by item, and where the response speaks of the same item.
+"""The items that a request asks for, and the elements of the response for the same items.
 
 A request names topics, partitions, groups and other things in nested arrays, and its response has
-an element for each. `chains.txt` says which arrays belong together; with it one piece of code
+an element for each. `chains.txt` lists the arrays that belong together; with it one piece of code
 matches rules against any API, makes an error response to any request, takes items out of a request
 and finds them in a response::
 
@@ -9,8 +9,8 @@ and finds them in a response::
                   │ topic        │ partition             the keys of an item
               responses[]  . partition_responses[]       the response's chain
 
-Invariants: an `Item` has what the request says, with the keys of all the levels above; nothing here
-changes a message that it was given.
+Invariants: an `Item` has the request's own keys, those of all the levels above included; no
+function here changes a message that it was given.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _EMPTY_IS_ALL = {("Metadata", 0), ("DescribeTopicPartitions", 0)}
 _NULL_IS_UNCHANGED = {"ConsumerGroupHeartbeat", "ShareGroupHeartbeat"}
 """APIs where null asks for nothing new."""
 _COORDINATORS = {0: "group", 1: "transactional_id"}
-"""FindCoordinator's key_type → what its keys are (a share group's are not its name alone)."""
+"""FindCoordinator's key_type → the kind of its keys (a share group's are more than its name)."""
 _LEVEL = re.compile(r"(\w+)\(([^)]*)\)")
 
 Keys = dict[str, Any]
-"""topic, topic_id, partition, group, transactional_id, and what else identifies an element."""
+"""Name → value of the fields that identify an element: topic, topic_id, partition, group …"""
 
 
 @attrs.frozen
@@ -45,7 +45,7 @@ class Item:
 
     keys: Keys
     open: bool = False
-    """Whether it stands for whatever the broker has below it: all topics, all partitions."""
+    """It stands for all that the broker has below it: all topics, all partitions."""
 
 
 class Level(NamedTuple):
@@ -55,10 +55,10 @@ class Level(NamedTuple):
     keys: tuple[tuple[str, str], ...]
     """(key, field of the element); "." is the element itself."""
     element: Any
-    """The class of its elements, None where they are plain values."""
+    """The class of its elements; None where they are plain values."""
 
     def read(self, element: Any) -> Keys:
-        """The keys of one element; what it leaves empty is left out."""
+        """Return the keys of one element, without empty ones."""
         found = {
             key: element if field == "." else getattr(element, field) for key, field in self.keys
         }
@@ -67,22 +67,22 @@ class Level(NamedTuple):
 
 @attrs.frozen
 class Shape:
-    """How one version of an API names what it is about."""
+    """The identifying fields in one version of an API's requests and responses."""
 
     name: str
     version: int
     own: tuple[tuple[str, str], ...]
-    """(key, top-level field of the request): the group or the transactional id of all of it."""
+    """(key, top-level field of the request): the group or transactional id of the whole request."""
     requests: tuple[tuple[Level, ...], ...]
     """The request's chains."""
     response: tuple[Level, ...]
-    """The response's chain, () if it speaks of no items: the same for all of the request's."""
+    """The response's chain, the same for all of the request's; () if it has no items."""
     reads: bool = False
-    """Whether it changes nothing at the broker; only said of APIs that have chains."""
+    """It changes nothing at the broker; only known of APIs that have chains."""
 
     @functools.cached_property
-    def asked(self) -> frozenset[str]:
-        """The keys that its requests can have; a topic's id says what its name says."""
+    def request_keys(self) -> frozenset[str]:
+        """The keys that its requests can have; a topic's id counts as its name too."""
         found = {key for chain in self.requests for level in chain for key, _ in level.keys}
         if self.name == "FindCoordinator":
             found |= set(_COORDINATORS.values())
@@ -93,11 +93,11 @@ class Shape:
     def open_keys(self) -> frozenset[str]:
         """The keys that only its responses have."""
         found = {key for level in self.response for key, _ in level.keys}
-        return frozenset(found - self.asked - {"topic_id"})
+        return frozenset(found - self.request_keys - {"topic_id"})
 
     @functools.cached_property
     def echoed(self) -> int:
-        """How many levels of the response's chain a request can fill."""
+        """The number of levels of the response's chain that a request can fill."""
         deep = 0
         for level in self.response:
             if self.open_keys & {key for key, _ in level.keys}:
@@ -106,33 +106,33 @@ class Shape:
         return deep
 
 
-class _Api(NamedTuple):
-    """What `chains.txt` says of an API."""
+class _ApiChains(NamedTuple):
+    """The entry of an API in `chains.txt`."""
 
     reads: bool
     chains: list[tuple[str, str]]
-    """Those of its requests and of their responses."""
+    """The chains of its requests, each with that of the responses."""
 
 
 @functools.cache
-def _table() -> dict[str, _Api]:
+def _table() -> dict[str, _ApiChains]:
     path = os.path.join(os.path.dirname(__file__), "chains.txt")
     loader: Any = __spec__.loader
-    found: dict[str, _Api] = {}
-    api = _Api(False, [])
+    found: dict[str, _ApiChains] = {}
+    api = _ApiChains(False, [])
     for line in loader.get_data(path).decode("utf-8").splitlines():
         if line.startswith("  "):
             request, _, response = line.partition(">")
             api.chains.append((request, response))
         elif line and not line.startswith("#"):
             name, _, word = line.partition(" ")
-            api = found[name] = _Api(word == "reads", [])
+            api = found[name] = _ApiChains(word == "reads", [])
     return found
 
 
 @functools.cache
 def shape(api_key: int, api_version: int) -> Shape | None:
-    """The shape of a version; None if it is unknown."""
+    """Return the shape of a version; None if it is unknown."""
     request = schema.message(api_key, schema.REQUEST)
     response = schema.message(api_key, schema.RESPONSE)
     if request is None or response is None or api_version not in request.versions:
@@ -140,10 +140,10 @@ def shape(api_key: int, api_version: int) -> Shape | None:
     name = schema.api_name(api_key)
     requests: list[tuple[Level, ...]] = []
     responses: tuple[Level, ...] = ()
-    api = _table().get(name, _Api(False, []))
-    for asked, answered in api.chains:
-        levels = _levels(asked, request, api_version)
-        found = _levels(answered, response, api_version)
+    api = _table().get(name, _ApiChains(False, []))
+    for request_chain, response_chain in api.chains:
+        levels = _read_chain(request_chain, request, api_version)
+        found = _read_chain(response_chain, response, api_version)
         if levels is not None and found is not None:
             requests.append(levels)
             responses = found
@@ -163,8 +163,8 @@ def _own_key(field: schema.Field) -> str | None:
     return "transactional_id" if field.entity == "transactionalId" else None
 
 
-def _levels(text: str, message: schema.Message, version: int) -> tuple[Level, ...] | None:
-    """The arrays of a chain; None if the version lacks one of them."""
+def _read_chain(text: str, message: schema.Message, version: int) -> tuple[Level, ...] | None:
+    """Return the levels of a chain; None if the version lacks one of them."""
     levels: list[Level] = []
     fields = message.fields
     classes: Any = messages.message_class(message.name)
@@ -183,7 +183,7 @@ def _levels(text: str, message: schema.Message, version: int) -> tuple[Level, ..
 
 
 def leaves(value: Any, levels: Sequence[Level], keys: Keys) -> Iterator[tuple[Keys, Any]]:
-    """The innermost elements of a message's chain, with the keys of all levels."""
+    """Yield the innermost elements of a message's chain, with the keys of all levels."""
     for element in getattr(value, levels[0].array) or () if levels else ():
         below = keys | levels[0].read(element)
         if len(levels) > 1:
@@ -193,7 +193,7 @@ def leaves(value: Any, levels: Sequence[Level], keys: Keys) -> Iterator[tuple[Ke
 
 
 def elements(value: Any, levels: Sequence[Level], keys: Keys) -> Iterator[Item]:
-    """All elements of a message's chain, at every level."""
+    """Yield all elements of a message's chain, at every level."""
     for element in getattr(value, levels[0].array) or () if levels else ():
         below = keys | levels[0].read(element)
         yield Item(below)
@@ -204,7 +204,7 @@ def elements(value: Any, levels: Sequence[Level], keys: Keys) -> Iterator[Item]:
 
 
 def own_keys(shape: Shape, body: Any) -> Keys:
-    """The keys that a request's top level gives to all of its items."""
+    """Return the keys that a request's top level gives to all of its items."""
     found = {key: getattr(body, field) for key, field in shape.own}
     if shape.name == "FindCoordinator" and body.key:
         found |= _coordinator_keys(body, body.key)
@@ -217,11 +217,11 @@ def _coordinator_keys(body: Any, key: str) -> Keys:
 
 
 def items(shape: Shape, body: Any) -> list[Item]:
-    """What a request asks for, item by item; nothing where the API has no chain."""
+    """Return the items that a request asks for; none where the API has no chain."""
     own = own_keys(shape, body)
     found: list[Item] = []
     for levels in shape.requests:
-        found += _below(shape, body, levels, own, bool(shape.open_keys))
+        found += _items_below(shape, body, levels, own, bool(shape.open_keys))
     if shape.name == "FindCoordinator":
         found = [
             attrs.evolve(item, keys=item.keys | _coordinator_keys(body, item.keys.get("key", "")))
@@ -230,7 +230,7 @@ def items(shape: Shape, body: Any) -> list[Item]:
     return found
 
 
-def _below(
+def _items_below(
     shape: Shape, value: Any, levels: tuple[Level, ...], keys: Keys, is_open: bool
 ) -> Iterator[Item]:
     level = levels[0]
@@ -244,11 +244,11 @@ def _below(
         if len(levels) == 1:
             yield Item(found, is_open)
         else:
-            yield from _below(shape, element, levels[1:], found, is_open)
+            yield from _items_below(shape, element, levels[1:], found, is_open)
 
 
 def without(shape: Shape, body: Any, drops: Callable[[Keys], bool]) -> Any:
-    """A request body without the items that `drops` picks; elements left empty go, too."""
+    """Return a request body without the items that `drops` picks, or elements left empty."""
     own = own_keys(shape, body)
     for levels in shape.requests:
         if getattr(body, levels[0].array):

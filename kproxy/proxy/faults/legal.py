@@ -1,6 +1,6 @@
-"""Which errors Kafka sends in which API, and at which level: `kafka_errors.txt`, read lazily.
+"""The errors that Kafka sends in each API, and their levels: `kafka_errors.txt`, read lazily.
 
-Invariant: the table only advises. What it does not list can be injected all the same.
+Invariant: the table only advises. Other errors can be injected all the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EVERYWHERE = frozenset(("UNKNOWN_SERVER_ERROR", "UNSUPPORTED_VERSION", "INVALID_
 
 @functools.cache
 def _table() -> dict[int, dict[int, str | None]]:
-    """api key → error code → its level, None for the API's usual one."""
+    """Return API key → error code → its level, None for the API's usual one."""
     path = os.path.join(os.path.dirname(__file__), "kafka_errors.txt")
     loader: Any = __spec__.loader
     text = loader.get_data(path).decode("utf-8")
@@ -35,26 +35,26 @@ def _table() -> dict[int, dict[int, str | None]]:
 
 
 def is_usual(api_key: int, code: int) -> bool:
-    """Whether Kafka sends this error there, as far as is known."""
+    """Return whether Kafka sends this error in the API; True for an unknown API."""
     known = _table().get(api_key)
     return known is None or code in known or error_name(code) in EVERYWHERE
 
 
 def usual_level(api_key: int, code: int) -> str | None:
-    """The level at which Kafka sends this error; None for wherever the API usually has them."""
+    """Return the level at which Kafka sends this error; None for the API's usual level."""
     return _table().get(api_key, {}).get(code)
 
 
 def apis_with(code: int) -> frozenset[int]:
-    """The keys of the APIs in which Kafka sends this error; none for one that all may send."""
+    """Return the keys of the APIs in which Kafka sends this error; none if all may send it."""
     return frozenset(key for key, codes in _table().items() if code in codes)
 
 
 def usual_errors(api_key: int) -> list[str]:
-    """The names of the errors that Kafka sends there, in the order of their codes."""
+    """Return the names of the errors that Kafka sends in an API, in the order of their codes."""
     return [error_name(code) for code in sorted(_table().get(api_key, {}))]
 
 
 def suggestions() -> list[str]:
-    """The names of all errors that can be injected."""
+    """Return the names of all errors that can be injected."""
     return [name for name in CODES if error_code(name)]

@@ -1,7 +1,7 @@
-"""Which exchanges a rule means: patterns for names, sets and ranges of numbers.
+"""Matching of rules: patterns for names, sets and ranges of numbers.
 
-Invariants: a pattern is compiled once, when its rule is loaded. What a request leaves open (all
-topics) is `MAYBE`, and its response decides.
+Invariants: a pattern is compiled once, when its rule is loaded. A request that leaves the answer
+open (all topics) is a `MAYBE`, and its response decides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Accepts = Callable[[Any], bool]
 
 
 class Match(enum.IntEnum):
-    """Whether a rule means something."""
+    """The result of matching a rule."""
 
     NO = 0
     MAYBE = 1
@@ -32,10 +32,10 @@ class Match(enum.IntEnum):
 
 @attrs.frozen
 class Matcher:
-    """What a rule says of the items of a request."""
+    """The terms of a rule about the items of a request."""
 
     terms: tuple[tuple[str, Accepts], ...]
-    """(key, what it accepts), for the keys of the rule that look into bodies."""
+    """(key, test of a value), for the keys of the rule that look into bodies."""
 
     @functools.cached_property
     def keys(self) -> frozenset[str]:
@@ -43,7 +43,7 @@ class Matcher:
         return frozenset(key for key, _ in self.terms)
 
     def match(self, item: Item, topic_names: TopicNames) -> Match:
-        """Whether the rule means an item."""
+        """Match the rule with an item."""
         found = Match.YES
         for key, accepts in self.terms:
             value = item.keys.get(key)
@@ -57,8 +57,8 @@ class Matcher:
                 return Match.NO
         return found
 
-    def means(self, keys: Keys, topic_names: TopicNames) -> bool:
-        """Whether the rule means an element of a response with these keys, so far as they say."""
+    def matches(self, keys: Keys, topic_names: TopicNames) -> bool:
+        """Return whether the rule matches a response element; missing keys do not count."""
         return self.match(Item(keys, open=True), topic_names) is not Match.NO
 
 
@@ -68,10 +68,10 @@ def _topic_name(keys: Keys, topic_names: TopicNames) -> str | None:
 
 
 def names(value: Any) -> Accepts:
-    """Accept a name, one of several, or globs of such (`orders-*`).
+    """Return a test for a name, one of several, or globs of such (`orders-*`).
 
     Raises:
-        ValueError: it is none of these; the text says what would be.
+        ValueError: the value is none of these; the text says what is allowed.
     """
     exact: set[str] = set()
     globs: list[Glob] = []
@@ -91,10 +91,10 @@ def names(value: Any) -> Accepts:
 
 
 def item_names(value: Any) -> Accepts:
-    """Accept names, of which none is empty: nothing in a request is called that.
+    """Return a test for names, none of them empty, because no item has an empty name.
 
     Raises:
-        ValueError: it is none of these; the text says what would be.
+        ValueError: the value is none of these; the text says what is allowed.
     """
     if "" in each(value):
         raise ValueError("an empty name names nothing")
@@ -105,23 +105,23 @@ _RANGE = re.compile(r"(-?\d+)?\.\.(-?\d+)?")
 
 
 def numbers(value: Any, most: int, least: int = 0) -> Accepts:
-    """Accept a number from `least` to `most`, one of several, or ranges (`3..7`, `7..`, `..3`).
+    """Return a test for a number from `least` to `most`, one of several, or ranges (`3..7`, `7..`).
 
     Raises:
-        ValueError: it is none of these; the text says what would be.
+        ValueError: the value is none of these; the text says what is allowed.
     """
     single: set[int] = set()
     ranges: list[tuple[int, int]] = []
     for one in each(value):
         found = _RANGE.fullmatch(one) if isinstance(one, str) else None
         if found is not None and one != "..":
-            low = _within(int(found[1] or least), least, most)
-            high = _within(int(found[2] or most), least, most)
+            low = _check_bounds(int(found[1] or least), least, most)
+            high = _check_bounds(int(found[2] or most), least, most)
             if low > high:
                 raise ValueError(f"{one!r} is an empty range; the smaller number is first")
             ranges.append((low, high))
         elif isinstance(one, int) and not isinstance(one, bool):
-            single.add(_within(one, least, most))
+            single.add(_check_bounds(one, least, most))
         else:
             raise ValueError(f"{one!r} is not a number, a range such as 3..7, or a list of such")
     if not ranges:
@@ -129,7 +129,7 @@ def numbers(value: Any, most: int, least: int = 0) -> Accepts:
     return lambda number: number in single or any(low <= number <= high for low, high in ranges)
 
 
-def _within(number: int, least: int, most: int) -> int:
+def _check_bounds(number: int, least: int, most: int) -> int:
     if not least <= number <= most:
         raise ValueError(f"{number} is not from {least} to {most}")
     return number

@@ -6,8 +6,8 @@
     key=value words ──┼─▶ words (a dict) ─▶ Rule
     JSON ─────────────┘
 
-Invariants: all of them end in `rule_from_words`. Where a text comes from is only said in errors,
-with the line.
+Invariants: all of them end in `rule_from_words`. Only errors name the source of a text, with the
+line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kproxy.proxy.faults.values import ReadDelays, no_recordings
 _TABLE = re.compile(r"\s*\[\[\s*fault\s*\]\]\s*(#.*)?$")
 _KEY = re.compile(r"""\s*(?:\[\s*fault\s*\.\s*)?["']?(\w+)["']?\s*[]=.]""")
 _ITEM = re.compile(r"""[^\s=]+|["'[{].*""", re.DOTALL)
-"""What may stand in a list of bare words."""
+"""An element of a list of bare words."""
 _NESTED_MAX = 8
 _TEXTS = frozenset(("name", "topic", "group", "client_id", "transactional_id", "where"))
 """Keys whose bare words are text even where they look like something else: a topic 2024."""
@@ -35,7 +35,7 @@ def rule_from_words(words: Mapping[str, Any], actions: Actions = ACTIONS) -> Rul
     """Make a rule of plain values.
 
     Raises:
-        RuleError: a key is none of a rule's; whether the values are right, `prepare` says.
+        RuleError: a key is none of a rule's; `prepare` checks the values.
     """
     check_keys(words, actions)
     return Rule(**words)
@@ -44,10 +44,10 @@ def rule_from_words(words: Mapping[str, Any], actions: Actions = ACTIONS) -> Rul
 def rules_from_toml(
     text: str, path: str = "", read_delays: ReadDelays = no_recordings
 ) -> list[Rule]:
-    """Read the `[[fault]]` tables of a TOML file; `path` is what errors call it.
+    """Read the `[[fault]]` tables of a TOML file; errors name it `path`.
 
     Raises:
-        RuleError: it is no TOML, or a rule in it cannot be; it says the file, the line and the key.
+        RuleError: it is no TOML, or a rule in it is wrong; with the file, the line and the key.
     """
     try:
         found = tomllib.loads(text)
@@ -57,7 +57,7 @@ def rules_from_toml(
         raise RuleError(f"this is no TOML: {error}", place=_place(path, number)) from None
     for key in found:
         if key != "fault":
-            number = dict(reversed(_keys(text.splitlines(), 0))).get(key, 1)
+            number = dict(reversed(_key_lines(text.splitlines(), 0))).get(key, 1)
             place = _place(path, number)
             raise RuleError("rules stand in [[fault]] tables, and nothing else may", key, place)
     tables = found.get("fault", [])
@@ -67,13 +67,13 @@ def rules_from_toml(
     starts = [number for number, line in enumerate(lines, 1) if _TABLE.match(line)]
     starts += [1] * (len(tables) - len(starts))
     return [
-        _checked(table, path, dict(reversed(_keys(lines, start))), start, read_delays)
+        _parse_table(table, path, dict(reversed(_key_lines(lines, start))), start, read_delays)
         for table, start in zip(tables, starts, strict=False)
     ]
 
 
-def _keys(lines: list[str], start: int) -> list[tuple[str, int]]:
-    """The keys of a table that begins behind this line, and where they stand."""
+def _key_lines(lines: list[str], start: int) -> list[tuple[str, int]]:
+    """Return the keys of a table that begins behind this line, with their line numbers."""
     found: list[tuple[str, int]] = []
     for number, line in enumerate(lines[start:], start + 1):
         if _TABLE.match(line):
@@ -84,7 +84,7 @@ def _keys(lines: list[str], start: int) -> list[tuple[str, int]]:
     return found
 
 
-def _checked(
+def _parse_table(
     words: dict[str, Any], path: str, lines: dict[str, int], start: int, read_delays: ReadDelays
 ) -> Rule:
     try:
@@ -106,12 +106,12 @@ def _place(path: str, line: int) -> str:
 def rule_from_flag(
     text: str, read_delays: ReadDelays = no_recordings, actions: Actions = ACTIONS
 ) -> Rule:
-    """Read a rule of words: `api=Produce error=NOT_LEADER_OR_FOLLOWER times=2`.
+    """Read a rule of `key=value` words: `api=Produce error=NOT_LEADER_OR_FOLLOWER times=2`.
 
     A value is TOML, or a bare word, which is a text, or a list or table of bare words.
 
     Raises:
-        RuleError: a word is not key=value, or the rule cannot be.
+        RuleError: a word is not key=value, or the rule is wrong.
     """
     try:
         rule = rule_from_words(words_from_text(text), actions)
@@ -122,7 +122,7 @@ def rule_from_flag(
 
 
 def words_from_text(text: str) -> dict[str, Any]:
-    """Read `key=value` words, whichever keys they have.
+    """Read `key=value` words, with any keys.
 
     Raises:
         RuleError: a word is not key=value, a key is there twice, or a value is none.
@@ -134,7 +134,7 @@ def words_from_text(text: str) -> dict[str, Any]:
             raise RuleError(f"{word!r} is not key=value")
         if key in words:
             raise RuleError("this key is there twice", key)
-        words[key] = _value(key, value)
+        words[key] = _parse_value(key, value)
     return words
 
 
@@ -162,7 +162,7 @@ def _split(text: str, is_separator: Callable[[str], bool] = str.isspace) -> list
     return [*found, word]
 
 
-def _value(key: str, text: str, nested: int = 0) -> Any:
+def _parse_value(key: str, text: str, nested: int = 0) -> Any:
     """Read TOML, a bare word, or a list or a table of such."""
     if not text:
         raise RuleError("it has no value", key)
@@ -178,8 +178,10 @@ def _value(key: str, text: str, nested: int = 0) -> Any:
         raise wrong
     inner = [each.strip() for each in _split(text[1:-1], ",".__eq__)]
     if text[0] + text[-1] == "[]" and all(map(_ITEM.fullmatch, inner)):
-        return [_value(key, each, nested + 1) for each in inner]
+        return [_parse_value(key, each, nested + 1) for each in inner]
     pairs = [each.partition("=") for each in inner]
     if text[0] + text[-1] == "{}" and all(equals for _, equals, _ in pairs):
-        return {name.strip(): _value(key, value.strip(), nested + 1) for name, _, value in pairs}
+        return {
+            name.strip(): _parse_value(key, value.strip(), nested + 1) for name, _, value in pairs
+        }
     raise wrong

@@ -1,7 +1,7 @@
-"""From a rule's words to the rule at work: checked and compiled.
+"""Preparation: from the words of a rule to the rule at work, checked and compiled.
 
 Invariant: this is the only place where a rule is checked, wherever it comes from. A mistake is a
-`RuleError` that names the key and what is allowed. All that differs between actions stands in their
+`RuleError` that names the key and what is allowed. All differences between actions are in their
 table.
 """
 
@@ -19,7 +19,7 @@ from kproxy.protocol.schema import api_name
 from kproxy.proxy.faults.action import PHASES, Action, PhaseByApi
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.faults.active import Active
-from kproxy.proxy.faults.apis import meant, parse_apis
+from kproxy.proxy.faults.apis import parse_apis, suggest
 from kproxy.proxy.faults.errors import LEVELS, REQUEST
 from kproxy.proxy.faults.items import shape
 from kproxy.proxy.faults.match import Matcher, item_names, names, numbers
@@ -40,14 +40,14 @@ Actions = Mapping[str, Action]
 """Key in a rule → action."""
 
 _ARRIVING = (Need.CONNECTION, Need.HEADER, Need.REQUEST)
-"""What a filter can look at before there is a response."""
+"""The terms of a filter that need no response."""
 _ITEMS = {
     "topic": item_names,
     "partition": functools.partial(numbers, most=INT32_MAX, least=~INT32_MAX),
     "group": item_names,
     "transactional_id": item_names,
 }
-"""The keys that look into bodies, and how each is read."""
+"""The keys that look into bodies → the parser of the value."""
 _WHEN: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "probability": ("probability", parse_probability),
     "skip": ("skip", functools.partial(parse_count, least=0)),
@@ -56,7 +56,7 @@ _WHEN: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "start_after": ("start_after_ns", functools.partial(duration_ns, most=SPAN_MAX)),
     "duration": ("duration_ns", functools.partial(positive_ns, most=SPAN_MAX)),
 }
-"""The keys that say which matches are hit; each: what the rule at work calls it, how it is read."""
+"""The keys that select the matches to hit → the field of `Active`, the parser of the value."""
 
 
 def prepare(
@@ -65,16 +65,16 @@ def prepare(
     """Check a rule and compile it.
 
     Raises:
-        RuleError: it cannot be.
+        RuleError: the rule is wrong.
     """
     check_keys(rule.words, actions)
     name = _name(rule)
     key = _action_key(rule, actions)
     action = actions[key]
     more = (read_delays,) if action.reads_recordings else ()
-    value = _parsed(rule, key, lambda said: action.parse(said, *more))
-    items = [(each, _parsed(rule, each, parse)) for each, parse in _ITEMS.items()]
-    when = {field: _parsed(rule, each, parse) for each, (field, parse) in _WHEN.items()}
+    value = _parse(rule, key, lambda text: action.parse(text, *more))
+    items = [(each, _parse(rule, each, parse)) for each, parse in _ITEMS.items()]
+    when = {field: _parse(rule, each, parse) for each, (field, parse) in _WHEN.items()}
     api_keys = _api_keys(rule, key, action, value)
     active = Active(
         rule=rule,
@@ -86,10 +86,10 @@ def prepare(
         phase=_phase(rule, key, action),
         level=_level(rule, key, actions),
         api_keys=api_keys,
-        versions=_parsed(rule, "api_version", functools.partial(numbers, most=INT16_MAX)),
-        client_ids=_parsed(rule, "client_id", names),
-        node_ids=_parsed(rule, "node_id", functools.partial(numbers, most=INT32_MAX)),
-        where=_parsed(rule, "where", _parse_filter),
+        versions=_parse(rule, "api_version", functools.partial(numbers, most=INT16_MAX)),
+        client_ids=_parse(rule, "client_id", names),
+        node_ids=_parse(rule, "node_id", functools.partial(numbers, most=INT32_MAX)),
+        where=_parse(rule, "where", _parse_filter),
         matcher=Matcher(tuple((each, accepts) for each, accepts in items if accepts is not None)),
         **{field: read for field, read in when.items() if read is not None},
     )
@@ -98,15 +98,15 @@ def prepare(
 
 
 def check_keys(words: Iterable[str], actions: Actions = ACTIONS) -> None:
-    """Refuse what is no key of a rule.
+    """Refuse words that are no keys of a rule.
 
     Raises:
-        RuleError: there is such a one.
+        RuleError: one is none.
     """
     known = [*KEYS, *actions]
     for key in words:
         if key not in known:
-            raise RuleError(f"this is no key of a rule{meant(key, known)}", str(key))
+            raise RuleError(f"this is no key of a rule{suggest(key, known)}", str(key))
 
 
 def _name(rule: Rule) -> str:
@@ -125,8 +125,8 @@ def _name(rule: Rule) -> str:
     return name
 
 
-def _parsed(rule: Rule, key: str, parse: Callable[[Any], Any]) -> Any:
-    """Read a value; None where the rule has none."""
+def _parse(rule: Rule, key: str, parse: Callable[[Any], Any]) -> Any:
+    """Parse the value of a key; None where the rule lacks the key."""
     value = rule.words.get(key)
     if value is None:
         return None
@@ -189,7 +189,7 @@ def _api_keys(rule: Rule, key: str, action: Action, value: Any) -> frozenset[int
             return action.apis if action.apis_of is None else action.apis_of(value)
         except ValueError as error:
             raise RuleError(str(error), "api") from None
-    found = _parsed(rule, "api", parse_apis)
+    found = _parse(rule, "api", parse_apis)
     if action.apis is not None and found - action.apis:
         wrong, right = sorted(found - action.apis), sorted(action.apis)
         raise RuleError(
@@ -216,17 +216,17 @@ def _warnings(
 
 
 def _check_reach(active: Active) -> None:
-    """Refuse a rule that names an API to which it can never do anything.
+    """Refuse a rule that names an API on which it can never act.
 
     Raises:
-        RuleError: it does.
+        RuleError: it can reach nothing.
     """
     if "api" not in active.rule.words:
         _check_any_reach(active)
         return
     for api_key in sorted(active.api_keys or ()):
         versions = _versions(api_key)
-        if not versions or any(active.can_mean(api_key, version) for version in versions):
+        if not versions or any(active.can_match(api_key, version) for version in versions):
             if versions or not (active.matcher.terms or active.action.known_only):
                 continue
             raise RuleError(f"kproxy cannot read API {api_key}, and the rule looks into it", "api")
@@ -235,7 +235,7 @@ def _check_reach(active: Active) -> None:
 
 def _check_any_reach(active: Active) -> None:
     kinds = schema.known_versions()
-    if any(active.can_mean(*kind) for kind in kinds):
+    if any(active.can_match(*kind) for kind in kinds):
         return
     accepts = active.versions
     known = [version for key, version in kinds if active.api_keys is None or key in active.api_keys]
@@ -256,7 +256,7 @@ def _out_of_reach(active: Active, api_key: int, versions: Sequence[int]) -> Rule
         return RuleError(f"{name} has versions {versions[0]} to {versions[-1]}", "api_version")
     known = [found for version in versions if (found := shape(api_key, version)) is not None]
     for key in sorted(active.matcher.keys):
-        if not any(key in found.asked | found.open_keys for found in known):
+        if not any(key in found.request_keys | found.open_keys for found in known):
             return RuleError(f"{name} names no {key}", key)
     if levels is not None:
         text = levels.no_place(name, active.value, active.level or REQUEST)

@@ -1,4 +1,4 @@
-"""What the rules are and have done, for people and recordings: a table, warnings, a note."""
+"""The rules and their counters, for people and recordings: a table, warnings, a note."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kproxy.proxy.faults.rules import Rules
 
 
 def table(rules: Sequence[Active]) -> str:
-    """A line per rule: its id, what it matched, how often it fired, its name."""
+    """Return a line per rule: its id, its matches, its hits, its name."""
     rows = [("fault", "matched", "fired", "rule")]
     for rule in rules:
         name = printable(rule.name) + ("" if rule.enabled else " (disabled)")
@@ -26,7 +26,7 @@ def table(rules: Sequence[Active]) -> str:
 
 
 def unmatched(rules: Sequence[Active]) -> list[str]:
-    """A warning for each rule that never matched or never fired: the experiment did not happen."""
+    """Return a warning for each rule that never matched or never fired."""
     found: list[str] = []
     for rule in rules:
         if not rule.matched:
@@ -37,7 +37,7 @@ def unmatched(rules: Sequence[Active]) -> list[str]:
 
 
 def plain(rule: Active) -> dict[str, Any]:
-    """A rule and what it has done as plain values, ready for JSON."""
+    """Return a rule and its counters as plain values, ready for JSON."""
     return {
         "fault_id": rule.fault_id,
         "name": rule.name,
@@ -50,5 +50,5 @@ def plain(rule: Active) -> dict[str, Any]:
 
 
 def rules_note(rules: Rules, now: int) -> Note:
-    """What a recording says of the rules from now on."""
+    """Return the note that tells a recording the rules from now on."""
     return notes.fault_rules(now, rules.seed, [plain(rule) for rule in rules.rules])

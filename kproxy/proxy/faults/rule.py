@@ -14,14 +14,14 @@ from kproxy.printable import printable
 
 
 class RuleError(ValueError):
-    """A rule that cannot be: one line with the place, the key, the mistake and what is allowed."""
+    """A mistake in a rule: one line with the place, the key, the mistake and what is allowed."""
 
     def __init__(self, what: str, key: str | None = None, place: str | None = None) -> None:
         super().__init__(what)
         self.what = printable(what)
         self.key = key
         self.place = place
-        """Where the rule stands, such as "faults.toml:12"."""
+        """The place of the rule, such as "faults.toml:12"."""
 
     def __str__(self) -> str:
         return printable(": ".join(part for part in (self.place, self.key, self.what) if part))
@@ -29,7 +29,7 @@ class RuleError(ValueError):
 
 KEYS = {
     "name": "names it in reports and decides, with the seed, what it hits; by default its words",
-    # whom it means
+    # the requests that it matches
     "api": "names or keys of APIs; by default those for which the action works",
     "api_version": "a number, a range (3..7), or a list of such; so are partitions and nodes",
     "topic": "a name or a pattern (orders-*), or a list of such; so are group, client and others",
@@ -50,8 +50,8 @@ KEYS = {
     "phase": "before: the broker does not see it; after: it has done what was asked",
     "level": "request, topic or partition: which code reports an error",
 }
-"""What every rule can say, in the order in which it is shown; behind it stands one action, a key of
-the table of actions."""
+"""The keys of every rule → their help, in the order in which they are shown. One action follows, a
+key of the table of actions."""
 
 
 @attrs.frozen(init=False, repr=False)
@@ -59,25 +59,25 @@ class Rule:
     """A fault rule, in the words of its author: `Rule(api="Fetch", latency="300ms", times=2)`."""
 
     words: Mapping[str, Any]
-    """Key → value, in the order of KEYS; what was left out, or None, is not there."""
+    """Key → value, in the order of KEYS, without keys that were left out or are None."""
 
     def __init__(self, **words: Any) -> None:
         ordered = sorted(words, key=[*KEYS, *words].index)
-        said = {key: words[key] for key in ordered if words[key] is not None}
-        object.__setattr__(self, "words", said)
+        given = {key: words[key] for key in ordered if words[key] is not None}
+        object.__setattr__(self, "words", given)
 
     def __repr__(self) -> str:
         return f"Rule({', '.join(f'{key}={value!r}' for key, value in self.words.items())})"
 
     def __str__(self) -> str:
-        return " ".join(f"{k}={_shown(v)}" for k, v in self.words.items() if k != "name")
+        return " ".join(f"{k}={_format(v)}" for k, v in self.words.items() if k != "name")
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{k}={_shown(v)}' for k, v in value.items())}}}"
+        return f"{{{', '.join(f'{k}={_format(v)}' for k, v in value.items())}}}"
     if isinstance(value, list | tuple):
-        return f"[{','.join(map(_shown, value))}]"
+        return f"[{','.join(map(_format, value))}]"
     return str(value)

@@ -1,13 +1,13 @@
-"""The owner of all fault rules: which of them are asked about a request, and how they change.
+"""The owner of all fault rules: it shows requests to them, and changes them.
 
 ::
 
-    on_request ─▶ the rules that can mean this API and version ─▶ Decision ─▶ verdict
+    on_request ─▶ the rules that can match this API and version ─▶ Decision ─▶ verdict
     add, change, remove, enable, reset ─▶ generation
 
-Invariants: rules change only here, and `wants` with them; a request is shown to no rule that cannot
-mean its API. The rules know no clock, file or chance: time comes as an argument, and what is drawn
-is a hash.
+Invariants: rules change only here, and `wants` with them; a rule sees only requests that it can
+match. The rules know no clock, file or chance: time comes as an argument, and random numbers are
+hashes.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from kproxy.proxy.verdicts import RequestContext, Verdict
 
 @attrs.frozen
 class _Candidates:
-    """The rules that can mean one kind of request."""
+    """The rules that can match one kind of request."""
 
     rules: tuple[Active, ...]
-    follows: bool
-    """Whether fetch sessions must be followed for them."""
+    need_sessions: bool
+    """Fetch sessions must be followed for them."""
 
 
 class Rules:
-    """All fault rules, and the one who asks them: `verdicts.Decider`."""
+    """All fault rules, and the decisions that connections ask for: a `verdicts.Decider`."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Rules:
         actions: Actions = ACTIONS,
     ) -> None:
         self.actions = actions
-        """Those that the rules may have."""
+        """The actions that rules may have."""
         self.seed = seed
         self.generation = 0
         """Counts changes of the rules."""
@@ -64,47 +64,47 @@ class Rules:
         self._active: list[Active] = []
         self._candidates: dict[tuple[int, int], _Candidates] = {}
         self._sessions = sessions.FetchSessions()
-        self._unsure: dict[int, list[Active]] = {}
-        """Connection → rules that have fired if the response to come has something to change."""
+        self._provisional: dict[int, list[Active]] = {}
+        """Connection → rules that count as fired, which a response still has to confirm."""
         for rule in rules:
             self.add(rule, now)
 
-    # ── what a connection asks
+    # ── decisions, for connections
 
     def wants(self, api_key: int, api_version: int) -> bool:
-        """Whether requests of this kind must be shown to `on_request`, whole."""
-        return bool(self._for(api_key, api_version).rules)
+        """Return whether requests of this kind must be shown to `on_request`, whole."""
+        return bool(self._candidates_for(api_key, api_version).rules)
 
     def on_request(self, context: RequestContext, frame: bytes, now: int) -> Verdict | None:
         """Decide on a request; None leaves it and its response alone."""
         view = RequestView(context, frame, now)
-        candidates = self._for(view.api_key, view.api_version)
-        followed = self._sessions.follow(view) if candidates.follows else sessions.Followed()
+        candidates = self._candidates_for(view.api_key, view.api_version)
+        followed = self._sessions.follow(view) if candidates.need_sessions else sessions.Followed()
         view.session_items = followed.items
-        opened = partial(self._sessions.opened, view) if followed.opens else None
-        unsure = self._unsure.setdefault(context.connection, [])
-        decision = Decision(view, self.seed, unsure, opened)
-        meaning = [rule for rule in candidates.rules if rule.means(view)]
-        following = [rule for rule in meaning if rule.follows(view.api_key)]
-        if followed.unknown and following:
-            # Before any of them decides: what one had decided would be counted, and not be done.
-            return _begin_anew(view, following[0])
-        for rule in meaning:
+        on_response = partial(self._sessions.opened, view) if followed.opens else None
+        provisional = self._provisional.setdefault(context.connection, [])
+        decision = Decision(view, self.seed, provisional, on_response)
+        matching = [rule for rule in candidates.rules if rule.matches_header(view)]
+        need_sessions = [rule for rule in matching if rule.needs_sessions(view.api_key)]
+        if followed.unknown and need_sessions:
+            # Before any of them decides: its decision would be counted, and not be carried out.
+            return _refuse_session(view, need_sessions[0])
+        for rule in matching:
             decision.consider(rule)
         return decision.verdict()
 
     def closed(self, connection: int) -> None:
-        """A connection has ended: forget it."""
+        """Forget a connection, which has ended."""
         self._sessions.closed(connection)
-        for rule in self._unsure.pop(connection, ()):
+        for rule in self._provisional.pop(connection, ()):
             rule.take_back()
 
-    def _for(self, api_key: int, api_version: int) -> _Candidates:
+    def _candidates_for(self, api_key: int, api_version: int) -> _Candidates:
         kind = api_key, api_version
         found = self._candidates.get(kind)
         if found is None:
-            rules = tuple(r for r in self._active if r.enabled and r.can_mean(*kind))
-            found = _Candidates(rules, any(rule.follows(api_key) for rule in rules))
+            rules = tuple(r for r in self._active if r.enabled and r.can_match(*kind))
+            found = _Candidates(rules, any(rule.needs_sessions(api_key) for rule in rules))
             if codec.is_known(*kind):  # a peer may make up any number of others
                 self._candidates[kind] = found
         return found
@@ -113,35 +113,35 @@ class Rules:
 
     @property
     def rules(self) -> Sequence[Active]:
-        """The rules in their order, which is that in which they decide."""
+        """The rules in the order in which they decide."""
         return tuple(self._active)
 
     @property
     def warnings(self) -> list[str]:
-        """What seems wrong about the rules, one line each."""
+        """Likely mistakes in the rules, one line each."""
         return [text for rule in self._active for text in rule.warnings]
 
     def add(self, rule: Rule | Mapping[str, Any], now: int | None = None) -> Active:
         """Add a rule behind the others; its time runs from now.
 
         Raises:
-            RuleError: it cannot be, or its name is taken.
+            RuleError: the rule is wrong, or its name is taken.
         """
-        active = self._prepared(rule, self._active)
+        active = self._prepare(rule, self._active)
         active.begin(next(self._ids), now)
         self._active.append(active)
         self._changed()
         return active
 
     def change(self, name: str | int, words: Mapping[str, Any]) -> Active:
-        """Give a rule other words (None takes one away); its counters go on.
+        """Give a rule other words (None takes one away); its counters stay.
 
         Raises:
-            RuleError: there is no such rule, or the changed one cannot be.
+            RuleError: there is no such rule, or the changed one is wrong.
         """
         active = self.find(name)
         others = [each for each in self._active if each is not active]
-        active.become(self._prepared({**active.rule.words, **words}, others))
+        active.become(self._prepare({**active.rule.words, **words}, others))
         self._changed()
         return active
 
@@ -160,7 +160,7 @@ class Rules:
         self._changed()
 
     def enable(self, name: str | int, enabled: bool = True, now: int | None = None) -> None:
-        """Let a rule decide, or no longer; its time begins again when it is enabled.
+        """Enable or disable a rule; its time begins again when it is enabled.
 
         Raises:
             RuleError: there is no such rule.
@@ -169,14 +169,14 @@ class Rules:
         self._changed()
 
     def reset(self, now: int | None = None) -> None:
-        """Set all counters to 0: everything begins again, as decided for the seed."""
+        """Set all counters to 0: the same decisions begin again."""
         for active in self._active:
             active.reset(now)
-        for unsure in self._unsure.values():
-            unsure.clear()
+        for provisional in self._provisional.values():
+            provisional.clear()
 
     def find(self, name: str | int) -> Active:
-        """The rule of that name or fault id.
+        """Return the rule of that name or fault id.
 
         Raises:
             RuleError: there is none.
@@ -187,7 +187,7 @@ class Rules:
         there = ", ".join(repr(active.name) for active in self._active) or "none"
         raise RuleError(f"there is no rule {name!r}; the rules are {there}")
 
-    def _prepared(self, rule: Rule | Mapping[str, Any], others: Sequence[Active]) -> Active:
+    def _prepare(self, rule: Rule | Mapping[str, Any], others: Sequence[Active]) -> Active:
         rule = rule if isinstance(rule, Rule) else rule_from_words(rule, self.actions)
         active = prepare(rule, self.read_delays, self.actions)
         taken = {other.name for other in others}
@@ -202,16 +202,16 @@ class Rules:
         self.generation += 1
         self._candidates.clear()
         for api_key in sessions.FETCHES:
-            if not any(rule.enabled and rule.follows(api_key) for rule in self._active):
+            if not any(rule.enabled and rule.needs_sessions(api_key) for rule in self._active):
                 self._sessions.forget(api_key)
 
 
-def _begin_anew(view: RequestView, rule: Active) -> Verdict:
-    """A rule must know what a fetch session has, and it began before the rule: have the client
-    begin a new one. The rule has not fired, but the recording says for whose sake that was."""
+def _refuse_session(view: RequestView, rule: Active) -> Verdict:
+    """Have the client begin a new fetch session, because a rule must know the partitions in it, and
+    this one began before the rule. The rule has not fired, but a note in the recording names it."""
     context, ids = view.context, (rule.fault_id,)
     about = rule.name, rule.fault_id, context.number, context.connection
     note = notes.session_refused(view.now, *about)
-    refusal = sessions.not_found(view)
+    refusal = sessions.not_found_response(view)
     ours = None if refusal is None else Verdict(frames=(refusal,), fault_ids=ids)
     return Verdict(frames=(), response=ours, fault_ids=ids, notes=(note,))

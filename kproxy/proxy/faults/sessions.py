@@ -1,14 +1,14 @@
-"""What a Fetch asks for that names only what has changed: fetch sessions, by connection.
+"""Fetch sessions by connection: all partitions of a Fetch that names only the changed ones.
 
 A client that fetches again and again opens a session (KIP-227; KIP-932 for share groups): its first
-Fetch names all partitions, the next ones only what is new or forgotten::
+Fetch names all partitions, the next ones only those that are new or forgotten::
 
     (id 0, epoch 0)   all partitions; the response names the session
-    (id 7, epoch n)   what is added, what is forgotten; n counts the requests
+    (id 7, epoch n)   added and forgotten partitions; n counts the requests
     (id 7, epoch -1)  the session ends
 
-Invariants: a session is either followed from its first request on without a gap, or not known.
-Sessions are those of one connection and end with it.
+Invariants: a session is either followed from its first request on without a gap, or unknown.
+Sessions belong to one connection and end with it.
 """
 
 from __future__ import annotations
@@ -33,40 +33,40 @@ _NOT_FOUND = {
 FETCHES = tuple(_NOT_FOUND)
 """The keys of the APIs that have sessions."""
 _SESSIONS_MAX = 8
-"""Of one connection; clients have one, or one for each member of a share group."""
+"""The most sessions of a connection; clients have one, or one per member of a share group."""
 _EPOCH_MAX = (1 << 31) - 1
 
 Partition = tuple[Any, Any]
 """Topic name or topic id, partition."""
 Key = tuple[int, Any]
-"""Of a session: the API's key, and what names the session in it."""
+"""The key of a session: the API's key, and the session's name in it."""
 
 
 @attrs.define(eq=False)
-class _Session:
+class _FetchSession:
     partitions: dict[Partition, Item]
     epoch: int
-    """Of the next request."""
+    """The epoch of the next request."""
 
 
 @attrs.frozen
 class Followed:
-    """What is known of a Fetch."""
+    """The facts about a Fetch from its session."""
 
     items: Sequence[Item] | None = None
-    """All that it asks for, where its own items are not all."""
+    """All items that it asks for, where its own items are not all."""
     unknown: bool = False
-    """Whether it continues a session that is not known."""
+    """It continues a session that is unknown."""
     opens: bool = False
-    """Whether its response may open a session."""
+    """Its response may open a session."""
 
 
 class FetchSessions:
     """The sessions of all connections."""
 
     def __init__(self) -> None:
-        self._sessions: dict[int, dict[Key, _Session]] = {}
-        """Connection → its sessions."""
+        self._sessions: dict[int, dict[Key, _FetchSession]] = {}
+        """Connection → session key → session."""
 
     def follow(self, view: RequestView) -> Followed:
         """Take a request; anything but a Fetch or a ShareFetch is complete in itself."""
@@ -87,11 +87,11 @@ class FetchSessions:
         self._open(view, (FETCH, response.body.session_id))
 
     def closed(self, connection: int) -> None:
-        """A connection has ended."""
+        """Forget a connection, which has ended."""
         self._sessions.pop(connection, None)
 
     def forget(self, api_key: int) -> None:
-        """Requests of this API are no longer all seen."""
+        """Forget the sessions of an API whose requests are no longer all seen."""
         for sessions in self._sessions.values():
             for key in [key for key in sessions if key[0] == api_key]:
                 del sessions[key]
@@ -128,11 +128,11 @@ class FetchSessions:
         sessions.pop(key, None)
         while len(sessions) >= _SESSIONS_MAX:
             del sessions[next(iter(sessions))]
-        sessions[key] = _Session({_partition(item): item for item in view.own_items}, 1)
+        sessions[key] = _FetchSession({_partition(item): item for item in view.own_items}, 1)
 
 
-def _apply(session: _Session, view: RequestView, body: Any) -> list[Item]:
-    """Add and remove what a request says; return all that the session asks for now."""
+def _apply(session: _FetchSession, view: RequestView, body: Any) -> list[Item]:
+    """Add and remove the partitions of a request; return all that the session has now."""
     for item in view.own_items:
         session.partitions[_partition(item)] = item
     for topic in body.forgotten_topics_data:
@@ -147,9 +147,9 @@ def _partition(item: Item) -> Partition:
     return keys.get("topic") or keys.get("topic_id"), keys.get("partition")
 
 
-def not_found(view: RequestView) -> bytes:
-    """The response to a Fetch of a broker that does not know its session: the client begins a new
-    one."""
+def not_found_response(view: RequestView) -> bytes:
+    """Return the response of a broker that does not know the session of a Fetch: the client begins
+    a new one."""
     assert view.request is not None
     failure = Failure(view.api_key, view.api_version, _NOT_FOUND[view.api_key], "", 0)
     return errors.answer(failure, view.request, ())

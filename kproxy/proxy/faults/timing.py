@@ -1,7 +1,7 @@
 """Actions on time: latency, bandwidth, throttle.
 
-Invariant: nothing here sleeps or looks at a clock; a delay is a number in a verdict, and what is
-drawn at random comes from the hit's own numbers.
+Invariant: nothing here sleeps or reads a clock; a delay is a number in a verdict, and random
+numbers come from the hit's own draws.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kproxy.proxy.verdicts import Verdict
 
 Draw = Callable[[int], float]
 DelayOf = Callable[[Draw], int]
-"""What is drawn for a hit → nanoseconds."""
+"""The draws of a hit → nanoseconds."""
 _DELAY_NS_MAX = duration_ns(DELAY_MAX)
 
 
@@ -41,10 +41,10 @@ def latency(hit: Hit) -> Plan | None:
 
 
 def parse_latency(value: Any, read_delays: ReadDelays) -> DelayOf:
-    """Read what stands behind `latency`.
+    """Read the value of `latency`.
 
     Raises:
-        ValueError: it is none of the ways to say it; the text says what would be.
+        ValueError: it is no latency; the text says what is allowed.
     """
     if isinstance(value, str):
         fixed = duration_ns(value)
@@ -70,26 +70,26 @@ def _uniform(value: Any) -> DelayOf:
 
 
 def _normal(value: Any) -> DelayOf:
-    mean, sigma = map(duration_ns, _two(value, "normal", "mean", "sigma"))
+    mean, sigma = map(duration_ns, _parse_pair(value, "normal", "mean", "sigma"))
     return lambda draw: max(0, int(mean + sigma * _gauss(draw)))
 
 
 def _lognormal(value: Any) -> DelayOf:
-    middle, spread = _two(value, "lognormal", "median", "sigma")
+    middle, spread = _parse_pair(value, "lognormal", "median", "sigma")
     median = duration_ns(middle)
     if isinstance(spread, bool) or not isinstance(spread, int | float) or not 0 <= spread <= 5:
         raise ValueError(f"the sigma of lognormal is a number from 0 to 5, not {spread!r}")
     return lambda draw: int(median * math.exp(spread * _gauss(draw)))
 
 
-def _two(value: Any, kind: str, first: str, second: str) -> tuple[Any, Any]:
+def _parse_pair(value: Any, kind: str, first: str, second: str) -> tuple[Any, Any]:
     if not isinstance(value, dict) or set(value) != {first, second}:
         raise ValueError(f"{kind} wants {{{first} = …, {second} = …}}, not {value!r}")
     return value[first], value[second]
 
 
 def _gauss(draw: Draw) -> float:
-    """A number of the standard normal distribution (Box and Muller)."""
+    """Draw a number of the standard normal distribution (Box and Muller)."""
     return math.sqrt(-2 * math.log(1 - draw(1))) * math.cos(2 * math.pi * draw(2))
 
 
@@ -136,8 +136,8 @@ _CLIENT_WAITS_FROM = {
     6: (0, 3),
     8: (1,),
 }
-"""Version → the APIs whose clients, from that version on, keep quiet for as long as a response
-says (KIP-219). Brokers held the response of older versions back themselves."""
+"""Version → the APIs whose clients, from that version on, themselves pause for the throttle time
+in a response (KIP-219). Brokers held back the responses to older versions."""
 _WAITS_FROM = {key: version for version, keys in _CLIENT_WAITS_FROM.items() for key in keys}
 
 
@@ -166,7 +166,7 @@ def throttle(hit: Hit) -> Plan | None:
 
 
 def can_throttle(api_key: int, api_version: int) -> bool:
-    """Whether the responses of a version have a throttle time."""
+    """Return whether the responses of a version have a throttle time."""
     message = schema.message(api_key, schema.RESPONSE)
     return message is not None and any(
         field.name == "throttle_time_ms" and api_version in field.versions

@@ -1,7 +1,7 @@
-"""Actions on what clients learn of the cluster: hide_node, stale_leader, move_coordinator.
+"""Actions on the cluster that clients see: hide_node, stale_leader, move_coordinator.
 
-Invariant: only what such a response could truly say is put into it; a node that is named is one
-that the broker itself has named.
+Invariant: a response gets only values that a broker could send; it names only nodes that the broker
+itself has named.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def hide_node(hit: Hit) -> Plan:
     It is left out of the brokers in Metadata and DescribeCluster; partitions that it leads have no
     leader (LEADER_NOT_AVAILABLE), and it is no coordinator (COORDINATOR_NOT_AVAILABLE).
     """
-    return _changing(hit, _hide)
+    return _change_response(hit, _hide)
 
 
 def stale_leader(hit: Hit) -> Plan:
@@ -37,7 +37,7 @@ def stale_leader(hit: Hit) -> Plan:
     The client then meets NOT_LEADER_OR_FOLLOWER at that broker. For the topics and partitions that
     the rule means.
     """
-    return _changing(hit, _mislead)
+    return _change_response(hit, _mislead)
 
 
 def move_coordinator(hit: Hit) -> Plan:
@@ -47,7 +47,7 @@ def move_coordinator(hit: Hit) -> Plan:
     when they lose theirs: a second rule, error = "NOT_COORDINATOR" on Heartbeat or OffsetCommit,
     makes them.
     """
-    return _changing(hit, _move)
+    return _change_response(hit, _move)
 
 
 def parse_node(value: Any) -> int:
@@ -74,7 +74,7 @@ def parse_node_or_any(value: Any) -> Node:
     return value
 
 
-def _changing(hit: Hit, put: Any) -> Plan:
+def _change_response(hit: Hit, put: Any) -> Plan:
     view = hit.view
 
     def change(frame: bytes) -> bytes | None:
@@ -90,7 +90,7 @@ def _changing(hit: Hit, put: Any) -> Plan:
 
 
 def _partitions(body: Any) -> Iterator[tuple[Keys, Any]]:
-    """The partitions of a Metadata or DescribeTopicPartitions response, with their keys."""
+    """Yield the partitions of a Metadata or DescribeTopicPartitions response, with their keys."""
     for topic in getattr(body, "topics", ()):
         keys: Keys = {"topic": topic.name, "topic_id": topic.topic_id}
         for partition in topic.partitions:
@@ -98,7 +98,7 @@ def _partitions(body: Any) -> Iterator[tuple[Keys, Any]]:
 
 
 def _coordinators(hit: Hit, body: Any) -> Iterator[Any]:
-    """The coordinators that a FindCoordinator response names and the rule means."""
+    """Yield the coordinators in a FindCoordinator response that the rule matches."""
     if not hasattr(body, "coordinators"):
         return
     asked = {item.keys["key"] for item in hit.items if "key" in item.keys}
@@ -111,13 +111,13 @@ def _hide(hit: Hit, body: Any) -> bool:
     node: int = hit.value
     changed = False
     if getattr(body, "brokers", None):
-        seen = [one for one in body.brokers if _id(one) != node]
-        changed = len(seen) < len(body.brokers)
-        body.brokers = seen
+        kept = [one for one in body.brokers if _node_id(one) != node]
+        changed = len(kept) < len(body.brokers)
+        body.brokers = kept
     if getattr(body, "controller_id", -1) == node:
         body.controller_id, changed = -1, True
     for keys, partition in _partitions(body):
-        if partition.leader_id == node and hit.means(keys):
+        if partition.leader_id == node and hit.matches(keys):
             partition.leader_id, partition.error_code = -1, _NO_LEADER
             changed = True
     for found in _coordinators(hit, body):
@@ -127,7 +127,7 @@ def _hide(hit: Hit, body: Any) -> bool:
     return changed
 
 
-def _id(broker: Any) -> int:
+def _node_id(broker: Any) -> int:
     return broker.node_id if hasattr(broker, "node_id") else broker.broker_id
 
 
@@ -136,10 +136,12 @@ def _mislead(hit: Hit, body: Any) -> bool:
     known = known or list(hit.view.context.brokers)
     changed = False
     for keys, partition in _partitions(body):
-        if partition.leader_id < 0 or not hit.means(keys):
+        if partition.leader_id < 0 or not hit.matches(keys):
             continue
         replicas = [node for node in partition.replica_nodes if node in known]
-        node = _other(hit, partition.leader_id, replicas) or _other(hit, partition.leader_id, known)
+        node = _choose_node(hit, partition.leader_id, replicas) or _choose_node(
+            hit, partition.leader_id, known
+        )
         if node is not None:
             partition.leader_id = node[0]
             partition.leader_epoch = max(-1, partition.leader_epoch - 1)
@@ -151,7 +153,7 @@ def _move(hit: Hit, body: Any) -> bool:
     brokers = hit.view.context.brokers
     changed = False
     for found in _coordinators(hit, body):
-        node = _other(hit, found.node_id, list(brokers))
+        node = _choose_node(hit, found.node_id, list(brokers))
         if node is not None:
             found.node_id = node[0]
             found.host, found.port = brokers[node[0]]
@@ -159,8 +161,8 @@ def _move(hit: Hit, body: Any) -> bool:
     return changed
 
 
-def _other(hit: Hit, present: int, nodes: list[int]) -> tuple[int] | None:
-    """The node that the rule names, or any that is not the present one, if there is such a one."""
+def _choose_node(hit: Hit, present: int, nodes: list[int]) -> tuple[int] | None:
+    """Return the node that the rule names, or any but the present one; None if there is none."""
     if hit.value is True:
         others = sorted(set(nodes) - {present})
         return (others[int(len(others) * hit.draw(1))],) if others else None

@@ -1,7 +1,7 @@
 """Values as people type them behind the keys of a rule: durations, sizes, numbers, yes.
 
-Invariant: what is read here can be carried out: it overflows nothing, and it is not so large that
-nobody can have meant it. A mistake is a ValueError that says what is allowed.
+Invariant: a value that is accepted can be carried out: it overflows nothing, and is not absurdly
+large. A mistake is a ValueError that says what is allowed.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from kproxy import units
 INT16_MAX = (1 << 15) - 1
 INT32_MAX = (1 << 31) - 1
 COUNT_MAX = 10**12
-"""Of exchanges: more than any connection has seen."""
+"""The largest number of exchanges in a rule: more than any connection has had."""
 DELAY_MAX = f"{INT32_MAX}ms"
-"""Of what is done to an exchange, 24 days: a response has 32 bits for its throttle time."""
+"""The longest delay of an exchange, 24 days: a response has 32 bits for its throttle time."""
 SPAN_MAX = "365d"
-"""Of the time in which a rule hits."""
+"""The longest time in which a rule hits."""
 _BYTES_MAX = "1TiB"
 
 ReadDelays = Callable[[str], Sequence[int]]
-"""The name of a recording → how long its brokers took, in nanoseconds, exchange by exchange."""
+"""The name of a recording → the latencies of its brokers in nanoseconds, by exchange."""
 
 
 def no_recordings(name: str) -> Sequence[int]:
-    """Read no recording: where there are no files.
+    """Refuse to read a recording: for rules without files.
 
     Raises:
         ValueError: always.
@@ -35,12 +35,12 @@ def no_recordings(name: str) -> Sequence[int]:
 
 
 def is_whole(value: Any, least: int, most: int) -> TypeGuard[int]:
-    """Tell if a value is a whole number between these."""
+    """Return whether a value is a whole number between these."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def each(value: Any) -> Sequence[Any]:
-    """Read one value or a list of such.
+    """Return one value, or the values of a list, as a sequence.
 
     Raises:
         ValueError: the list is empty.
@@ -63,7 +63,7 @@ def parse_yes(value: Any) -> bool:
 
 
 def parse_count(value: Any, least: int = 1) -> int:
-    """Read how many exchanges.
+    """Read a number of exchanges.
 
     Raises:
         ValueError: it is no number from `least` to COUNT_MAX.
@@ -74,7 +74,7 @@ def parse_count(value: Any, least: int = 1) -> int:
 
 
 def parse_probability(value: Any) -> float:
-    """Read how likely something is.
+    """Read a probability.
 
     Raises:
         ValueError: it is no number from 0 to 1.
@@ -87,7 +87,7 @@ def parse_probability(value: Any) -> float:
 
 
 def parse_frame_bytes(value: Any) -> int:
-    """Read how many bytes of a frame.
+    """Read a number of bytes of a frame.
 
     Raises:
         ValueError: it is none, or more than a frame can have.
@@ -128,10 +128,10 @@ def duration_ns(value: Any, most: str = DELAY_MAX) -> int:
 
 
 def positive_ns(value: Any, most: str = DELAY_MAX) -> int:
-    """Read a duration that is more than none.
+    """Read a duration above 0.
 
     Raises:
-        ValueError: it is none, not a duration, or more than the most.
+        ValueError: it is 0, not a duration, or more than the most.
     """
     found = duration_ns(value, most)
     if found <= 0:

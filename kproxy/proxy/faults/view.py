@@ -1,6 +1,6 @@
-"""A request as the rules see it: decoded when the first of them asks, once.
+"""A request as the rules see it: decoded once, when the first of them needs that.
 
-Invariant: what is decoded is shared by all rules; nobody changes it.
+Invariant: all rules share the decoded message; none changes it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kproxy.proxy.verdicts import RequestContext
 
 
 class RequestView:
-    """A request frame, what it comes with, and what can be read in it."""
+    """A request frame, its context, and its decoded content."""
 
     def __init__(self, context: RequestContext, frame: bytes, now: int) -> None:
         self.context = context
@@ -26,11 +26,11 @@ class RequestView:
         self.api_key = int.from_bytes(frame[4:6], "big", signed=True)
         self.api_version = int.from_bytes(frame[6:8], "big", signed=True)
         self.session_items: Sequence[Item] | None = None
-        """Of a Fetch in a session: all that it asks for, not only what it changes."""
+        """All items of a Fetch in a session, not only the changed ones; None for other requests."""
 
     @functools.cached_property
     def arriving(self) -> ArrivingRequest:
-        """What filters look at."""
+        """The request as filters see it."""
         context = self.context
         return ArrivingRequest.of(
             self.frame,
@@ -44,7 +44,7 @@ class RequestView:
 
     @functools.cached_property
     def client_id(self) -> str | None:
-        """As its header says."""
+        """The client id in its header."""
         return self.arriving.client_id
 
     @functools.cached_property
@@ -57,7 +57,7 @@ class RequestView:
 
     @property
     def shape(self) -> Shape | None:
-        """How its API names what it is about; None if that is unknown."""
+        """The shape of its API and version; None if that is unknown."""
         return shape(self.api_key, self.api_version)
 
     @functools.cached_property
@@ -69,41 +69,41 @@ class RequestView:
 
     @functools.cached_property
     def own_items(self) -> list[Item]:
-        """What its bytes ask for."""
+        """The items that its bytes ask for."""
         if self.shape is None or self.request is None:
             return []
         return items(self.shape, self.request.body)
 
     @property
     def items(self) -> Sequence[Item]:
-        """What it asks for."""
+        """The items that it asks for, also through its session."""
         return self.own_items if self.session_items is None else self.session_items
 
     @functools.cached_property
     def no_response(self) -> bool:
-        """Whether the broker does not respond (Produce with acks=0)."""
+        """True if the broker does not respond (Produce with acks=0)."""
         return self.api_key == 0 and self.request is not None and self.request.body.acks == 0
 
     def match(self, matcher: Matcher) -> Match:
-        """Whether a rule means any of what it asks for."""
+        """Match a rule with the items: the best match of all."""
         if not matcher.terms:
             return Match.YES
         names = self.context.topic_names
-        asked = self.items or (Item(self.own),)
-        return max(matcher.match(item, names) for item in asked)
+        items = self.items or (Item(self.own),)
+        return max(matcher.match(item, names) for item in items)
 
-    def matched(self, matcher: Matcher) -> list[Item]:
-        """The items that a rule means, or may mean."""
+    def matching_items(self, matcher: Matcher) -> list[Item]:
+        """Return the items that a rule matches, or may match."""
         names = self.context.topic_names
         return [item for item in self.items if matcher.match(item, names)]
 
     def decode_response(self, frame: bytes) -> Response | None:
-        """Its response decoded; None if that is not possible."""
+        """Decode its response; None if that is not possible."""
         try:
             return codec.decode_response(frame, self.api_key, self.api_version)
         except ProtocolError:
             return None
 
     def encode_response(self, response: Response) -> bytes:
-        """The frame of its response."""
+        """Encode its response as a frame."""
         return codec.encode_response(response, self.api_key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 
 import aiokafka
@@ -13,7 +14,10 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 def settings(bootstrap: str, work: dict, **more) -> dict:
     """A client configuration for this job."""
-    return {"bootstrap_servers": bootstrap, **work["config"], **more}
+    config = {"bootstrap_servers": bootstrap, **work["config"], **more}
+    if "ssl_cafile" in config:
+        config["ssl_context"] = ssl.create_default_context(cafile=config.pop("ssl_cafile"))
+    return config
 
 
 async def create(bootstrap: str, work: dict) -> dict:

@@ -178,7 +178,8 @@ async function main() {
   const job = JSON.parse(text)
   await zstd.init()
   const kafka = new Kafka({ clientId: 'kafkajs', brokers: bootstrap.split(','),
-    logLevel: logLevel.ERROR, ...job.config })
+    logLevel: logLevel.ERROR, ...job.config,
+    ssl: job.config.ssl && { ca: [require('fs').readFileSync(job.config.ssl)] } })
   const all = { create, produce, group, transactions, admin: administer }
   const steps = {}
   for (const name of job.steps) {

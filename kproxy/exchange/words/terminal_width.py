@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def columns(text: str) -> int:
-    """How many columns printable text takes."""
+    """Return the number of columns that printable text takes."""
     if text.isascii():
         return len(text)
     from wcwidth import wcswidth
@@ -14,12 +14,12 @@ def columns(text: str) -> int:
 
 
 def padded(text: str, width: int) -> str:
-    """Fill text with spaces up to so many columns."""
+    """Fill text with spaces up to a number of columns."""
     return text + " " * max(0, width - columns(text))
 
 
 def cut_middle(text: str, width: int) -> str:
-    """Cut text to so many columns, keeping both ends: `consum…ic-1`."""
+    """Cut text to a number of columns, keeping both ends: `consum…ic-1`."""
     if columns(text) <= width:
         return text
     if not text.isascii():
@@ -29,7 +29,7 @@ def cut_middle(text: str, width: int) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """Cut text to so many columns, with an ellipsis in place of its end."""
+    """Cut text to a number of columns, with an ellipsis in place of its end."""
     if columns(text) <= width:
         return text
     if text.isascii():

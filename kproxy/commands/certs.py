@@ -1,0 +1,64 @@
+"""`kproxy certs`: the CA, the files and the settings that clients need for TLS to kproxy."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from kproxy.commands.output import fail
+
+_HOW_TO = """\
+kproxy run --listen-tls auto … uses the CA of {authority}
+
+Java             security.protocol=SSL
+                 ssl.truststore.location={folder}/truststore.p12
+                 ssl.truststore.type=PKCS12
+                 ssl.truststore.password={password}
+librdkafka       security.protocol=SSL
+                 ssl.ca.location={folder}/ca.pem
+Go (franz-go)    ca, _ := os.ReadFile("{folder}/ca.pem"); pool := x509.NewCertPool()
+                 pool.AppendCertsFromPEM(ca)
+                 kgo.DialTLSConfig(&tls.Config{{RootCAs: pool}})
+Node (KafkaJS)   ssl: {{ ca: [fs.readFileSync("{folder}/ca.pem")] }}
+aiokafka         security_protocol="SSL",
+                 ssl_context=ssl.create_default_context(cafile="{folder}/ca.pem")
+kafka-python     security_protocol="SSL", ssl_cafile="{folder}/ca.pem"
+
+Where the cluster wants SASL, SSL is SASL_SSL, and the client keeps its mechanism and credentials.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.description = (
+        "Make kproxy's own CA once, and write what clients need to trust it. Whoever has its"
+        " key can read what these clients send: it is for development and tests."
+    )
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default="certs",
+        help="where to write ca.pem and truststore.p12 (default %(default)s)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the files and print the settings of clients; return the exit code."""
+    from kproxy.tls.authority import TRUSTSTORE_PASSWORD, authority_file, write_for_clients
+    from kproxy.tls.settings import TlsError
+
+    try:
+        written = write_for_clients(options.out)
+    except TlsError as error:
+        return fail(f"kproxy certs: {error}")
+    print("wrote", " ".join(map(str, written)))
+    print(
+        _HOW_TO.format(
+            authority=authority_file(),
+            folder=options.out.resolve(),
+            password=TRUSTSTORE_PASSWORD,
+        ),
+        end="",
+    )
+    return 0

@@ -1,0 +1,127 @@
+"""The options of TLS to brokers and to clients.
+
+::
+
+    --broker-tls… ─▶ BrokerTls        --listen-tls… ─▶ ListenTls
+
+Passwords come from environment variables, which other users cannot see.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kproxy.commands.options import UsageError
+
+if TYPE_CHECKING:
+    from kproxy.tls.settings import BrokerTls, ListenTls
+
+BROKER_PASSWORD = "KPROXY_BROKER_TLS_PASSWORD"
+LISTEN_PASSWORD = "KPROXY_LISTEN_TLS_PASSWORD"
+
+
+def add_broker_tls_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of TLS to brokers."""
+    group = parser.add_argument_group("TLS to brokers")
+    group.add_argument(
+        "--broker-tls",
+        action="store_true",
+        help="speak TLS to brokers; implied by the options that follow",
+    )
+    group.add_argument(
+        "--broker-tls-ca",
+        metavar="FILE",
+        type=Path,
+        help="who signs the certificates of brokers: PEM or PKCS12 (default: the system's)",
+    )
+    group.add_argument(
+        "--broker-tls-cert",
+        metavar="FILE",
+        type=Path,
+        help="kproxy's certificate for brokers that require one: PEM, or PKCS12 with its key;"
+        f" a password is in {BROKER_PASSWORD}",
+    )
+    group.add_argument(
+        "--broker-tls-key", metavar="FILE", type=Path, help="its private key, if it is elsewhere"
+    )
+    group.add_argument(
+        "--broker-tls-name",
+        metavar="NAME",
+        help="the name in the certificates of brokers (default: the host of each)",
+    )
+    group.add_argument(
+        "--broker-tls-no-verification",
+        action="store_true",
+        help="take any certificate of a broker: whoever is in between reads and changes all",
+    )
+    group.add_argument(
+        "--tls-key-log",
+        metavar="FILE",
+        type=Path,
+        help="append the keys of TLS sessions for Wireshark: who has them can decrypt them",
+    )
+
+
+def add_listen_tls_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of TLS to clients."""
+    group = parser.add_argument_group("TLS to clients")
+    group.add_argument(
+        "--listen-tls",
+        metavar="CERT,KEY",
+        help="speak TLS to clients with this certificate and private key: PEM, or one PKCS12 file;"
+        f" auto: one by kproxy's own CA (kproxy certs); a password is in {LISTEN_PASSWORD}",
+    )
+    group.add_argument(
+        "--listen-tls-clients",
+        metavar="CA",
+        type=Path,
+        help="who signs the certificates that clients must have (default: they need none)",
+    )
+
+
+def broker_tls(options: argparse.Namespace) -> BrokerTls | None:
+    """Return the settings of TLS to brokers; None: plaintext.
+
+    Raises:
+        UsageError: a key is given without its certificate.
+    """
+    from kproxy.tls.settings import BrokerTls, Identity, Trust
+
+    password = os.environ.get(BROKER_PASSWORD)
+    certificate, key = options.broker_tls_cert, options.broker_tls_key
+    if key and not certificate:
+        raise UsageError("--broker-tls-key needs --broker-tls-cert")
+    given = (options.broker_tls_ca, certificate, options.broker_tls_name)
+    if not (options.broker_tls or any(given) or options.broker_tls_no_verification):
+        return None
+    return BrokerTls(
+        Trust(options.broker_tls_ca, password) if options.broker_tls_ca else None,
+        Identity(certificate, key, password) if certificate else None,
+        options.broker_tls_name,
+        verified=not options.broker_tls_no_verification,
+        key_log=options.tls_key_log,
+    )
+
+
+def listen_tls(options: argparse.Namespace) -> ListenTls | None:
+    """Return the settings of TLS to clients; None: plaintext.
+
+    Raises:
+        UsageError: clients must have certificates, but TLS is off.
+    """
+    if not options.listen_tls:
+        if options.listen_tls_clients:
+            raise UsageError("--listen-tls-clients needs --listen-tls CERT,KEY, or auto")
+        return None
+    from kproxy.tls.settings import Identity, ListenTls, Trust
+
+    password = os.environ.get(LISTEN_PASSWORD)
+    identity = None
+    if options.listen_tls != "auto":
+        certificate, _, key = options.listen_tls.partition(",")
+        identity = Identity(Path(certificate), Path(key) if key else None, password)
+    trust = options.listen_tls_clients and Trust(options.listen_tls_clients, password)
+    return ListenTls(identity, trust or None, getattr(options, "tls_key_log", None))

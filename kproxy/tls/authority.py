@@ -1,0 +1,179 @@
+"""kproxy's own CA, for clients that speak TLS to kproxy.
+
+::
+
+    the user's config folder: ca.pem (certificate and key, 0600), made once
+        ├─ make_leaf(names), at each start, in memory ─▶ listeners
+        └─ write_for_clients ─▶ ca.pem, truststore.p12
+
+With this key anybody can stand between any broker and any client that trusts the CA. So the key
+stays in that file, and the CA is for development and tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ipaddress
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kproxy.tls.settings import TlsError
+from kproxy.tls.stores import EXTRA, Pem, encrypt_key
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as Key
+
+TRUSTSTORE_PASSWORD = "changeit"
+"""Java's default password, for a store that holds no secret."""
+_AUTHORITY_DAYS = 3650
+_LEAF_DAYS = 90
+_EARLIER = datetime.timedelta(hours=1)
+"""Certificates are valid from this long ago, because clocks differ."""
+
+
+def authority_file() -> Path:
+    """Return the path of the CA, which may not exist yet."""
+    config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(config) / "kproxy" / "ca.pem"
+
+
+def make_leaf(names: list[str]) -> Pem:
+    """Return a certificate of the CA for these host names and IP addresses, with a new key.
+
+    Raises:
+        TlsError: the CA cannot be read or written.
+    """
+    certificate, ca_key = _authority()
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    signed = (
+        _builder(names[0], certificate.subject, key, _LEAF_DAYS)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), False
+        )
+        .sign(ca_key, hashes.SHA256())
+    )
+    return encrypt_key(_pem(signed) + _pem(certificate), key)
+
+
+def write_for_clients(folder: Path) -> list[Path]:
+    """Write the certificate of the CA for clients, in each form that they take.
+
+    Raises:
+        TlsError: the CA cannot be read or written, or the folder cannot.
+    """
+    certificate, _ = _authority()
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.serialization import pkcs12
+
+    store = pkcs12.serialize_java_truststore(
+        [pkcs12.PKCS12Certificate(certificate, b"kproxy")],
+        serialization.BestAvailableEncryption(TRUSTSTORE_PASSWORD.encode()),
+    )
+    written = {folder / "ca.pem": _pem(certificate), folder / "truststore.p12": store}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, data in written.items():
+            path.write_bytes(data)
+    except OSError as error:
+        raise _unusable(error) from error
+    return list(written)
+
+
+def _authority() -> tuple[x509.Certificate, Key]:
+    """Return the certificate and the key of the CA; make it if there is none.
+
+    Raises:
+        TlsError: it cannot be read or written.
+    """
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError as error:
+        raise TlsError(f"kproxy's own CA needs {EXTRA}") from error
+    path = authority_file()
+    try:
+        if not path.exists():
+            _make_authority(path)
+        data = path.read_bytes()
+        key = serialization.load_pem_private_key(data, None)
+        certificate = x509.load_pem_x509_certificate(data)
+    except OSError as error:
+        raise _unusable(error) from error
+    except ValueError as error:
+        raise TlsError(f"{path} is damaged; delete it, and kproxy makes a new CA") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise TlsError(f"{path} is not kproxy's CA; move it away, and kproxy makes one")
+    return certificate, key
+
+
+def _make_authority(path: Path) -> None:
+    """Make the CA. If two are made at once the first one stays."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kproxy CA")])
+    certificate = (
+        _builder("kproxy CA", name, key, _AUTHORITY_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+        .sign(key, hashes.SHA256())
+    )
+    key_pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent) as file:  # which is 0600
+        file.write(_pem(certificate) + key_pem)
+        file.flush()
+        with contextlib.suppress(FileExistsError):
+            os.link(file.name, path)
+
+
+def _builder(common_name: str, issuer: x509.Name, key: Key, days: int) -> x509.CertificateBuilder:
+    from cryptography import x509
+
+    now = datetime.datetime.now(datetime.UTC)
+    return x509.CertificateBuilder(
+        issuer_name=issuer,
+        subject_name=x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name[:64])]),
+        public_key=key.public_key(),
+        serial_number=x509.random_serial_number(),
+        not_valid_before=now - _EARLIER,
+        not_valid_after=now + datetime.timedelta(days=days),
+    )
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _unusable(error: OSError) -> TlsError:
+    return TlsError(f"{error.filename}: {(error.strerror or str(error)).lower()}")

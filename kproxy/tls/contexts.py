@@ -1,0 +1,126 @@
+"""OpenSSL contexts from settings, made again when a file changes.
+
+A `ContextSource` returns the context of each handshake. It checks the files (their inode, size and
+time) and loads them again when they differ. While new files cannot be used, the old ones stay in
+use, and that is logged once.
+
+Errors: `TlsError` at the start; later a line in the log.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from kproxy.tls.settings import BrokerTls, Identity, ListenTls, TlsError, Trust
+from kproxy.tls.stores import load_identity, load_pem, load_trust
+
+
+class ContextSource:
+    """Owns a context and the state of its files."""
+
+    def __init__(
+        self,
+        make: Callable[[], ssl.SSLContext],
+        files: list[Path],
+        log: Callable[[str], None],
+    ) -> None:
+        """Make the first context.
+
+        Raises:
+            TlsError: the files cannot be used.
+        """
+        self._make = make
+        self._files = files
+        self._log = log
+        self._state = self._file_states()
+        self._context = make()
+
+    def __call__(self) -> ssl.SSLContext:
+        """Return the context for a handshake now."""
+        state = self._file_states()
+        if state != self._state:
+            self._state = state
+            try:
+                self._context = self._make()
+            except TlsError as error:
+                self._log(f"TLS goes on with the files from before: {error}")
+            else:
+                self._log("TLS files have changed and are in use")
+        return self._context
+
+    def _file_states(self) -> list[tuple[int, ...] | None]:
+        return [_state(path) for path in self._files]
+
+
+def broker_contexts(tls: BrokerTls, log: Callable[[str], None]) -> ContextSource:
+    """Return the contexts for connections to brokers.
+
+    Raises:
+        TlsError: a file cannot be used.
+    """
+
+    def make() -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificate and host name
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname = tls.verified and tls.names_verified
+        context.verify_mode = ssl.CERT_REQUIRED if tls.verified else ssl.CERT_NONE
+        if tls.trust:
+            load_trust(context, tls.trust)
+        else:
+            context.load_default_certs()
+        if tls.identity:
+            load_identity(context, tls.identity)
+        _log_keys(context, tls.key_log)
+        return context
+
+    return ContextSource(make, _files(tls.identity, tls.trust), log)
+
+
+def listen_contexts(tls: ListenTls, names: list[str], log: Callable[[str], None]) -> ContextSource:
+    """Return the contexts for connections from clients; `names` are for a certificate of kproxy's
+    own CA.
+
+    Raises:
+        TlsError: a file cannot be used.
+    """
+
+    def make() -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if tls.identity:
+            load_identity(context, tls.identity)
+        else:
+            from kproxy.tls.authority import authority_file, make_leaf
+
+            load_pem(context, make_leaf(names), authority_file())
+        if tls.clients:
+            load_trust(context, tls.clients)
+            context.verify_mode = ssl.CERT_REQUIRED
+        _log_keys(context, tls.key_log)
+        return context
+
+    return ContextSource(make, _files(tls.identity, tls.clients), log)
+
+
+def _log_keys(context: ssl.SSLContext, path: Path | None) -> None:
+    if path:
+        try:
+            path.touch(0o600)
+            context.keylog_filename = str(path)
+        except OSError as error:
+            raise TlsError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+
+
+def _files(identity: Identity | None, trust: Trust | None) -> list[Path]:
+    found = [identity.certificate, identity.key] if identity else []
+    return [path for path in (*found, trust and trust.authorities) if path]
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns

@@ -1,0 +1,160 @@
+"""Certificates and keys from files in PEM or PKCS12, as PEM.
+
+Python's `ssl` loads a private key from a file only. So one from PKCS12, or from memory, is
+encrypted with a one-time password, written to a file that nobody else can read, loaded, and
+deleted.
+
+Errors: `TlsError`, one line.
+"""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from kproxy.tls.settings import Identity, TlsError, Trust
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+    from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
+    from cryptography.x509 import Certificate
+
+_PEM = b"-----BEGIN "
+_JKS = b"\xfe\xed\xfe\xed"
+EXTRA = "pip install 'kproxy[tls]'"
+
+
+@attrs.frozen
+class Pem:
+    """An identity in memory."""
+
+    certificates: bytes
+    """The certificates in PEM, the leaf first."""
+    key: bytes = attrs.field(repr=False)
+    """The key in PEM, encrypted."""
+    password: str = attrs.field(repr=False)
+
+
+def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
+    """Load a certificate and its key into a context.
+
+    Raises:
+        TlsError: it cannot be read, its password is wrong, or its key does not belong to it.
+    """
+    path = identity.certificate
+    if not _read(path).lstrip().startswith(_PEM):
+        load_pem(context, _pem(identity), path)
+        return
+    key = identity.key or path
+    if identity.key:
+        _read(identity.key)
+    # An empty answer instead of OpenSSL's question on the terminal.
+    password = identity.password or ""
+    try:
+        context.load_cert_chain(path, key, lambda: password)
+    except ssl.SSLError as error:
+        raise TlsError(f"{key}: {_why_no_key(error, bool(identity.password))}") from error
+
+
+def load_pem(context: ssl.SSLContext, pem: Pem, source: Path) -> None:
+    """Load a certificate in memory and its key into a context; `source` names it in errors.
+
+    Raises:
+        TlsError: its key does not belong to it.
+    """
+    # mkstemp makes it 0600; the key in it is encrypted, and the password is only in memory.
+    with tempfile.NamedTemporaryFile(prefix="kproxy-") as file:
+        file.write(pem.certificates + pem.key)
+        file.flush()
+        try:
+            context.load_cert_chain(file.name, password=pem.password)
+        except ssl.SSLError as error:
+            raise TlsError(f"{source}: {_why_no_key(error, True)}") from error
+
+
+def load_trust(context: ssl.SSLContext, trust: Trust) -> None:
+    """Load trusted authorities into a context.
+
+    Raises:
+        TlsError: the file cannot be read, or holds no certificate.
+    """
+    path = trust.authorities
+    data = trust.pem.encode() if trust.pem else _read(path)
+    if _PEM not in data:
+        store = _pkcs12(path, data, trust.password)
+        found = [each.certificate for each in store.additional_certs]
+        data = b"".join(_certificate_pem(each) for each in found)
+    try:
+        context.load_verify_locations(cadata=data.decode("ascii", "replace"))
+    except ssl.SSLError as error:
+        raise TlsError(f"{path} holds no certificate of an authority") from error
+
+
+def _pem(identity: Identity) -> Pem:
+    path = identity.certificate
+    store = _pkcs12(path, _read(path), identity.password)
+    if store.key is None or store.cert is None:
+        raise TlsError(f"{path} holds no private key with its certificate")
+    chain = [store.cert, *store.additional_certs]
+    certificates = b"".join(_certificate_pem(each.certificate) for each in chain)
+    return encrypt_key(certificates, store.key)
+
+
+def encrypt_key(certificates: bytes, key: PrivateKeyTypes) -> Pem:
+    """Return an identity with its key encrypted by a one-time password."""
+    from cryptography.hazmat.primitives import serialization
+
+    password = secrets.token_urlsafe(32)
+    data = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(password.encode()),
+    )
+    return Pem(certificates, data, password)
+
+
+def _pkcs12(path: Path, data: bytes, password: str | None) -> PKCS12KeyAndCertificates:
+    if data.startswith(_JKS):
+        raise TlsError(
+            f"{path} is a Java KeyStore; convert it:"
+            f" keytool -importkeystore -srckeystore {path} -destkeystore {path.stem}.p12"
+            " -deststoretype PKCS12"
+        )
+    try:
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ImportError as error:
+        raise TlsError(f"{path} is not PEM; PKCS12 needs {EXTRA}") from error
+    try:
+        return pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
+    except ValueError as error:
+        what = "its password is wrong" if "password" in str(error).lower() else "it cannot be read"
+        raise TlsError(f"{path} is not PEM, and as PKCS12 {what}") from error
+
+
+def _certificate_pem(certificate: Certificate) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TlsError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+
+
+def _why_no_key(error: ssl.SSLError, with_password: bool) -> str:
+    """Return the reason why OpenSSL does not take a certificate with its key."""
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return "the key is not that of the certificate"
+    if error.reason in ("BAD_DECRYPT", "BAD_PASSWORD_READ", "EMPTY_PASSWORD") or (
+        "password" in str(error).lower()
+    ):
+        return "the password is wrong" if with_password else "the key needs a password"
+    return "no certificate with its private key in PEM"

@@ -1,0 +1,438 @@
+"""TLS on either side: what passes, what is recorded of it, and what is said when it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import shutil
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from kproxy.exchange.entries import Note
+from kproxy.net.handshake import HandshakeFailed, Handshakes
+from kproxy.recording import entries
+from kproxy.tls.contexts import broker_contexts, listen_contexts
+from kproxy.tls.settings import BrokerTls, Identity, ListenTls, TlsError, Trust
+from tests.bed import certificates
+from tests.bed.certificates import Certificates
+from tests.net.proxied import Proxied, proxied, receive_exactly
+from tests.net.test_pump import answer, answering, ask
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """All certificates, right and wrong."""
+    return certificates.make(tmp_path_factory.mktemp("certificates"))
+
+
+def server(made: Certificates, certificate: Path | None = None) -> ssl.SSLContext:
+    """What a broker has that was not written by us."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate or made.broker)
+    return context
+
+
+def client(made: Certificates, ca: Path | None = None) -> ssl.SSLContext:
+    """What a client has that was not written by us."""
+    return ssl.create_default_context(cafile=ca or made.ca)
+
+
+def speaking(
+    context: ssl.SSLContext, handler: Callable[..., Awaitable[None]]
+) -> Callable[[trio.SocketStream], Awaitable[None]]:
+    """A broker that speaks TLS."""
+
+    async def serve(stream: trio.SocketStream) -> None:
+        try:
+            await handler(trio.SSLStream(stream, context, server_side=True))
+        except (trio.BrokenResourceError, ssl.SSLError):
+            await trio.aclose_forcefully(stream)
+
+    return serve
+
+
+async def connected(proxy: Proxied, context: ssl.SSLContext | None) -> trio.abc.HalfCloseableStream:
+    """A client's connection, by TLS if it has a context."""
+    stream = await proxy.connect()
+    if context is None:
+        return stream
+    return trio.SSLStream(stream, context, server_hostname="localhost")
+
+
+async def rest(stream: trio.SocketStream) -> bytes:
+    """What comes, if anything, before the connection ends or is reset."""
+    found = b""
+    with contextlib.suppress(trio.BrokenResourceError):
+        while chunk := await stream.receive_some():
+            found += chunk
+            if len(found) == len(answer(0)):
+                break
+    return found
+
+
+def said(proxy: Proxied, event: str) -> list[dict]:
+    """The bodies of the notes of a kind that were recorded."""
+    assert proxy.summary
+    (path,) = proxy.summary.paths
+    notes = [entry.body for entry in entries(path) if isinstance(entry, Note)]
+    return [body for body in notes if body["event"] == event]
+
+
+@pytest.mark.parametrize("broker_speaks", [False, True])
+@pytest.mark.parametrize("client_speaks", [False, True])
+async def test_each_side_speaks_tls_or_not(
+    client_speaks: bool, broker_speaks: bool, made: Certificates, tmp_path: Path
+) -> None:
+    handler = speaking(server(made), answering) if broker_speaks else answering
+    changes = {
+        "broker_tls": BrokerTls(Trust(made.ca)) if broker_speaks else None,
+        "listen_tls": ListenTls(Identity(made.broker)) if client_speaks else None,
+    }
+    async with proxied(handler, tmp_path / "r.mcap", **changes) as proxy:
+        stream = await connected(proxy, client(made) if client_speaks else None)
+        async with stream:
+            for number in range(50):
+                await stream.send_all(ask(number))
+                assert await receive_exactly(stream, len(answer(number))) == answer(number)
+    assert proxy.summary and proxy.summary.frames_recorded == 100
+    (opened,) = said(proxy, "opened")
+    agreed = {"version": "TLSv1.3", "cipher": "TLS_AES_256_GCM_SHA384"}
+    if broker_speaks:
+        assert opened["broker_tls"] == agreed | {"peer": "broker", "verified": True}
+    if client_speaks:
+        assert opened["client_tls"] == agreed | {"peer": None, "verified": False}
+    assert ("broker_tls" in opened, "client_tls" in opened) == (broker_speaks, client_speaks)
+
+
+async def test_much_passes_whole(made: Certificates) -> None:
+    sent = bytes(range(256)) * 40_000  # 10 MB, which no socket takes at once
+
+    async def broker(stream: trio.SSLStream) -> None:
+        await receive_exactly(stream, len(ask(0)))
+        await stream.send_all((len(sent) + 4).to_bytes(4) + bytes(4) + sent)
+        assert await stream.receive_some() == b""
+        await trio.aclose_forcefully(stream)
+
+    changes = {
+        "broker_tls": BrokerTls(Trust(made.ca)),
+        "listen_tls": ListenTls(Identity(made.broker)),
+    }
+    async with proxied(speaking(server(made), broker), **changes) as proxy:
+        stream = await connected(proxy, client(made))
+        await stream.send_all(ask(0))
+        assert (await receive_exactly(stream, 8 + len(sent)))[8:] == sent
+        await trio.aclose_forcefully(stream)
+
+
+WRONG_BROKERS = {
+    "who signed it is not known": (
+        lambda made: (server(made), BrokerTls(Trust(made.other_ca))),
+        "its certificate is refused: unable to get local issuer certificate (--broker-tls-ca",
+    ),
+    "it has expired": (
+        lambda made: (server(made, made.expired), BrokerTls(Trust(made.ca))),
+        "its certificate is refused: certificate has expired",
+    ),
+    "it is not valid yet": (
+        lambda made: (server(made, made.early), BrokerTls(Trust(made.ca))),
+        "its certificate is refused: certificate is not yet valid",
+    ),
+    "it is another host's": (
+        lambda made: (server(made, made.elsewhere), BrokerTls(Trust(made.ca))),
+        "is not valid for '127.0.0.1' (--broker-tls-name",
+    ),
+    "it does not speak TLS": (lambda made: (None, BrokerTls(Trust(made.ca))), "TLS failed: it "),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_BROKERS)
+async def test_a_broker_that_is_not_who_it_should_be_is_not_spoken_to(
+    name: str, made: Certificates, tmp_path: Path
+) -> None:
+    make, reason = WRONG_BROKERS[name]
+    context, tls = make(made)
+
+    async def plain(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(b"\0\0\0\x04none")
+        await stream.aclose()
+
+    handler = speaking(context, answering) if context else plain
+    async with proxied(handler, tmp_path / "r.mcap", broker_tls=tls) as proxy:
+        async with await proxy.connect() as stream:
+            await stream.send_all(ask(0))
+            assert await rest(stream) == b""
+    assert reason in proxy.logs[0] and len(proxy.logs) == 1, proxy.logs
+    (closed,) = said(proxy, "closed")
+    assert reason in closed["reason"]
+
+
+async def test_only_an_option_turns_verification_off(made: Certificates) -> None:
+    handler = speaking(server(made, made.elsewhere), answering)
+    async with (
+        proxied(handler, broker_tls=BrokerTls(verified=False)) as proxy,
+        await proxy.connect() as stream,
+    ):
+        await stream.send_all(ask(0))
+        assert await receive_exactly(stream, len(answer(0))) == answer(0)
+    assert proxy.logs == [
+        "certificates of brokers are not verified: whoever is there is taken for one"
+    ]
+
+
+async def test_a_certificate_of_a_client_is_for_the_broker_that_requires_one(
+    made: Certificates, tmp_path: Path
+) -> None:
+    context = server(made)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(made.ca)
+    for identity in (Identity(made.client), None):
+        tls = BrokerTls(Trust(made.ca), identity)
+        path = tmp_path / f"{identity is None}.mcap"
+        async with proxied(speaking(context, answering), path, broker_tls=tls) as proxy:
+            async with await proxy.connect() as stream:
+                await stream.send_all(ask(0))
+                got = await rest(stream)
+        if identity:
+            assert got == answer(0)
+        else:
+            assert got == b""
+            (closed,) = said(proxy, "closed")
+            # An alert says it, unless a reset overtakes it.
+            assert "requires a certificate" in closed["reason"]
+            assert len([line for line in proxy.logs if "requires a certificate" in line]) == 1
+
+
+def distrust(port: int, context: ssl.SSLContext) -> None:
+    """Refuse kproxy's certificate, as OpenSSL does it, with an alert."""
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        with pytest.raises(ssl.SSLCertVerificationError):
+            context.wrap_socket(sock, server_hostname="localhost")
+
+
+async def test_a_client_that_fails_is_rejected_and_recorded(
+    made: Certificates, tmp_path: Path
+) -> None:
+    changes = {"listen_tls": ListenTls(Identity(made.broker))}
+    async with proxied(answering, tmp_path / "r.mcap", **changes) as proxy:
+        async with await proxy.connect() as stream:  # it speaks plaintext
+            await stream.send_all(ask(0))
+            assert (await rest(stream))[:1] in (b"", b"\x15")  # an alert, if anything
+        await trio.to_thread.run_sync(distrust, proxy.port, client(made, made.other_ca))
+        async with await proxy.connect() as stream:  # it says nothing, and goes
+            pass
+        stream = await connected(proxy, client(made))
+        async with stream:
+            await stream.send_all(ask(0))
+            assert await receive_exactly(stream, len(answer(0))) == answer(0)
+    reasons = [
+        "it does not speak TLS",
+        "it does not trust the certificate's authority",
+        "it closed the connection during the handshake",
+    ]
+    assert [line.partition("TLS failed: ")[2] for line in proxy.logs] == reasons, proxy.logs
+    closed = {body["connection"]: body for body in said(proxy, "closed")}
+    assert [closed[number]["reason"] for number in (1, 2, 3)] == reasons
+    assert [closed[number]["how"] for number in (1, 2, 3)] == ["tls"] * 3
+    assert [body["connection"] for body in said(proxy, "opened")] == [1, 2, 3, 4]
+
+
+async def test_clients_may_have_to_show_a_certificate(made: Certificates, tmp_path: Path) -> None:
+    tls = ListenTls(Identity(made.broker), Trust(made.ca))
+    shown = client(made)
+    shown.load_cert_chain(made.client)
+    async with proxied(answering, tmp_path / "r.mcap", listen_tls=tls) as proxy:
+        stream = await connected(proxy, shown)
+        async with stream:
+            await stream.send_all(ask(0))
+            assert await receive_exactly(stream, len(answer(0))) == answer(0)
+        stream = await connected(proxy, client(made))
+        with pytest.raises(trio.BrokenResourceError):
+            await stream.send_all(ask(0))
+            await stream.receive_some()
+        await trio.aclose_forcefully(stream)
+    (opened, rejected) = said(proxy, "opened")
+    assert opened["client_tls"]["peer"] == "client" and opened["client_tls"]["verified"]
+    assert "client_tls" not in rejected
+    assert proxy.logs[0].endswith("TLS failed: it shows no certificate, and one is required")
+
+
+async def test_a_half_close_passes(made: Certificates) -> None:
+    """A client that has ended gets what is due to it."""
+
+    async def slow(stream: trio.SSLStream) -> None:
+        await receive_exactly(stream, len(ask(0)))
+        await trio.sleep(0.05)
+        await stream.send_all(answer(0))
+        assert await stream.receive_some() == b""
+        await trio.aclose_forcefully(stream)
+
+    changes = {"broker_tls": BrokerTls(Trust(made.ca))}
+    async with proxied(speaking(server(made), slow), **changes) as proxy:
+        async with await proxy.connect() as stream:
+            await stream.send_all(ask(0))
+            await stream.send_eof()
+            assert await receive_exactly(stream, len(answer(0))) == answer(0)
+
+
+async def test_files_that_change_are_loaded_again(made: Certificates, tmp_path: Path) -> None:
+    certificate = tmp_path / "now.pem"
+    shutil.copy(made.broker, certificate)
+    tls = ListenTls(Identity(certificate))
+
+    async def shown(proxy: Proxied) -> str:
+        context = client(made)
+        context.check_hostname = False
+        stream = await connected(proxy, context)
+        async with stream:
+            await stream.send_all(ask(0))
+            await receive_exactly(stream, len(answer(0)))
+            return dict(pair for (pair,) in stream.getpeercert()["subject"])["commonName"]
+
+    async with proxied(answering, listen_tls=tls) as proxy:
+        assert await shown(proxy) == "broker"
+        certificate.write_text("nothing")
+        assert await shown(proxy) == "broker"
+        shutil.copy(made.elsewhere, certificate)
+        assert await shown(proxy) == "elsewhere"
+    before, after = proxy.logs
+    why = f"{certificate} is not PEM, and as PKCS12 it cannot be read"
+    assert before == f"TLS goes on with the files from before: {why}"
+    assert after == "TLS files have changed and are in use"
+
+
+class Stepping(ssl.SSLSocket):
+    """Tells in which round of the scheduler a handshake took a step."""
+
+    rounds: list[int]
+    now: Rounds
+
+    def do_handshake(self, block: bool = False) -> None:
+        self.context.steps.append(self.context.rounds.number)
+        super().do_handshake(block)
+
+
+@attrs.define(eq=False)
+class Rounds(trio.abc.Instrument):
+    """Counts the rounds of the scheduler."""
+
+    number: int = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.number += 1
+
+
+async def test_handshakes_take_turns(made: Certificates) -> None:
+    class Context(ssl.SSLContext):
+        pass
+
+    context = Context(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.broker)
+    context.sslsocket_class = Stepping
+    context.rounds, context.steps = Rounds(), []
+    trio.lowlevel.add_instrument(context.rounds)
+    secure = Handshakes().with_clients(lambda: context)
+
+    async def accept(stream: trio.SocketStream) -> None:
+        secured = await secure(stream, "")
+        secured.transport.close(False)
+
+    async def come(port: int) -> None:
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        tls = trio.SSLStream(stream, client(made), server_hostname="localhost")
+        await tls.do_handshake()
+        await trio.aclose_forcefully(tls)
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            serve_tcp = functools.partial(trio.serve_tcp, host="127.0.0.1")
+            (listener,) = await nursery.start(serve_tcp, accept, 0)
+            port = listener.socket.getsockname()[1]
+            async with trio.open_nursery() as coming:
+                for _ in range(60):
+                    coming.start_soon(come, port)
+            nursery.cancel_scope.cancel()
+    trio.lowlevel.remove_instrument(context.rounds)
+    assert len(context.steps) >= 60
+    assert len(set(context.steps)) == len(context.steps), "two steps without a turn for others"
+
+
+async def test_a_handshake_that_does_not_end_is_ended(made: Certificates) -> None:
+    context = server(made)
+    secure = Handshakes(seconds=0.01).with_clients(lambda: context)
+    left, right = await _pair()
+    async with left:
+        with pytest.raises(HandshakeFailed, match=r"no TLS handshake within 0\.01 s"):
+            await secure(right, "")
+        assert await left.receive_some() == b""
+
+
+async def _pair() -> tuple[trio.SocketStream, trio.SocketStream]:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        left = await trio.open_tcp_stream(*listener.socket.getsockname()[:2])
+        return left, await listener.accept()
+
+
+async def test_keys_are_logged_by_an_option_only(
+    made: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "by the environment"))
+    for key_log in (None, tmp_path / "keys"):
+        tls = BrokerTls(Trust(made.ca), key_log=key_log)
+        listen = ListenTls(Identity(made.broker), key_log=key_log)
+        context = server(made)
+        context.keylog_filename = None
+        async with proxied(
+            speaking(context, answering), broker_tls=tls, listen_tls=listen
+        ) as proxy:
+            shown = client(made)
+            shown.keylog_filename = None
+            stream = await connected(proxy, shown)
+            async with stream:
+                await stream.send_all(ask(0))
+                await receive_exactly(stream, len(answer(0)))
+        assert (tmp_path / "keys").exists() == (key_log is not None)
+    assert (tmp_path / "keys").stat().st_mode & 0o777 == 0o600
+    written = (tmp_path / "keys").read_text()
+    assert written.count("CLIENT_TRAFFIC_SECRET_0") == 2, "one of each side"
+
+
+def test_a_client_context_verifies_by_default(made: Certificates) -> None:
+    context = broker_contexts(BrokerTls(), print)()
+    assert context.check_hostname and context.verify_mode is ssl.CERT_REQUIRED
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert context.cert_store_stats()["x509_ca"] > 0, "the authorities of the system"
+
+
+WRONG_FILES = {
+    "nothing there": (lambda made, at: Identity(at / "none.pem"), "none.pem: no such file"),
+    "no key": (lambda made, at: Identity(made.ca), "no certificate with its private key in PEM"),
+    "another's key": (
+        lambda made, at: Identity(made.broker, made.client),
+        "the key is not that of the certificate",
+    ),
+    "a Java KeyStore": (
+        lambda made, at: Identity(_written(at / "k.jks", b"\xfe\xed\xfe\xed\0")),
+        "is a Java KeyStore; convert it: keytool -importkeystore",
+    ),
+}
+
+
+def _written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("name", WRONG_FILES)
+def test_files_that_cannot_be_used_are_named(name: str, made: Certificates, tmp_path: Path) -> None:
+    make, reason = WRONG_FILES[name]
+    with pytest.raises(TlsError) as caught:
+        listen_contexts(ListenTls(make(made, tmp_path)), ["localhost"], print)
+    assert reason in str(caught.value) and "\n" not in str(caught.value)

@@ -1,0 +1,134 @@
+"""Keys and certificates from PKCS12, with nothing decrypted left on a disk; kproxy's own CA."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+from kproxy.tls import authority
+from kproxy.tls.settings import Identity, TlsError, Trust
+from kproxy.tls.stores import load_identity, load_trust
+
+
+def stores(folder: Path) -> tuple[Path, Path]:
+    """A keystore and a truststore in PKCS12, by another writer than ours."""
+    ca = trustme.CA()
+    leaf = ca.issue_cert("localhost")
+    key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    chain = [x509.load_pem_x509_certificate(each.bytes()) for each in leaf.cert_chain_pems]
+    lock = serialization.BestAvailableEncryption(b"secret")
+    keystore = folder / "key.p12"
+    keystore.write_bytes(
+        pkcs12.serialize_key_and_certificates(b"k", key, chain[0], chain[1:], lock)
+    )
+    truststore = folder / "trust.p12"
+    trusted = [pkcs12.PKCS12Certificate(x509.load_pem_x509_certificate(ca.cert_pem.bytes()), b"c")]
+    truststore.write_bytes(pkcs12.serialize_java_truststore(trusted, lock))
+    return keystore, truststore
+
+
+def shake(server: ssl.SSLContext, client: ssl.SSLContext) -> dict:
+    """Have two contexts agree; what the client sees of the server."""
+    ways = [ssl.MemoryBIO(), ssl.MemoryBIO()]
+    ends = [
+        client.wrap_bio(ways[0], ways[1], server_hostname="localhost"),
+        server.wrap_bio(ways[1], ways[0], server_side=True),
+    ]
+    for _ in range(3):
+        for end in ends:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    return ends[0].getpeercert() or {}
+
+
+def test_a_key_and_its_authority_come_out_of_pkcs12(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keystore, truststore = stores(tmp_path)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    written: list[bytes] = []
+
+    class Watching(ssl.SSLContext):
+        def load_cert_chain(self, certfile, keyfile=None, password=None) -> None:
+            path = Path(certfile)
+            assert path.stat().st_mode & 0o777 == 0o600
+            written.append(path.read_bytes())
+            super().load_cert_chain(certfile, keyfile, password)
+
+    load_identity(Watching(ssl.PROTOCOL_TLS_SERVER), Identity(keystore, password="secret"))
+    load_identity(server, Identity(keystore, password="secret"))
+    load_trust(client, Trust(truststore, "secret"))
+    assert shake(server, client)["subjectAltName"] == (("DNS", "localhost"),)
+    (content,) = written
+    assert b"ENCRYPTED PRIVATE KEY" in content and b"BEGIN PRIVATE KEY" not in content
+    assert not list(temporary.iterdir()), "nothing is left"
+
+
+@pytest.mark.parametrize("password", ["wrong", None])
+def test_a_wrong_password_is_said(password: str | None, tmp_path: Path) -> None:
+    keystore, truststore = stores(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for load in (
+        lambda: load_identity(context, Identity(keystore, password=password)),
+        lambda: load_trust(context, Trust(truststore, password)),
+    ):
+        with pytest.raises(TlsError, match="as PKCS12 its password is wrong"):
+            load()
+
+
+def test_a_ca_is_made_once_and_is_its_owners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    old = os.umask(0)
+    try:
+        racing = [threading.Thread(target=authority.make_leaf, args=(["x"],)) for _ in range(4)]
+        for thread in racing:
+            thread.start()
+        for thread in racing:
+            thread.join()
+    finally:
+        os.umask(old)
+    path = authority.authority_file()
+    made = path.read_bytes()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert list(path.parent.iterdir()) == [path]
+    ca, truststore = authority.write_for_clients(tmp_path / "out")
+    assert path.read_bytes() == made and b"PRIVATE" not in ca.read_bytes()
+    for trust in (Trust(ca), Trust(truststore, authority.TRUSTSTORE_PASSWORD)):
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        _load_leaf(server, ["localhost", "127.0.0.1"])
+        load_trust(client, trust)
+        names = shake(server, client)["subjectAltName"]
+        assert names == (("DNS", "localhost"), ("IP Address", "127.0.0.1"))
+
+
+def _load_leaf(context: ssl.SSLContext, names: list[str]) -> None:
+    from kproxy.tls.stores import load_pem
+
+    load_pem(context, authority.make_leaf(names), Path("leaf"))
+
+
+def test_a_damaged_ca_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = authority.authority_file()
+    path.parent.mkdir()
+    path.write_text("nothing")
+    with pytest.raises(TlsError, match="is damaged; delete it"):
+        authority.make_leaf(["x"])
