@@ -195,7 +195,8 @@ class EntrySelection:
             api_key=api_key if named else None,
             api_version=api_version if named else None,
             correlation_id=correlation_id if named else None,
-            client_id=connection.client_id if own_client_id is None else own_client_id,
+            # As an exchange has it: that of the connection's first request goes before its own.
+            client_id=own_client_id if connection.client_id is None else connection.client_id,
             request_bytes=request_bytes,
             number=number,
             connection=connection.number,
