@@ -164,9 +164,7 @@ def test_the_command_makes_it_and_says_at_its_start_what_it_reads(tmp_path: Path
 
 
 @pytest.mark.java
-@pytest.mark.skipif(
-    not ALL, reason="a minute; test_spark.py has a cluster"
-)
+@pytest.mark.skipif(not ALL, reason="a minute; test_spark.py has a cluster")
 def test_spark_submit_runs_it_on_a_cluster(
     analysis: tuple[Path, Any], broken: Path, tmp_path: Path
 ) -> None:
