@@ -205,11 +205,10 @@ def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls |
     Raises:
         UsageError: the addresses are missing, or the properties are wrong.
     """
-    typed = broker_tls(options)
     if options.config is None:
         if not options.bootstrap:
             raise UsageError("give --bootstrap HOST:PORT, or --config client.properties")
-        return options.bootstrap, typed
+        return options.bootstrap, broker_tls(options)
     from kproxy.tls.properties import read_properties
     from kproxy.tls.settings import TlsError
 
@@ -229,7 +228,7 @@ def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls |
             bootstrap = kinds.broker_addresses(found.bootstrap)
         except argparse.ArgumentTypeError as error:
             raise UsageError(f"{options.config}: bootstrap.servers: {error}") from error
-    return bootstrap, typed or found.tls
+    return bootstrap, broker_tls(options, found.tls)
 
 
 def _serve(serve_options: Options, live: bool) -> int:

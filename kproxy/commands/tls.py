@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kproxy.commands.options import UsageError
 
@@ -29,7 +29,7 @@ def add_broker_tls_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--broker-tls",
         action="store_true",
-        help="speak TLS to brokers; implied by the options that follow",
+        help="speak TLS to brokers; implied by the other --broker-tls options",
     )
     group.add_argument(
         "--broker-tls-ca",
@@ -61,7 +61,7 @@ def add_broker_tls_options(parser: argparse.ArgumentParser) -> None:
         "--tls-key-log",
         metavar="FILE",
         type=Path,
-        help="append the keys of TLS sessions for Wireshark: who has them can decrypt them",
+        help="append the keys of TLS sessions of both sides: who has them can decrypt these",
     )
 
 
@@ -82,28 +82,36 @@ def add_listen_tls_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def broker_tls(options: argparse.Namespace) -> BrokerTls | None:
-    """Return the settings of TLS to brokers; None: plaintext.
+def broker_tls(options: argparse.Namespace, said: BrokerTls | None = None) -> BrokerTls | None:
+    """Return the settings of TLS to brokers; None: plaintext. What is typed goes before what the
+    properties of a client have `said`.
 
     Raises:
-        UsageError: a key is given without its certificate.
+        UsageError: a key is given without its certificate, or nothing where something must be.
     """
+    import attrs
+
     from kproxy.tls.settings import BrokerTls, Identity, Trust
 
     password = os.environ.get(BROKER_PASSWORD)
-    certificate, key = options.broker_tls_cert, options.broker_tls_key
+    ca, certificate, key = options.broker_tls_ca, options.broker_tls_cert, options.broker_tls_key
+    name = options.broker_tls_name
     if key and not certificate:
         raise UsageError("--broker-tls-key needs --broker-tls-cert")
-    given = (options.broker_tls_ca, certificate, options.broker_tls_name)
-    if not (options.broker_tls or any(given) or options.broker_tls_no_verification):
+    if name == "":
+        raise UsageError("--broker-tls-name is empty")
+    typed: dict[str, Any] = {
+        "trust": Trust(ca, password) if ca else None,
+        "identity": Identity(certificate, key, password) if certificate else None,
+        "server_name": name,
+        "verified": False if options.broker_tls_no_verification else None,
+    }
+    typed = {field: value for field, value in typed.items() if value is not None}
+    if not (said or typed or options.broker_tls):
+        if options.tls_key_log and not options.listen_tls:
+            raise UsageError("--tls-key-log needs TLS on one side")
         return None
-    return BrokerTls(
-        Trust(options.broker_tls_ca, password) if options.broker_tls_ca else None,
-        Identity(certificate, key, password) if certificate else None,
-        options.broker_tls_name,
-        verified=not options.broker_tls_no_verification,
-        key_log=options.tls_key_log,
-    )
+    return attrs.evolve(said or BrokerTls(), **typed, key_log=options.tls_key_log)
 
 
 def listen_tls(options: argparse.Namespace) -> ListenTls | None:
@@ -112,6 +120,8 @@ def listen_tls(options: argparse.Namespace) -> ListenTls | None:
     Raises:
         UsageError: clients must have certificates, but TLS is off.
     """
+    if options.listen_tls == "":
+        raise UsageError("--listen-tls is empty; give CERT,KEY, or auto")
     if not options.listen_tls:
         if options.listen_tls_clients:
             raise UsageError("--listen-tls-clients needs --listen-tls CERT,KEY, or auto")

@@ -189,13 +189,15 @@ class EntrySelection:
         is_token = bool(flags & RAW_SASL)
         named = not is_token and api_key != NO_API
         head = bytes(_CLIENT_ID - 2) + client_id
-        own_client_id = facts.client_id_of(api_key, api_version, head)[1] if named else None
+        if connection.client_id is None and named:  # as in `pairing`: the first one holds
+            connection.client_id = facts.client_id_of(api_key, api_version, head)[1]
+            connection.verdicts.clear()
         request = ArrivingRequest(
             api=SASL_TOKEN if is_token else api_name(api_key) if named else None,
             api_key=api_key if named else None,
             api_version=api_version if named else None,
             correlation_id=correlation_id if named else None,
-            client_id=connection.client_id if own_client_id is None else own_client_id,
+            client_id=connection.client_id,
             request_bytes=request_bytes,
             number=number,
             connection=connection.number,

@@ -73,7 +73,7 @@ class Handshakes:
         """Return the function for brokers: each must have this name, or that of its host."""
 
         async def secure(stream: trio.SocketStream, host: str) -> Secured:
-            return await self._shake(stream, contexts(), server_name or host)
+            return await self._shake(stream, contexts, server_name or host)
 
         return secure
 
@@ -81,22 +81,26 @@ class Handshakes:
         """Return the function for clients."""
 
         async def secure(stream: trio.SocketStream, host: str) -> Secured:
-            return await self._shake(stream, contexts(), None)
+            return await self._shake(stream, contexts, None)
 
         return secure
 
     async def _shake(
-        self, stream: trio.SocketStream, context: ssl.SSLContext, server_name: str | None
+        self,
+        stream: trio.SocketStream,
+        contexts: Callable[[], ssl.SSLContext],
+        server_name: str | None,
     ) -> Secured:
         sock = socket.socket(stream.socket.family, fileno=stream.socket.detach())
         sock.setblocking(False)
         try:
             with trio.fail_after(self._seconds):
-                tls = await self._take_steps(sock, context, server_name)
+                tls = await self._take_steps(sock, contexts(), server_name)
         except trio.TooSlowError:
             raise HandshakeFailed(f"no TLS handshake within {self._seconds:g} s") from None
         except OSError as error:
-            raise HandshakeFailed(_why(error)) from None
+            hints = _HINTS if server_name else {}
+            raise HandshakeFailed(_why(error) + hints.get(_verify_code(error), "")) from None
         except BaseException:
             sock.close()
             raise
@@ -138,6 +142,7 @@ def _session(tls: ssl.SSLSocket) -> TlsSession:
         cipher=cipher[0] if cipher else "",
         peer=names.get("commonName"),
         verified=tls.context.verify_mode is ssl.CERT_REQUIRED,
+        name_verified=tls.context.check_hostname,
     )
 
 
@@ -157,7 +162,7 @@ _REASONS = {
     "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the certificate's authority",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not accept the certificate",
     "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept the certificate",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "to it the certificate has expired",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it says that the certificate has expired",
 }
 """OpenSSL's name of an error → the reason in plain words."""
 
@@ -169,11 +174,14 @@ _HINTS = {
 """OpenSSL's code of a wrong certificate (X509_V_ERR_…) → the option that may help."""
 
 
+def _verify_code(error: OSError) -> int:
+    return error.verify_code if isinstance(error, ssl.SSLCertVerificationError) else 0
+
+
 def why_tls(error: ssl.SSLError) -> str:
     """Return OpenSSL's reason in a few plain words."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        hint = _HINTS.get(error.verify_code, "")
-        return f"its certificate is refused: {error.verify_message.rstrip('.').lower()}{hint}"
+        return f"its certificate is refused: {error.verify_message.rstrip('.').lower()}"
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return "it closed the connection during the handshake"
     reason = error.reason or ""

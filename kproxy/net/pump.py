@@ -206,6 +206,9 @@ class Pump:
             return
         finally:
             self._handshakes -= 1
+        if self.draining:
+            secured.transport.close(False)
+            return
         link = Link(number, node_id)
         try:
             self._join(link, Side.CLIENT, secured.transport)

@@ -40,6 +40,8 @@ def security(
         to_broker = handshakes.with_brokers(broker_contexts(broker, log), broker.server_name)
         if not broker.verified:
             log("certificates of brokers are not verified: whoever is there is taken for one")
+        elif not broker.names_verified:
+            log("host names of brokers are not verified: any certificate that is trusted is taken")
     if client:
         to_client = handshakes.with_clients(listen_contexts(client, _listener_names(names), log))
     return Security(to_broker, to_client)

@@ -32,6 +32,8 @@ class TlsTransport:
         """The plaintext of the record that the socket has not taken whole."""
         self._eof_due = False
         """The socket had no room for close_notify."""
+        self._failure: OSError | None = None
+        """The failure behind what was received last."""
         self._ended = False
         """The peer has ended."""
         self._close_sent = False
@@ -50,6 +52,8 @@ class TlsTransport:
 
     def try_receive(self) -> bytes | None:
         """See Transport."""
+        if self._failure:
+            raise self._failure
         if self._ended:
             return b""
         records: list[bytes] = []
@@ -67,12 +71,24 @@ class TlsTransport:
             self.receiving_waits = True
         except ssl.SSLZeroReturnError:
             self._ended = True
-        except ssl.SSLEOFError:
-            self._tls.getpeername()  # OpenSSL reports a reset as an end; this raises an OSError
-            self._ended = True
+        except OSError as error:
+            self._failure = self._end_or_failure(error)
+            if self._failure and not records:
+                raise self._failure from None
         if not records:
             return b"" if self._ended else None
         return records[0] if len(records) == 1 else b"".join(records)
+
+    def _end_or_failure(self, error: OSError) -> OSError | None:
+        """Return the failure that an error is; None: it is an end without close_notify."""
+        if not isinstance(error, ssl.SSLEOFError):
+            return error
+        try:
+            self._tls.getpeername()  # OpenSSL reports a reset as an end
+        except OSError as reset:
+            return reset
+        self._ended = True
+        return None
 
     def try_send(self, data: bytes | memoryview) -> int:
         """See Transport."""

@@ -129,7 +129,7 @@ class Cluster:
         reason: str,
         now: int,
     ) -> list[Action]:
-        """RecordEntries a client whose handshake failed."""
+        """Record a client whose handshake failed."""
         about = _connection_facts(node_id, client_address, local_address)
         actions: list[Action] = [
             RecordEntries(

@@ -42,6 +42,8 @@ class TlsSession:
     cipher: str
     peer: str | None
     """The common name in the peer's certificate; None: there is none, or it was not checked."""
+    name_verified: bool
+    """Whether its certificate had to be for the host that was dialled."""
     verified: bool
     """The peer had to show a certificate that is trusted."""
 

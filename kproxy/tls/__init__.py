@@ -7,6 +7,6 @@
                  stores (PEM, PKCS12) ┘        authority ─▶ certificates of kproxy's own CA
 
 Invariants: certificates and host names are verified unless an option named for it turns that off.
-No decrypted private key is ever written to a disk. The environment changes nothing: SSLKEYLOGFILE
-has no effect.
+A user's private key is never written to a disk decrypted; that of kproxy's CA stands in one file,
+0600. SSLKEYLOGFILE has no effect.
 """

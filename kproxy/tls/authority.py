@@ -31,6 +31,8 @@ TRUSTSTORE_PASSWORD = "changeit"
 """Java's default password, for a store that holds no secret."""
 _AUTHORITY_DAYS = 3650
 _LEAF_DAYS = 90
+_MARK = ".kproxy-certs"
+"""Stands beside files that may be written again."""
 _EARLIER = datetime.timedelta(hours=1)
 """Certificates are valid from this long ago, because clocks differ."""
 
@@ -59,6 +61,7 @@ def make_leaf(names: list[str]) -> Pem:
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+        .add_extension(_key_usage(signs_certificates=False), True)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), False
         )
@@ -84,11 +87,20 @@ def write_for_clients(folder: Path) -> list[Path]:
     written = {folder / "ca.pem": _pem(certificate), folder / "truststore.p12": store}
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for path in written:
+            if path.exists() and not _is_ours(path):
+                raise TlsError(f"{path} is not of kproxy and stays as it is; give another --out")
         for path, data in written.items():
             path.write_bytes(data)
+        (folder / _MARK).write_text("what kproxy certs wrote here may be written again\n")
     except OSError as error:
         raise _unusable(error) from error
     return list(written)
+
+
+def _is_ours(path: Path) -> bool:
+    """Return whether `kproxy certs` wrote this file, and it does not hold the CA's key."""
+    return path.with_name(_MARK).exists() and path.resolve() != authority_file().resolve()
 
 
 def _authority() -> tuple[x509.Certificate, Key]:
@@ -112,7 +124,7 @@ def _authority() -> tuple[x509.Certificate, Key]:
         certificate = x509.load_pem_x509_certificate(data)
     except OSError as error:
         raise _unusable(error) from error
-    except ValueError as error:
+    except (ValueError, TypeError) as error:  # the latter where the key has a password
         raise TlsError(f"{path} is damaged; delete it, and kproxy makes a new CA") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise TlsError(f"{path} is not kproxy's CA; move it away, and kproxy makes one")
@@ -131,6 +143,7 @@ def _make_authority(path: Path) -> None:
         _builder("kproxy CA", name, key, _AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+        .add_extension(_key_usage(signs_certificates=True), True)
         .sign(key, hashes.SHA256())
     )
     key_pem = key.private_bytes(
@@ -160,13 +173,34 @@ def _builder(common_name: str, issuer: x509.Name, key: Key, days: int) -> x509.C
     )
 
 
+def _key_usage(signs_certificates: bool) -> x509.KeyUsage:
+    """Return what a key may do; strict verifiers (Python 3.13) want it said."""
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
 def _general_name(name: str) -> x509.GeneralName:
     from cryptography import x509
 
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
+        pass
+    try:
         return x509.DNSName(name)
+    except ValueError:
+        return x509.DNSName(name.encode("idna").decode())
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

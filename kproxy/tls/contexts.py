@@ -44,7 +44,7 @@ class ContextSource:
             self._state = state
             try:
                 self._context = self._make()
-            except TlsError as error:
+            except (TlsError, OSError, ValueError) as error:
                 self._log(f"TLS goes on with the files from before: {error}")
             else:
                 self._log("TLS files have changed and are in use")
@@ -64,6 +64,8 @@ def broker_contexts(tls: BrokerTls, log: Callable[[str], None]) -> ContextSource
     def make() -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificate and host name
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java: any trusted one ends it
         context.check_hostname = tls.verified and tls.names_verified
         context.verify_mode = ssl.CERT_REQUIRED if tls.verified else ssl.CERT_NONE
         if tls.trust:
@@ -89,6 +91,7 @@ def listen_contexts(tls: ListenTls, names: list[str], log: Callable[[str], None]
     def make() -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
         if tls.identity:
             load_identity(context, tls.identity)
         else:
@@ -123,4 +126,4 @@ def _state(path: Path) -> tuple[int, ...] | None:
         stat = path.stat()
     except OSError:
         return None
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns

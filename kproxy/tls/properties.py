@@ -131,8 +131,10 @@ def _identity(path: Path, values: Mapping[str, str]) -> Identity | None:
     if not location:
         return None
     key = _first(values, _KEY)
+    # A key in a file of its own has its own password; a store is opened by the store's.
+    passwords = _KEY_PASSWORD if key else _KEY_PASSWORD[::-1]
     return Identity(
-        _beside(path, location), _beside(path, key) if key else None, _first(values, _KEY_PASSWORD)
+        _beside(path, location), _beside(path, key) if key else None, _first(values, passwords)
     )
 
 

@@ -47,7 +47,7 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
         TlsError: it cannot be read, its password is wrong, or its key does not belong to it.
     """
     path = identity.certificate
-    if not _read(path).lstrip().startswith(_PEM):
+    if _PEM not in _read(path):
         load_pem(context, _pem(identity), path)
         return
     key = identity.key or path
@@ -59,6 +59,8 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
         context.load_cert_chain(path, key, lambda: password)
     except ssl.SSLError as error:
         raise TlsError(f"{key}: {_why_no_key(error, bool(identity.password))}") from error
+    except OSError as error:
+        raise TlsError(f"{key}: {(error.strerror or str(error)).lower()}") from error
 
 
 def load_pem(context: ssl.SSLContext, pem: Pem, source: Path) -> None:
@@ -68,13 +70,15 @@ def load_pem(context: ssl.SSLContext, pem: Pem, source: Path) -> None:
         TlsError: its key does not belong to it.
     """
     # mkstemp makes it 0600; the key in it is encrypted, and the password is only in memory.
-    with tempfile.NamedTemporaryFile(prefix="kproxy-") as file:
-        file.write(pem.certificates + pem.key)
-        file.flush()
-        try:
+    try:
+        with tempfile.NamedTemporaryFile(prefix="kproxy-") as file:
+            file.write(pem.certificates + pem.key)
+            file.flush()
             context.load_cert_chain(file.name, password=pem.password)
-        except ssl.SSLError as error:
-            raise TlsError(f"{source}: {_why_no_key(error, True)}") from error
+    except ssl.SSLError as error:
+        raise TlsError(f"{source}: {_why_no_key(error, True)}") from error
+    except OSError as error:
+        raise TlsError(f"{source}: no temporary file: {error.strerror or error}") from error
 
 
 def load_trust(context: ssl.SSLContext, trust: Trust) -> None:
@@ -90,8 +94,8 @@ def load_trust(context: ssl.SSLContext, trust: Trust) -> None:
         found = [each.certificate for each in store.additional_certs]
         data = b"".join(_certificate_pem(each) for each in found)
     try:
-        context.load_verify_locations(cadata=data.decode("ascii", "replace"))
-    except ssl.SSLError as error:
+        context.load_verify_locations(cadata=data.decode("ascii", "ignore"))
+    except (ssl.SSLError, ValueError) as error:  # the latter where there is none
         raise TlsError(f"{path} holds no certificate of an authority") from error
 
 

@@ -104,9 +104,17 @@ async def test_each_side_speaks_tls_or_not(
     (opened,) = said(proxy, "opened")
     agreed = {"version": "TLSv1.3", "cipher": "TLS_AES_256_GCM_SHA384"}
     if broker_speaks:
-        assert opened["broker_tls"] == agreed | {"peer": "broker", "verified": True}
+        assert opened["broker_tls"] == agreed | {
+            "peer": "broker",
+            "name_verified": True,
+            "verified": True,
+        }
     if client_speaks:
-        assert opened["client_tls"] == agreed | {"peer": None, "verified": False}
+        assert opened["client_tls"] == agreed | {
+            "peer": None,
+            "name_verified": False,
+            "verified": False,
+        }
     assert ("broker_tls" in opened, "client_tls" in opened) == (broker_speaks, client_speaks)
 
 
@@ -173,17 +181,24 @@ async def test_a_broker_that_is_not_who_it_should_be_is_not_spoken_to(
     assert reason in closed["reason"]
 
 
-async def test_only_an_option_turns_verification_off(made: Certificates) -> None:
+@pytest.mark.parametrize(
+    ("names_only", "warning"),
+    [
+        (False, "certificates of brokers are not verified: whoever is there is taken for one"),
+        (True, "host names of brokers are not verified: any certificate that is trusted is taken"),
+    ],
+)
+async def test_verification_that_is_off_is_logged(
+    names_only: bool, warning: str, made: Certificates
+) -> None:
     handler = speaking(server(made, made.elsewhere), answering)
-    async with (
-        proxied(handler, broker_tls=BrokerTls(verified=False)) as proxy,
-        await proxy.connect() as stream,
-    ):
+    tls = BrokerTls(verified=False)
+    if names_only:
+        tls = BrokerTls(Trust(made.ca), names_verified=False)
+    async with proxied(handler, broker_tls=tls) as proxy, await proxy.connect() as stream:
         await stream.send_all(ask(0))
         assert await receive_exactly(stream, len(answer(0))) == answer(0)
-    assert proxy.logs == [
-        "certificates of brokers are not verified: whoever is there is taken for one"
-    ]
+    assert proxy.logs == [warning]
 
 
 async def test_a_certificate_of_a_client_is_for_the_broker_that_requires_one(

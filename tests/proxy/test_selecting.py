@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kproxy.exchange.entries import Entry, Frame, Note, Run, Side, each
@@ -90,6 +90,7 @@ _CALLS = st.lists(
 )
 
 
+@example([(1, 0, 0, 0), (1, 0, 1, 0)], 7, "client_id:app-1")
 @given(_CALLS, st.sampled_from([7, 100, 1000, 1 << 20]), st.sampled_from(FILTERS))
 def test_what_is_kept_is_what_the_filter_means_in_whole_exchanges(calls, cut_bytes, text) -> None:
     entries = passing(calls, cut_bytes)

@@ -30,6 +30,7 @@ from tests.bed import needs
 from tests.bed.waiting import until
 from tests.spark import cluster
 from tests.spark.modes import readable
+from tests.versions import ALL
 
 DEMO = str(needs.REPOSITORY / "recordings" / "demo.mcap")
 TABLES = {
@@ -163,6 +164,7 @@ def test_the_command_makes_it_and_says_at_its_start_what_it_reads(tmp_path: Path
 
 
 @pytest.mark.java
+@pytest.mark.skipif(not ALL, reason="a minute; test_spark.py has a cluster")
 def test_spark_submit_runs_it_on_a_cluster(
     analysis: tuple[Path, Any], broken: Path, tmp_path: Path
 ) -> None:
@@ -183,6 +185,7 @@ def test_spark_submit_runs_it_on_a_cluster(
 
 
 @pytest.mark.java
+@pytest.mark.skipif(not ALL, reason="a minute; KPROXY_TEST_ALL=1")
 @pytest.mark.skipif(shutil.which("prlimit") is None, reason="a full disk needs prlimit")
 def test_a_full_disk_is_one_line_and_leaves_nothing(
     broken: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory

@@ -52,7 +52,7 @@ def test_javas(tmp_path: Path) -> None:
     assert found.bootstrap == "a:9092,b:9092"
     assert found.tls == BrokerTls(
         Trust(Path("/etc/trust.p12"), "trust-secret"),
-        Identity(Path("/etc/key.p12"), None, "key-secret"),
+        Identity(Path("/etc/key.p12"), None, "store-secret"),
     )
     assert found.left == ["acks", "sasl.jaas.config", "sasl.mechanism"]
     for secret in ("client-secret", "trust-secret", "store-secret", "key-secret", "alice"):
@@ -117,6 +117,9 @@ def test_what_is_typed_precedes_the_properties(tmp_path: Path) -> None:
     assert found == ([("a", 1)], BrokerTls())
     typed = ("--config", str(path), "--bootstrap", "b:2", "--broker-tls-name", "x")
     assert command.cluster(options(*typed)) == ([("b", 2)], BrokerTls(server_name="x"))
+    path.write_text("bootstrap.servers=a:1\nsecurity.protocol=SSL\nssl.ca.location=/ca.pem\n")
+    both = BrokerTls(Trust(Path("/ca.pem")), server_name="x")
+    assert command.cluster(options(*typed)) == ([("b", 2)], both)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +128,8 @@ def test_what_is_typed_precedes_the_properties(tmp_path: Path) -> None:
         (),
         ("--bootstrap", "a", "--broker-tls-key", "k.pem"),
         ("--config", "/nothing/here.properties"),
+        ("--bootstrap", "a", "--broker-tls-name", ""),
+        ("--bootstrap", "a", "--tls-key-log", "x"),
     ],
 )
 def test_what_is_missing_is_said(typed: tuple[str, ...]) -> None:

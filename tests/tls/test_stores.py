@@ -113,6 +113,7 @@ def test_a_ca_is_made_once_and_is_its_owners(
     for trust in (Trust(ca), Trust(truststore, authority.TRUSTSTORE_PASSWORD)):
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client.verify_flags |= ssl.VERIFY_X509_STRICT  # as Python 3.13 does
         _load_leaf(server, ["localhost", "127.0.0.1"])
         load_trust(client, trust)
         names = shake(server, client)["subjectAltName"]
@@ -123,6 +124,23 @@ def _load_leaf(context: ssl.SSLContext, names: list[str]) -> None:
     from kproxy.tls.stores import load_pem
 
     load_pem(context, authority.make_leaf(names), Path("leaf"))
+
+
+def test_a_file_that_is_not_ours_is_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    folder = tmp_path / "certs"
+    folder.mkdir()
+    (folder / "ca.pem").write_text("the company's")
+    with pytest.raises(TlsError, match=r"ca\.pem is not of kproxy and stays as it is"):
+        authority.write_for_clients(folder)
+    assert (folder / "ca.pem").read_text() == "the company's"
+    with pytest.raises(TlsError, match="stays as it is"):
+        authority.write_for_clients(authority.authority_file().parent)
+    assert authority.write_for_clients(tmp_path / "new") == authority.write_for_clients(
+        tmp_path / "new"
+    )
 
 
 def test_a_damaged_ca_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

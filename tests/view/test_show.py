@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import attrs
 import pytest
@@ -455,6 +456,16 @@ def test_nothing_that_matches_is_told(capsys, typed):
     assert main(["show", *map(str, typed)]) == 0
     read = capsys.readouterr()
     assert (read.out, read.err) == ("", "kproxy show: nothing of 43 exchanges matches\n")
+
+
+def test_by_request_lines_are_in_the_order_in_which_things_came(capsys):
+    demo = Path(__file__).parents[2] / "recordings" / "demo.mcap"
+    times = {}
+    for option in ([], ["--by-request"]):
+        assert main(["show", "--all", *option, str(demo)]) == 0
+        times[bool(option)] = [text[:12] for text in capsys.readouterr().out.splitlines()]
+    assert times[True] == sorted(times[False]) != times[False]
+    assert len(times[True]) > 34, "the ends of connections, too"
 
 
 def test_programs_are_told_by_no_line(capsys):
