@@ -17,8 +17,8 @@ from kproxy.tls.settings import BrokerTls, Identity, ListenTls, TlsError, Trust
 from kproxy.tls.stores import load_identity, load_pem, load_trust
 
 OPTIONS = ssl.OP_NO_RENEGOTIATION | getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
-"""A peer may end without close_notify, as many clients do: frames of Kafka say their length, so that
-nothing is cut off unseen. OpenSSL would answer with an alert and end the other direction, too."""
+"""A peer may end without close_notify, as many clients do: frames of Kafka say their length, so
+that nothing is cut off unseen. OpenSSL would answer with an alert and end the other direction, too."""
 
 
 class ContextSource:
