@@ -18,7 +18,7 @@ from kproxy.tls.stores import load_identity, load_pem, load_trust
 
 OPTIONS = ssl.OP_NO_RENEGOTIATION | getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
 """A peer may end without close_notify, as many clients do: frames of Kafka say their length, so
-that nothing is cut off unseen. OpenSSL would answer with an alert and end the other direction, too."""
+that nothing is cut off unseen. OpenSSL would answer by an alert, and end the other way, too."""
 
 
 class ContextSource:

@@ -218,9 +218,7 @@ async def test_a_certificate_of_a_client_is_for_the_broker_that_requires_one(
             assert got == answer(0)
         else:
             assert got == b""
-            (closed,) = said(proxy, "closed")
-            # An alert says it, unless a reset overtakes it.
-            assert "requires a certificate" in closed["reason"]
+            # An alert says it, or kproxy guesses it, for the broker has said nothing.
             assert len([line for line in proxy.logs if "requires a certificate" in line]) == 1
 
 
