@@ -14,6 +14,8 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import socket
 import ssl
 
@@ -71,24 +73,15 @@ class TlsTransport:
             self.receiving_waits = True
         except ssl.SSLZeroReturnError:
             self._ended = True
+        except ssl.SSLEOFError:  # an end without close_notify is none: see `contexts`
+            self._failure = ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         except OSError as error:
-            self._failure = self._end_or_failure(error)
-            if self._failure and not records:
-                raise self._failure from None
+            self._failure = error
+        if self._failure and not records:
+            raise self._failure
         if not records:
             return b"" if self._ended else None
         return records[0] if len(records) == 1 else b"".join(records)
-
-    def _end_or_failure(self, error: OSError) -> OSError | None:
-        """Return the failure that an error is; None: it is an end without close_notify."""
-        if not isinstance(error, ssl.SSLEOFError):
-            return error
-        try:
-            self._tls.getpeername()  # OpenSSL reports a reset as an end
-        except OSError as reset:
-            return reset
-        self._ended = True
-        return None
 
     def try_send(self, data: bytes | memoryview) -> int:
         """See Transport."""
@@ -130,6 +123,8 @@ class TlsTransport:
             self._tls.write(record)
         except ssl.SSLWantWriteError:
             self._unsent = bytes(record)
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
         else:
             self._unsent = b""
 

@@ -90,9 +90,9 @@ def write_for_clients(folder: Path) -> list[Path]:
         for path in written:
             if path.exists() and not _is_ours(path):
                 raise TlsError(f"{path} is not of kproxy and stays as it is; give another --out")
+        (folder / _MARK).write_text("what kproxy certs wrote here may be written again\n")
         for path, data in written.items():
             path.write_bytes(data)
-        (folder / _MARK).write_text("what kproxy certs wrote here may be written again\n")
     except OSError as error:
         raise _unusable(error) from error
     return list(written)
@@ -210,4 +210,4 @@ def _pem(certificate: x509.Certificate) -> bytes:
 
 
 def _unusable(error: OSError) -> TlsError:
-    return TlsError(f"{error.filename}: {(error.strerror or str(error)).lower()}")
+    return TlsError(f"{error.filename or 'a file'}: {(error.strerror or str(error)).lower()}")

@@ -16,6 +16,10 @@ from pathlib import Path
 from kproxy.tls.settings import BrokerTls, Identity, ListenTls, TlsError, Trust
 from kproxy.tls.stores import load_identity, load_pem, load_trust
 
+OPTIONS = ssl.OP_NO_RENEGOTIATION | getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
+"""A peer may end without close_notify, as many clients do: frames of Kafka say their length, so
+that nothing is cut off unseen. OpenSSL would answer by an alert, and end the other way, too."""
+
 
 class ContextSource:
     """Owns a context and the state of its files."""
@@ -64,7 +68,7 @@ def broker_contexts(tls: BrokerTls, log: Callable[[str], None]) -> ContextSource
     def make() -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificate and host name
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.options |= ssl.OP_NO_RENEGOTIATION
+        context.options |= OPTIONS
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java: any trusted one ends it
         context.check_hostname = tls.verified and tls.names_verified
         context.verify_mode = ssl.CERT_REQUIRED if tls.verified else ssl.CERT_NONE
@@ -91,7 +95,7 @@ def listen_contexts(tls: ListenTls, names: list[str], log: Callable[[str], None]
     def make() -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.options |= ssl.OP_NO_RENEGOTIATION
+        context.options |= OPTIONS
         if tls.identity:
             load_identity(context, tls.identity)
         else:
@@ -111,6 +115,7 @@ def _log_keys(context: ssl.SSLContext, path: Path | None) -> None:
     if path:
         try:
             path.touch(0o600)
+            path.chmod(0o600)  # also if it was there
             context.keylog_filename = str(path)
         except OSError as error:
             raise TlsError(f"{path}: {(error.strerror or str(error)).lower()}") from error

@@ -11,7 +11,8 @@ when the file is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -19,6 +20,7 @@ import attrs
 from kproxy.tls.settings import BrokerTls, Identity, TlsError, Trust
 from kproxy.tls.stores import EXTRA
 
+_NAME = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)+|acks|retries")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _BOOTSTRAP = ("bootstrap.servers", "metadata.broker.list")
 _TRUST = ("ssl.truststore.location", "ssl.ca.location")
@@ -81,8 +83,8 @@ def read_properties(path: Path) -> ClientProperties:
             found: dict[str, str] = javaproperties.load(file)
     except OSError as error:
         raise TlsError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-    except ValueError as error:
-        raise TlsError(f"{path} is no file of properties: {error}") from error
+    except ValueError:  # whose text may have a piece of a secret
+        raise TlsError(f"{path} is no file of properties (lines of key=value)") from None
     keys = sorted(found)
     values = {key: value.strip() for key, value in found.items() if key in _USED}
     protocol = values.get(_PROTOCOL, "PLAINTEXT").upper()
@@ -91,10 +93,17 @@ def read_properties(path: Path) -> ClientProperties:
     return ClientProperties(
         _first(values, _BOOTSTRAP),
         protocol,
-        _broker_tls(path, values) if protocol.endswith("SSL") else None,
+        _checked_tls(path, values) if protocol.endswith("SSL") else None,
         [key for key in keys if key in values],
-        [key for key in keys if key not in values],
+        _shown([key for key in keys if key not in values]),
     )
+
+
+def _shown(keys: Sequence[str]) -> list[str]:
+    """Return the names among keys; a line of a folded secret is none, and is not shown."""
+    names = [key for key in keys if _NAME.fullmatch(key)]
+    hidden = len(keys) - len(names)
+    return [*names, f"{hidden} more"] if hidden else names
 
 
 def _broker_tls(path: Path, values: Mapping[str, str]) -> BrokerTls:
@@ -114,6 +123,13 @@ def _broker_tls(path: Path, values: Mapping[str, str]) -> BrokerTls:
         verified=verified,
         names_verified=values.get(_ENDPOINT, "https").lower() not in ("", "none"),
     )
+
+
+def _checked_tls(path: Path, values: Mapping[str, str]) -> BrokerTls:
+    try:
+        return _broker_tls(path, values)
+    except (ValueError, RuntimeError):  # a path that nothing can have, the home of nobody
+        raise TlsError(f"{path} names a file that cannot be") from None
 
 
 def _trust(path: Path, values: Mapping[str, str]) -> Trust | None:

@@ -59,6 +59,8 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
         context.load_cert_chain(path, key, lambda: password)
     except ssl.SSLError as error:
         raise TlsError(f"{key}: {_why_no_key(error, bool(identity.password))}") from error
+    except ValueError:
+        raise TlsError(f"{key}: the password is none that OpenSSL takes") from None
     except OSError as error:
         raise TlsError(f"{key}: {(error.strerror or str(error)).lower()}") from error
 
@@ -88,7 +90,7 @@ def load_trust(context: ssl.SSLContext, trust: Trust) -> None:
         TlsError: the file cannot be read, or holds no certificate.
     """
     path = trust.authorities
-    data = trust.pem.encode() if trust.pem else _read(path)
+    data = trust.pem.encode("ascii", "ignore") if trust.pem else _read(path)
     if _PEM not in data:
         store = _pkcs12(path, data, trust.password)
         found = [each.certificate for each in store.additional_certs]
@@ -148,6 +150,9 @@ def _certificate_pem(certificate: Certificate) -> bytes:
 
 def _read(path: Path) -> bytes:
     try:
+        if not path.is_file():  # a pipe would be waited for
+            what = "is no regular file" if path.exists() else "no such file or directory"
+            raise TlsError(f"{path}: {what}")
         return path.read_bytes()
     except OSError as error:
         raise TlsError(f"{path}: {(error.strerror or str(error)).lower()}") from error

@@ -20,6 +20,7 @@ import trio
 
 from kproxy.net.tls_transport import TlsTransport
 from kproxy.net.transport import SocketTransport, Transport
+from kproxy.tls.contexts import OPTIONS
 
 BIG = bytes(range(256)) * (64 << 10)
 """16 MiB: more than a socket takes at once."""
@@ -337,6 +338,7 @@ def _contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     found = []
     for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
         context = ssl.SSLContext(protocol)
+        context.options |= OPTIONS
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         context.maximum_version = ssl.TLSVersion.TLSv1_2

@@ -105,6 +105,12 @@ def test_what_cannot_be_done_is_said(text: str, reason: str, tmp_path: Path) -> 
     assert reason in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_a_folded_secret_is_not_shown(tmp_path: Path) -> None:
+    text = "sasl.password=\n  MIIEvSECRETLINE1\n  secret2\n-----END PRIVATE KEY-----\nacks=1\n"
+    found = read(tmp_path, text)
+    assert found.left == ["acks", "sasl.password", "3 more"]
+
+
 def options(*typed: str):
     """What was typed."""
     return command_parser("run").parse_args(list(typed))
