@@ -85,11 +85,19 @@ def consume(
         max_partition_fetch_bytes=fetch_bytes,
         **_QUICK,
     )
+    try:
+        return _consume(consumer, topic, count, group)
+    finally:
+        consumer.close(autocommit=False)
+
+
+def _consume(consumer: KafkaConsumer, topic: str, count: int, group: str | None) -> Consumed:
     partition = TopicPartition(topic, 0)
     if group is None:
         consumer.assign([partition])
         consumer.seek_to_beginning(partition)
     else:
+        consumer.partitions_for_topic(topic)  # a leader that knows none assigns none
         consumer.subscribe([topic])
     found = Consumed()
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -104,7 +112,6 @@ def consume(
             found.at.append(time.monotonic())
     if group is not None:
         found.committed = _commit(consumer, partition, count, deadline)
-    consumer.close(autocommit=False)
     return found
 
 
