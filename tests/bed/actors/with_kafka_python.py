@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import warnings
 from collections.abc import Sequence
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -89,6 +91,10 @@ def consume(
         return _consume(consumer, topic, count, group)
     finally:
         consumer.close(autocommit=False)
+        del consumer
+        with warnings.catch_warnings():  # it leaves sockets of lost connections open
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
 def _consume(consumer: KafkaConsumer, topic: str, count: int, group: str | None) -> Consumed:
