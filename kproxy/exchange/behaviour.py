@@ -13,6 +13,7 @@ It is collected once, for the text of `git diff` (`view.meaning`) and for what a
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 
 import attrs
 
@@ -39,6 +40,12 @@ class TopicUse:
     fetched: dict[tuple[int, int], TopicRecord] = attrs.Factory(dict[tuple[int, int], TopicRecord])
     """Records that consumers got, by partition and offset."""
     consumers: set[str] = attrs.Factory(set[str])
+
+    def is_any_partition(
+        self, record: TopicRecord, compares_partition: Callable[[TopicRecord], bool]
+    ) -> bool:
+        """Return whether the record may be in another partition in the next run."""
+        return self.partition_count != 1 and not compares_partition(record)
 
     def records_by_offset(self) -> dict[tuple[int, int], TopicRecord]:
         """Return the records whose offsets are known."""
@@ -178,6 +185,30 @@ class Behaviour:
         if not begun or begun[-1].end != OPEN:
             begun.append(Transaction())
         return begun[-1]
+
+
+def commits(
+    behaviour: Behaviour, group: GroupUse, compares_partition: Callable[[TopicRecord], bool]
+) -> Iterator[tuple[str, int | None, int]]:
+    """Yield topic, partition, and how many records are before the offset committed last: the offset
+    itself depends on earlier content of the topic, and on markers. The partition is None for all
+    together, where a record may be in another one in the next run."""
+    by_topic: dict[str, dict[int, int]] = {}
+    for (name, partition), offset in group.committed.items():
+        by_topic.setdefault(name, {})[partition] = offset
+    for name, offsets in sorted(by_topic.items()):
+        topic = behaviour.topics.get(name, TopicUse())
+        places = topic.records_by_offset()
+        before = dict.fromkeys(offsets, 0)
+        for partition, offset in places:
+            if offset < offsets.get(partition, 0):
+                before[partition] += 1
+        if any(topic.is_any_partition(one, compares_partition) for one in places.values()):
+            yield name, None, sum(before.values())
+            continue
+        for partition, number in sorted(before.items()):
+            if number:
+                yield name, partition, number
 
 
 def client_text(client_id: str | None) -> str:

@@ -29,6 +29,7 @@ from kproxy.exchange.behaviour import (
     GroupUse,
     TopicUse,
     client_text,
+    commits,
     without_random_ids,
 )
 from kproxy.exchange.entries import EVENTS, SASL_TOKEN, Note
@@ -164,17 +165,13 @@ class RecordingMeaning:
         for client in sorted(topic.consumers):
             yield f"  {client} consumes"
 
-    def _is_any_partition(self, topic: TopicUse, record: TopicRecord) -> bool:
-        """Return whether the record may be in another partition in the next run."""
-        return topic.partition_count != 1 and not self.ignored.compares_partition(record)
-
     def _record_lines(self, topic: TopicUse, records: Iterable[TopicRecord]) -> Iterator[str]:
         """Yield the records of each partition in order; those of any partition sorted by text."""
         placed: list[tuple[int, int, str]] = []
         anywhere: list[str] = []
         for number, record in enumerate(records):
             text = meaning_text.record(record, self.ignored)
-            if self._is_any_partition(topic, record):
+            if topic.is_any_partition(record, self.ignored.compares_partition):
                 anywhere.append(text)
             else:
                 order = number if record.offset is None else record.offset
@@ -187,29 +184,10 @@ class RecordingMeaning:
         yield f"group {without_random_ids(name)}, {group.kind}{members}"
         if group.topics:
             yield f"  subscribes to {', '.join(sorted(group.topics))}"
-        by_topic: dict[str, dict[int, int]] = {}
-        for (topic, partition), offset in group.committed.items():
-            by_topic.setdefault(topic, {})[partition] = offset
-        for topic, offsets in sorted(by_topic.items()):
-            yield from self._commit_lines(topic, offsets)
-
-    def _commit_lines(self, name: str, offsets: dict[int, int]) -> Iterator[str]:
-        """Yield how many records of a topic are before the offsets committed last.
-
-        The offsets themselves depend on earlier content of the topic, and on markers.
-        """
-        topic = self._behaviour.topic(name)
-        places = topic.records_by_offset()
-        before: dict[int, int] = dict.fromkeys(offsets, 0)
-        for partition, offset in places:
-            if offset < offsets.get(partition, 0):
-                before[partition] += 1
-        if any(self._is_any_partition(topic, record) for record in places.values()):
-            yield f"  commits {name} after {count(sum(before.values()), 'record')}"
-            return
-        for partition, number in sorted(before.items()):
-            if number:
-                yield f"  commits {name}[{partition}] after {count(number, 'record')}"
+        found = commits(self._behaviour, group, self.ignored.compares_partition)
+        for topic, partition, before in found:
+            where = topic if partition is None else f"{topic}[{partition}]"
+            yield f"  commits {where} after {count(before, 'record')}"
 
 
 def lines(paths: Sequence[Path], ignored: Ignored | None = None) -> Iterator[str]:

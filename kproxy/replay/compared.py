@@ -1,0 +1,186 @@
+"""The aspects of behaviour that a replay compares, besides single records (`replay.produced`).
+
+::
+
+    the recording ─▶ Behaviour ─▶ facts of an aspect ─┐
+                                                      ├─▶ differences
+    this run ──────▶ Behaviour ─▶ facts of an aspect ─┘
+
+Facts are texts by subject, in order: a new aspect is one entry of `_ASPECTS`. A subject without a
+fact in this run was not repeated: whether that fails is a question of its own (`Expect`).
+
+Not compared, whatever the aspects: order across partitions and keys, times, sizes of batches,
+versions, offsets as numbers, polls, and what a retry repeats.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple
+
+import attrs
+
+from kproxy.exchange.behaviour import Behaviour, commits, without_random_ids
+from kproxy.exchange.topic_records import TopicRecord
+from kproxy.exchange.words.wording import count
+from kproxy.protocol.record_batch import Record
+from kproxy.replay.differences import short, text_of
+from kproxy.replay.ignored import Ignored
+
+RECORDS = "records"
+"""The aspect that is compared while the client works: topic, partition and content of records."""
+
+Facts = dict[str, list[str]]
+
+
+@attrs.frozen
+class Difference:
+    """A subject of which this run says something else than the recording."""
+
+    aspect: str
+    text: str
+    missing: bool
+    """True if this run says nothing of it."""
+
+
+def _order(behaviour: Behaviour, ignored: Ignored) -> Iterator[tuple[str, str]]:
+    for name, topic in behaviour.topics.items():
+        for _, record in topic.produced:
+            if record.key is not None:
+                yield f"{name}, key {short(text_of(record.key))}", _value(record, ignored)
+
+
+def _commits(behaviour: Behaviour, ignored: Ignored) -> Iterator[tuple[str, str]]:
+    for name, group in behaviour.groups.items():
+        for topic, partition, before in commits(behaviour, group, ignored.compares_partition):
+            where = topic if partition is None else f"{topic}[{partition}]"
+            text = f"committed after {count(before, 'record')}"
+            yield f"group {without_random_ids(name)}, {where}", text
+
+
+def _transactions(behaviour: Behaviour, ignored: Ignored) -> Iterator[tuple[str, str]]:
+    for name, begun in behaviour.transactions.items():
+        for each in begun:
+            groups = ", ".join(sorted(map(without_random_ids, each.groups)))
+            text = f"{each.end} with offsets of {groups}" if groups else each.end
+            yield f"transactional id {without_random_ids(name)}", text
+
+
+def _consumed(behaviour: Behaviour, ignored: Ignored) -> Iterator[tuple[str, str]]:
+    for name, topic in behaviour.topics.items():
+        for record in topic.fetched.values():
+            key = "" if record.key is None else f"key {short(text_of(record.key))}, "
+            yield f"topic {name}", f"{key}{_value(record, ignored)}"
+
+
+def _groups(behaviour: Behaviour, ignored: Ignored) -> Iterator[tuple[str, str]]:
+    for name, group in behaviour.groups.items():
+        if group.clients:
+            of = f"{group.kind}, of {', '.join(sorted(group.clients))}"
+            topics = ", ".join(sorted(group.topics))
+            yield f"group {without_random_ids(name)}", f"{of}, subscribes to {topics or 'nothing'}"
+
+
+def _value(record: TopicRecord, ignored: Ignored) -> str:
+    plain = Record(0, record.timestamp, record.key, record.value, record.headers)
+    _, value, headers = ignored.content(plain)
+    text = text_of(value)
+    return f"{text} with headers {headers}" if headers else text
+
+
+# ---- comparing
+
+
+def _as_ordered(subject: str, now: list[str], then: list[str]) -> Iterator[str]:
+    """Yield the first place in which two sequences differ."""
+    for place in range(max(len(now), len(then))):
+        this, recorded = (each[place] if place < len(each) else "none" for each in (now, then))
+        if this != recorded:
+            which = f"number {place + 1}: " if max(len(now), len(then)) > 1 else ""
+            yield f"{subject}: {which}{short(this)} (recorded: {short(recorded)})"
+            return
+
+
+def _as_common_ordered(subject: str, now: list[str], then: list[str]) -> Iterator[str]:
+    """Yield the first place in which what is in both comes in another order."""
+    common = Counter(now) & Counter(then)
+    yield from _as_ordered(subject, _only(now, common), _only(then, common))
+
+
+def _only(texts: Iterable[str], wanted: Counter[str]) -> list[str]:
+    left = Counter(wanted)
+    found: list[str] = []
+    for text in texts:
+        if left[text] > 0:
+            left[text] -= 1
+            found.append(text)
+    return found
+
+
+def _as_sets(subject: str, now: list[str], then: list[str]) -> Iterator[str]:
+    """Yield how many elements only one of both has, with the first."""
+    here, recorded = Counter(now), Counter(then)
+    for found, what in (
+        (recorded - here, "not given out, but in the recording"),
+        (here - recorded, "given out, but not in the recording"),
+    ):
+        if found:
+            total = count(found.total(), "record")
+            yield f"{subject}: {total} {what}; the first: {short(next(iter(found)))}"
+
+
+class _Aspect(NamedTuple):
+    facts: Callable[[Behaviour, Ignored], Iterator[tuple[str, str]]]
+    """Yields subject and text."""
+    compare: Callable[[str, list[str], list[str]], Iterator[str]]
+    """Yields the differences of a subject: its texts now, and in the recording."""
+
+
+_ASPECTS = {
+    "order": _Aspect(_order, _as_common_ordered),
+    "commits": _Aspect(_commits, _as_ordered),
+    "transactions": _Aspect(_transactions, _as_ordered),
+    "consumed": _Aspect(_consumed, _as_sets),
+    "groups": _Aspect(_groups, _as_ordered),
+}
+
+ASPECTS = (RECORDS, *_ASPECTS)
+"""What `--compare` takes."""
+
+
+def parse_aspects(words: Collection[str]) -> frozenset[str]:
+    """Return aspects by their names; "all" is all of them.
+
+    Raises:
+        ValueError: a word is none of them.
+    """
+    if "all" in words:
+        return frozenset(ASPECTS)
+    wrong = [word for word in words if word not in ASPECTS]
+    if wrong or not words:
+        what = f"not {wrong[0]!r}" if wrong else "not nothing"
+        raise ValueError(f"compare takes {', '.join(ASPECTS)}, or all, {what}")
+    return frozenset(words)
+
+
+def differences(now: Behaviour, then: Behaviour, ignored: Ignored) -> Iterator[Difference]:
+    """Yield all differences of this run from the recording, aspect by aspect."""
+    for name, aspect in _ASPECTS.items():
+        these, recorded = _collected(aspect, now, ignored), _collected(aspect, then, ignored)
+        for subject in [*recorded, *(each for each in these if each not in recorded)]:
+            here, before = these.get(subject, []), recorded.get(subject, [])
+            if not here and name != "order":
+                what = before[0] if len(before) == 1 else count(len(before), "time")
+                text = f"{subject}: not repeated (recorded: {short(what)})"
+                yield Difference(name, text, missing=True)
+                continue
+            for text in aspect.compare(subject, here, before):
+                yield Difference(name, text, missing=False)
+
+
+def _collected(aspect: _Aspect, behaviour: Behaviour, ignored: Ignored) -> Facts:
+    found: Facts = {}
+    for subject, text in aspect.facts(behaviour, ignored):
+        found.setdefault(subject, []).append(text)
+    return found
