@@ -9,9 +9,9 @@
     pytest --kproxy-mode=once                   # records tests without a recording
     pytest                                      # replays
 
-    collect ─▶ setup: fixture kproxy ─▶ FixtureRun.begin
-               call ─▶ FixtureRun.finish: differences from the recording fail the test
-               teardown ─▶ FixtureRun.close: the recording is kept if the test passed
+    collect ─▶ setup: fixture kproxy ─▶ CassetteRun.begin
+               call ─▶ CassetteRun.finish: differences from the recording fail the test
+               teardown ─▶ CassetteRun.close: the recording is kept if the test passed
 
 `testing.runs` has the modes. A real broker is only needed to record and to verify: override the
 fixture `kproxy_broker` to start one, or give --kproxy-broker. trio is imported by the first test
@@ -31,7 +31,7 @@ import pytest
 
 if TYPE_CHECKING:
     from kproxy.testing.broker import Broker
-    from kproxy.testing.runs import FixtureRun
+    from kproxy.testing.runs import CassetteRun
 
 _MODES = {
     "replay": "the recording is the broker",
@@ -42,14 +42,26 @@ _MODES = {
 }
 _CI = ("CI", "BUILD_NUMBER", "TF_BUILD")
 """Variables that are set in continuous integration."""
-_KEYS = ("recording", "mode", "timing", "visible", "ignore", "unplayed", "users")
+_KEYS = (
+    "recording",
+    "mode",
+    "timing",
+    "visible",
+    "ignore",
+    "expect",
+    "compare",
+    "fail_fast",
+    "unplayed",
+    "users",
+)
 """Arguments of the marker; all but the first are those of `kproxy.testing.replay`."""
 _MARKER = (
-    "kproxy(recording=..., mode=..., timing=..., visible=..., ignore=[...], unplayed=...,"
-    " users={...}): how a test uses the fixture kproxy; see kproxy.testing.replay"
+    "kproxy(recording=..., mode=..., timing=..., visible=..., ignore=[...], expect=...,"
+    " compare=[...], fail_fast=..., unplayed=..., users={...}): how a test uses the fixture kproxy;"
+    " see kproxy.testing.replay"
 )
 
-_run: pytest.StashKey[FixtureRun] = pytest.StashKey()
+_run: pytest.StashKey[CassetteRun] = pytest.StashKey()
 _outcomes: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 _recorded: pytest.StashKey[dict[Path, str]] = pytest.StashKey()
 
@@ -185,10 +197,10 @@ def _address(broker: Any) -> str:
     return str(ask() if ask is not None else broker)
 
 
-def _run_of(node: Any) -> FixtureRun:
+def _run_of(node: Any) -> CassetteRun:
     """Read a test's marker, and return its run."""
     from kproxy.testing import replaying
-    from kproxy.testing.runs import FixtureRun
+    from kproxy.testing.runs import CassetteRun
 
     config = node.config
     marker = node.get_closest_marker("kproxy")
@@ -215,7 +227,10 @@ def _run_of(node: Any) -> FixtureRun:
             words.get("visible", "causal"),
             words.get("timing", "fast"),
             words.get("ignore", ()),
-            words.get("unplayed", "fail"),
+            words.get("expect", "produced"),
+            words.get("compare", "records"),
+            words.get("fail_fast", False),
+            words.get("unplayed"),
             words.get("users"),
         )
     except ValueError as error:
@@ -224,7 +239,7 @@ def _run_of(node: Any) -> FixtureRun:
         pytest.fail(f"the marker kproxy: {why}", pytrace=False)
     ignore = words.get("ignore", ())
     ignore = [ignore] if isinstance(ignore, str) else ignore
-    return FixtureRun(mode, path, _relative_path(node, path), _command(node, path), how, ignore)
+    return CassetteRun(mode, path, _relative_path(node, path), _command(node, path), how, ignore)
 
 
 def _command(node: Any, path: Path) -> str:
@@ -354,7 +369,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     return result
 
 
-def _fail_with_findings(item: pytest.Item, run: FixtureRun) -> None:
+def _fail_with_findings(item: pytest.Item, run: CassetteRun) -> None:
     """Fail a test with the findings of its run; end the run unless a fixture still uses it."""
     found = run.findings
     ended = not _has_active_users(item)

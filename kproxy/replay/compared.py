@@ -27,6 +27,7 @@ from kproxy.exchange.words.wording import count
 from kproxy.protocol.record_batch import Record
 from kproxy.replay.differences import short, text_of
 from kproxy.replay.ignored import Ignored
+from kproxy.replay.settings import Expect
 
 RECORDS = "records"
 """The aspect that is compared while the client works: topic, partition and content of records."""
@@ -162,6 +163,44 @@ def parse_aspects(words: Collection[str]) -> frozenset[str]:
         what = f"not {wrong[0]!r}" if wrong else "not nothing"
         raise ValueError(f"compare takes {', '.join(ASPECTS)}, or all, {what}")
     return frozenset(words)
+
+
+@attrs.frozen
+class Compared:
+    """What decides whether a replay fails."""
+
+    aspects: frozenset[str] = frozenset({RECORDS})
+    """A difference in these fails."""
+    expect: Expect = Expect.PRODUCED
+    """What of the recording must be repeated."""
+
+    @property
+    def needs_behaviour(self) -> bool:
+        """True if more than single records is looked at."""
+        return self.expect is Expect.ALL or bool(self.aspects - {RECORDS})
+
+    def must_be_repeated(self, aspect: str) -> bool:
+        """Return whether it fails that something of this aspect is missing."""
+        if self.expect is Expect.PRODUCED:
+            return aspect in self.aspects
+        return self.expect is Expect.ALL
+
+    def fails(self, difference: Difference) -> bool:
+        """Return whether a difference makes the replay fail."""
+        if difference.missing:
+            return self.must_be_repeated(difference.aspect)
+        return difference.aspect in self.aspects
+
+    def told(self) -> str:
+        """Return in a line what was checked, and what was not."""
+        checked = [name for name in ASPECTS if name in self.aspects]
+        others = [name for name in ASPECTS if name not in self.aspects]
+        text = f"checked: {', '.join(checked)}"
+        if self.expect is Expect.NONE:
+            text += ", but not whether all was repeated (--expect)"
+        elif self.expect is Expect.ALL:
+            text += ", and that all was repeated"
+        return f"{text}; not checked: {', '.join(others)} (--compare)" if others else text
 
 
 def differences(now: Behaviour, then: Behaviour, ignored: Ignored) -> Iterator[Difference]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
 _UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
+_TOPIC_AUTHORIZATION_FAILED = CODES["TOPIC_AUTHORIZATION_FAILED"]
 _INVALID_REQUEST = CODES["INVALID_REQUEST"]
 _GROUP, _TRANSACTION = 0, 1
 _COMPARED_MAX = 1000
@@ -47,6 +48,8 @@ def metadata(state: State, call: Call) -> Any:
             if each.name:
                 _report_unknown_topic(state, each.name)
             error = _UNKNOWN_TOPIC if each.name else _UNKNOWN_TOPIC_ID
+            if state.settings.fails_fast and each.name in state.reported_topics:
+                error = _TOPIC_AUTHORIZATION_FAILED
             missing = response.MetadataResponseTopic
             topics.append(missing(error_code=error, name=each.name, topic_id=topic_id))
     broker = response.MetadataResponseBroker

@@ -102,7 +102,7 @@ class ProduceCheck:
         text = "" if self.report.full else self._text(topic, partition, record, again)
         self.report.add("not recorded", text, ADVICE)
 
-    def report_unproduced(self) -> None:
+    def report_unproduced(self, report: Report) -> None:
         """Report all records that were not produced, except those shown as the closest one."""
         for topic in self.topics:
             for each in self.expected(topic):
@@ -110,7 +110,7 @@ class ProduceCheck:
                     where = f"{topic}[{each.partition}]"
                     offset = f" at offset {each.offset}" if each.offset >= 0 else ""
                     what = f"{where}: the record{offset} was never produced: {_shown(each.record)}"
-                    self.report.add("not produced", what, ADVICE)
+                    report.add("not produced", what, ADVICE)
 
     def _of(self, topic: str) -> dict[tuple, _EqualRecords]:
         found = self._topics.get(topic)

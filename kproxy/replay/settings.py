@@ -32,6 +32,17 @@ class Visible(enum.Enum):
     recording."""
 
 
+class Expect(enum.Enum):
+    """The part of the recording that clients must repeat: where they do not, the replay fails."""
+
+    ALL = "all"
+    """Every aspect of it, compared or not."""
+    PRODUCED = "produced"
+    """Its records, and the aspects that are compared."""
+    NONE = "none"
+    """Nothing."""
+
+
 @attrs.frozen
 class ReplaySettings:
     """The user's choices for a replaying broker."""
@@ -44,8 +55,11 @@ class ReplaySettings:
     node_ports: Mapping[int, int] = attrs.field(factory=dict)
     """Ports fixed by the user, by node id."""
     visible: Visible = Visible.ALL
-    report_unproduced: bool = False
-    """True to report recorded records that are never produced again."""
+    compares_records: bool = True
+    """False to take produced records that the recording does not hold."""
+    fails_fast: bool = False
+    """True to refuse topics that the recording does not hold with an error at which clients give
+    up; by default they wait for the topic, as for any that does not exist."""
     ignored: Ignored = attrs.field(factory=Ignored)
     """The parts of records that are not compared."""
     users: Mapping[str, str] = attrs.field(factory=dict)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from kproxy.testing.sessions import Replay, Session
 
 FACTORS = {"fast": 0.0, "recorded": 1.0}
+_UNPLAYED = {"fail": "produced", "allow": "none"}
+"""An older name of `expect`, and its values."""
 
 
 def replay(
@@ -36,19 +38,27 @@ def replay(
     visible: str = "causal",
     timing: str | float = "fast",
     ignore: str | Sequence[str] = (),
-    unplayed: str = "fail",
+    expect: str = "produced",
+    compare: str | Sequence[str] = "records",
+    fail_fast: bool = False,
+    unplayed: str | None = None,
     users: Mapping[str, str] | None = None,
 ) -> Session:
     """Replay a recording as the broker, for the time of a block.
 
     `mode` ("state", "semantic"), `visible` ("causal", "all") and `timing` ("fast", "recorded", or a
     factor) are those of `kproxy replay`. `ignore` lists differences of records that are ignored:
-    "partition", "header:NAME", "json:PATH". With `unplayed="allow"` recorded records may be
-    missing. `users` are passwords by user name, for SCRAM.
+    "partition", "header:NAME", "json:PATH". `users` are passwords by user name, for SCRAM.
 
-    Compared are the topics that the client names, and topic, partition, key, value and headers of
-    each record that it produces; the partition only of records with a key. Not compared are the
-    order of records, groups, commits, and how much is consumed.
+    `compare` lists what may not differ: "records" (topic, partition, key, value and headers of each
+    record that is produced; the partition only of records with a key), "order" (of the records of
+    a key), "commits" (how far groups committed in the end), "transactions" (how they ended, with
+    which groups' offsets), "consumed" (the records that were given out), "groups" (members and
+    their topics), or "all". The topics that a client names are always compared.
+
+    `expect` says what must be repeated: "produced" (the recorded records, and what `compare`
+    names), "all", or "none"; `unplayed="allow"` is `expect="none"`. With `fail_fast` a topic that
+    the recording does not hold is refused, so that clients give up at once.
 
     Leaving the block raises `sessions.Mismatch`, an AssertionError, if the client differs from the
     recording, even if the client hides the error that it got.
@@ -59,7 +69,9 @@ def replay(
     """
     from kproxy.testing import sessions
 
-    how = replaying(path, mode, visible, timing, ignore, unplayed, users)
+    how = replaying(
+        path, mode, visible, timing, ignore, expect, compare, fail_fast, unplayed, users
+    )
     session = sessions.ReplaySession(how)
     return sessions.Session(session.begin, session.end)
 
@@ -93,8 +105,11 @@ def replaying(
     visible: str,
     timing: str | float,
     ignore: str | Sequence[str],
-    unplayed: str,
-    users: Mapping[str, str] | None = None,
+    expect: str,
+    compare: str | Sequence[str],
+    fail_fast: bool,
+    unplayed: str | None,
+    users: Mapping[str, str] | None,
 ) -> Replay:
     """Check the arguments of `replay`, and return them as options.
 
@@ -102,12 +117,17 @@ def replaying(
         ValueError: an argument is invalid.
     """
     from kproxy.replay import ignored
-    from kproxy.replay.settings import Mode, Visible
+    from kproxy.replay.compared import Compared, parse_aspects
+    from kproxy.replay.settings import Expect, Mode, Visible
     from kproxy.testing.sessions import Replay
 
     _one_of("mode", mode, ("state", "semantic"))
     _one_of("visible", visible, ("causal", "all"))
-    _one_of("unplayed", unplayed, ("fail", "allow"))
+    _one_of("expect", expect, tuple(each.value for each in Expect))
+    if unplayed is not None:
+        _one_of("unplayed", unplayed, tuple(_UNPLAYED))
+        expect = _UNPLAYED[unplayed]
+    aspects = compare.split(",") if isinstance(compare, str) else list(compare)
     paths = [path] if isinstance(path, Path | str) else list(path)
     if not paths:
         raise ValueError("no recording is given")
@@ -123,9 +143,10 @@ def replaying(
         Mode(mode),
         Visible(visible),
         float(factor),
-        ignored.parse([ignore] if isinstance(ignore, str) else ignore),
-        unplayed == "fail",
-        users or {},
+        ignored=ignored.parse([ignore] if isinstance(ignore, str) else ignore),
+        compared=Compared(parse_aspects(aspects), Expect(expect)),
+        fail_fast=fail_fast,
+        users=users or {},
     )
 
 

@@ -89,6 +89,11 @@ class Host(Generic[Started]):
                 return function()
         return done.result()
 
+    @property
+    def alive(self) -> bool:
+        """True while the thread runs."""
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         """End the thread; a second call does nothing.
 

@@ -1,4 +1,6 @@
-"""One test's use of the fixture `kproxy`, in each mode, from before the test to after it.
+"""One run of a test with its recording, in each cassette mode, from its start to its end.
+
+The test is one of pytest's, with the fixture `kproxy`, or a command: `kproxy replay … -- COMMAND`.
 
 ::
 
@@ -8,18 +10,20 @@
               recording
     finish    findings   –                 –       what differs from   –
                                                    the recording
-    close     –          kept if it passed, else as .failed.mcap   nothing is written
+    close     .failed    kept if it passed, else as .failed.mcap       nothing is written
 
 Invariant: a recording in its place is never touched by a test that failed, nor in the other modes.
+What a failed run did is beside it, as .failed.mcap.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -30,7 +34,7 @@ from kproxy.recording import RecordingError
 from kproxy.replay.report import Finding
 from kproxy.testing import files
 from kproxy.testing.broker import Broker
-from kproxy.testing.sessions import RecordingSession, Replay, ReplaySession, mismatch_text
+from kproxy.testing.sessions import Front, RecordingSession, Replay, ReplaySession, mismatch_text
 from kproxy.view import meaning
 
 _EXCHANGES_SHOWN = 15
@@ -49,21 +53,22 @@ class Unrecorded(Unable):
 
 
 @attrs.define(eq=False)
-class FixtureRun:
+class CassetteRun:
     """The broker of one test, its checks at the end, and its recording."""
 
     mode: str
     path: Path
     shown: str
-    """The path relative to the directory in which pytest was started."""
+    """The path as users name it."""
     again: str
     """The command that records it again."""
     how: Replay
-    ignore: Sequence[str]
+    ignore: Sequence[str] = ()
+    front: Front = attrs.Factory(Front)
     broker: Broker = attrs.field(init=False)
     _session: ReplaySession | RecordingSession = attrs.field(init=False)
     _folder: Path | None = attrs.field(default=None, init=False)
-    """Temporary folder of a new recording, until the test has passed."""
+    """Temporary folder of the recording of this run."""
     _finished: str | None = attrs.field(default=None, init=False)
 
     def begin(self, real_broker: Callable[[], str]) -> Broker:
@@ -78,7 +83,7 @@ class FixtureRun:
             raise Unrecorded(f"there is no recording {self.shown}; make it: {self.again}")
         try:
             if self.mode == "replay" or (self.mode == "once" and recorded_before):
-                self._session = ReplaySession(self.how)
+                self._session = ReplaySession(self.how, self.front, self._new_path())
             else:
                 self._session = self._recording_session(real_broker())
             self.broker = self._session.begin()
@@ -92,9 +97,33 @@ class FixtureRun:
     def _recording_session(self, bootstrap: str) -> RecordingSession:
         kind = self.mode if self.mode in ("verify", "live") else "record"
         if kind == "live":
-            return RecordingSession(bootstrap, None, kind)
+            return RecordingSession(bootstrap, None, kind, front=self.front)
+        return RecordingSession(bootstrap, self._new_path(), kind, self.ignore, front=self.front)
+
+    def _new_path(self) -> Path:
         self._folder = Path(tempfile.mkdtemp(prefix="kproxy-"))
-        return RecordingSession(bootstrap, self._folder / self.path.name, kind, self.ignore)
+        return self._folder / f"run{files.SUFFIX}"
+
+    @property
+    def replays(self) -> bool:
+        """True if the recording is the broker."""
+        return isinstance(self._session, ReplaySession)
+
+    @property
+    def alive(self) -> bool:
+        """True while the broker runs; with `fail_fast`, and as long as the client does not
+        differ."""
+        return self._session.alive and not (self.how.fail_fast and self.findings)
+
+    @property
+    def log(self) -> list[str]:
+        """The log lines of the broker and of kproxy in front of it."""
+        return self._session.log
+
+    @property
+    def unplayed(self) -> list[Finding]:
+        """Missing parts of the recording that do not fail; known after `finish`."""
+        return self._session.unplayed if isinstance(self._session, ReplaySession) else []
 
     @property
     def findings(self) -> list[Finding]:
@@ -119,7 +148,21 @@ class FixtureRun:
 
     def text(self, found: Sequence[Finding]) -> str:
         """Return findings as text, with the command that records again."""
-        return mismatch_text(found, self.shown, f"if that is meant, record again: {self.again}")
+        advice = f"if that is meant, record again: {self.again}"
+        return mismatch_text(found, self.shown, "\n".join([*self._seen(), advice]))
+
+    def _seen(self) -> Iterator[str]:
+        """Yield where this run is recorded, with the command that shows it."""
+        if not isinstance(self._session, ReplaySession):
+            return
+        number = self._session.mismatch_number()
+        up_to = "" if number is None else f" number:..{number}"
+        yield f"what it did before: kproxy show {shlex.quote(self.failed_shown)}{up_to}"
+
+    @property
+    def failed_shown(self) -> str:
+        """The path of the recording of a failed run, as users name it."""
+        return str(files.failed_file(Path(self.shown)))
 
     def _drift(self, made: Path) -> str:
         """Return the differences of the recording from this run with real brokers."""
@@ -149,6 +192,9 @@ class FixtureRun:
                     files.failed_file(self.path).unlink(missing_ok=True)
                 elif outcome == "failed":
                     files.keep(recorded, files.failed_file(self.path))
+            elif outcome == "failed" and isinstance(session, ReplaySession) and session.path:
+                with contextlib.suppress(OSError):  # a folder that is read only, for one
+                    files.keep(session.path, files.failed_file(self.path))
         finally:
             self._remove_folder()
 

@@ -28,18 +28,23 @@ from typing import TypeVar
 import attrs
 import trio
 
+from kproxy import recording
 from kproxy.commands.options import broker_addresses
 from kproxy.exchange import notes
+from kproxy.exchange.behaviour import Behaviour
 from kproxy.exchange.entries import Note
 from kproxy.net import replaying, serve
-from kproxy.proxy.faults import Rules
+from kproxy.proxy.actions import Address
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
 from kproxy.replay.broker import ReplayBroker
+from kproxy.replay.compared import RECORDS, Compared, differences
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.opening import Wanted, open_recorded
+from kproxy.replay.produced import ADVICE
 from kproxy.replay.report import Finding, Report
 from kproxy.replay.settings import Mode, ReplaySettings, Visible
+from kproxy.replay.strict import StrictBroker
 from kproxy.testing.broker import Broker, Watcher, fault_rules
 from kproxy.testing.host import Host
 
@@ -121,6 +126,49 @@ async def _in_asyncio_thread(
     raise cancelled
 
 
+# ---- kproxy in front of a broker
+
+
+def _template() -> serve.Options:
+    """Return the options of a proxy for one test."""
+    return serve.Options(
+        Settings(()),
+        HOST,
+        rotate_bytes=None,
+        rotate_seconds=None,
+        lossless=True,
+        discover=False,
+        rules=fault_rules(),
+        compression="none",
+        drain_seconds=_DRAIN_SECONDS,
+    )
+
+
+@attrs.frozen
+class Front:
+    """kproxy in front of the broker of a test."""
+
+    template: serve.Options = attrs.Factory(_template)
+    """All options but those that depend on the broker."""
+
+    def options(
+        self,
+        bootstrap: Sequence[Address],
+        watcher: Watcher,
+        path: Path | None,
+        drain: bool = True,
+    ) -> serve.Options:
+        """Return the options for a broker at these addresses, recorded to `path`."""
+        template = self.template
+        return attrs.evolve(
+            template,
+            settings=attrs.evolve(template.settings, bootstrap=bootstrap),
+            observer=watcher,
+            record_path=path,
+            drain_seconds=template.drain_seconds if drain else 0,
+        )
+
+
 # ---- a recording as the broker
 
 
@@ -133,9 +181,11 @@ class Replay:
     visible: Visible = Visible.CAUSAL
     factor: float = 0.0
     """Factor of the recorded response times; 0 responds at once."""
+    recorded_faults: bool = False
     ignored: Ignored = attrs.Factory(Ignored)
-    unplayed_fails: bool = True
-    """True to report recorded records that are never produced."""
+    compared: Compared = attrs.Factory(Compared)
+    fail_fast: bool = False
+    """True to end a client's work as soon as it is known to differ."""
     users: Mapping[str, str] = attrs.field(factory=dict)
 
 
@@ -145,12 +195,20 @@ class ReplaySession:
     pump blocks its thread while it waits for its sockets."""
 
     how: Replay
+    front: Front = attrs.Factory(Front)
+    path: Path | None = None
+    """The recording of this run; None for none."""
     broker: Broker = attrs.field(init=False)
     log: list[str] = attrs.Factory(list)
+    on_finding: Callable[[Finding], object] = lambda finding: None
     _report: Report = attrs.field(init=False)
-    _machine: ReplayBroker = attrs.field(init=False)
+    _unplayed: Report = attrs.field(factory=Report, init=False)
+    """Missing parts of the recording that do not fail."""
+    _machine: ReplayBroker | StrictBroker = attrs.field(init=False)
     _hosts: list[Host[str]] = attrs.field(factory=list, init=False)
     """Threads of the replaying broker and of the proxy."""
+    _first_ns: int | None = attrs.field(default=None, init=False)
+    """The time of the first finding."""
 
     def begin(self) -> Broker:
         """Load the recording and listen.
@@ -158,35 +216,42 @@ class ReplaySession:
         Raises:
             RecordingError: the file is missing, no recording, damaged, or torn.
         """
-        self._report = Report()
+        self._report = Report(self._note_finding)
         self._machine = self._loaded()
         listen = partial(replaying.replay, self._machine, HOST, 0, None)
-        watcher, rules = Watcher(), fault_rules()
+        watcher = Watcher()
         try:
             address = self._started(listen, "kproxy-replay")
-            settings = Settings(broker_addresses(address))
-            # No need to wait for clients at the end: nothing is recorded.
-            options = attrs.evolve(_options(settings, watcher, rules, None), drain_seconds=0)
+            # Only a recording of this run may wait for clients at the end.
+            options = self.front.options(broker_addresses(address), watcher, self.path, drain=False)
             bootstrap = self._started(partial(serve.serve, options), "kproxy-proxy")
             host, path = self._hosts[-1], self.how.paths[0]
-            self.broker = Broker(bootstrap, "replay", path, host, watcher, rules)
+            self.broker = Broker(bootstrap, "replay", path, host, watcher, options.rules)
         except BaseException:
             self._stop()
             raise
         return self.broker
 
-    def _loaded(self) -> ReplayBroker:
+    def _loaded(self) -> ReplayBroker | StrictBroker:
         how = self.how
-        # A torn recording would be a broker without its last records: a test needs all of it.
-        recorded = open_recorded(how.paths, Wanted(how.mode, how.factor), on_note=_refuse_torn)
         settings = ReplaySettings(
             mode=how.mode,
             visible=how.visible,
-            report_unproduced=how.unplayed_fails,
+            compares_records=RECORDS in how.compared.aspects,
+            fails_fast=how.fail_fast,
             ignored=how.ignored,
             users=how.users,
         )
-        return ReplayBroker(recorded.loaded, settings, self._report, None, recorded.pace)
+        # A torn recording would be a broker without its last records: a test needs all of it.
+        if how.mode is Mode.STRICT:
+            exchanges = recording.read(how.paths, told=_refuse_torn)
+            return StrictBroker(exchanges, settings, self._report)
+        wanted = Wanted(how.mode, how.factor, how.recorded_faults)
+        recorded = open_recorded(how.paths, wanted, on_note=_refuse_torn)
+        rules = fault_rules()
+        for words in recorded.faults:
+            rules.add(words, time.time_ns())
+        return ReplayBroker(recorded.loaded, settings, self._report, rules, recorded.pace)
 
     def _started(self, serve_it: Serve, name: str) -> str:
         host = Host(partial(_serving, serve_it, self.log), name)
@@ -202,19 +267,54 @@ class ReplaySession:
                 stack.callback(host.stop)
 
     @property
+    def alive(self) -> bool:
+        """True while both run."""
+        return bool(self._hosts) and all(host.alive for host in self._hosts)
+
+    @property
     def findings(self) -> list[Finding]:
-        """The findings so far; missing records are only reported at the end."""
+        """The findings so far; what is missing is only reported at the end."""
         return self._report.findings
 
+    @property
+    def unplayed(self) -> list[Finding]:
+        """Missing parts of the recording that do not fail; known after `finish`."""
+        return self._unplayed.findings
+
     def finish(self, settle: bool = True) -> list[Finding]:
-        """Stop both; with `settle`, wait a moment for records that a client is about to send."""
-        until = time.monotonic() + (_SETTLE_SECONDS if settle and self.how.unplayed_fails else 0)
+        """Stop both, and compare; with `settle`, wait a moment for records that a client is about
+        to send. A second call returns the same."""
+        if not self._hosts:
+            return self.findings
+        settle = settle and self.how.compared.must_be_repeated(RECORDS)
+        until = time.monotonic() + (_SETTLE_SECONDS if settle else 0)
         try:
             while time.monotonic() < until and self._hosts[0].call(self._records_are_missing):
                 time.sleep(_POLL_SECONDS)
         finally:
             self._stop()
-        return self._report.findings
+        self._compare()
+        return self.findings
+
+    def _compare(self) -> None:
+        """Report what is missing, and the differences in other aspects than records."""
+        compared = self.how.compared
+        if isinstance(self._machine, StrictBroker):
+            return
+        fails = compared.must_be_repeated(RECORDS)
+        self._machine.state.check.report_unproduced(self._report if fails else self._unplayed)
+        if not compared.needs_behaviour:
+            return
+        then, now = Behaviour(), Behaviour()
+        for exchange in recording.read(self.how.paths):
+            then.add(exchange)
+        for exchange in self.broker.exchanges():
+            now.add(exchange)
+        for each in differences(now, then, self.how.ignored):
+            if compared.fails(each):
+                self._report.add(each.aspect, each.text, ADVICE)
+            elif each.missing:
+                self._unplayed.add(each.aspect, each.text)
 
     def end(self, fine: bool) -> None:
         """Stop both.
@@ -226,7 +326,23 @@ class ReplaySession:
         if fine and found:
             raise Mismatch(mismatch_text(found, self.how.paths[0], _ADVICE))
 
+    def mismatch_number(self) -> int | None:
+        """Return the number of the exchange of this run in which the first finding was made."""
+        if self._first_ns is None:
+            return None
+        started = [
+            each.number for each in self.broker.exchanges() if each.time_ns <= self._first_ns
+        ]
+        return max(started, default=None)
+
+    def _note_finding(self, finding: Finding) -> None:
+        if self._first_ns is None:
+            self._first_ns = time.time_ns()
+        self.on_finding(finding)
+
     def _records_are_missing(self) -> bool:
+        if isinstance(self._machine, StrictBroker):
+            return False
         check = self._machine.state.check
         return not self._report.count and any(
             not expected.produced for topic in check.topics for expected in check.expected(topic)
@@ -270,6 +386,7 @@ class RecordingSession:
     mode: str = "record"
     ignore: Sequence[str] = ()
     """Differences to ignore in later replays (`replay.ignored`), noted in the recording."""
+    front: Front = attrs.Factory(Front)
     broker: Broker = attrs.field(init=False)
     log: list[str] = attrs.Factory(list)
     _host: Host[str] = attrs.field(init=False)
@@ -283,16 +400,16 @@ class RecordingSession:
             OSError: the recording cannot be created; FileExistsError where the path is taken.
         """
         try:
-            settings = Settings(broker_addresses(self.bootstrap))
+            addresses = broker_addresses(self.bootstrap)
         except ArgumentTypeError as error:
             raise ValueError(f"the address of a broker: {error}") from None
-        watcher, rules = Watcher(), fault_rules()
+        watcher = Watcher()
         if self.ignore:
             watcher.first_notes.append(notes.ignored(time.time_ns(), self.ignore))
-        options = _options(settings, watcher, rules, self.path)
+        options = self.front.options(addresses, watcher, self.path)
         self._host = Host(partial(_serving, partial(serve.serve, options), self.log), "kproxy")
         address = self._host.start()
-        self.broker = Broker(address, self.mode, self.path, self._host, watcher, rules)
+        self.broker = Broker(address, self.mode, self.path, self._host, watcher, options.rules)
         return self.broker
 
     def end(self, fine: bool) -> None:
@@ -303,20 +420,7 @@ class RecordingSession:
         """
         self._host.stop()
 
-
-def _options(
-    settings: Settings, watcher: Watcher, rules: Rules, path: Path | None
-) -> serve.Options:
-    return serve.Options(
-        settings,
-        HOST,
-        path,
-        rotate_bytes=None,
-        rotate_seconds=None,
-        lossless=True,
-        discover=False,
-        rules=rules,
-        observer=watcher,
-        compression="none",
-        drain_seconds=_DRAIN_SECONDS,
-    )
+    @property
+    def alive(self) -> bool:
+        """True while it runs."""
+        return self._host.alive

@@ -20,7 +20,7 @@ from kproxy.replay.report import Report
 from kproxy.replay.settings import ReplaySettings, Visible
 from tests.replay.making import Playing, Recorded, batch, fetch, produce
 
-CAUSAL = ReplaySettings(visible=Visible.CAUSAL, report_unproduced=True)
+CAUSAL = ReplaySettings(visible=Visible.CAUSAL)
 
 
 def playing(recorded: Recorded, settings: ReplaySettings = CAUSAL) -> Playing:
@@ -88,15 +88,12 @@ def test_a_record_that_is_produced_too_often_is_a_finding() -> None:
 
 
 @pytest.mark.parametrize("visible", Visible)
-def test_a_record_that_is_never_produced_is_a_finding_where_that_is_told(visible: Visible) -> None:
+def test_a_record_that_is_never_produced_is_a_finding_where_that_is_asked(visible: Visible) -> None:
     broker = playing(recorded(), ReplaySettings(visible=visible))
     broker.connect().produce(batch("a", "c"))
     broker.perform(broker.broker.stop(broker.now))
     assert broker.report.findings == []
-
-    broker = playing(recorded(), ReplaySettings(visible=visible, report_unproduced=True))
-    broker.connect().produce(batch("a", "c"))
-    broker.perform(broker.broker.stop(broker.now))
+    broker.broker.state.check.report_unproduced(broker.report)
     (finding,) = broker.report.findings
     assert finding.kind == "not produced"
     assert "orders[0]: the record at offset 1" in finding.text
@@ -278,6 +275,6 @@ def test_records_that_are_as_recorded_are_found_before_the_closest_of_the_others
 def test_what_was_produced_otherwise_is_one_finding_and_what_was_not_is_another() -> None:
     broker = playing(recorded())
     broker.connect().produce(batch("a", "bx"))
-    broker.perform(broker.broker.stop(broker.now))
+    broker.broker.state.check.report_unproduced(broker.report)
     assert [each.kind for each in broker.report.findings] == ["not recorded", "not produced"]
     assert "at offset 2 was never produced" in broker.report.findings[1].text
