@@ -12,12 +12,14 @@ import sys
 from collections.abc import Sequence
 
 from kproxy import __version__
+from kproxy.commands.child import split
 from kproxy.commands.options import UsageError
 from kproxy.commands.output import discard_output, fail
 from kproxy.commands.parser import COMMANDS, Parser, command_module, command_parser
 
-WITHOUT_OUTPUT = frozenset({"run", "replay"})
-"""Commands that run on even if nobody reads their output."""
+SERVING = frozenset({"run", "replay"})
+"""Commands that clients connect to: they run on even if nobody reads their output, and take a
+command of the user's behind `--`."""
 
 _OUTPUT_ERRORS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO, errno.ENXIO}
@@ -31,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail("kproxy: Windows is not supported; use Linux, macOS or WSL", 2)
     typed = sys.argv[1:] if arguments is None else list(arguments)
     is_command = bool(typed) and typed[0] in COMMANDS
-    _open_streams(needs_output=not is_command or typed[0] not in WITHOUT_OUTPUT)
+    _open_streams(needs_output=not is_command or typed[0] not in SERVING)
     name = f"kproxy {typed[0]}" if is_command else "kproxy"
     try:
         code = _command(typed) if is_command else _no_command(typed)
@@ -50,8 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(typed: list[str]) -> int:
-    name = typed[0]
-    options = command_parser(name).parse_intermixed_args(typed[1:])
+    name, *words = typed
+    command: list[str] | None = None
+    if name in SERVING:
+        words, command = split(words)
+    options = command_parser(name).parse_intermixed_args(words)
+    options.command = command
     return command_module(name).run(options)
 
 

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import re
 import signal
 import subprocess
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+
+import attrs
 
 from kproxy.commands.options import UsageError
 
@@ -76,7 +79,6 @@ def add_child_options(parser: argparse.ArgumentParser) -> None:
         help="another variable for the bootstrap address, which the command finds in"
         f" {', '.join(VARIABLES)}, and in place of {_PLACE} in its arguments; may be repeated",
     )
-    parser.set_defaults(command=None)
 
 
 def _variable(text: str) -> str:
@@ -90,46 +92,68 @@ def environment(bootstrap: str, more: Sequence[str]) -> Mapping[str, str]:
     return {**os.environ, **dict.fromkeys((*VARIABLES, *more), bootstrap)}
 
 
-def run_child(
-    command: Sequence[str], bootstrap: str, more: Sequence[str], alive: Callable[[], bool]
-) -> int:
-    """Run a command to its end; return its exit code. It is ended where kproxy is not `alive`.
+@attrs.frozen
+class Child:
+    """A command of the user's."""
 
-    Raises:
-        NotStarted: there is no such command.
-    """
-    words = [word.replace(_PLACE, bootstrap) for word in command]
-    with _signals() as pending:
+    command: Sequence[str]
+    variables: Sequence[str] = ()
+    """Further variables for the bootstrap address."""
+
+    def run(self, bootstrap: str, alive: Callable[[], bool]) -> int | None:
+        """Run the command to its end; return its exit code. Where kproxy is no longer `alive`, end
+        the command, and return None.
+
+        Raises:
+            NotStarted: there is no such command.
+        """
+        with _signals() as pending:
+            process = self._started(bootstrap)
+            end_at = math.inf
+            while (code := _ended(process)) is None:
+                while pending:
+                    _pass_on(pending.pop(0), process)
+                if end_at == math.inf and not alive():
+                    end_at = time.monotonic() + _END_SECONDS
+                    process.terminate()
+                elif time.monotonic() > end_at:
+                    process.kill()
+            return code if end_at == math.inf else None
+
+    def _started(self, bootstrap: str) -> subprocess.Popen[bytes]:
+        words = [word.replace(_PLACE, bootstrap) for word in self.command]
         try:
-            process = subprocess.Popen(words, env=environment(bootstrap, more))
+            return subprocess.Popen(words, env=environment(bootstrap, self.variables))
         except (FileNotFoundError, NotADirectoryError):
             text = f"{words[0]}: there is no such command"
             raise NotStarted(text, _NOT_FOUND) from None
         except OSError as error:
             raise NotStarted(f"{words[0]}: {error.strerror}", _NOT_EXECUTABLE) from None
-        ended_at: float | None = None
-        while True:
-            try:
-                code = process.wait(_LOOK_SECONDS)
-                return code if code >= 0 else _SIGNALLED - code
-            except subprocess.TimeoutExpired:
-                while pending:
-                    process.send_signal(pending.pop(0))
-            if ended_at is None and not alive():
-                ended_at = time.monotonic()
-                process.terminate()
-            elif ended_at is not None and time.monotonic() > ended_at + _END_SECONDS:
-                process.kill()
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int | None:
+    """Wait a moment; return the exit code, as a shell has it, or None while it runs."""
+    try:
+        code = process.wait(_LOOK_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
+    return code if code >= 0 else _SIGNALLED - code
+
+
+def wait_for_signal(alive: Callable[[], bool]) -> None:
+    """Wait for a signal that ends kproxy, or until it is not `alive`."""
+    with _signals() as pending:
+        while alive() and not pending:
+            time.sleep(_LOOK_SECONDS)
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collect the signals to pass on. A terminal sends those of its keys to the command, too."""
+def _signals() -> Generator[list[int]]:
+    """Collect the signals that come, but for those that we ignore."""
     pending: list[int] = []
 
     def take(number: int, frame: object) -> None:
-        if number != signal.SIGINT or not _from_terminal():
-            pending.append(number)
+        pending.append(number)
 
     ignored = {each for each in _PASSED_ON if signal.getsignal(each) is signal.SIG_IGN}
     before = {each: signal.signal(each, take) for each in _PASSED_ON if each not in ignored}
@@ -140,8 +164,14 @@ def _signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
+def _pass_on(number: int, process: subprocess.Popen[bytes]) -> None:
+    if number != signal.SIGINT or not _from_terminal():
+        process.send_signal(number)
+
+
 def _from_terminal() -> bool:
-    """Return whether we are in the foreground of a terminal: then its Ctrl-C sent the signal."""
+    """Return whether we are in the foreground of a terminal: then its Ctrl-C sent the signal, to
+    the command, too."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

@@ -13,21 +13,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kproxy.net import addresses
+from kproxy.net.addresses import Address
 from kproxy.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from kproxy.exchange.filter import Filter
-
-Address = tuple[str, int]
-"""Host and port."""
 
 CAPTURES = Path("recordings/captures")
 """The folder for recordings without a name of the user's; git ignores it."""
 
 RECORDING_SUFFIX = ".mcap"
 
-_PORT_DEFAULT = 9092
-_PORT_MAX = 65_535
 _ROTATE_BYTES_MIN = 64 << 10
 _ROTATE_SECONDS_MIN = 1.0
 
@@ -36,26 +33,12 @@ class UsageError(Exception):
     """The options are wrong in a way that argparse cannot find, such as in combination."""
 
 
-def address(text: str, *, port_default: int | None = None, port_min: int = 1) -> Address:
+def address(text: str, *, port_min: int = 1) -> Address:
     """Parse HOST:PORT, an IPv6 host in brackets."""
-    text = text.strip()
-    host, colon, port_text = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        host, port_text = text, ""
-    bracketed = host.startswith("[") and host.endswith("]")
-    if bracketed:
-        host = host[1:-1]
-    if not host:
-        raise ArgumentTypeError(f"{text!r}: the host is missing; give HOST:PORT")
-    if "/" in host or any(character.isspace() for character in host):
-        raise ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    if ":" in host and not bracketed:
-        raise ArgumentTypeError(f"{text!r}: write an IPv6 address in brackets, as in [::1]:9092")
-    if port_text:
-        return host, port(port_text, port_min=port_min)
-    if port_default is None or text.endswith(":"):
-        raise ArgumentTypeError(f"{text!r}: the port is missing; give HOST:PORT")
-    return host, port_default
+    try:
+        return addresses.parse_address(text, port_min=port_min)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def listen_address(text: str) -> Address:
@@ -65,17 +48,18 @@ def listen_address(text: str) -> Address:
 
 def broker_addresses(text: str) -> list[Address]:
     """Parse HOST:PORT[,…]; the default port is 9092."""
-    parts = [part for part in text.split(",") if part.strip()]
-    if not parts:
-        raise ArgumentTypeError(f"{text!r} names no address; give HOST:PORT")
-    return [address(part, port_default=_PORT_DEFAULT) for part in parts]
+    try:
+        return addresses.parse_brokers(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
-def port(text: str, *, port_min: int = 1) -> int:
+def port(text: str) -> int:
     """Parse a port."""
-    if not (text.isascii() and text.isdigit() and port_min <= int(text) <= _PORT_MAX):
-        raise ArgumentTypeError(f"{text!r} is not a port ({port_min} to {_PORT_MAX})")
-    return int(text)
+    try:
+        return addresses.parse_port(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def host(text: str) -> str:

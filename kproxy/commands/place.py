@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
 from kproxy.commands.options import UsageError
+
+if TYPE_CHECKING:
+    from kproxy.proxy.actions import Address
+
+DEFAULT = "127.0.0.1:19092"
 
 
 def add_place_options(add: Callable[..., object]) -> None:
@@ -20,9 +26,8 @@ def add_place_options(add: Callable[..., object]) -> None:
         "--listen",
         metavar="HOST:PORT",
         type=kinds.listen_address,
-        default="127.0.0.1:19092",
-        help="where clients connect (default %(default)s); the broker with node id N is at"
-        " PORT + 1 + N; port 0 takes any free ports",
+        help=f"where clients connect (default {DEFAULT}, with a command any free ports); the broker"
+        " with node id N is at PORT + 1 + N; port 0 takes any free ports",
     )
     add(
         "--advertise",
@@ -40,13 +45,21 @@ def add_place_options(add: Callable[..., object]) -> None:
     )
 
 
+def listen_address(options: argparse.Namespace) -> Address:
+    """Return the address of the bootstrap listener."""
+    if options.listen is not None:
+        return options.listen
+    host, port = kinds.listen_address(DEFAULT)
+    return host, port if options.command is None else 0
+
+
 def node_ports(options: argparse.Namespace) -> dict[int, int]:
     """Return the ports given by the user: node id → port.
 
     Raises:
         UsageError: a node or a port is given twice.
     """
-    _, listen_port = options.listen
+    _, listen_port = listen_address(options)
     ports: dict[int, int] = {}
     for node_id, port in options.node_port:
         if node_id in ports or port in (*ports.values(), listen_port):

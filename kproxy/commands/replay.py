@@ -13,6 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
+from kproxy.commands.checked import (
+    add_cassette_options,
+    add_check_options,
+    is_checked,
+    not_repeated,
+    run_checked,
+)
+from kproxy.commands.child import UNMET, add_child_options
 from kproxy.commands.faults import (
     add_control_options,
     add_fault_options,
@@ -24,7 +32,7 @@ from kproxy.commands.faults import (
     report_faults,
 )
 from kproxy.commands.options import UsageError
-from kproxy.commands.place import add_place_options, node_ports
+from kproxy.commands.place import add_place_options, listen_address, node_ports
 from kproxy.commands.tls import add_listen_tls_options, listen_tls
 
 if TYPE_CHECKING:
@@ -34,6 +42,7 @@ if TYPE_CHECKING:
     from kproxy.replay.loaded import Loaded
     from kproxy.replay.report import Report
     from kproxy.replay.settings import ReplaySettings
+    from kproxy.testing.sessions import Front
 
 _MODES = ("state", "semantic", "strict")
 _VISIBLE = ("all", "causal")
@@ -49,7 +58,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "The first line on stdout is the bootstrap address to give to your application. What it"
         " does otherwise than the recording has it is said on stderr, and makes the exit code 1."
-        " Ctrl-C stops it."
+        " Ctrl-C stops it. With a command behind -- it lasts as long as that, and ends with its"
+        f" exit code, or {UNMET} where the command succeeded and the recording was not met."
     )
     parser.add_argument(
         "files", metavar="FILE", nargs="+", type=Path, help="recordings, or folders of them"
@@ -57,6 +67,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_place(parser)
     add_listen_tls_options(parser)
     _add_answering(parser)
+    add_check_options(parser)
+    add_child_options(parser)
+    add_cassette_options(parser)
     add_fault_options(parser)
     add_control_options(parser)
 
@@ -194,6 +207,9 @@ def run(options: argparse.Namespace) -> int:
 
     settings = _settings(options)
     rules, recordings = fault_rules(options), control_recordings(options)
+    if is_checked(options):
+        code = run_checked(options, settings, _front(options, rules, recordings))
+        return code or (UNMET if missed_faults(rules, options) else 0)
     with Console(sys.stdout, sys.stderr, False) as console:
 
         def on_finding(finding: Finding) -> None:
@@ -204,7 +220,7 @@ def run(options: argparse.Namespace) -> int:
             collect_garbage_rarely()
             machine = _machine(options, settings, report, rules, console.log)
             announce_faults(rules, console.log)
-            place = (*options.listen, options.advertise)
+            place = (*listen_address(options), options.advertise)
             begin = partial(replay, machine, *place, console.ready, console.log)
             control = _control(options, machine, rules, recordings)
             trio.run(partial(begin, control=control, listen_tls=listen_tls(options)))
@@ -216,6 +232,7 @@ def run(options: argparse.Namespace) -> int:
             what = error.filename or "recording"
             return console.fail(f"kproxy replay: {what}: {error.strerror}")
         report_faults(rules, console.log)
+        deque(map(console.log, _unchecked(machine)), 0)
         if report.count:
             console.log(f"differences between the clients and the recording: {report.count}")
     return 1 if report.count else missed_faults(rules, options)
@@ -232,6 +249,52 @@ def _control(
     return ReplayControl(options.control, control_token(), machine, rules, recordings)
 
 
+def _unchecked(machine: StartingMachine) -> list[str]:
+    """Return lines about what was checked, and what of the recording was not repeated."""
+    from kproxy.replay.broker import ReplayBroker
+    from kproxy.replay.compared import Compared
+    from kproxy.replay.report import Report
+    from kproxy.replay.settings import Expect
+
+    if not isinstance(machine, ReplayBroker):
+        return []
+    missing = Report()
+    machine.state.check.report_unproduced_read(missing)
+    return [*not_repeated(missing.findings), Compared(expect=Expect.NONE).told()]
+
+
+def _front(options: argparse.Namespace, rules: Rules, recordings: Path | None) -> Front:
+    """Return kproxy in front of the broker, as the options want it."""
+    import attrs
+
+    from kproxy.proxy.settings import Settings
+    from kproxy.testing.sessions import Front
+
+    front = Front()
+    host, port = listen_address(options)
+    settings = Settings(
+        bootstrap=(),
+        listen_port=port,
+        advertised_host=options.advertise,
+        node_ports=node_ports(options),
+        idle_seconds=options.idle_timeout,
+        held_bytes_max=options.held_bytes_max,
+    )
+    return attrs.evolve(
+        front,
+        template=attrs.evolve(
+            front.template,
+            settings=settings,
+            listen_host=host,
+            control=options.control,
+            control_token=control_token() if options.control else None,
+            control_recordings=recordings,
+            rules=rules,
+            listen_tls=listen_tls(options),
+        ),
+    )
+
+
 def _settings(options: argparse.Namespace) -> ReplaySettings:
     from kproxy.replay.ignored import Ignored, Partitions
     from kproxy.replay.settings import Mode, ReplaySettings, Visible
@@ -241,14 +304,12 @@ def _settings(options: argparse.Namespace) -> ReplaySettings:
         if options.faults or any(others):
             what = "no faults, no --timing, no --control"
             raise UsageError(f"strict mode responds at once and as recorded: {what}")
-    visible = Visible(options.visible)
     return ReplaySettings(
         mode=Mode(options.mode),
-        listen_port=options.listen[1],
+        listen_port=listen_address(options)[1],
         advertised_host=options.advertise,
         node_ports=node_ports(options),
-        visible=visible,
-        report_unproduced=visible is Visible.CAUSAL,
+        visible=Visible(options.visible),
         ignored=Ignored(
             Partitions(options.partitions),
             frozenset(options.ignore_header),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
+from kproxy.commands.child import UNMET, Child, NotStarted, add_child_options
 from kproxy.commands.faults import (
     add_control_options,
     add_fault_options,
@@ -24,7 +25,7 @@ from kproxy.commands.faults import (
     report_faults,
 )
 from kproxy.commands.options import CAPTURES, UsageError
-from kproxy.commands.place import add_place_options, node_ports
+from kproxy.commands.place import add_place_options, listen_address, node_ports
 from kproxy.commands.tls import (
     add_broker_tls_options,
     add_listen_tls_options,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from kproxy.net.serve import Options, RunSummary
     from kproxy.proxy.actions import Address
     from kproxy.tls.settings import BrokerTls
+    from kproxy.view.console import Console
 
 Kind = Callable[[str], object]
 
@@ -93,12 +95,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "The first line on stdout is the bootstrap address to give to your application;"
         " what passes follows on a terminal. Logs go to stderr. Ctrl-C stops it: answers that are"
-        " due have 5 s; a second Ctrl-C ends it at once."
+        " due have 5 s; a second Ctrl-C ends it at once. With a command behind -- it lasts as long"
+        f" as that, and ends with its exit code, or {UNMET} where the command succeeded and the"
+        " recording or a fault rule did not."
     )
     _add_place(parser)
     add_broker_tls_options(parser)
     add_listen_tls_options(parser)
     _add_recording(parser)
+    add_child_options(parser)
     add_fault_options(parser)
     limits = parser.add_argument_group("its limits")
     for name, metavar, kind, default, text in _LIMITS:
@@ -162,7 +167,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.net.serve import Options
     from kproxy.proxy.settings import Settings
 
-    listen_host, listen_port = options.listen
+    listen_host, listen_port = listen_address(options)
     bootstrap, to_brokers = cluster(options)
     settings = Settings(
         bootstrap=bootstrap,
@@ -176,7 +181,7 @@ def run(options: argparse.Namespace) -> int:
     )
     rules = fault_rules(options)
     rotate_bytes, rotate_seconds = options.rotate
-    return _serve(
+    code = _serve(
         Options(
             settings,
             listen_host,
@@ -194,8 +199,11 @@ def run(options: argparse.Namespace) -> int:
             broker_tls=to_brokers,
             listen_tls=listen_tls(options),
         ),
-        live=not options.quiet and sys.stdout.isatty(),
-    ) or missed_faults(rules, options)
+        live=options.command is None and not options.quiet and sys.stdout.isatty(),
+        child=None if options.command is None else Child(options.command, options.bootstrap_env),
+    )
+    failed = UNMET if options.command else 1
+    return code or (failed if missed_faults(rules, options) else 0)
 
 
 def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls | None]:
@@ -231,9 +239,8 @@ def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls |
     return bootstrap, broker_tls(options, found.tls)
 
 
-def _serve(serve_options: Options, live: bool) -> int:
-    import trio
-
+def _serve(serve_options: Options, live: bool, child: Child | None) -> int:
+    """Be the proxy until a signal comes, or until the command of the user's ends."""
     from kproxy.net import running, serve
     from kproxy.net.allocator import collect_garbage_rarely, keep_freed_memory
     from kproxy.net.listeners import ListenError
@@ -247,14 +254,17 @@ def _serve(serve_options: Options, live: bool) -> int:
         announce_faults(serve_options.rules, console.log)
         try:
             try:
-                summary = trio.run(
-                    serve.serve, serve_options, console.ready, console.log, console.watch
-                )
+                if child is None:
+                    summary, code = _until_signal(serve_options, console), 0
+                else:
+                    summary, code = _beside(child, serve_options, console)
             finally:
                 # Write the reports even if another signal comes.
                 for number in running.ENDING:
                     before = signal.signal(number, signal.SIG_IGN)
                     after.callback(signal.signal, number, before or signal.SIG_DFL)
+        except NotStarted as error:
+            return console.fail(f"kproxy run: {error}", error.code)
         except (serve.Unusable, TlsError) as error:
             return console.fail(f"kproxy run: {error}", 2)
         except serve.RecordingUnfinished as error:
@@ -270,7 +280,36 @@ def _serve(serve_options: Options, live: bool) -> int:
         if summary.paths:
             console.log(_report(summary))
         report_faults(serve_options.rules, console.log)
-    return 0
+    return code
+
+
+def _until_signal(options: Options, console: Console) -> RunSummary:
+    import trio
+
+    from kproxy.net.serve import serve
+
+    return trio.run(serve, options, console.ready, console.log, console.watch)
+
+
+def _beside(child: Child, options: Options, console: Console) -> tuple[RunSummary, int]:
+    """Run a command, with the proxy in a thread of its own; return its exit code, too."""
+    import trio
+
+    from kproxy.net.host import Host
+    from kproxy.net.serve import serve
+
+    summaries: list[RunSummary] = []
+
+    async def main(started: Callable[[str], None], stop: trio.Event) -> None:
+        summaries.append(await serve(options, started, console.log, stop=stop))
+
+    host = Host(main, "kproxy")
+    bootstrap = host.start()
+    try:
+        code = child.run(bootstrap, lambda: host.alive)
+    finally:
+        host.stop()
+    return summaries[0], code or 0
 
 
 def _exit_at_once(code: int) -> None:

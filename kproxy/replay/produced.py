@@ -104,7 +104,18 @@ class ProduceCheck:
 
     def report_unproduced(self, report: Report) -> None:
         """Report all records that were not produced, except those shown as the closest one."""
+        self._report_unproduced_to(self.topics, report)
+
+    def report_unproduced_read(self, report: Report) -> None:
+        """Report the same without reading more of the recording: of topics that nothing was
+        produced to, only the name."""
+        self._report_unproduced_to([each for each in self.topics if each in self._topics], report)
         for topic in self.topics:
+            if topic not in self._topics:
+                report.add("not produced", f"{topic}: none of its recorded records", ADVICE)
+
+    def _report_unproduced_to(self, topics: Iterable[str], report: Report) -> None:
+        for topic in topics:
             for each in self.expected(topic):
                 if not each.produced and not each.shown_as_closest:
                     where = f"{topic}[{each.partition}]"

@@ -27,9 +27,9 @@ from kproxy.exchange.entries import Entry, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import parse
 from kproxy.exchange.topic_records import TopicRecord
+from kproxy.net.host import Host
 from kproxy.proxy.faults import Rules, plain, rules_note
 from kproxy.recording.delays import broker_delays
-from kproxy.testing.host import Host
 from kproxy.testing.observed import Observed
 
 

@@ -116,11 +116,6 @@ class CassetteRun:
         return self._session.alive and not (self.how.fail_fast and self.findings)
 
     @property
-    def log(self) -> list[str]:
-        """The log lines of the broker and of kproxy in front of it."""
-        return self._session.log
-
-    @property
     def unplayed(self) -> list[Finding]:
         """Missing parts of the recording that do not fail; known after `finish`."""
         return self._session.unplayed if isinstance(self._session, ReplaySession) else []
@@ -176,27 +171,34 @@ class CassetteRun:
         what = f"this run differs from {self.shown}:"
         return "\n".join([what, *shown, f"if that is meant, record again: {self.again}"])
 
-    def close(self, outcome: str) -> None:
-        """Keep or remove the new recording; `outcome` is "passed", "failed" or "skipped".
+    def close(self, outcome: str) -> str | None:
+        """Keep or remove the recording of this run; `outcome` is "passed", "failed" or "skipped".
+        Return the path of what is kept, as users name it.
 
         Raises:
-            OSError: the recording cannot be written to its path.
+            OSError: a new recording cannot be written to its path.
         """
         try:
             self.finish(settle=False)
-            session = self._session
-            recorded = session.path if isinstance(session, RecordingSession) else None
-            if recorded is not None and self.mode != "verify":
-                if outcome == "passed":
-                    files.keep(recorded, self.path)
-                    files.failed_file(self.path).unlink(missing_ok=True)
-                elif outcome == "failed":
-                    files.keep(recorded, files.failed_file(self.path))
-            elif outcome == "failed" and isinstance(session, ReplaySession) and session.path:
-                with contextlib.suppress(OSError):  # a folder that is read only, for one
-                    files.keep(session.path, files.failed_file(self.path))
+            return self._kept(outcome)
         finally:
             self._remove_folder()
+
+    def _kept(self, outcome: str) -> str | None:
+        made, failed = self._session.path, files.failed_file(self.path)
+        if made is None or self.mode == "verify" or outcome == "skipped":
+            return None
+        if outcome == "failed":
+            # A replay is no reason to write where recordings are read only.
+            with contextlib.suppress(*([OSError] if self.replays else [])):
+                files.keep(made, failed)
+                return self.failed_shown
+            return None
+        failed.unlink(missing_ok=True)
+        if self.replays:
+            return None
+        files.keep(made, self.path)
+        return self.shown
 
     def _remove_folder(self) -> None:
         if self._folder is not None:

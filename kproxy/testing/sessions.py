@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from argparse import ArgumentTypeError
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -29,11 +28,12 @@ import attrs
 import trio
 
 from kproxy import recording
-from kproxy.commands.options import broker_addresses
 from kproxy.exchange import notes
 from kproxy.exchange.behaviour import Behaviour
 from kproxy.exchange.entries import Note
 from kproxy.net import replaying, serve
+from kproxy.net.addresses import parse_brokers
+from kproxy.net.host import Host
 from kproxy.proxy.actions import Address
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
@@ -46,7 +46,6 @@ from kproxy.replay.report import Finding, Report
 from kproxy.replay.settings import Mode, ReplaySettings, Visible
 from kproxy.replay.strict import StrictBroker
 from kproxy.testing.broker import Broker, Watcher, fault_rules
-from kproxy.testing.host import Host
 
 HOST = "127.0.0.1"
 _SETTLE_SECONDS = 1.0
@@ -150,6 +149,8 @@ class Front:
 
     template: serve.Options = attrs.Factory(_template)
     """All options but those that depend on the broker."""
+    log: Callable[[str], object] = lambda text: None
+    """Called with each log line, from other threads."""
 
     def options(
         self,
@@ -188,6 +189,12 @@ class Replay:
     """True to end a client's work as soon as it is known to differ."""
     users: Mapping[str, str] = attrs.field(factory=dict)
 
+    def told(self) -> str:
+        """Return in a line what is checked, and what is not."""
+        if self.mode is Mode.STRICT:
+            return "checked: each request of each connection"
+        return self.compared.told()
+
 
 @attrs.define(eq=False)
 class ReplaySession:
@@ -200,7 +207,6 @@ class ReplaySession:
     """The recording of this run; None for none."""
     broker: Broker = attrs.field(init=False)
     log: list[str] = attrs.Factory(list)
-    on_finding: Callable[[Finding], object] = lambda finding: None
     _report: Report = attrs.field(init=False)
     _unplayed: Report = attrs.field(factory=Report, init=False)
     """Missing parts of the recording that do not fail."""
@@ -223,7 +229,7 @@ class ReplaySession:
         try:
             address = self._started(listen, "kproxy-replay")
             # Only a recording of this run may wait for clients at the end.
-            options = self.front.options(broker_addresses(address), watcher, self.path, drain=False)
+            options = self.front.options(parse_brokers(address), watcher, self.path, drain=False)
             bootstrap = self._started(partial(serve.serve, options), "kproxy-proxy")
             host, path = self._hosts[-1], self.how.paths[0]
             self.broker = Broker(bootstrap, "replay", path, host, watcher, options.rules)
@@ -254,10 +260,14 @@ class ReplaySession:
         return ReplayBroker(recorded.loaded, settings, self._report, rules, recorded.pace)
 
     def _started(self, serve_it: Serve, name: str) -> str:
-        host = Host(partial(_serving, serve_it, self.log), name)
+        host = Host(partial(_serving, serve_it, self._log), name)
         address = host.start()
         self._hosts.append(host)
         return address
+
+    def _log(self, text: str) -> None:
+        self.log.append(text)
+        self.front.log(text)
 
     def _stop(self) -> None:
         """Stop the proxy, and then the broker, so that it gets all that the proxy has passed on."""
@@ -299,7 +309,7 @@ class ReplaySession:
     def _compare(self) -> None:
         """Report what is missing, and the differences in other aspects than records."""
         compared = self.how.compared
-        if isinstance(self._machine, StrictBroker):
+        if isinstance(self._machine, StrictBroker) or (self.how.fail_fast and self._report.count):
             return
         fails = compared.must_be_repeated(RECORDS)
         self._machine.state.check.report_unproduced(self._report if fails else self._unplayed)
@@ -338,7 +348,6 @@ class ReplaySession:
     def _note_finding(self, finding: Finding) -> None:
         if self._first_ns is None:
             self._first_ns = time.time_ns()
-        self.on_finding(finding)
 
     def _records_are_missing(self) -> bool:
         if isinstance(self._machine, StrictBroker):
@@ -369,9 +378,12 @@ def _refuse_torn(note: Note) -> None:
 
 
 async def _serving(
-    serve_it: Serve, log: list[str], started: Callable[[str], None], stop: trio.Event
+    serve_it: Serve,
+    log: Callable[[str], None],
+    started: Callable[[str], None],
+    stop: trio.Event,
 ) -> None:
-    await serve_it(started, log.append, stop=stop)
+    await serve_it(started, log, stop=stop)
 
 
 # ---- real brokers, recorded
@@ -400,14 +412,14 @@ class RecordingSession:
             OSError: the recording cannot be created; FileExistsError where the path is taken.
         """
         try:
-            addresses = broker_addresses(self.bootstrap)
-        except ArgumentTypeError as error:
+            addresses = parse_brokers(self.bootstrap)
+        except ValueError as error:
             raise ValueError(f"the address of a broker: {error}") from None
         watcher = Watcher()
         if self.ignore:
             watcher.first_notes.append(notes.ignored(time.time_ns(), self.ignore))
         options = self.front.options(addresses, watcher, self.path)
-        self._host = Host(partial(_serving, partial(serve.serve, options), self.log), "kproxy")
+        self._host = Host(partial(_serving, partial(serve.serve, options), self._log), "kproxy")
         address = self._host.start()
         self.broker = Broker(address, self.mode, self.path, self._host, watcher, options.rules)
         return self.broker
@@ -419,6 +431,10 @@ class RecordingSession:
             RecordingFailed: the recording could not be written.
         """
         self._host.stop()
+
+    def _log(self, text: str) -> None:
+        self.log.append(text)
+        self.front.log(text)
 
     @property
     def alive(self) -> bool:

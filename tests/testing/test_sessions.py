@@ -13,10 +13,10 @@ import trio
 from confluent_kafka import Producer
 
 from kproxy import demo
+from kproxy.net.host import Host
 from kproxy.proxy.faults import RuleError
 from kproxy.recording import RecordingError, info, read
 from kproxy.testing import record, replay, sessions
-from kproxy.testing.host import Host
 from kproxy.testing.sessions import Mismatch
 from tests.bed import needs
 

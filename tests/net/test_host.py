@@ -1,4 +1,4 @@
-"""`kproxy.testing.host`: what is called in its thread, and what comes out of that."""
+"""`kproxy.net.host`: what is called in its thread, and what comes out of that."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import trio
 
-from kproxy.testing.host import Host
+from kproxy.net.host import Host
 
 SECONDS = 10.0
 

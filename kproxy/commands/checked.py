@@ -1,0 +1,223 @@
+"""`kproxy replay … -- COMMAND`: a command as the test, a recording as its broker.
+
+::
+
+    --cassette    none           once, without     rewrite   verify
+                                 a recording
+    broker        the            ─────────── --broker, behind kproxy ──────────
+                  recording
+    at the end    what differs   –                 –         what differs from the recording
+                  fails                                      fails
+
+`testing.runs` has the modes, as for pytest: here are the options, the streams and the exit codes.
+Without a command it lasts until a signal, for what only this way of replaying compares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from kproxy.commands.child import UNMET, Child, NotStarted, wait_for_signal
+from kproxy.commands.options import UsageError
+
+if TYPE_CHECKING:
+    from kproxy.replay.report import Finding
+    from kproxy.replay.settings import ReplaySettings
+    from kproxy.testing.runs import CassetteRun
+    from kproxy.testing.sessions import Front
+
+_CASSETTES = ("once", "rewrite", "verify")
+_EXPECT = ("all", "produced", "none")
+_SHOWN = 10
+
+
+def add_check_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of what fails."""
+    group = parser.add_argument_group("what fails")
+    group.add_argument(
+        "--compare",
+        metavar="LIST",
+        type=_aspects,
+        help="what may not differ from the recording: records, order (of the records of a key),"
+        " commits (how far groups committed in the end), transactions (how they ended), consumed"
+        " (which records were given out), groups (members and topics), or all (default: records)",
+    )
+    group.add_argument(
+        "--expect",
+        choices=_EXPECT,
+        help="what must be repeated: produced, the recorded records and what --compare names; all;"
+        " none (default: produced with a command; without one, what is missing is listed and does"
+        " not fail)",
+    )
+    group.add_argument(
+        "--fail-fast",
+        action="store_true",
+        help="end the command at the first difference, and refuse topics that the recording does"
+        " not hold, so that clients give up at once",
+    )
+
+
+def add_cassette_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of recording with a command."""
+    group = parser.add_argument_group("recording the command")
+    group.add_argument(
+        "--cassette",
+        choices=_CASSETTES,
+        help="once: record where the recording is not there, replay else; rewrite: record again;"
+        " verify: run with the broker, and compare with the recording; a recording is kept only if"
+        " the command succeeds",
+    )
+    group.add_argument(
+        "--broker", metavar="HOST:PORT[,…]", help="the real broker, to record and to verify with"
+    )
+    group.add_argument(
+        "--record-in-ci",
+        action="store_true",
+        help="let once and rewrite record where the variable CI is set",
+    )
+
+
+def _aspects(text: str) -> frozenset[str]:
+    from kproxy.replay.compared import parse_aspects
+
+    try:
+        return parse_aspects(text.split(","))
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+def is_checked(options: argparse.Namespace) -> bool:
+    """Return whether the replay needs kproxy in front of it: to record or to compare.
+
+    Raises:
+        UsageError: options need a command, or one another.
+    """
+    if options.command is None:
+        for name in ("cassette", "broker", "fail_fast", "bootstrap_env", "record_in_ci"):
+            if getattr(options, name):
+                raise UsageError(f"--{name.replace('_', '-')} needs a command: … -- COMMAND")
+        return options.compare is not None or options.expect is not None
+    if options.broker and not options.cassette:
+        raise UsageError("--broker is for --cassette once, rewrite or verify")
+    if options.cassette and len(options.files) > 1:
+        raise UsageError("--cassette takes one FILE")
+    if options.mode == "strict" and (options.compare or options.expect):
+        raise UsageError("strict mode compares frames: no --compare, no --expect")
+    return True
+
+
+def run_checked(options: argparse.Namespace, settings: ReplaySettings, front: Front) -> int:
+    """Run the command, or wait for a signal; return the exit code."""
+    from kproxy.testing.runs import Unable, Unrecorded
+    from kproxy.view.console import Console
+
+    with Console(sys.stdout, sys.stderr, False) as console:
+        run = _run(options, settings, front, console.log)
+        try:
+            broker = run.begin(lambda: _broker(options))
+        except Unrecorded as error:
+            return console.fail(f"kproxy replay: {error}")
+        except Unable as error:
+            return console.fail(f"kproxy replay: {error}")
+        code: int | None = 0
+        outcome, failure = "failed", ""
+        kept: str | None = None
+        try:
+            if options.command is None:
+                console.ready(broker.bootstrap)
+                wait_for_signal(lambda: run.alive)
+            else:
+                child = Child(options.command, options.bootstrap_env)
+                code = child.run(broker.bootstrap, lambda: run.alive)
+            failure = run.finish(settle=code == 0)
+            outcome = "failed" if code or failure else "passed"
+        except NotStarted as error:
+            outcome = "skipped"
+            return console.fail(f"kproxy replay: {error}", error.code)
+        finally:
+            kept = run.close(outcome)
+        lines = [*_told(run, kept, failure), *failure.splitlines()]
+        console.log.write(*(f"kproxy: {line}" for line in lines))
+    unmet = UNMET if options.command else 1
+    return code or (unmet if failure else 0)
+
+
+def _told(run: CassetteRun, kept: str | None, failure: str) -> Iterator[str]:
+    """Yield what was checked and what was not, and what was recorded."""
+    yield from not_repeated(run.unplayed)
+    if run.replays:
+        yield run.how.told()
+    elif run.mode == "verify" and not failure:
+        yield f"the broker and the command do what {run.shown} holds"
+    if kept == run.shown:
+        yield f"recorded {kept}"
+    elif kept is not None and not failure:
+        yield f"the command failed; what it did: kproxy show {shlex.quote(kept)}"
+
+
+def not_repeated(unplayed: list[Finding]) -> list[str]:
+    """Return lines about what was not repeated and does not fail."""
+    lines = [f"{each.kind}: {each.text}" for each in unplayed[:_SHOWN]]
+    left_out = len(unplayed) - _SHOWN
+    return [*lines, *([f"… and {left_out} more were not repeated"] if left_out > 0 else [])]
+
+
+def _broker(options: argparse.Namespace) -> str:
+    from kproxy.testing.in_ci import in_ci
+
+    if options.cassette != "verify" and in_ci() and not options.record_in_ci:
+        what = "recording in CI is refused, for nobody looks at it; --record-in-ci allows it"
+        raise ValueError(f"there is no recording to replay, and {what}")
+    if not options.broker:
+        raise ValueError("a real broker is needed to record: give --broker HOST:PORT")
+    return options.broker
+
+
+def _run(
+    options: argparse.Namespace,
+    settings: ReplaySettings,
+    front: Front,
+    log: Callable[[str], None],
+) -> CassetteRun:
+    import attrs
+
+    from kproxy.replay.compared import Compared
+    from kproxy.replay.settings import Expect
+    from kproxy.testing.runs import CassetteRun
+    from kproxy.testing.sessions import Replay
+
+    expect = options.expect or ("none" if options.command is None else "produced")
+    compared = Compared(expect=Expect(expect))
+    if options.compare is not None:
+        compared = attrs.evolve(compared, aspects=options.compare)
+    how = Replay(
+        options.files,
+        settings.mode,
+        settings.visible,
+        options.timing,
+        options.recorded_faults,
+        settings.ignored,
+        compared,
+        options.fail_fast,
+        settings.users,
+    )
+    path = options.files[0]
+    return CassetteRun(
+        options.cassette or "replay",
+        path,
+        str(path),
+        _again(options),
+        how,
+        front=attrs.evolve(front, log=log),
+    )
+
+
+def _again(options: argparse.Namespace) -> str:
+    broker = options.broker or "HOST:PORT"
+    words = ["kproxy", "replay", str(options.files[0]), "--cassette", "rewrite", "--broker", broker]
+    return shlex.join([*words, "--", *(options.command or ["COMMAND"])])

@@ -1,0 +1,223 @@
+"""`kproxy replay … -- COMMAND` and `kproxy run … -- COMMAND`: a command as the test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kproxy import recording
+from tests.bed import needs
+
+DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
+APP = """\
+import os, sys
+from kproxy import demo
+bootstrap = os.environ["KAFKA_BOOTSTRAP_SERVERS"]
+demo.produce(bootstrap)
+print(len(demo.consume(bootstrap)))
+"""
+UNMET = 3
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Path:
+    """A recording in a folder of the test's own."""
+    return Path(shutil.copy(DEMO, tmp_path / "demo.mcap"))
+
+
+def kproxy(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run kproxy; outside of CI, unless it is said."""
+    return subprocess.run(
+        [sys.executable, "-m", "kproxy", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "CI": "", **env},
+    )
+
+
+def test_a_command_that_does_what_is_recorded_is_green(demo: Path) -> None:
+    left = demo.with_name("demo.failed.mcap")
+    left.touch()
+    done = kproxy("replay", demo, "--", sys.executable, "-c", APP)
+    assert (done.returncode, done.stdout) == (0, "12\n"), done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("kproxy: checked: records; not checked: order, commits")
+    assert not left.exists(), "what an earlier run did is of no use now"
+
+
+def test_a_command_that_forgets_a_record_is_red(demo: Path) -> None:
+    before = demo.read_bytes()
+    done = kproxy("replay", demo, "--", "true")
+    assert (done.returncode, done.stdout) == (UNMET, "")
+    told, lines = done.stderr.splitlines(), []
+    lines = told[told.index(f"kproxy: the client does not do what {demo} holds:") :]
+    assert sum("was never produced" in line for line in lines) == 12
+    assert lines[-1].endswith(f"kproxy replay {demo} --cassette rewrite --broker HOST:PORT -- true")
+    # What it did is kept, and the command that is named shows it.
+    (shown,) = (line.partition("before: kproxy ")[2] for line in lines if "before: " in line)
+    assert kproxy(*shown.split()).returncode == 0
+    assert demo.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        (("--expect", "none"), 0, "not produced: orders[1]: the record at offset 0"),
+        (("--expect", "none"), 0, "not whether all was repeated"),
+        (("--compare", "order"), 0, "checked: order"),
+        (("--compare", "order", "--expect", "all"), UNMET, "not produced: orders[1]"),
+        (("--expect", "all"), UNMET, "group billing: not repeated"),
+        (("--compare", "groups"), UNMET, "groups: group billing: not repeated"),
+    ],
+)
+def test_what_must_be_repeated_is_the_users_choice(
+    demo: Path, options: tuple[str, ...], code: int, text: str
+) -> None:
+    done = kproxy("replay", demo, *options, "--", "true")
+    assert done.returncode == code
+    assert text in done.stderr
+
+
+def test_the_exit_code_of_the_command_is_kproxys(demo: Path) -> None:
+    script = 'echo "$MINE $KPROXY_BOOTSTRAP $SPRING_KAFKA_BOOTSTRAP_SERVERS $1"; exit 7'
+    words = ("--bootstrap-env", "MINE", "--", "sh", "-c", script, "sh", "at={bootstrap}")
+    done = kproxy("replay", demo, "--expect", "none", *words)
+    assert done.returncode == 7
+    mine, ours, spring, place = done.stdout.split()
+    assert mine == ours == spring == place.removeprefix("at=")
+    assert "the command failed; what it did: kproxy show" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("--", "no-such-command"), 127, "no-such-command: there is no such command"),
+        (("--", "/"), 126, "/: Permission denied"),
+        (("--",), 2, "give a command behind --"),
+        (("--fail-fast",), 2, "--fail-fast needs a command"),
+        (("--cassette", "once"), 2, "--cassette needs a command"),
+        (("--broker", "b:9092", "--", "true"), 2, "--broker is for --cassette"),
+        (("--compare", "orders", "--", "true"), 2, "not 'orders'"),
+        (("--mode", "strict", "--compare", "order", "--", "true"), 2, "strict mode compares"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(
+    demo: Path, words: tuple[str, ...], code: int, text: str
+) -> None:
+    done = kproxy("replay", demo, *words)
+    assert done.returncode == code
+    assert text in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_missing_recording_is_said_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    done = kproxy("replay", tmp_path / "none.mcap", "--", "true")
+    assert done.returncode == 1
+    assert "there is no recording" in done.stderr and "--cassette rewrite" in done.stderr
+
+
+def test_at_the_first_difference_it_ends_if_that_is_wanted(demo: Path) -> None:
+    app = """\
+import os, time
+from confluent_kafka import Producer
+producer = Producer({"bootstrap.servers": os.environ["KPROXY_BOOTSTRAP"]})
+producer.produce("invoices", b"1")
+print(producer.flush(30))
+time.sleep(600)
+"""
+    done = kproxy("replay", demo, "--fail-fast", "--", sys.executable, "-c", app)
+    assert done.returncode == UNMET
+    assert "not recorded: topic invoices is not in the recording" in done.stderr
+    assert "not produced" not in done.stderr
+
+
+@pytest.mark.broker
+def test_a_recording_is_made_once_kept_if_it_passed_and_compared(
+    mock_brokers: str, tmp_path: Path
+) -> None:
+    made = tmp_path / "orders.mcap"
+    topic = f"once-{os.urandom(4).hex()}"
+    app = f"""\
+import os, sys
+from confluent_kafka import Producer
+producer = Producer({{"bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"]}})
+producer.produce({topic!r}, sys.argv[1], "key")
+producer.flush()
+sys.exit(int(sys.argv[2]))
+"""
+    command = ("--", sys.executable, "-c", app)
+    once = ("replay", made, "--cassette", "once")
+    assert "--broker" in kproxy(*once, *command, "a", "0").stderr
+    refused = kproxy(*once, "--broker", mock_brokers, *command, "a", "0", CI="true")
+    assert (refused.returncode, made.exists()) == (1, False)
+    assert "--record-in-ci" in refused.stderr
+    failed = kproxy(*once, "--broker", mock_brokers, *command, "a", "4")
+    assert (failed.returncode, made.exists()) == (4, False)
+    assert made.with_name("orders.failed.mcap").exists()
+
+    first = kproxy(*once, "--broker", mock_brokers, *command, "a", "0")
+    assert (first.returncode, first.stderr) == (0, f"kproxy: recorded {made}\n")
+    assert not made.with_name("orders.failed.mcap").exists()
+    assert kproxy(*once, *command, "a", "0").returncode == 0, "no broker is needed now"
+    assert kproxy(*once, *command, "b", "0").returncode == UNMET
+
+    before = made.read_bytes()
+    verify = kproxy("replay", made, "--cassette", "verify", "--broker", mock_brokers, *command)
+    assert verify.returncode == 1, "the app wants arguments"
+    words = ("replay", made, "--cassette", "verify", "--broker", mock_brokers, *command)
+    assert kproxy(*words, "a", "0").returncode == 0
+    differs = kproxy(*words, "b", "0")
+    assert differs.returncode == UNMET and "+    [" in differs.stderr
+    assert made.read_bytes() == before
+    again = ("replay", made, "--cassette", "rewrite", "--broker", mock_brokers, *command)
+    assert kproxy(*again, "b", "0").returncode == 0
+    assert made.read_bytes() != before
+
+
+@pytest.mark.broker
+def test_signals_are_passed_on_and_the_recording_is_complete(
+    mock_brokers: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.mcap"
+    script = "trap 'exit 42' TERM; echo up; while :; do sleep 0.05; done"
+    words = ("run", "--bootstrap", mock_brokers, "--record", path, "--", "sh", "-c", script)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kproxy", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n", "stdout is the command's"
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=20)
+    assert process.returncode == 42
+    assert f"in {path}" in told
+    notes: list[str] = []
+    list(recording.read(path, told=lambda note: notes.append(str(note.body.get("event")))))
+    assert "torn" not in notes
+
+
+def test_without_a_command_what_is_missing_is_listed(demo: Path) -> None:
+    for options, code in (((), 0), (("--expect", "produced"), 1)):
+        words = ("replay", demo, "--listen", "127.0.0.1:0", *options)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kproxy", *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("127.0.0.1:")
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=20)
+        assert process.returncode == code, told
+        assert "not produced: orders" in told
+        assert "checked: records" in told
