@@ -25,6 +25,7 @@ ROOMS += ["spark", "analyze", "testing", "commands", "cli"]
 
 ABOVE = {
     "units": "protocol",
+    "addresses": "protocol",
     "printable": "protocol",
     "control": "protocol",
     "demo": "view",

@@ -22,8 +22,7 @@ import subprocess
 import time
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Generator, Mapping, Sequence
-
-import attrs
+from typing import NamedTuple
 
 from kproxy.commands.options import UsageError
 
@@ -92,8 +91,7 @@ def environment(bootstrap: str, more: Sequence[str]) -> Mapping[str, str]:
     return {**os.environ, **dict.fromkeys((*VARIABLES, *more), bootstrap)}
 
 
-@attrs.frozen
-class Child:
+class Child(NamedTuple):
     """A command of the user's."""
 
     command: Sequence[str]

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kproxy.net import addresses
-from kproxy.net.addresses import Address
+from kproxy import addresses
+from kproxy.addresses import Address
 from kproxy.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:

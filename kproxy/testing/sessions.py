@@ -28,11 +28,11 @@ import attrs
 import trio
 
 from kproxy import recording
+from kproxy.addresses import parse_brokers
 from kproxy.exchange import notes
 from kproxy.exchange.behaviour import Behaviour
 from kproxy.exchange.entries import Note
 from kproxy.net import replaying, serve
-from kproxy.net.addresses import parse_brokers
 from kproxy.net.host import Host
 from kproxy.proxy.actions import Address
 from kproxy.proxy.settings import Settings
