@@ -16,8 +16,9 @@ import contextlib
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 import confluent_kafka
 import trio
@@ -34,7 +35,11 @@ from kproxy.view.output import TextOutput
 _BROKERS = 3
 _WAIT_SECONDS = 12.0
 _LISTEN_ON_SECONDS = 1.0
+_CLOSE_SECONDS = 10.0
 _QUIET = {"log_level": 0}
+
+Given = TypeVar("Given")
+Result = TypeVar("Result")
 
 
 def run(path: Path, out: TextIO, rules: Rules) -> int:
@@ -47,13 +52,18 @@ def run(path: Path, out: TextIO, rules: Rules) -> int:
     settings = Settings([(broker.host, broker.port) for broker in brokers])
     output = TextOutput(out)
     try:
-        delivered, consumed = trio.run(_play, settings, path, rules, output)
+        result = trio.run(_play, settings, path, rules, output)
     except BaseExceptionGroup as group:
         foreseen, others = group.split((ListenError, RecordingError, OSError))
         if others is not None or foreseen is None:
             raise
         print(f"kproxy demo: {foreseen.exceptions[0]}", file=sys.stderr)
         return 1
+    if result is None:
+        output.put(f"\nEnded before the clients were done.\n\nRecorded: {path}\n")
+        output.finish()
+        return 1
+    delivered, consumed = result
     twice = sum(count == 2 for count in consumed.values())
     got = f"{len(consumed)} of {RECORDS} records" + (f", {twice} of them twice" if twice else "")
     output.put(f"\nThe producer was told that {delivered} of {RECORDS} records are written;\n")
@@ -64,9 +74,11 @@ def run(path: Path, out: TextIO, rules: Rules) -> int:
 
 async def _play(
     settings: Settings, path: Path, rules: Rules, output: TextOutput
-) -> tuple[int, Counter[bytes]]:
-    """Run the clients through the proxy; return the delivered count, and the consumed records."""
+) -> tuple[int, Counter[bytes]] | None:
+    """Run the clients through the proxy; return the delivered count, and the consumed records; or
+    None if a signal ends the proxy before."""
     listening, stop = trio.Event(), trio.Event()
+    result: tuple[int, Counter[bytes]] | None = None
     addresses: list[str] = []
     live = Live(output)
 
@@ -79,21 +91,34 @@ async def _play(
 
     async with trio.open_nursery() as nursery:
         options = serve.Options(settings, record_path=path, rules=rules)
-        nursery.start_soon(serve.serve, options, ready, log, live.watch, stop)
+
+        async def until_stopped() -> None:
+            await serve.serve(options, ready, log, live.watch, stop)
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(until_stopped)
         await listening.wait()
-        delivered = await trio.to_thread.run_sync(produce, addresses[0])
-        consumed = await trio.to_thread.run_sync(_consume, addresses[0])
+        delivered = await _in_thread(produce, addresses[0])
+        consumer = subscribed(addresses[0])
+        consumed = await _in_thread(_consume, consumer)
+        with trio.move_on_after(_CLOSE_SECONDS):  # librdkafka may wait for ever
+            await _in_thread(_close, consumer)
+        result = delivered, consumed
         stop.set()
     live.finish()
-    return delivered, consumed
+    return result
 
 
-def _consume(bootstrap: str) -> Counter[bytes]:
-    """Read in a group, and commit; return how often each record came.
+async def _in_thread(function: Callable[[Given], Result], given: Given) -> Result:
+    """Call a function of a client, which is left alone where a signal, or the time, ends it."""
+    return await trio.to_thread.run_sync(function, given, abandon_on_cancel=True)
+
+
+def _consume(consumer: confluent_kafka.Consumer) -> Counter[bytes]:
+    """Read in a group; return how often each record came.
 
     After the last record, read on for a moment, to find duplicates.
     """
-    consumer = subscribed(bootstrap)
     consumed: Counter[bytes] = Counter()
     until = time.monotonic() + _WAIT_SECONDS
     while time.monotonic() < until:
@@ -104,8 +129,11 @@ def _consume(bootstrap: str) -> Counter[bytes]:
         consumed[message.value() or b""] += 1
         if len(consumed) == RECORDS and not complete:
             until = time.monotonic() + _LISTEN_ON_SECONDS
-    if consumed:
-        with contextlib.suppress(confluent_kafka.KafkaException):  # which may be what was broken
-            consumer.commit(asynchronous=False)
-    consumer.close()
     return consumed
+
+
+def _close(consumer: confluent_kafka.Consumer) -> None:
+    """Commit, and leave the group."""
+    with contextlib.suppress(confluent_kafka.KafkaException):  # which may be what was broken
+        consumer.commit(asynchronous=False)
+    consumer.close()
