@@ -128,17 +128,22 @@ def _java(version: str) -> Callable:
     return command
 
 
-def _node(bootstrap: str, job: dict) -> tuple[list[str], dict[str, str]]:
-    node, npm = needs.program("node"), needs.program("npm")
+def node_modules() -> Path:
+    """The folder of KafkaJS, and of what it needs."""
+    npm = needs.program("npm")
 
     def install(folder: Path) -> None:
         (folder / "package.json").write_text('{"private": true}')
         quiet = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]
         needs.fetched([npm, "install", *quiet, *_NPM_PACKAGES], "KafkaJS", folder)
 
-    modules = needs.cached("kafkajs-2.2.4", install) / "node_modules"
+    return needs.cached("kafkajs-2.2.4", install) / "node_modules"
+
+
+def _node(bootstrap: str, job: dict) -> tuple[list[str], dict[str, str]]:
+    node = needs.program("node")
     program = [node, str(_FOLDER / "kafkajs_client.js"), bootstrap, json.dumps(job)]
-    return program, {"NODE_PATH": str(modules)}
+    return program, {"NODE_PATH": str(node_modules())}
 
 
 def _login_librdkafka(login: Login) -> dict[str, Any]:
