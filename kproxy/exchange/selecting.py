@@ -184,14 +184,14 @@ class EntrySelection:
     ) -> bool:
         """Return whether a request matches the filter."""
         api_key, api_version, client_id = kind
-        if api_key in ALWAYS:
-            return True
         is_token = bool(flags & RAW_SASL)
         named = not is_token and api_key != NO_API
         head = bytes(_CLIENT_ID - 2) + client_id
         if connection.client_id is None and named:  # as in `pairing`: the first one holds
             connection.client_id = facts.client_id_of(api_key, api_version, head)[1]
             connection.verdicts.clear()
+        if api_key in ALWAYS:
+            return True
         request = ArrivingRequest(
             api=SASL_TOKEN if is_token else api_name(api_key) if named else None,
             api_key=api_key if named else None,

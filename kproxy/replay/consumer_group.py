@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -225,11 +226,13 @@ class ConsumerGroup:
         for name in sorted(set().union(*topics.values())):
             subscribers = [each for each in self.members if name in topics[each]]
             count = len(self.cluster.topics[name].partitions)
-            share = -(-count // len(subscribers))
+            share, more = divmod(count, len(subscribers))
             taken: set[int] = set()
-            for member_id in subscribers:
+            # Who has most keeps one more, where they do not come out even.
+            for rank, member_id in enumerate(sorted(subscribers, key=partial(self._spare, name))):
                 member = self.members[member_id]
-                kept = sorted(index for topic, index in member.target if topic == name)[:share]
+                kept = sorted(index for topic, index in member.target if topic == name)
+                kept = kept[: share + (rank < more)]
                 member.target = {key for key in member.target if key[0] != name}
                 member.target |= {(name, index) for index in kept}
                 taken.update(kept)
@@ -243,6 +246,10 @@ class ConsumerGroup:
             member_id = min(takers, key=lambda each: loads[each])
             self.members[member_id].target.add(key)
             loads[member_id] += 1
+
+    def _spare(self, topic: str, member_id: str) -> int:
+        """Return how many partitions of a topic a member was to have, negative."""
+        return -sum(name == topic for name, _ in self.members[member_id].target)
 
     def _reconcile(self, member: ConsumerMember, body: Any) -> None:
         """Move a member towards its target, as far as the other members allow."""

@@ -254,6 +254,7 @@ def test_not_and_or_obey_their_laws(one, other):
     assert meant(Not(either)) == meant(Group((Not(one), Not(other)), one=False))
 
 
+@example(parse("service_ms:..0.5,10s.."), set())
 @given(filters.FILTERS, st.sets(st.sampled_from(sorted(TABLE))))
 def test_rows_are_never_wrong(found, missing):
     columns = {name: column for name, column in TABLE.items() if name not in missing}

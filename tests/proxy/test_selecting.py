@@ -91,6 +91,7 @@ _CALLS = st.lists(
 
 
 @example([(1, 0, 0, 0), (1, 0, 1, 0)], 7, "client_id:app-1")
+@example([(3, 18, 0, 0), (3, 0, 1, 0)], 100, "client_id:app-1")
 @given(_CALLS, st.sampled_from([7, 100, 1000, 1 << 20]), st.sampled_from(FILTERS))
 def test_what_is_kept_is_what_the_filter_means_in_whole_exchanges(calls, cut_bytes, text) -> None:
     entries = passing(calls, cut_bytes)

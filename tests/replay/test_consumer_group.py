@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import attrs
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kproxy.protocol import error_name, messages
@@ -150,6 +150,7 @@ def test_the_group_is_described() -> None:
     assert error_name(none.error_code) == "GROUP_ID_NOT_FOUND"
 
 
+@example([(0, "beat"), (1, "beat"), (2, "beat")])
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["beat", "leave"])), max_size=40))
 def test_no_partition_ever_has_two_owners_and_all_get_one_in_the_end(steps) -> None:
     broker = playing()

@@ -122,7 +122,7 @@ def parts_of_duration(name: str) -> ColumnDecision:
         column = columns.get(name)
         if column is None:
             return None
-        least = max(0, *(-(-low // 1000) for low, _ in map(_bounds, values)))
+        least = min(-(-low // 1000) for low, _ in map(_bounds, values))
         return bytes([MAYBE if v >= least else NO for v in column])
 
     return decide
