@@ -288,13 +288,3 @@ def test_a_torn_recording_is_refused(share: float, tmp_path: Path) -> None:
             pass
     assert "\n" not in str(raised.value)
     assert threads() == set()
-
-
-def test_a_started_broker_is_there_in_a_moment() -> None:
-    """The first start imports; the best of five is what a test has."""
-    took: list[float] = []
-    for _ in range(5):
-        started = time.perf_counter()
-        with replay(DEMO, unplayed="allow"):
-            took.append(time.perf_counter() - started)
-    assert min(took) < 0.05
