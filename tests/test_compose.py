@@ -1,16 +1,19 @@
 """compose.yaml is what the compose specification says, and its image can be built.
 
 There need be no Docker: the schema comes with the specification's own Go module, and the steps of
-the inline Dockerfile are run in a clean virtual environment.
+.github/Dockerfile are run in a clean virtual environment. What is not tried here: that the image
+runs without root, and its health check as Docker runs it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +23,9 @@ import pytest
 import yaml
 
 from kproxy import __version__, recording
+from kproxy.commands.parser import command_parser
 from tests.bed import needs
+from tests.bed.pages import PAGES
 
 COMPOSE_GO = "github.com/compose-spec/compose-go/v2@v2.16.2"
 
@@ -64,6 +69,7 @@ def test_it_publishes_what_kproxy_listens_on(compose: dict) -> None:
 def test_a_profile_serves_a_recording_instead(compose: dict) -> None:
     services = compose["services"]
     replay, kproxy = services["replay"], services["kproxy"]
+    assert kproxy["build"] == {"context": ".", "dockerfile": ".github/Dockerfile"}
     assert [name for name, each in services.items() if "profiles" in each] == ["replay"]
     assert replay["build"] == kproxy["build"] and "depends_on" not in replay
     command, given, *options = replay["command"]
@@ -84,28 +90,78 @@ def test_a_profile_serves_a_recording_instead(compose: dict) -> None:
         assert ran.wait(20) == 0
 
 
-def test_the_steps_of_its_image_install_kproxy(compose: dict, tmp_path: Path) -> None:
-    steps = compose["services"]["kproxy"]["build"]["dockerfile_inline"].strip().splitlines()
-    image, venv = tmp_path / "image", tmp_path / "venv"
-    image.mkdir()
+def dockerfile() -> list[str]:
+    """The steps of the image that is published, without comments, each in one line."""
+    text = (needs.REPOSITORY / ".github" / "Dockerfile").read_text().replace("\\\n", " ")
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def test_the_image_is_not_root_and_says_when_it_listens() -> None:
+    steps = [step.partition(" ")[::2] for step in dockerfile()]
+    assert steps[0][0] == "FROM" and [verb for verb, _ in steps].count("FROM") == 2
+    users = [rest for verb, rest in steps if verb == "USER"]
+    assert users == ["10001"], "a number: Kubernetes sees that it is not root"
+    (health,) = (rest for verb, rest in steps if verb == "HEALTHCHECK")
+    check = json.loads(health.partition("CMD ")[2])
+    with socket.create_server(("127.0.0.1", 0)):
+        assert subprocess.run(check).returncode == 0
+    (exposed,) = (rest for verb, rest in steps if verb == "EXPOSE")
+    first, last = map(int, exposed.split("-"))
+    assert (first, last) == (19092, 19092 + 10)
+
+
+def test_the_steps_of_the_image_install_kproxy_from_its_wheel(tmp_path: Path) -> None:
+    source, image, venv = tmp_path / "source", tmp_path / "image", tmp_path / "venv"
+    for folder in (source, image):
+        folder.mkdir()
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-    ran = []
-    for step in steps:
+    wheels = tmp_path / "wheels"
+    stage = source
+    for step in dockerfile()[1:]:
         verb, _, rest = step.partition(" ")
-        if verb == "COPY":
-            *sources, target = shlex.split(rest)
-            for source in sources:
-                copy(needs.REPOSITORY / source, image, target)
+        if verb == "FROM":
+            stage = image
+        elif verb == "COPY" and not rest.startswith("--from=build"):
+            *names, target = shlex.split(rest)
+            for name in names:
+                copy(needs.REPOSITORY / name, source, target)
         elif verb == "RUN":
-            command = re.sub(r"^pip ", f"{venv}/bin/pip -q ", rest)
-            subprocess.run(["bash", "-c", command], cwd=image, check=True, timeout=300)
-        elif verb == "ENTRYPOINT":
-            (program,) = json.loads(rest)
-            command = [f"{venv}/bin/{program}", "--version"]
-            ran.append(subprocess.run(command, capture_output=True, text=True, cwd=tmp_path))
-        else:
-            assert verb in ("FROM", "WORKDIR"), step
-    assert [done.stdout for done in ran] == [f"kproxy {__version__}\n"]
+            command = rest.replace("/wheels", str(wheels)).replace("pip ", f"{venv}/bin/pip -q ")
+            subprocess.run(["bash", "-c", command], cwd=stage, check=True, timeout=300)
+    done = subprocess.run([venv / "bin" / "kproxy", "--version"], capture_output=True, text=True)
+    assert done.stdout == f"kproxy {__version__}\n"
+    assert not wheels.exists()
+    # Where nothing but /tmp may be written, a recording is served.
+    words = ["replay", str(needs.REPOSITORY / "recordings" / "demo.mcap"), "--", "true"]
+    asked = {"HOME": "/nonexistent", "PATH": os.environ["PATH"]}
+    ran = subprocess.run(
+        [
+            venv / "bin" / "kproxy",
+            *words,
+        ],
+        env=asked,
+        cwd="/",
+        capture_output=True,
+    )
+    assert ran.returncode == 3, ran.stderr
+
+
+def test_the_sidecar_and_the_app_agree_on_the_port() -> None:
+    (page,) = (page for page in PAGES if page.name == "containers")
+    (text,) = page.blocks("yaml")
+    spec = yaml.safe_load(text)["spec"]
+    (app,), (kproxy,) = spec["containers"], spec["initContainers"]
+    parser = command_parser("run")
+    command, *words = kproxy["args"]
+    options = parser.parse_args(words)
+    assert command == "run" and kproxy["restartPolicy"] == "Always"
+    (env,) = app["env"]
+    assert env["value"] == f"localhost:{options.listen[1]}" and options.listen[0] == "127.0.0.1"
+    assert kproxy["securityContext"] == {"runAsNonRoot": True, "readOnlyRootFilesystem": True}
+    mounted = {each["name"]: each["mountPath"] for each in kproxy["volumeMounts"]}
+    assert mounted == {"recordings": "/recordings", "tmp": "/tmp"}
+    assert {each["name"] for each in spec["volumes"]} == set(mounted)
+    assert f"USER {spec['securityContext']['fsGroup']}" in dockerfile()
 
 
 def copy(source: Path, image: Path, target: str) -> None:

@@ -50,8 +50,20 @@ def test_workflows_use_nothing_but_actions_of_the_host(path: Any) -> None:
     found = yaml.safe_load(path.read_text())
     used = [step["uses"] for step in steps(found) if "uses" in step]
     assert used and all(re.fullmatch(r"actions/[\w-]+@v\d+", each) for each in used)
-    assert found["permissions"] == {"contents": "read"}
+    may_push = {"packages": "write"} if path.stem == "image" else {}
+    assert found["permissions"] == {"contents": "read", **may_push}
     assert "://" not in path.read_text() and "secrets." not in path.read_text()
+
+
+def test_a_tag_builds_the_image_and_pushes_it_where_a_variable_says() -> None:
+    found = workflow("image")
+    assert found[True]["push"]["tags"] == ["v*"]
+    typed = [step for step in steps(found) if "run" in step]
+    assert typed[0]["run"] == "docker build -f .github/Dockerfile -t kproxy ."
+    assert "--read-only" in typed[1]["run"]
+    (push,) = (step for step in typed if "docker push" in step["run"])
+    assert push["if"].startswith("env.REGISTRY != ''")
+    assert found["jobs"]["image"]["env"]["REGISTRY"] == "${{ vars.REGISTRY }}"
 
 
 def test_contributors_are_shown_the_command_and_all_rooms() -> None:

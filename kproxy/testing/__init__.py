@@ -21,14 +21,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kproxy.testing.container import KproxyContainer as KproxyContainer
     from kproxy.testing.sessions import Replay, Session
 
 FACTORS = {"fast": 0.0, "recorded": 1.0}
 _UNPLAYED = {"fail": "produced", "allow": "none"}
 """An older name of `expect`, and its values."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import `KproxyContainer` when it is asked for: it needs testcontainers."""
+    if name == "KproxyContainer":
+        from kproxy.testing.container import KproxyContainer
+
+        return KproxyContainer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def replay(
