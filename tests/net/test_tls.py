@@ -245,8 +245,11 @@ async def test_a_client_that_fails_is_rejected_and_recorded(
             await stream.send_all(ask(0))
             assert await receive_exactly(stream, len(answer(0))) == answer(0)
     reasons = [
-        "it does not speak TLS",
-        "it does not trust the certificate's authority",
+        "it does not speak TLS: set security.protocol=SSL (or SASL_SSL) in the client",
+        (
+            "it does not trust the certificate's authority: kproxy certs --out DIR writes what"
+            " clients of --listen-tls auto need"
+        ),
         "it closed the connection during the handshake",
     ]
     assert [line.partition("TLS failed: ")[2] for line in proxy.logs] == reasons, proxy.logs
@@ -273,7 +276,8 @@ async def test_clients_may_have_to_show_a_certificate(made: Certificates, tmp_pa
     (opened, rejected) = said(proxy, "opened")
     assert opened["client_tls"]["peer"] == "client" and opened["client_tls"]["verified"]
     assert "client_tls" not in rejected
-    assert proxy.logs[0].endswith("TLS failed: it shows no certificate, and one is required")
+    reason = "TLS failed: it shows no certificate, and one is required (--listen-tls-clients): give"
+    assert reason in proxy.logs[0]
 
 
 async def test_a_half_close_passes(made: Certificates) -> None:
@@ -449,7 +453,10 @@ def test_a_client_context_verifies_by_default(made: Certificates) -> None:
 
 WRONG_FILES = {
     "nothing there": (lambda made, at: Identity(at / "none.pem"), "none.pem: no such file"),
-    "no key": (lambda made, at: Identity(made.ca), "no certificate with its private key in PEM"),
+    "no key": (
+        lambda made, at: Identity(made.ca),
+        "ca.pem has no private key in PEM; --broker-tls",
+    ),
     "another's key": (
         lambda made, at: Identity(made.broker, made.client),
         "the key is not that of the certificate",
