@@ -31,12 +31,13 @@ from kproxy.replay.report import Finding
 from kproxy.testing import files
 from kproxy.testing.broker import Broker
 from kproxy.testing.sessions import RecordingSession, Replay, ReplaySession, mismatch_text
+from kproxy.tls.settings import TlsError
 from kproxy.view import meaning
 
 _EXCHANGES_SHOWN = 15
 _LOG_SHOWN = 5
 _DIFFERENCES_SHOWN = 60
-_REFUSALS = (RecordingError, ListenError, Unusable, ValueError, OSError)
+_REFUSALS = (RecordingError, ListenError, Unusable, TlsError, ValueError, OSError)
 """Errors that prevent a broker from starting; their texts say why."""
 
 
@@ -60,6 +61,8 @@ class FixtureRun:
     """The command that records it again."""
     how: Replay
     ignore: Sequence[str]
+    config: Path | None = None
+    """The properties of a client, for TLS to real brokers."""
     broker: Broker = attrs.field(init=False)
     _session: ReplaySession | RecordingSession = attrs.field(init=False)
     _folder: Path | None = attrs.field(default=None, init=False)
@@ -92,9 +95,10 @@ class FixtureRun:
     def _recording_session(self, bootstrap: str) -> RecordingSession:
         kind = self.mode if self.mode in ("verify", "live") else "record"
         if kind == "live":
-            return RecordingSession(bootstrap, None, kind)
+            return RecordingSession(bootstrap, None, kind, config=self.config)
         self._folder = Path(tempfile.mkdtemp(prefix="kproxy-"))
-        return RecordingSession(bootstrap, self._folder / self.path.name, kind, self.ignore)
+        path = self._folder / self.path.name
+        return RecordingSession(bootstrap, path, kind, self.ignore, self.config)
 
     @property
     def findings(self) -> list[Finding]:

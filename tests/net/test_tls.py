@@ -14,7 +14,8 @@ import attrs
 import pytest
 import trio
 
-from kproxy.exchange.entries import Note
+from kproxy.exchange.endings import connection_end
+from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.net.handshake import HandshakeFailed, Handshakes
 from kproxy.recording import entries
 from kproxy.tls.contexts import broker_contexts, listen_contexts
@@ -179,6 +180,7 @@ async def test_a_broker_that_is_not_who_it_should_be_is_not_spoken_to(
     assert reason in proxy.logs[0] and len(proxy.logs) == 1, proxy.logs
     (closed,) = said(proxy, "closed")
     assert reason in closed["reason"]
+    assert connection_end(Note(CONNECTIONS, 0, closed)).tls_failed
 
 
 @pytest.mark.parametrize(
@@ -255,7 +257,8 @@ async def test_a_client_that_fails_is_rejected_and_recorded(
     assert [line.partition("TLS failed: ")[2] for line in proxy.logs] == reasons, proxy.logs
     closed = {body["connection"]: body for body in said(proxy, "closed")}
     assert [closed[number]["reason"] for number in (1, 2, 3)] == reasons
-    assert [closed[number]["how"] for number in (1, 2, 3)] == ["tls"] * 3
+    ends = [connection_end(Note(CONNECTIONS, 0, closed[number])) for number in (1, 2, 3, 4)]
+    assert [end.handshake_failed for end in ends] == [True, True, True, False]
     assert [body["connection"] for body in said(proxy, "opened")] == [1, 2, 3, 4]
 
 
