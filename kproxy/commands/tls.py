@@ -39,7 +39,7 @@ def add_broker_tls_options(parser: argparse.ArgumentParser) -> None:
         "--broker-tls-ca",
         metavar="FILE",
         type=Path,
-        help="who signs the certificates of brokers: PEM or PKCS12 (default: the system's)",
+        help="who signs the certificates of brokers: PEM, PKCS12 or JKS (default: the system's)",
     )
     group.add_argument(
         "--broker-tls-cert",

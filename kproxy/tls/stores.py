@@ -1,4 +1,4 @@
-"""Certificates and keys from files in PEM or PKCS12, as PEM.
+"""Certificates and keys from files in PEM or PKCS12, as PEM; authorities also from a JKS.
 
 Python's `ssl` loads a private key from a file only. So one from PKCS12, or from memory, is
 encrypted with a one-time password, written to a file that nobody else can read, loaded, and
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from kproxy.tls import jks
 from kproxy.tls.settings import Identity, TlsError, Trust
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 _PEM = b"-----BEGIN "
 _PEM_LABEL = re.compile(rb"-----BEGIN ([^-]*)-----")
-_JKS = b"\xfe\xed\xfe\xed"
 _NAME_KEY = "--broker-tls-key, ssl.key.location, or KEY in --listen-tls CERT,KEY names its file"
 EXTRA = "pip install 'kproxy[tls]'"
 
@@ -97,7 +97,9 @@ def load_trust(context: ssl.SSLContext, trust: Trust) -> None:
     """
     path = trust.authorities
     data = trust.pem.encode("ascii", "ignore") if trust.pem else _read(path)
-    if _PEM not in data:
+    if data.startswith(jks.MAGIC):
+        data = _jks_pem(path, data, trust.password)
+    elif _PEM not in data:
         store = _pkcs12(path, data, trust.password)
         found = [each.certificate for each in store.additional_certs]
         data = b"".join(_certificate_pem(each) for each in found)
@@ -105,6 +107,14 @@ def load_trust(context: ssl.SSLContext, trust: Trust) -> None:
         context.load_verify_locations(cadata=data.decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError) as error:  # the latter where there is none
         raise TlsError(f"{path} holds no certificate of an authority") from error
+
+
+def _jks_pem(path: Path, data: bytes, password: str | None) -> bytes:
+    try:
+        found = jks.trusted(data, password)
+    except jks.JksError as error:
+        raise TlsError(f"{path} is a Java KeyStore, and {error}") from error
+    return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode()
 
 
 def load_revoked(context: ssl.SSLContext, path: Path) -> None:
@@ -147,7 +157,7 @@ def encrypt_key(certificates: bytes, key: PrivateKeyTypes) -> Pem:
 
 
 def _pkcs12(path: Path, data: bytes, password: str | None) -> PKCS12KeyAndCertificates:
-    if data.startswith(_JKS):
+    if data.startswith(jks.MAGIC):
         raise TlsError(
             f"{path} is a Java KeyStore; convert it:"
             f" keytool -importkeystore -srckeystore {path} -destkeystore {path.stem}.p12"
@@ -160,7 +170,9 @@ def _pkcs12(path: Path, data: bytes, password: str | None) -> PKCS12KeyAndCertif
     try:
         return pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
     except ValueError as error:
-        what = "its password is wrong" if "password" in str(error).lower() else "it cannot be read"
+        what = "it cannot be read"
+        if "password" in str(error).lower():
+            what = "its password is wrong" if password is not None else "it needs a password"
         raise TlsError(f"{path} is not PEM, and as PKCS12 {what}") from error
 
 

@@ -6,13 +6,16 @@ import ssl
 from pathlib import Path
 
 import pytest
+import trustme
 
 from kproxy.commands import run as command
 from kproxy.commands.options import UsageError
 from kproxy.commands.parser import command_parser
 from kproxy.commands.tls import listen_tls
+from kproxy.tls.contexts import broker_contexts
 from kproxy.tls.properties import ClientProperties, read_properties
 from kproxy.tls.settings import VERSIONS, BrokerTls, Identity, ListenTls, TlsError, Trust
+from tests.tls.test_stores import JKS, stores
 
 
 def read(tmp_path: Path, text: str) -> ClientProperties:
@@ -175,6 +178,94 @@ def test_a_missing_file_is_named_with_its_key(tmp_path: Path) -> None:
     assert str(caught.value) == f"{path}: {what}"
     # What is typed goes before it, and then it is not needed.
     command.cluster(options("--config", str(path), "--broker-tls-ca", str(path)))
+
+
+MANAGED = {
+    "Confluent Cloud": (
+        """\
+# Required connection configs for Kafka producer, consumer, and admin
+bootstrap.servers=pkc-12345.us-west4.gcp.confluent.cloud:9092
+security.protocol=SASL_SSL
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username='K' \
+password='S';
+sasl.mechanism=PLAIN
+# Required for correctness in Apache Kafka clients prior to 2.6
+client.dns.lookup=use_all_dns_ips
+# Best practice for higher availability in Apache Kafka clients prior to 3.0
+session.timeout.ms=45000
+acks=all
+# Required connection configs for Confluent Cloud Schema Registry
+schema.registry.url=https://{{ SR_ENDPOINT }}
+basic.auth.credentials.source=USER_INFO
+basic.auth.user.info={{ SR_API_KEY }}:{{ SR_API_SECRET }}
+""",
+        [("pkc-12345.us-west4.gcp.confluent.cloud", 9092)],
+        lambda folder: BrokerTls(),
+    ),
+    "MSK with SASL/SCRAM": (
+        """\
+security.protocol=SASL_SSL
+sasl.mechanism=SCRAM-SHA-512
+ssl.truststore.location=kafka.client.truststore.jks
+""",
+        [("b-1.demo.c2.kafka.us-east-1.amazonaws.com", 9096)],
+        lambda folder: BrokerTls(Trust(folder / "kafka.client.truststore.jks")),
+    ),
+    "Aiven with client certificates, Java": (
+        """\
+bootstrap.servers=kafka-demo.aivencloud.com:12345
+security.protocol=SSL
+ssl.truststore.location=kafka.client.truststore.jks
+ssl.truststore.password=changeit
+ssl.keystore.type=PKCS12
+ssl.keystore.location=key.p12
+ssl.keystore.password=secret
+ssl.key.password=secret
+""",
+        [("kafka-demo.aivencloud.com", 12345)],
+        lambda folder: BrokerTls(
+            Trust(folder / "kafka.client.truststore.jks", "changeit"),
+            Identity(folder / "key.p12", None, "secret"),
+        ),
+    ),
+    "Aiven with client certificates, librdkafka": (
+        """\
+bootstrap.servers=kafka-demo.aivencloud.com:12345
+security.protocol=SSL
+ssl.ca.location=ca.pem
+ssl.certificate.location=service.cert
+ssl.key.location=service.key
+""",
+        [("kafka-demo.aivencloud.com", 12345)],
+        lambda folder: BrokerTls(
+            Trust(folder / "ca.pem"), Identity(folder / "service.cert", folder / "service.key")
+        ),
+    ),
+}
+"""Managed cluster → the properties that it gives, where it is, and TLS to it."""
+
+
+@pytest.mark.parametrize("cluster", MANAGED)
+def test_the_properties_of_a_managed_cluster_are_used_as_they_are(
+    cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, bootstrap, tls = MANAGED[cluster]
+    (tmp_path / "kafka.client.truststore.jks").write_bytes(JKS)
+    stores(tmp_path)
+    leaf = trustme.CA().issue_cert("client.test")
+    leaf.cert_chain_pems[0].write_to_path(str(tmp_path / "service.cert"))
+    leaf.cert_chain_pems[0].write_to_path(str(tmp_path / "ca.pem"))
+    leaf.private_key_pem.write_to_path(str(tmp_path / "service.key"))
+    path = tmp_path / "client.properties"
+    path.write_text(text)
+    typed = ["--config", str(path), "--listen-tls", "auto"]
+    if "bootstrap.servers" not in text:
+        with pytest.raises(UsageError, match=r"has no bootstrap\.servers; give --bootstrap"):
+            command.cluster(options(*typed))
+        typed += ["--bootstrap", "{}:{}".format(*bootstrap[0])]
+    assert command.cluster(options(*typed)) == (bootstrap, tls(tmp_path))
+    broker_contexts(tls(tmp_path), print)  # the files can be used as they are
+    assert "NOT" not in capsys.readouterr().err
 
 
 def options(*typed: str):
