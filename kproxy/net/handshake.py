@@ -171,27 +171,24 @@ _PLAINTEXT = (
     "PACKET_LENGTH_TOO_LONG",
     "RECORD_LAYER_FAILURE",
 )
-_DISTRUST = (
-    "TLSV1_ALERT_UNKNOWN_CA",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN",
-    "SSLV3_ALERT_BAD_CERTIFICATE",
-)
+_UNKNOWN_CA = "TLSV1_ALERT_UNKNOWN_CA"
+_DISTRUST = ("SSLV3_ALERT_CERTIFICATE_UNKNOWN", "SSLV3_ALERT_BAD_CERTIFICATE")
+_CERTS = ": kproxy certs --out DIR writes what clients of --listen-tls auto need"
 _BROKER_HINTS = {
     **dict.fromkeys(_UNKNOWN_SIGNER, " (--broker-tls-ca names who signed it)"),
     **dict.fromkeys((62, 64), " (--broker-tls-name names another host)"),
     3: " (a revocation list of its authority is missing in ssl.crl.location)",
     **dict.fromkeys(_PLAINTEXT, " (then leave the options of TLS to brokers out)"),
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": " (--broker-tls-cert shows it one)",
-    **dict.fromkeys(_DISTRUST, " (that of --broker-tls-cert)"),
+    **dict.fromkeys((_UNKNOWN_CA, *_DISTRUST), " (that of --broker-tls-cert)"),
 }
 """OpenSSL's reason, or its code of a wrong certificate (X509_V_ERR_…) → what may help, where the
 peer is a broker."""
 _CLIENT_HINTS = {
     **dict.fromkeys(_UNKNOWN_SIGNER, " (--listen-tls-clients names who signed it)"),
     **dict.fromkeys(_PLAINTEXT, ": set security.protocol=SSL (or SASL_SSL) in the client"),
-    **dict.fromkeys(
-        _DISTRUST, ": kproxy certs --out DIR writes what clients of --listen-tls auto need"
-    ),
+    _UNKNOWN_CA: _CERTS,
+    **dict.fromkeys(_DISTRUST, f"{_CERTS}; or the host that it dials is not in the certificate"),
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": (
         " (--listen-tls-clients): give it ssl.keystore.location, or ssl.certificate.location"
     ),

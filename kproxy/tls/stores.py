@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _PEM = b"-----BEGIN "
 _PEM_LABEL = re.compile(rb"-----BEGIN ([^-]*)-----")
+_PASSWORDS = "ssl.key.password, KPROXY_BROKER_TLS_PASSWORD or KPROXY_LISTEN_TLS_PASSWORD"
 _NAME_KEY = "--broker-tls-key, ssl.key.location, or KEY in --listen-tls CERT,KEY names its file"
 EXTRA = "pip install 'kproxy[tls]'"
 
@@ -197,5 +198,7 @@ def _why_no_key(error: ssl.SSLError, encrypted: bool = False, with_password: boo
     if error.reason == "KEY_VALUES_MISMATCH":
         return "the key is not that of the certificate"
     if encrypted:  # OpenSSL says no more than that it failed
-        return "the password is wrong" if with_password else "the key needs a password"
+        return (
+            "the password is wrong" if with_password else f"the key needs a password: {_PASSWORDS}"
+        )
     return "no certificate with its private key in PEM"

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from kproxy.cli import main
 from kproxy.exchange import notes
+from kproxy.exchange.endings import connection_end
 from kproxy.exchange.entries import Note
 from kproxy.exchange.filter import FilterError, parse
 from kproxy.exchange.pairing import pair
 from kproxy.recording import Recording
+from kproxy.view.lines import Folding
 from kproxy.view.stats_lines import stats_of
 from kproxy.view.stream import Stream
 from kproxy.view.tail import show_tail
@@ -136,3 +139,20 @@ def test_a_recording_decides_by_it_later_only() -> None:
     assert not parse("is:tls_failed").matches(exchange)
     with pytest.raises(FilterError, match="cannot look at is:tls_failed"):
         parse("is:tls_failed").refuse_beyond((), "run --only")
+
+
+def test_a_flood_is_told_as_it_goes_on() -> None:
+    """As at a terminal: a count every ten seconds, and none is lost, from however many hosts."""
+    folding = Folding(folded_for=timedelta(seconds=10))
+    lines: list[str] = []
+    for number in range(1, 25_001):  # one each millisecond
+        lines += folding.end(connection_end(failed(number, "10.0.0.7")[1]))
+    assert [line.partition("… and ")[2].partition(" such")[0] for line in lines[1:]] == [
+        "10,000 more",
+        "10,000 more",
+    ]
+    assert "… and 4,999 more such" in folding.flush()[0] and folding.flush() == []
+    lines = []
+    for number in range(6_000):  # twice from each
+        lines += folding.end(connection_end(failed(number, f"10.0.1.{number // 2}")[1]))
+    assert len(lines) + len(folding.flush()) == 6_000, "a single one has a line of its own"
