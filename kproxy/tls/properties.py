@@ -94,10 +94,12 @@ class ClientProperties:
         identity = tls.identity
         used = [tls.revoked, tls.trust and tls.trust.authorities]
         used += [identity.certificate, identity.key] if identity else []
-        missing = (path for path in self.files if path in used and not path.exists())
-        for path in missing:
-            return f"{self.path}: {self.files[path]} names {path}, which is not there"
-        return ""
+        missing = (
+            f"{self.path}: {key} names {path}, which is not there"
+            for path, key in self.files.items()
+            if path in used and not path.exists()
+        )
+        return next(missing, "")
 
 
 def read_properties(path: Path) -> ClientProperties:

@@ -282,20 +282,20 @@ class Folding:
         """Take the end of a connection and return the lines that are due."""
         lines = self._unfold(end.connection)
         self._shown.pop(end.connection, None)
+        was_used = end.connection in self._clients
         client_id = self._clients.pop(end.connection, None)
-        if end.tls_failed and self.folds:
-            return [*lines, *self._fold_tls_failure(end)]
+        if end.tls_failed and self.folds and not was_used:
+            return self._fold_tls_failure(end)
         return [*lines, end_line(end, self.colour, self.width, client_id)]
 
     def _fold_tls_failure(self, end: ConnectionEnd) -> list[str]:
         which = end.client_host, end.reason
         found = self._tls_failures.get(which)
         if found is None:
-            lines = []
+            lines: list[str] = []
             if len(self._tls_failures) >= _TLS_FAILURES_MAX:
-                lines = self._unfold_tls_failures(
-                    self._tls_failures.pop(next(iter(self._tls_failures)))
-                )
+                oldest = next(iter(self._tls_failures))
+                lines = self._unfold_tls_failures(self._tls_failures.pop(oldest))
             self._tls_failures[which] = _TlsFailures(end.time_ns, end)
             return [*lines, end_line(end, self.colour, self.width)]
         found.last = end
