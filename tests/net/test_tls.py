@@ -191,16 +191,19 @@ async def test_a_broker_that_is_not_who_it_should_be_is_not_spoken_to(
     ],
 )
 async def test_verification_that_is_off_is_logged(
-    names_only: bool, warning: str, made: Certificates
+    names_only: bool, warning: str, made: Certificates, tmp_path: Path
 ) -> None:
     handler = speaking(server(made, made.elsewhere), answering)
     tls = BrokerTls(verified=False)
     if names_only:
         tls = BrokerTls(Trust(made.ca), names_verified=False)
-    async with proxied(handler, broker_tls=tls) as proxy, await proxy.connect() as stream:
-        await stream.send_all(ask(0))
-        assert await receive_exactly(stream, len(answer(0))) == answer(0)
+    async with proxied(handler, tmp_path / "r.mcap", broker_tls=tls) as proxy:
+        async with await proxy.connect() as stream:
+            await stream.send_all(ask(0))
+            assert await receive_exactly(stream, len(answer(0))) == answer(0)
     assert proxy.logs == [warning]
+    (opened,) = said(proxy, "opened")
+    assert opened["broker_tls"]["peer"] == "elsewhere", "whom it took for a broker"
 
 
 async def test_a_certificate_of_a_client_is_for_the_broker_that_requires_one(
