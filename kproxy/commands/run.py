@@ -217,8 +217,9 @@ def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls |
     except TlsError as error:
         raise UsageError(str(error)) from error
     print(f"kproxy: {options.config}: uses {', '.join(found.used) or 'nothing'}", file=sys.stderr)
+    why = "" if found.tls else f" ({found.protocol} is without TLS)"
     for words, keys in (
-        ("does NOT apply to brokers", found.unapplied),
+        (f"does NOT apply to brokers{why}", found.unapplied),
         ("leaves to your client", found.left),
     ):
         if keys:

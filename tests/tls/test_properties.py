@@ -163,7 +163,7 @@ def test_tls_without_the_protocol_is_said_to_have_no_effect(
     assert command.cluster(options("--config", str(path))) == ([("a", 1)], None)
     _, *lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "kproxy: does NOT apply to brokers: ssl.ca.location",
+        "kproxy: does NOT apply to brokers (PLAINTEXT is without TLS): ssl.ca.location",
         "kproxy: leaves to your client: acks",
     ]
 
