@@ -79,6 +79,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the real broker, where no fixture kproxy_broker names one (default: KPROXY_BROKER)",
     )
     group.addoption(
+        "--kproxy-config",
+        metavar="FILE",
+        help="properties of a client: TLS to the real broker, and where it is if nothing else says"
+        " so (default: kproxy_config of pytest's settings)",
+    )
+    group.addoption(
         "--kproxy-record-in-ci",
         action="store_true",
         help="let once and rewrite record where the variable CI is set",
@@ -86,6 +92,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(
         "kproxy_recordings", "folder of recordings, from the root directory", default="recordings"
     )
+    parser.addini("kproxy_config", "--kproxy-config, from the root directory", default="")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -113,6 +120,14 @@ def _folder(config: pytest.Config) -> str:
     return str(config.getini("kproxy_recordings"))
 
 
+def _properties(config: pytest.Config) -> Path | None:
+    """Return the path of the properties of a client."""
+    if typed := config.getoption("kproxy_config"):
+        return config.invocation_params.dir / typed
+    named = str(config.getini("kproxy_config"))
+    return config.rootpath / named if named else None
+
+
 # ---- fixtures
 
 
@@ -123,13 +138,14 @@ def kproxy_broker(request: pytest.FixtureRequest) -> str:
     It is only requested in modes that need a broker.
     """
     address = request.config.getoption("kproxy_broker") or os.environ.get("KPROXY_BROKER")
-    if not address:
+    if not address and _properties(request.config) is None:
         pytest.fail(
-            "a real broker is needed: give --kproxy-broker HOST:PORT, or define a fixture"
-            " kproxy_broker that starts one and returns its address",
+            "a real broker is needed: give --kproxy-broker HOST:PORT, or --kproxy-config"
+            " client.properties, or define a fixture kproxy_broker that starts one and returns its"
+            " address",
             pytrace=False,
         )
-    return address
+    return address or ""
 
 
 @pytest.fixture
@@ -239,14 +255,16 @@ def _run_of(node: Any) -> CassetteRun:
         pytest.fail(f"the marker kproxy: {why}", pytrace=False)
     ignore = words.get("ignore", ())
     ignore = [ignore] if isinstance(ignore, str) else ignore
-    return CassetteRun(mode, path, _relative_path(node, path), _command(node, path), how, ignore)
+    shown, again = _relative_path(node, path), _command(node, path)
+    return CassetteRun(mode, path, shown, again, how, ignore, _properties(config))
 
 
 def _command(node: Any, path: Path) -> str:
     """Return the command that records a test, run where pytest was started."""
     config = node.config
     words = ["pytest", f"--kproxy-mode={'rewrite' if path.exists() else 'once'}"]
-    if not (config.getoption("kproxy_broker") or os.environ.get("KPROXY_BROKER")):
+    address = config.getoption("kproxy_broker") or os.environ.get("KPROXY_BROKER")
+    if not (address or _properties(config)):
         # pytest has no public way to see whether a fixture was overridden.
         manager = node.session._fixturemanager
         named = manager.getfixturedefs("kproxy_broker", node) or ()

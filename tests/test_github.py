@@ -33,9 +33,18 @@ def test_ci_runs_the_tests_on_all_that_is_supported() -> None:
     matrix = found["jobs"]["test"]["strategy"]["matrix"]
     assert matrix["python"] == ["3.11", "3.12", "3.13", "3.14"]
     assert {name.partition("-")[0] for name in matrix["os"]} == {"ubuntu", "macos"}
-    assert [step["run"] for step in steps(found) if "run" in step] == [".ci/run"]
+    ran = [step["run"] for step in found["jobs"]["test"]["steps"] if "run" in step]
+    assert ran == [".ci/run"]
     requires = tomllib.loads((needs.REPOSITORY / "pyproject.toml").read_text())["project"]
     assert requires["requires-python"] == f">={matrix['python'][0]}"
+
+
+def test_ci_audits_what_users_install() -> None:
+    ran = [step.get("run", "") for step in workflow("ci")["jobs"]["audit"]["steps"]]
+    extras = tomllib.loads((needs.REPOSITORY / "pyproject.toml").read_text())["project"]
+    named = re.search(r"'\.\[([\w,]+)\]'", "\n".join(ran))
+    assert named and {*named[1].split(",")} == {*extras["optional-dependencies"]} - {"test"}
+    assert "pip-audit --strict --path audited/lib/python3.13/site-packages" in ran[-1]
 
 
 def test_a_tag_builds_the_wheel() -> None:

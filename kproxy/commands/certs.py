@@ -10,21 +10,19 @@ from kproxy.commands.output import fail
 _HOW_TO = """\
 kproxy run --listen-tls auto … uses the CA of {authority}
 
-Java             security.protocol=SSL
-                 ssl.truststore.location={folder}/truststore.p12
+Give your client bootstrap.servers as kproxy run prints it, and these lines. It keeps its mechanism
+and credentials, and security.protocol, which is SASL_SSL, or SSL where it does not log in.
+
+Java             ssl.truststore.location={folder}/truststore.p12
                  ssl.truststore.type=PKCS12
                  ssl.truststore.password={password}
-librdkafka       security.protocol=SSL
-                 ssl.ca.location={folder}/ca.pem
+librdkafka       ssl.ca.location={folder}/ca.pem
 Go (franz-go)    ca, _ := os.ReadFile("{folder}/ca.pem"); pool := x509.NewCertPool()
                  pool.AppendCertsFromPEM(ca)
                  kgo.DialTLSConfig(&tls.Config{{RootCAs: pool}})
 Node (KafkaJS)   ssl: {{ ca: [fs.readFileSync("{folder}/ca.pem")] }}
-aiokafka         security_protocol="SSL",
-                 ssl_context=ssl.create_default_context(cafile="{folder}/ca.pem")
-kafka-python     security_protocol="SSL", ssl_cafile="{folder}/ca.pem"
-
-Where the cluster wants SASL, SSL is SASL_SSL, and the client keeps its mechanism and credentials.
+aiokafka         ssl_context=ssl.create_default_context(cafile="{folder}/ca.pem")
+kafka-python     ssl_cafile="{folder}/ca.pem"
 """
 
 

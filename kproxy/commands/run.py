@@ -225,9 +225,13 @@ def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls |
     except TlsError as error:
         raise UsageError(str(error)) from error
     print(f"kproxy: {options.config}: uses {', '.join(found.used) or 'nothing'}", file=sys.stderr)
-    if found.left:
-        text = f"kproxy: leaves to your client: {', '.join(found.left)}"
-        print(text, file=sys.stderr)
+    why = "" if found.tls else f" ({found.protocol} is without TLS)"
+    for words, keys in (
+        (f"does NOT apply to brokers{why}", found.unapplied),
+        ("leaves to your client", found.left),
+    ):
+        if keys:
+            print(f"kproxy: {words}: {', '.join(keys)}", file=sys.stderr)
     bootstrap = options.bootstrap
     if not bootstrap:
         if not found.bootstrap:
@@ -236,7 +240,10 @@ def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls |
             bootstrap = kinds.broker_addresses(found.bootstrap)
         except argparse.ArgumentTypeError as error:
             raise UsageError(f"{options.config}: bootstrap.servers: {error}") from error
-    return bootstrap, broker_tls(options, found.tls)
+    tls = broker_tls(options, found.tls)
+    if tls and (missing := found.missing_file(tls)):
+        raise UsageError(missing)
+    return bootstrap, tls
 
 
 def _serve(serve_options: Options, live: bool, child: Child | None) -> int:

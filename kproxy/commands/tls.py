@@ -14,13 +14,17 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kproxy.commands.options import UsageError
+from kproxy.commands.options import UsageError, host
 
 if TYPE_CHECKING:
     from kproxy.tls.settings import BrokerTls, ListenTls
 
 BROKER_PASSWORD = "KPROXY_BROKER_TLS_PASSWORD"
 LISTEN_PASSWORD = "KPROXY_LISTEN_TLS_PASSWORD"
+_LISTEN_TLS = (
+    "give CERT,KEY (two files in PEM, no space between), one file that has both (PEM or PKCS12),"
+    " or the word auto (a certificate by kproxy's own CA)"
+)
 
 
 def add_broker_tls_options(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +39,7 @@ def add_broker_tls_options(parser: argparse.ArgumentParser) -> None:
         "--broker-tls-ca",
         metavar="FILE",
         type=Path,
-        help="who signs the certificates of brokers: PEM or PKCS12 (default: the system's)",
+        help="who signs the certificates of brokers: PEM, PKCS12 or JKS (default: the system's)",
     )
     group.add_argument(
         "--broker-tls-cert",
@@ -98,8 +102,7 @@ def broker_tls(options: argparse.Namespace, said: BrokerTls | None = None) -> Br
     name = options.broker_tls_name
     if key and not certificate:
         raise UsageError("--broker-tls-key needs --broker-tls-cert")
-    if name == "":
-        raise UsageError("--broker-tls-name is empty")
+    _check_name(name)
     typed: dict[str, Any] = {
         "trust": Trust(ca, password) if ca else None,
         "identity": Identity(certificate, key, password) if certificate else None,
@@ -114,15 +117,30 @@ def broker_tls(options: argparse.Namespace, said: BrokerTls | None = None) -> Br
     return attrs.evolve(said or BrokerTls(), **typed, key_log=options.tls_key_log)
 
 
+def _check_name(name: str | None) -> None:
+    """Check the name that the certificates of brokers must have.
+
+    Raises:
+        UsageError: no certificate has such a name.
+    """
+    if name is None:
+        return
+    try:
+        host(name)
+    except argparse.ArgumentTypeError:
+        what = f"{name!r} is not a host" if name else "it is empty"
+        example = "give a name as certificates have it, without a port: kafka.example.com"
+        raise UsageError(f"--broker-tls-name: {what}; {example}") from None
+
+
 def listen_tls(options: argparse.Namespace) -> ListenTls | None:
     """Return the settings of TLS to clients; None: plaintext.
 
     Raises:
-        UsageError: clients must have certificates, but TLS is off.
+        UsageError: what is given is neither files nor "auto"; or clients must have certificates,
+            but TLS is off.
     """
-    if options.listen_tls == "":
-        raise UsageError("--listen-tls is empty; give CERT,KEY, or auto")
-    if not options.listen_tls:
+    if options.listen_tls is None:
         if options.listen_tls_clients:
             raise UsageError("--listen-tls-clients needs --listen-tls CERT,KEY, or auto")
         return None
@@ -131,7 +149,11 @@ def listen_tls(options: argparse.Namespace) -> ListenTls | None:
     password = os.environ.get(LISTEN_PASSWORD)
     identity = None
     if options.listen_tls != "auto":
-        certificate, _, key = options.listen_tls.partition(",")
-        identity = Identity(Path(certificate), Path(key) if key else None, password)
+        certificate, *key = map(Path, options.listen_tls.split(",", 1))
+        missing = [path for path in (certificate, *key) if not path.is_file()]
+        if missing:
+            what = f"there is no file {str(missing[0])!r}" if options.listen_tls else "it is empty"
+            raise UsageError(f"--listen-tls: {what}; {_LISTEN_TLS}")
+        identity = Identity(certificate, key[0] if key else None, password)
     trust = options.listen_tls_clients and Trust(options.listen_tls_clients, password)
     return ListenTls(identity, trust or None, getattr(options, "tls_key_log", None))

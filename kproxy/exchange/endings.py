@@ -24,6 +24,9 @@ SIDES = ("client", "broker", "proxy")
 """The sides that can end a connection; the proxy does if it is idle or refused, or on shutdown."""
 
 
+TLS_FAILED = "TLS failed: "
+"""Stands in the reason of an end before what OpenSSL says; not where the handshake of a client
+failed, whose reason is nothing else."""
 _TIME_NS_END = 1 << 64
 """Times in a recording are earlier: this is in the year 2554."""
 
@@ -35,8 +38,8 @@ class SideEnd:
     side: str
     """"client", "broker", or "proxy"."""
     how: str
-    """"eof" (FIN), "reset" (RST), "down" (nobody answers), or what the proxy decided: "idle",
-    "refused", "stopped", "violation", …"""
+    """"eof" (FIN), "reset" (RST), "tls", "down" (nobody answers), or what the proxy decided:
+    "idle", "refused", "stopped", "violation", …"""
     time_ns: int
 
 
@@ -57,6 +60,21 @@ class ConnectionEnd:
     def first(self) -> SideEnd | None:
         """The end that came first; None if unknown."""
         return self.ends[0] if self.ends else None
+
+    @property
+    def tls_failed(self) -> bool:
+        """True if TLS failed, with the client or the broker: the handshake, or later."""
+        return any(end.how == "tls" for end in self.ends) or TLS_FAILED in self.reason
+
+    @property
+    def handshake_failed(self) -> bool:
+        """True if the connection has never begun, because TLS failed with its client."""
+        return self.tls_failed and TLS_FAILED not in self.reason
+
+    @property
+    def client_host(self) -> str:
+        """The host of the client, without its port."""
+        return (self.client_address or "?").rpartition(":")[0] or "?"
 
 
 def connection_end(note: Note) -> ConnectionEnd:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import attrs
 import trio
@@ -26,6 +25,7 @@ import trio
 from kproxy.net.tls_transport import TlsTransport
 from kproxy.net.transport import SocketTransport, Transport
 from kproxy.proxy.machine import TlsSession
+from kproxy.tls.peer import peer_name
 
 HANDSHAKE_SECONDS = 10.0
 
@@ -99,8 +99,8 @@ class Handshakes:
         except trio.TooSlowError:
             raise HandshakeFailed(f"no TLS handshake within {self._seconds:g} s") from None
         except OSError as error:
-            hints = _HINTS if server_name else {}
-            raise HandshakeFailed(_why(error) + hints.get(_verify_code(error), "")) from None
+            hints = _BROKER_HINTS if server_name else _CLIENT_HINTS
+            raise HandshakeFailed(_why(error) + hints.get(_cause(error), "")) from None
         except BaseException:
             sock.close()
             raise
@@ -135,12 +135,10 @@ class Handshakes:
 
 def _session(tls: ssl.SSLSocket) -> TlsSession:
     cipher = tls.cipher()
-    certificate: Any = tls.getpeercert() or {}  # its type is too wide for the loop below
-    names = dict(pair for part in certificate.get("subject", ()) for pair in part)
     return TlsSession(
         version=tls.version() or "",
         cipher=cipher[0] if cipher else "",
-        peer=names.get("commonName"),
+        peer=peer_name(tls),
         verified=tls.context.verify_mode is ssl.CERT_REQUIRED,
         name_verified=tls.context.check_hostname,
     )
@@ -167,15 +165,41 @@ _REASONS = {
 """OpenSSL's name of an error → the reason in plain words."""
 
 
-_HINTS = {
-    **dict.fromkeys((18, 19, 20, 21), " (--broker-tls-ca names who signed it)"),
+_UNKNOWN_SIGNER = (18, 19, 20, 21)
+_PLAINTEXT = (
+    "WRONG_VERSION_NUMBER",
+    "PACKET_LENGTH_TOO_LONG",
+    "RECORD_LAYER_FAILURE",
+)
+_UNKNOWN_CA = "TLSV1_ALERT_UNKNOWN_CA"
+_DISTRUST = ("SSLV3_ALERT_CERTIFICATE_UNKNOWN", "SSLV3_ALERT_BAD_CERTIFICATE")
+_CERTS = ": kproxy certs --out DIR writes what clients of --listen-tls auto need"
+_BROKER_HINTS = {
+    **dict.fromkeys(_UNKNOWN_SIGNER, " (--broker-tls-ca names who signed it)"),
     **dict.fromkeys((62, 64), " (--broker-tls-name names another host)"),
+    3: " (a revocation list of its authority is missing in ssl.crl.location)",
+    **dict.fromkeys(_PLAINTEXT, " (then leave the options of TLS to brokers out)"),
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": " (--broker-tls-cert shows it one)",
+    **dict.fromkeys((_UNKNOWN_CA, *_DISTRUST), " (that of --broker-tls-cert)"),
 }
-"""OpenSSL's code of a wrong certificate (X509_V_ERR_…) → the option that may help."""
+"""OpenSSL's reason, or its code of a wrong certificate (X509_V_ERR_…) → what may help, where the
+peer is a broker."""
+_CLIENT_HINTS = {
+    **dict.fromkeys(_UNKNOWN_SIGNER, " (--listen-tls-clients names who signed it)"),
+    **dict.fromkeys(_PLAINTEXT, ": set security.protocol=SSL (or SASL_SSL) in the client"),
+    _UNKNOWN_CA: _CERTS,
+    **dict.fromkeys(_DISTRUST, f"{_CERTS}; or the host that it dials is not in the certificate"),
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": (
+        " (--listen-tls-clients): give it ssl.keystore.location, or ssl.certificate.location"
+    ),
+}
+"""The same, where it is a client."""
 
 
-def _verify_code(error: OSError) -> int:
-    return error.verify_code if isinstance(error, ssl.SSLCertVerificationError) else 0
+def _cause(error: OSError) -> int | str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_code
+    return (error.reason or "") if isinstance(error, ssl.SSLError) else ""
 
 
 def why_tls(error: ssl.SSLError) -> str:

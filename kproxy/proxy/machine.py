@@ -41,7 +41,7 @@ class TlsSession:
     """The version in OpenSSL's words: TLSv1.3."""
     cipher: str
     peer: str | None
-    """The common name in the peer's certificate; None: there is none, or it was not checked."""
+    """The name in the peer's certificate (`tls.peer`); None: it showed none."""
     name_verified: bool
     """Whether its certificate had to be for the host that was dialled."""
     verified: bool

@@ -87,15 +87,22 @@ def replay(
 
 
 def record(
-    bootstrap: str, path: Path | str | None = None, *, ignore: str | Sequence[str] = ()
+    bootstrap: str | None,
+    path: Path | str | None = None,
+    *,
+    ignore: str | Sequence[str] = (),
+    config: Path | str | None = None,
 ) -> Session:
     """Record the traffic with real brokers to a new file, for the time of a block.
 
     Without a path nothing is recorded, but the traffic can be inspected all the same. `ignore`
-    lists differences to ignore in later replays; they are noted in the recording.
+    lists differences to ignore in later replays; they are noted in the recording. `config` is a
+    file with the properties of a client, for TLS to the brokers; where `bootstrap` is None, it also
+    says where they are. The app speaks plaintext to kproxy, and sends its SASL credentials itself.
 
     Raises:
         ValueError: `bootstrap` is no HOST:PORT[,…], or a word of `ignore` is invalid.
+        TlsError: on entering the block; `config`, or a file that it names, cannot be used.
         OSError: on entering the block; the file exists, or cannot be created.
     """
     from kproxy.replay import ignored
@@ -103,8 +110,13 @@ def record(
 
     ignore = [ignore] if isinstance(ignore, str) else list(ignore)
     ignored.parse(ignore)
+    if bootstrap is None and config is None:
+        raise ValueError("give bootstrap, HOST:PORT, or config, the properties of a client")
     session = sessions.RecordingSession(
-        bootstrap, None if path is None else Path(path), ignore=ignore
+        bootstrap or "",
+        None if path is None else Path(path),
+        ignore=ignore,
+        config=None if config is None else Path(config),
     )
     return sessions.Session(session.begin, session.end)
 

@@ -35,12 +35,13 @@ from kproxy.replay.report import Finding
 from kproxy.testing import files
 from kproxy.testing.broker import Broker
 from kproxy.testing.sessions import Front, RecordingSession, Replay, ReplaySession, mismatch_text
+from kproxy.tls.settings import TlsError
 from kproxy.view import meaning
 
 _EXCHANGES_SHOWN = 15
 _LOG_SHOWN = 5
 _DIFFERENCES_SHOWN = 60
-_REFUSALS = (RecordingError, ListenError, Unusable, ValueError, OSError)
+_REFUSALS = (RecordingError, ListenError, Unusable, TlsError, ValueError, OSError)
 """Errors that prevent a broker from starting; their texts say why."""
 
 
@@ -64,6 +65,8 @@ class CassetteRun:
     """The command that records it again."""
     how: Replay
     ignore: Sequence[str] = ()
+    config: Path | None = None
+    """The properties of a client, for TLS to real brokers."""
     front: Front = attrs.Factory(Front)
     broker: Broker = attrs.field(init=False)
     _session: ReplaySession | RecordingSession = attrs.field(init=False)
@@ -97,8 +100,9 @@ class CassetteRun:
     def _recording_session(self, bootstrap: str) -> RecordingSession:
         kind = self.mode if self.mode in ("verify", "live") else "record"
         if kind == "live":
-            return RecordingSession(bootstrap, None, kind, front=self.front)
-        return RecordingSession(bootstrap, self._new_path(), kind, self.ignore, front=self.front)
+            return RecordingSession(bootstrap, None, kind, (), self.config, self.front)
+        path = self._new_path()
+        return RecordingSession(bootstrap, path, kind, self.ignore, self.config, self.front)
 
     def _new_path(self) -> Path:
         self._folder = Path(tempfile.mkdtemp(prefix="kproxy-"))

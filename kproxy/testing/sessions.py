@@ -46,6 +46,8 @@ from kproxy.replay.report import Finding, Report
 from kproxy.replay.settings import Mode, ReplaySettings, Visible
 from kproxy.replay.strict import StrictBroker
 from kproxy.testing.broker import Broker, Watcher, fault_rules
+from kproxy.tls.properties import read_properties
+from kproxy.tls.settings import BrokerTls, TlsError
 
 HOST = "127.0.0.1"
 _SETTLE_SECONDS = 1.0
@@ -398,6 +400,8 @@ class RecordingSession:
     mode: str = "record"
     ignore: Sequence[str] = ()
     """Differences to ignore in later replays (`replay.ignored`), noted in the recording."""
+    config: Path | None = None
+    """The properties of a client: TLS to the brokers, and where they are if `bootstrap` is ""."""
     front: Front = attrs.Factory(Front)
     broker: Broker = attrs.field(init=False)
     log: list[str] = attrs.Factory(list)
@@ -408,21 +412,36 @@ class RecordingSession:
 
         Raises:
             ValueError: `bootstrap` is no address.
+            TlsError: the properties, or a file that they name, cannot be used.
             Unusable: none of the addresses resolves.
             OSError: the recording cannot be created; FileExistsError where the path is taken.
         """
+        bootstrap, broker_tls = self._cluster()
         try:
-            addresses = parse_brokers(self.bootstrap)
+            addresses = parse_brokers(bootstrap)
         except ValueError as error:
             raise ValueError(f"the address of a broker: {error}") from None
         watcher = Watcher()
         if self.ignore:
             watcher.first_notes.append(notes.ignored(time.time_ns(), self.ignore))
         options = self.front.options(addresses, watcher, self.path)
+        options = attrs.evolve(options, broker_tls=broker_tls)
         self._host = Host(partial(_serving, partial(serve.serve, options), self._log), "kproxy")
         address = self._host.start()
         self.broker = Broker(address, self.mode, self.path, self._host, watcher, options.rules)
         return self.broker
+
+    def _cluster(self) -> tuple[str, BrokerTls | None]:
+        """Return the bootstrap address and the settings of TLS."""
+        if self.config is None:
+            return self.bootstrap, None
+        found = read_properties(self.config)
+        missing = found.missing_file(found.tls) if found.tls else ""
+        if missing:
+            raise TlsError(missing)
+        if not (self.bootstrap or found.bootstrap):
+            raise ValueError(f"{self.config} has no bootstrap.servers")
+        return self.bootstrap or found.bootstrap or "", found.tls
 
     def end(self, fine: bool) -> None:
         """Stop, and complete the recording.

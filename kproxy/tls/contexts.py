@@ -10,11 +10,12 @@ Errors: `TlsError` at the start; later a line in the log.
 from __future__ import annotations
 
 import ssl
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from kproxy.tls.settings import BrokerTls, Identity, ListenTls, TlsError, Trust
-from kproxy.tls.stores import load_identity, load_pem, load_trust
+from kproxy.tls.settings import VERSIONS, BrokerTls, Identity, ListenTls, TlsError, Trust
+from kproxy.tls.stores import load_identity, load_pem, load_revoked, load_trust
 
 OPTIONS = ssl.OP_NO_RENEGOTIATION | getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
 """A peer may end without close_notify, as many clients do: frames of Kafka say their length, so
@@ -67,7 +68,8 @@ def broker_contexts(tls: BrokerTls, log: Callable[[str], None]) -> ContextSource
 
     def make() -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificate and host name
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.minimum_version, context.maximum_version = tls.versions
+        _restrict_ciphers(context, tls.ciphers)
         context.options |= OPTIONS
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java: any trusted one ends it
         context.check_hostname = tls.verified and tls.names_verified
@@ -76,12 +78,14 @@ def broker_contexts(tls: BrokerTls, log: Callable[[str], None]) -> ContextSource
             load_trust(context, tls.trust)
         else:
             context.load_default_certs()
+        if tls.revoked:
+            load_revoked(context, tls.revoked)
         if tls.identity:
             load_identity(context, tls.identity)
         _log_keys(context, tls.key_log)
         return context
 
-    return ContextSource(make, _files(tls.identity, tls.trust), log)
+    return ContextSource(make, _files(tls.identity, tls.trust, tls.revoked), log)
 
 
 def listen_contexts(tls: ListenTls, names: list[str], log: Callable[[str], None]) -> ContextSource:
@@ -94,7 +98,7 @@ def listen_contexts(tls: ListenTls, names: list[str], log: Callable[[str], None]
 
     def make() -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.minimum_version, context.maximum_version = VERSIONS
         context.options |= OPTIONS
         if tls.identity:
             load_identity(context, tls.identity)
@@ -115,20 +119,35 @@ def _log_keys(context: ssl.SSLContext, path: Path | None) -> None:
     if path:
         try:
             path.touch(0o600)
-            path.chmod(0o600)  # also if it was there
+            mode = path.stat().st_mode
+            if not stat.S_ISREG(mode):  # a pipe would hold up the proxy
+                raise TlsError(f"--tls-key-log: {path} is no regular file")
+            if mode & 0o077:
+                what = f"others may open {path} (mode {mode & 0o777:04o})"
+                raise TlsError(f"--tls-key-log: {what}: chmod 600 it, or give another file")
             context.keylog_filename = str(path)
         except OSError as error:
             raise TlsError(f"{path}: {(error.strerror or str(error)).lower()}") from error
 
 
-def _files(identity: Identity | None, trust: Trust | None) -> list[Path]:
+def _restrict_ciphers(context: ssl.SSLContext, ciphers: str | None) -> None:
+    if ciphers:
+        try:
+            context.set_ciphers(ciphers)
+        except ssl.SSLError as error:
+            raise TlsError(f"ssl.cipher.suites: OpenSSL has none of {ciphers}") from error
+
+
+def _files(
+    identity: Identity | None, trust: Trust | None, revoked: Path | None = None
+) -> list[Path]:
     found = [identity.certificate, identity.key] if identity else []
-    return [path for path in (*found, trust and trust.authorities) if path]
+    return [path for path in (*found, trust and trust.authorities, revoked) if path]
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
     try:
-        stat = path.stat()
+        found = path.stat()
     except OSError:
         return None
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -12,14 +12,17 @@ when the file is read.
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
 
-from kproxy.tls.settings import BrokerTls, Identity, TlsError, Trust
+from kproxy.tls.settings import VERSIONS, BrokerTls, Identity, TlsError, Trust
 from kproxy.tls.stores import EXTRA
 
+_TLS = ("ssl.", "enable.ssl.")
+"""The beginnings of keys about TLS."""
 _NAME = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)+|acks|retries")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _BOOTSTRAP = ("bootstrap.servers", "metadata.broker.list")
@@ -33,6 +36,15 @@ _ENDPOINT = "ssl.endpoint.identification.algorithm"
 _VERIFICATION = "enable.ssl.certificate.verification"
 _KEY_INLINE = ("ssl.keystore.key", "ssl.key.pem", "ssl.certificate.pem")
 _PROTOCOL = "security.protocol"
+_REVOKED = ("ssl.crl.location",)
+_CIPHERS = "ssl.cipher.suites"
+_ENABLED = "ssl.enabled.protocols"
+_NEWEST = "ssl.protocol"
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_UP_TO = {"TLSv1.2": ("TLSv1.2",), "TLSv1.3": tuple(_VERSIONS), "TLS": tuple(_VERSIONS)}
+"""Value of `ssl.protocol` → the versions that it allows."""
+_JAVAS_CIPHER = re.compile(r"\b(TLS|SSL)_")
+"""How names of cipher suites begin that are not OpenSSL's for TLS 1.2."""
 _USED = frozenset(
     {
         *_BOOTSTRAP,
@@ -46,6 +58,10 @@ _USED = frozenset(
         _ENDPOINT,
         _VERIFICATION,
         _PROTOCOL,
+        *_REVOKED,
+        _CIPHERS,
+        _ENABLED,
+        _NEWEST,
         "ssl.truststore.type",
         "ssl.keystore.type",
     }
@@ -64,8 +80,26 @@ class ClientProperties:
     """TLS to brokers; None: they speak plaintext."""
     used: list[str]
     """The keys that kproxy uses."""
+    unapplied: list[str]
+    """Keys about TLS that have no effect on kproxy's connections to brokers."""
     left: list[str]
     """The others, which are the client's."""
+    path: Path
+    files: Mapping[Path, str]
+    """The files that it names → the key that names each."""
+
+    def missing_file(self, tls: BrokerTls) -> str:
+        """Return a sentence on a file that is not there, but that these settings use; "" if there
+        is none."""
+        identity = tls.identity
+        used = [tls.revoked, tls.trust and tls.trust.authorities]
+        used += [identity.certificate, identity.key] if identity else []
+        missing = (
+            f"{self.path}: {key} names {path}, which is not there"
+            for path, key in self.files.items()
+            if path in used and not path.exists()
+        )
+        return next(missing, "")
 
 
 def read_properties(path: Path) -> ClientProperties:
@@ -90,13 +124,27 @@ def read_properties(path: Path) -> ClientProperties:
     protocol = values.get(_PROTOCOL, "PLAINTEXT").upper()
     if protocol not in _PROTOCOLS:
         raise TlsError(f"{path}: {_PROTOCOL} is one of {', '.join(_PROTOCOLS)}")
+    speaks_tls = protocol.endswith("SSL")
+    used = [key for key in keys if key in values and _is_applied(key, values, speaks_tls)]
+    others = [key for key in keys if key not in used]
+    tls, files = _checked_tls(path, values) if speaks_tls else (None, {})
     return ClientProperties(
         _first(values, _BOOTSTRAP),
         protocol,
-        _checked_tls(path, values) if protocol.endswith("SSL") else None,
-        [key for key in keys if key in values],
-        _shown([key for key in keys if key not in values]),
+        tls,
+        used,
+        _shown([key for key in others if key.startswith(_TLS)]),
+        _shown([key for key in others if not key.startswith(_TLS)]),
+        path,
+        files,
     )
+
+
+def _is_applied(key: str, values: Mapping[str, str], speaks_tls: bool) -> bool:
+    """Return whether a key that kproxy knows has an effect."""
+    if key == _CIPHERS and _JAVAS_CIPHER.search(values.get(key, "")):
+        return False
+    return speaks_tls or not key.startswith(_TLS)
 
 
 def _shown(keys: Sequence[str]) -> list[str]:
@@ -122,12 +170,32 @@ def _broker_tls(path: Path, values: Mapping[str, str]) -> BrokerTls:
         _identity(path, values),
         verified=verified,
         names_verified=values.get(_ENDPOINT, "https").lower() not in ("", "none"),
+        revoked=_file(path, values, _REVOKED),
+        versions=_versions(path, values),
+        ciphers=(values.get(_CIPHERS) or None) if _is_applied(_CIPHERS, values, True) else None,
     )
 
 
-def _checked_tls(path: Path, values: Mapping[str, str]) -> BrokerTls:
+def _versions(path: Path, values: Mapping[str, str]) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
+    """Return the oldest and the newest version that is allowed.
+
+    Raises:
+        TlsError: none is allowed that kproxy speaks.
+    """
+    enabled = values.get(_ENABLED) or ",".join(_VERSIONS)
+    up_to = _UP_TO.get(values.get(_NEWEST) or "TLS", ())
+    allowed = [name for name in up_to if name in re.split(r"\s*,\s*", enabled)]
+    if not allowed:
+        what = f"{_ENABLED} and {_NEWEST} allow neither {' nor '.join(_VERSIONS)}"
+        raise TlsError(f"{path}: {what}, and kproxy speaks no other version")
+    if allowed == list(_VERSIONS):
+        return VERSIONS
+    return _VERSIONS[allowed[0]], _VERSIONS[allowed[-1]]
+
+
+def _checked_tls(path: Path, values: Mapping[str, str]) -> tuple[BrokerTls, dict[Path, str]]:
     try:
-        return _broker_tls(path, values)
+        return _broker_tls(path, values), _files(path, values)
     except (ValueError, RuntimeError):  # a path that nothing can have, the home of nobody
         raise TlsError(f"{path} names a file that cannot be") from None
 
@@ -136,22 +204,35 @@ def _trust(path: Path, values: Mapping[str, str]) -> Trust | None:
     pem = _first(values, _TRUST_INLINE)
     if pem:
         return Trust(path, pem=pem)
-    location = _first(values, _TRUST)
-    if not location or location == "probe":  # librdkafka's word for the system's
-        return None
-    return Trust(_beside(path, location), _first(values, _TRUST_PASSWORD))
+    location = _file(path, values, _TRUST)
+    return Trust(location, _first(values, _TRUST_PASSWORD)) if location else None
 
 
 def _identity(path: Path, values: Mapping[str, str]) -> Identity | None:
-    location = _first(values, _CERTIFICATE)
-    if not location:
+    certificate = _file(path, values, _CERTIFICATE)
+    if not certificate:
         return None
-    key = _first(values, _KEY)
+    key = _file(path, values, _KEY)
     # A key in a file of its own has its own password; a store is opened by the store's.
     passwords = _KEY_PASSWORD if key else _KEY_PASSWORD[::-1]
-    return Identity(
-        _beside(path, location), _beside(path, key) if key else None, _first(values, passwords)
-    )
+    return Identity(certificate, key, _first(values, passwords))
+
+
+def _files(path: Path, values: Mapping[str, str]) -> dict[Path, str]:
+    found: dict[Path, str] = {}
+    for keys in (_TRUST, _CERTIFICATE, _KEY, _REVOKED):
+        key, location = _first_key(values, keys), _file(path, values, keys)
+        if key and location:
+            found[location] = key
+    return found
+
+
+def _file(path: Path, values: Mapping[str, str], keys: tuple[str, ...]) -> Path | None:
+    """Return the file that the first of these keys names; None: none, or the system's."""
+    location = _first(values, keys)
+    if not location or (keys == _TRUST and location == "probe"):  # librdkafka's word for that
+        return None
+    return _beside(path, location)
 
 
 def _beside(path: Path, location: str) -> Path:

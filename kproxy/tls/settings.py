@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import attrs
+
+VERSIONS = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.MAXIMUM_SUPPORTED
+"""The oldest and the newest version that kproxy speaks."""
 
 
 class TlsError(Exception):
@@ -45,6 +49,13 @@ class BrokerTls:
     """The broker's certificate is verified."""
     names_verified: bool = True
     """Its host name is verified too; `ssl.endpoint.identification.algorithm=` turns that off."""
+    revoked: Path | None = None
+    """The revocation lists (PEM) that a broker's certificate must not be in, one of its authority
+    among them; None: revocation is not checked."""
+    versions: tuple[ssl.TLSVersion, ssl.TLSVersion] = VERSIONS
+    """The oldest and the newest version that is spoken."""
+    ciphers: str | None = None
+    """The cipher suites of TLS 1.2, as OpenSSL lists them; None: its default."""
     key_log: Path | None = None
 
 

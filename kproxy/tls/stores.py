@@ -1,4 +1,4 @@
-"""Certificates and keys from files in PEM or PKCS12, as PEM.
+"""Certificates and keys from files in PEM or PKCS12, as PEM; authorities also from a JKS.
 
 Python's `ssl` loads a private key from a file only. So one from PKCS12, or from memory, is
 encrypted with a one-time password, written to a file that nobody else can read, loaded, and
@@ -9,6 +9,7 @@ Errors: `TlsError`, one line.
 
 from __future__ import annotations
 
+import re
 import secrets
 import ssl
 import tempfile
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from kproxy.tls import jks
 from kproxy.tls.settings import Identity, TlsError, Trust
 
 if TYPE_CHECKING:
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
 _PEM = b"-----BEGIN "
-_JKS = b"\xfe\xed\xfe\xed"
+_PEM_LABEL = re.compile(rb"-----BEGIN ([^-]*)-----")
+_PASSWORDS = "ssl.key.password, KPROXY_BROKER_TLS_PASSWORD or KPROXY_LISTEN_TLS_PASSWORD"
+_NAME_KEY = "--broker-tls-key, ssl.key.location, or KEY in --listen-tls CERT,KEY names its file"
 EXTRA = "pip install 'kproxy[tls]'"
 
 
@@ -47,18 +51,21 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
         TlsError: it cannot be read, its password is wrong, or its key does not belong to it.
     """
     path = identity.certificate
-    if _PEM not in _read(path):
+    data = _read(path)
+    if _PEM not in data:
         load_pem(context, _pem(identity), path)
         return
     key = identity.key or path
-    if identity.key:
-        _read(identity.key)
+    key_data = _read(key) if identity.key else data
+    if b"PRIVATE KEY-----" not in key_data:
+        raise TlsError(f"{key} has no private key in PEM; {_NAME_KEY}")
     # An empty answer instead of OpenSSL's question on the terminal.
     password = identity.password or ""
     try:
         context.load_cert_chain(path, key, lambda: password)
     except ssl.SSLError as error:
-        raise TlsError(f"{key}: {_why_no_key(error, bool(identity.password))}") from error
+        why = _why_no_key(error, b"ENCRYPTED" in key_data, bool(identity.password))
+        raise TlsError(f"{key}: {why}") from error
     except ValueError:
         raise TlsError(f"{key}: the password is none that OpenSSL takes") from None
     except OSError as error:
@@ -78,7 +85,7 @@ def load_pem(context: ssl.SSLContext, pem: Pem, source: Path) -> None:
             file.flush()
             context.load_cert_chain(file.name, password=pem.password)
     except ssl.SSLError as error:
-        raise TlsError(f"{source}: {_why_no_key(error, True)}") from error
+        raise TlsError(f"{source}: {_why_no_key(error)}") from error
     except OSError as error:
         raise TlsError(f"{source}: no temporary file: {error.strerror or error}") from error
 
@@ -91,7 +98,9 @@ def load_trust(context: ssl.SSLContext, trust: Trust) -> None:
     """
     path = trust.authorities
     data = trust.pem.encode("ascii", "ignore") if trust.pem else _read(path)
-    if _PEM not in data:
+    if data.startswith(jks.MAGIC):
+        data = _jks_pem(path, data, trust.password)
+    elif _PEM not in data:
         store = _pkcs12(path, data, trust.password)
         found = [each.certificate for each in store.additional_certs]
         data = b"".join(_certificate_pem(each) for each in found)
@@ -99,6 +108,30 @@ def load_trust(context: ssl.SSLContext, trust: Trust) -> None:
         context.load_verify_locations(cadata=data.decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError) as error:  # the latter where there is none
         raise TlsError(f"{path} holds no certificate of an authority") from error
+
+
+def _jks_pem(path: Path, data: bytes, password: str | None) -> bytes:
+    try:
+        found = jks.trusted(data, password)
+    except jks.JksError as error:
+        raise TlsError(f"{path} is a Java KeyStore, and {error}") from error
+    return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode()
+
+
+def load_revoked(context: ssl.SSLContext, path: Path) -> None:
+    """Load revocation lists into a context, and have a peer's certificate checked against that of
+    its authority.
+
+    Raises:
+        TlsError: the file cannot be read, or holds anything but revocation lists.
+    """
+    if set(_PEM_LABEL.findall(_read(path))) != {b"X509 CRL"}:  # a certificate would be trusted
+        raise TlsError(f"{path} does not hold revocation lists in PEM, and nothing else")
+    try:
+        context.load_verify_locations(cafile=path)
+    except (ssl.SSLError, OSError) as error:
+        raise TlsError(f"{path} holds a damaged revocation list") from error
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 
 def _pem(identity: Identity) -> Pem:
@@ -125,7 +158,7 @@ def encrypt_key(certificates: bytes, key: PrivateKeyTypes) -> Pem:
 
 
 def _pkcs12(path: Path, data: bytes, password: str | None) -> PKCS12KeyAndCertificates:
-    if data.startswith(_JKS):
+    if data.startswith(jks.MAGIC):
         raise TlsError(
             f"{path} is a Java KeyStore; convert it:"
             f" keytool -importkeystore -srckeystore {path} -destkeystore {path.stem}.p12"
@@ -138,7 +171,9 @@ def _pkcs12(path: Path, data: bytes, password: str | None) -> PKCS12KeyAndCertif
     try:
         return pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
     except ValueError as error:
-        what = "its password is wrong" if "password" in str(error).lower() else "it cannot be read"
+        what = "it cannot be read"
+        if "password" in str(error).lower():
+            what = "its password is wrong" if password is not None else "it needs a password"
         raise TlsError(f"{path} is not PEM, and as PKCS12 {what}") from error
 
 
@@ -158,12 +193,12 @@ def _read(path: Path) -> bytes:
         raise TlsError(f"{path}: {(error.strerror or str(error)).lower()}") from error
 
 
-def _why_no_key(error: ssl.SSLError, with_password: bool) -> str:
+def _why_no_key(error: ssl.SSLError, encrypted: bool = False, with_password: bool = False) -> str:
     """Return the reason why OpenSSL does not take a certificate with its key."""
     if error.reason == "KEY_VALUES_MISMATCH":
         return "the key is not that of the certificate"
-    if error.reason in ("BAD_DECRYPT", "BAD_PASSWORD_READ", "EMPTY_PASSWORD") or (
-        "password" in str(error).lower()
-    ):
-        return "the password is wrong" if with_password else "the key needs a password"
+    if encrypted:  # OpenSSL says no more than that it failed
+        return (
+            "the password is wrong" if with_password else f"the key needs a password: {_PASSWORDS}"
+        )
     return "no certificate with its private key in PEM"

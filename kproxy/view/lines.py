@@ -6,7 +6,8 @@
         └ nothing happened (an empty Fetch, a heartbeat): counted ─▶ `Fetch ×37 empty, 18.4 s`
 
 Noise is folded per connection: the first such exchange is shown, the following ones are counted,
-and the count is shown before the next exchange of that connection that is not noise.
+and the count is shown before the next exchange of that connection that is not noise. Failures of
+TLS are folded per client and reason, in the same way: clients come again and again.
 """
 
 from __future__ import annotations
@@ -95,10 +96,12 @@ def end_line(
     colour: bool = False,
     width: int | None = None,
     client_id: str | None = None,
+    more: int = 0,
 ) -> str:
-    """Return the end of a connection as one line without its line end."""
+    """Return the end of a connection as one line without its line end; with `more`, so many ends
+    that are equal, of which this is the last."""
     head = list(line.end_head_segments(end, client_id, line.layout(width)))
-    tail = list(line.end_segments(end))
+    tail = list(line.more_segments(end, more) if more else line.end_segments(end))
     if width is not None:
         tail = list(_cut_to(tail, max(width - _columns(head), _WORDS_WIDTH_MIN)))
     return rendered(_within([*head, *tail], width), colour)
@@ -189,6 +192,21 @@ class _Quiet:
 
 
 @attrs.define(eq=False)
+class _TlsFailures:
+    """Equal failures of TLS, of one client."""
+
+    shown_ns: int
+    """The time of the last line about them."""
+    last: ConnectionEnd
+    count: int = 0
+    """Those that no line has told."""
+
+
+_TLS_FAILURES_MAX = 1000
+"""Clients and reasons whose failures of TLS are folded at a time."""
+
+
+@attrs.define(eq=False)
 class Folding:
     """Turns exchanges and ends of connections into lines, and folds noise.
 
@@ -206,6 +224,10 @@ class Folding:
     """Connection whose last exchange was noise → time of its last line about noise."""
     _quiet: dict[int, _Quiet] = attrs.field(factory=dict[int, _Quiet], init=False)
     _clients: dict[int, str | None] = attrs.field(factory=dict[int, str | None], init=False)
+    _tls_failures: dict[tuple[str, str], _TlsFailures] = attrs.field(
+        factory=dict[tuple[str, str], _TlsFailures], init=False
+    )
+    """By host of the client and reason."""
 
     def take(self, shown: Exchange | ConnectionEnd) -> list[str]:
         """Take the next exchange or end; return the lines that are due."""
@@ -260,12 +282,40 @@ class Folding:
         """Take the end of a connection and return the lines that are due."""
         lines = self._unfold(end.connection)
         self._shown.pop(end.connection, None)
+        was_used = end.connection in self._clients
         client_id = self._clients.pop(end.connection, None)
+        if end.tls_failed and self.folds and not was_used:
+            return self._fold_tls_failure(end)
         return [*lines, end_line(end, self.colour, self.width, client_id)]
+
+    def _fold_tls_failure(self, end: ConnectionEnd) -> list[str]:
+        which = end.client_host, end.reason
+        found = self._tls_failures.get(which)
+        if found is None:
+            lines: list[str] = []
+            if len(self._tls_failures) >= _TLS_FAILURES_MAX:
+                oldest = next(iter(self._tls_failures))
+                lines = self._unfold_tls_failures(self._tls_failures.pop(oldest))
+            self._tls_failures[which] = _TlsFailures(end.time_ns, end)
+            return [*lines, end_line(end, self.colour, self.width)]
+        found.last = end
+        found.count += 1
+        held = timedelta(microseconds=(end.time_ns - found.shown_ns) // 1000)
+        if self.folded_for is None or held < self.folded_for:
+            return []
+        return self._unfold_tls_failures(found)
+
+    def _unfold_tls_failures(self, found: _TlsFailures) -> list[str]:
+        end, times, found.count, found.shown_ns = found.last, found.count, 0, found.last.time_ns
+        if times <= 1:
+            return [end_line(end, self.colour, self.width)] * times
+        return [end_line(end, self.colour, self.width, more=times)]
 
     def flush(self) -> list[str]:
         """Return the lines for everything that is folded now."""
-        return [text for number in list(self._quiet) for text in self._unfold(number)]
+        quiet = [text for number in list(self._quiet) for text in self._unfold(number)]
+        failures = self._tls_failures.values()
+        return [*quiet, *(text for each in failures for text in self._unfold_tls_failures(each))]
 
     def _unfold(self, number: int) -> list[str]:
         quiet = self._quiet.pop(number, None)

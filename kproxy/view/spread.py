@@ -34,7 +34,7 @@ from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.recording import RecordingError, RecordingFile, recordings
 from kproxy.recording.columns import Count, Made
-from kproxy.view.stream import Stream, connection_ends
+from kproxy.view.stream import Stream
 
 LARGE_BYTES = 4 << 20
 """Recordings below this size are read by one process: others are not worth their start."""
@@ -195,13 +195,12 @@ def _work(
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the reader of the pipe ends it
         with os.fdopen(writing, "wb") as pipe:
-            sender, shows_ends = _Sender(pipe), stream.shows_ends
+            sender, ends_in = _Sender(pipe), stream.ends_finder()
 
             def on_note(note: Note) -> None:
                 sender.send(_NOTE, note)
-                if shows_ends:
-                    for end in connection_ends(note):
-                        sender.send_results(work(end))
+                for end in ends_in(note):
+                    sender.send_results(work(end))
 
             def on_progress(done_bytes: int) -> None:
                 sender.send(_BATCH, done_bytes)

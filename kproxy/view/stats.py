@@ -111,6 +111,8 @@ class Stats:
     connection_count: int = attrs.field(default=0, init=False)
     ended_by: Counter[str | None] = attrs.field(factory=Counter[str | None], init=False)
     """Ends of connections by the side that ended first: client, broker, proxy; None: unknown."""
+    tls_failures: Counter[str] = attrs.field(factory=Counter[str], init=False)
+    """Ends of connections on which TLS failed, by their reason."""
     reconnects: int = attrs.field(default=0, init=False)
     """Connections to a broker that the same client had been connected to before."""
     retries: int = attrs.field(default=0, init=False)
@@ -137,4 +139,6 @@ class Stats:
     def end(self, end: ConnectionEnd) -> None:
         """Count the end of a connection."""
         self.ended_by[end.first.side if end.first else None] += 1
+        if end.tls_failed:
+            self.tls_failures[end.reason] += 1
         self.reconnects += self._recording.end(end)

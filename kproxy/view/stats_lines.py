@@ -45,6 +45,8 @@ _NUMBERS_WIDTH = sum(width for _, width in _NUMBERS)
 _LEGEND = "broker time in ms, without queues and waits asked for; kproxy: p99; ± 0.6 %"
 """As exact as `exchange.histogram` is."""
 _LEGEND_FEW = "–: most have no such time: they may be all wait, or got no answer"
+_REASONS_MAX = 3
+"""Reasons for failures of TLS that are shown."""
 _VALUES_MIN = 20
 _VALUES_MIN_PART = 0.01
 """With fewer values than this, and from less than half of the exchanges, percentiles would only
@@ -128,6 +130,8 @@ def lines(
 
     yield from (line(("bold", text)) for text in _wrapped(_summary(stats), width))
     if stats.counts.first is None:
+        if failures := _tls_failures(stats):
+            yield from (line(("", text)) for text in _wrapped(failures, width))
         return
     for (title, rows), tallies in zip(
         tables.items(),
@@ -247,12 +251,23 @@ def _events(stats: Stats) -> Iterator[str]:
         f"connections ended: {ends}" if ends else "",
         count(stats.reconnects, "reconnect") if stats.reconnects else "",
     )
+    yield _tls_failures(stats)
     yield joined(
         _unanswered(stats),
         f"{stats.counts.throttled} throttled" if stats.counts.throttled else "",
         f"{count(stats.retries, 'batch')} sent again" if stats.retries else "",
         count(stats.leader_changes, "leader change") if stats.leader_changes else "",
     )
+
+
+def _tls_failures(stats: Stats) -> str:
+    """Return on how many connections TLS failed, and the most frequent reasons."""
+    reasons = stats.tls_failures.most_common()
+    if not reasons:
+        return ""
+    shown = "; ".join(f"{reason} ×{times}" for reason, times in reasons[:_REASONS_MAX])
+    more = f"; … ×{left}" if (left := sum(times for _, times in reasons[_REASONS_MAX:])) else ""
+    return f"TLS failed on {count(stats.tls_failures.total(), 'connection')}: {shown}{more}"
 
 
 def _unanswered(stats: Stats) -> str:

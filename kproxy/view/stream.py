@@ -36,7 +36,7 @@ class Stream:
     on_note: Callable[[Note], None] | None = None
     """Called with every note."""
     ends: bool | None = None
-    """True: with ends of connections; None: only if there is no filter."""
+    """True: with all ends of connections, False: with none; None: with those that match."""
     on_progress: Callable[[int], None] = lambda done_bytes: None
     """Called with the bytes of the recordings that were read so far."""
     shard: tuple[int, int] = (0, 1)
@@ -47,11 +47,6 @@ class Stream:
     """The name of the recording of the item yielded last; None if there is only one recording."""
     exchange_count: int = attrs.field(default=0, init=False)
     """Number of exchanges, whether they match or not; known when all are read."""
-
-    @property
-    def shows_ends(self) -> bool:
-        """Return whether ends of connections are among the items."""
-        return self.wanted is None if self.ends is None else self.ends
 
     def exchanges(self) -> Iterator[Exchange]:
         """Yield the exchanges that match the filter.
@@ -73,12 +68,12 @@ class Stream:
 
         def on_note(note: Note) -> None:
             self.recording = name_by_path.get(str(reader.path), self.recording)
-            if self.shows_ends:
-                ends.extend((self.recording, end) for end in connection_ends(note))
+            ends.extend((self.recording, end) for end in ends_in(note))
             self.add_note(note)
 
         try:
             wanted = None if self.wanted is None else starting(self.wanted, self.paths)
+            ends_in = self.ends_finder()
             found_files = by_recording(self.paths)
             if len(found_files) > 1:
                 name_by_path = names(found_files)
@@ -98,6 +93,19 @@ class Stream:
         for self.recording, end in ends:
             yield end
         ends.clear()
+
+    def ends_finder(self) -> Callable[[Note], list[ConnectionEnd]]:
+        """Return the function that returns the end of a connection that a note reports, if it is
+        among the items: none or one.
+
+        Raises: RecordingError.
+        """
+        if self.ends is False:
+            return lambda note: []
+        if self.ends or self.wanted is None:
+            return connection_ends
+        wanted = starting(self.wanted, self.paths)
+        return lambda note: [end for end in connection_ends(note) if wanted.matches_end(end)]
 
     def become_shard(
         self,

@@ -52,14 +52,13 @@ def show_tail(
     stream = Stream([path])
     folds = not names_one(wanted)
     folding = Folding(wants_colour(out), terminal_width(out), folds, folded_for=_FOLDED_FOR)
-    lines = _lines(_Follower(path, stream, wanted), folding, wanted, lines_before, out)
+    lines = _lines(_Follower(path, stream, wanted), folding, lines_before, out)
     write((f"{line}\n" for line in lines), stream.notices, out, "tail")
 
 
 def _lines(
     follower: _Follower,
     folding: Folding,
-    wanted: Filter | None,
     lines_before: int | None,
     out: TextIO,
 ) -> Iterator[str]:
@@ -69,7 +68,7 @@ def _lines(
             yield from before or ()
             before = None
             out.flush()
-        elif wanted is None or isinstance(each, Exchange):
+        else:
             lines = folding.take(each)
             if before is None:
                 yield from lines
@@ -90,8 +89,9 @@ class _Follower:
 
     def shown(self) -> Iterator[Exchange | ConnectionEnd | None]:
         """Yield exchanges and ends as they are recorded; None wherever there is no more for now."""
-        wanted = None if self.wanted is None else starting(self.wanted, self.path)
-        reader = Reader(self._add_note, wanted)
+        if self.wanted is not None:
+            self.wanted = starting(self.wanted, self.path)
+        reader = Reader(self._add_note, self.wanted)
         size = self._size()
         yield from self._with_ends(reader.file(self.path))
         while True:
@@ -113,7 +113,9 @@ class _Follower:
 
     def _add_note(self, note: Note) -> None:
         if note.body.get("event") != "torn":
-            self._ends += connection_ends(note)
+            wanted = self.wanted
+            ends = connection_ends(note)
+            self._ends += [end for end in ends if wanted is None or wanted.matches_end(end)]
             self.stream.add_note(note)
 
     def _with_ends(self, found: Iterator[Exchange]) -> Iterator[Exchange | ConnectionEnd]:

@@ -14,7 +14,8 @@ import attrs
 import pytest
 import trio
 
-from kproxy.exchange.entries import Note
+from kproxy.exchange.endings import connection_end
+from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.net.handshake import HandshakeFailed, Handshakes
 from kproxy.recording import entries
 from kproxy.tls.contexts import broker_contexts, listen_contexts
@@ -179,6 +180,7 @@ async def test_a_broker_that_is_not_who_it_should_be_is_not_spoken_to(
     assert reason in proxy.logs[0] and len(proxy.logs) == 1, proxy.logs
     (closed,) = said(proxy, "closed")
     assert reason in closed["reason"]
+    assert connection_end(Note(CONNECTIONS, 0, closed)).tls_failed
 
 
 @pytest.mark.parametrize(
@@ -189,16 +191,19 @@ async def test_a_broker_that_is_not_who_it_should_be_is_not_spoken_to(
     ],
 )
 async def test_verification_that_is_off_is_logged(
-    names_only: bool, warning: str, made: Certificates
+    names_only: bool, warning: str, made: Certificates, tmp_path: Path
 ) -> None:
     handler = speaking(server(made, made.elsewhere), answering)
     tls = BrokerTls(verified=False)
     if names_only:
         tls = BrokerTls(Trust(made.ca), names_verified=False)
-    async with proxied(handler, broker_tls=tls) as proxy, await proxy.connect() as stream:
-        await stream.send_all(ask(0))
-        assert await receive_exactly(stream, len(answer(0))) == answer(0)
+    async with proxied(handler, tmp_path / "r.mcap", broker_tls=tls) as proxy:
+        async with await proxy.connect() as stream:
+            await stream.send_all(ask(0))
+            assert await receive_exactly(stream, len(answer(0))) == answer(0)
     assert proxy.logs == [warning]
+    (opened,) = said(proxy, "opened")
+    assert opened["broker_tls"]["peer"] == "elsewhere", "whom it took for a broker"
 
 
 async def test_a_certificate_of_a_client_is_for_the_broker_that_requires_one(
@@ -245,14 +250,18 @@ async def test_a_client_that_fails_is_rejected_and_recorded(
             await stream.send_all(ask(0))
             assert await receive_exactly(stream, len(answer(0))) == answer(0)
     reasons = [
-        "it does not speak TLS",
-        "it does not trust the certificate's authority",
+        "it does not speak TLS: set security.protocol=SSL (or SASL_SSL) in the client",
+        (
+            "it does not trust the certificate's authority: kproxy certs --out DIR writes what"
+            " clients of --listen-tls auto need"
+        ),
         "it closed the connection during the handshake",
     ]
     assert [line.partition("TLS failed: ")[2] for line in proxy.logs] == reasons, proxy.logs
     closed = {body["connection"]: body for body in said(proxy, "closed")}
     assert [closed[number]["reason"] for number in (1, 2, 3)] == reasons
-    assert [closed[number]["how"] for number in (1, 2, 3)] == ["tls"] * 3
+    ends = [connection_end(Note(CONNECTIONS, 0, closed[number])) for number in (1, 2, 3, 4)]
+    assert [end.handshake_failed for end in ends] == [True, True, True, False]
     assert [body["connection"] for body in said(proxy, "opened")] == [1, 2, 3, 4]
 
 
@@ -273,7 +282,8 @@ async def test_clients_may_have_to_show_a_certificate(made: Certificates, tmp_pa
     (opened, rejected) = said(proxy, "opened")
     assert opened["client_tls"]["peer"] == "client" and opened["client_tls"]["verified"]
     assert "client_tls" not in rejected
-    assert proxy.logs[0].endswith("TLS failed: it shows no certificate, and one is required")
+    reason = "TLS failed: it shows no certificate, and one is required (--listen-tls-clients): give"
+    assert reason in proxy.logs[0]
 
 
 async def test_a_half_close_passes(made: Certificates) -> None:
@@ -449,7 +459,10 @@ def test_a_client_context_verifies_by_default(made: Certificates) -> None:
 
 WRONG_FILES = {
     "nothing there": (lambda made, at: Identity(at / "none.pem"), "none.pem: no such file"),
-    "no key": (lambda made, at: Identity(made.ca), "no certificate with its private key in PEM"),
+    "no key": (
+        lambda made, at: Identity(made.ca),
+        "ca.pem has no private key in PEM; --broker-tls",
+    ),
     "another's key": (
         lambda made, at: Identity(made.broker, made.client),
         "the key is not that of the certificate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import ssl
@@ -78,16 +79,59 @@ def test_a_key_and_its_authority_come_out_of_pkcs12(
     assert not list(temporary.iterdir()), "nothing is left"
 
 
-@pytest.mark.parametrize("password", ["wrong", None])
-def test_a_wrong_password_is_said(password: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("password", "reason"), [("wrong", "its password is wrong"), (None, "it needs a password")]
+)
+def test_a_wrong_password_is_said(password: str | None, reason: str, tmp_path: Path) -> None:
     keystore, truststore = stores(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     for load in (
         lambda: load_identity(context, Identity(keystore, password=password)),
         lambda: load_trust(context, Trust(truststore, password)),
     ):
-        with pytest.raises(TlsError, match="as PKCS12 its password is wrong"):
+        with pytest.raises(TlsError, match=f"as PKCS12 {reason}"):
             load()
+
+
+JKS = base64.b64decode(
+    """
+/u3+7QAAAAIAAAABAAAAAgAFa2Fma2EAAAGiB0AcwAAFWC41MDkAAAHOMIIByjCCAW+gAwIBAgIUehuGmVGwy5v9DF
+g/V/pjrT9BZRAwCgYIKoZIzj0EAwIwQDEXMBUGA1UECgwOdHJ1c3RtZSB2MS4yLjExJTAjBgNVBAsMHFRlc3Rpbmcg
+Q0EgI0x1bkNGd3RZNHhxdjhPUDQwIBcNMDAwMTAxMDAwMDAwWhgPMzAwMDAxMDEwMDAwMDBaMEAxFzAVBgNVBAoMDn
+RydXN0bWUgdjEuMi4xMSUwIwYDVQQLDBxUZXN0aW5nIENBICNMdW5DRnd0WTR4cXY4T1A0MFkwEwYHKoZIzj0CAQYI
+KoZIzj0DAQcDQgAEK66g+hGhTmHGIZz/hSwOw8pjGxElKK3MBOLWPabgcoVm1u8GighJ5+em9uT2kNWuHrpRTL/RC0
+H3qsGK32gboKNFMEMwHQYDVR0OBBYEFMomtXML62+nYXr6cIjNvKuerdSGMBIGA1UdEwEB/wQIMAYBAf8CAQkwDgYD
+VR0PAQH/BAQDAgGGMAoGCCqGSM49BAMCA0kAMEYCIQD2Lwp4JlS9pWOltQTaw2/9PciqwDyz15gNYCqJg3oHXAIhAN
+LBEct5M4p9O7+J5N+KNOnVpCPDuDWZ9T0C2YXSWO4QgTHqdU8988tTaW+j8bEKj/b2lKU=
+"""
+)
+"""A truststore that keytool of Java 17 has written, with one authority of trustme; "changeit"."""
+
+
+@pytest.mark.parametrize("password", ["changeit", None])  # Java takes none, too
+def test_authorities_come_out_of_a_java_keystore(password: str | None, tmp_path: Path) -> None:
+    (tmp_path / "trust.jks").write_bytes(JKS)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    load_trust(context, Trust(tmp_path / "trust.jks", password))
+    (found,) = context.get_ca_certs()
+    names = dict(pair for part in found["subject"] for pair in part)
+    assert names["organizationName"] == "trustme v1.2.1"
+
+
+def test_a_java_keystore_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "trust.jks"
+    path.write_bytes(JKS)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with pytest.raises(TlsError, match="is a Java KeyStore, and its password is wrong"):
+        load_trust(context, Trust(path, "wrong"))
+    for length in range(4, len(JKS) - 20, 9):
+        path.write_bytes(JKS[:length])
+        with pytest.raises(TlsError, match="is a Java KeyStore, and it "):
+            load_trust(context, Trust(path))
+    for at in range(4, 40):
+        path.write_bytes(JKS[:at] + b"\xff" + JKS[at + 1 :])
+        with contextlib.suppress(TlsError):
+            load_trust(context, Trust(path))
 
 
 def test_a_ca_is_made_once_and_is_its_owners(

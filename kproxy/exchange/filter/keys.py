@@ -18,6 +18,7 @@ from typing import Any
 import attrs
 
 from kproxy.exchange import meanings
+from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.fields import (
@@ -169,6 +170,12 @@ QUALITIES = {
         rows.truth("faulted"),
         "a fault rule touched it",
     ),
+    "tls_failed": Quality(
+        Need.ROW,
+        lambda subject: isinstance(subject, ConnectionEnd) and subject.tls_failed,
+        rows.never,
+        "TLS failed on a connection: chooses no exchange, but ends of connections",
+    ),
     **{name: _truth(each) for name, each in FIELDS.items() if each.type is Type.BOOL},
 }
 """The values of `is:`."""
@@ -284,5 +291,10 @@ KEYS = (
     ),
 )
 """All keys but `is`, which stands for `QUALITIES`."""
+
+OF_ENDS = frozenset(
+    ("connection", "client_address", "node_id", "time", "is:tls_failed"),
+)
+"""The keys that the ends of connections have, too; no other matches one."""
 
 BY_NAME = {key.name: key for key in KEYS}

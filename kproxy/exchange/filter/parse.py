@@ -11,9 +11,20 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.filter.keys import BY_NAME, KEYS, QUALITIES, Need
 from kproxy.exchange.filter.rows import Columns
-from kproxy.exchange.filter.terms import Group, Is, Node, Not, Term, grouped, starting, terms_of
+from kproxy.exchange.filter.terms import (
+    Group,
+    Is,
+    Node,
+    Not,
+    Term,
+    grouped,
+    matches_end,
+    starting,
+    terms_of,
+)
 from kproxy.exchange.filter.values import RELATIVE, TimeRange, Typed, Value, suggestion
 from kproxy.protocol import schema
 
@@ -92,6 +103,14 @@ class Filter:
             ValueError: a time counts from the beginning; see `starting`.
         """
         return self.node.matches(subject)
+
+    def matches_end(self, end: ConnectionEnd) -> bool:
+        """Return whether the end of a connection matches: only where `is:tls_failed` asks for ends.
+
+        Raises: ValueError, as `matches`.
+        """
+        asks = any(term.name == "is:tls_failed" for term in terms_of(self.node))
+        return asks and matches_end(self.node, end)
 
     def rows(self, columns: Columns) -> bytes:
         """Return a verdict (NO, MAYBE, YES) for each row of a table of exchanges.

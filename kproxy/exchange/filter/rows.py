@@ -234,6 +234,12 @@ def faults(columns: Columns, values: Sequence[Value]) -> bytes | None:
     return None if faulted is None else bytes([MAYBE if v else NO for v in faulted])
 
 
+def never(columns: Columns) -> bytes | None:
+    """Rule out all rows."""
+    column = columns.get("number")
+    return None if column is None else bytes([NO]) * len(column)
+
+
 def undecided(columns: Columns, values: Sequence[Value]) -> bytes | None:
     """Decide nothing: return None for MAYBE everywhere."""
     return None

@@ -12,8 +12,9 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.filter import rows as verdicts
-from kproxy.exchange.filter.keys import BY_NAME, QUALITIES, Need
+from kproxy.exchange.filter.keys import BY_NAME, OF_ENDS, QUALITIES, Need
 from kproxy.exchange.filter.rows import MAYBE, NO, YES, Columns
 from kproxy.exchange.filter.values import TimeRange, Value
 
@@ -143,6 +144,18 @@ def terms_of(node: Node) -> Iterator[Term | Is]:
                 yield from terms_of(part)
         case _:
             yield node
+
+
+def matches_end(node: Node, end: ConnectionEnd) -> bool:
+    """Return whether the end of a connection matches; terms about what it does not have do not."""
+    match node:
+        case Not(part):
+            return not matches_end(part, end)
+        case Group(parts, one):
+            matching = (matches_end(part, end) for part in parts)
+            return any(matching) if one else all(matching)
+        case _:
+            return node.name in OF_ENDS and node.matches(end)
 
 
 def _cost(node: Node) -> int:

@@ -263,9 +263,18 @@ def end_head_segments(
 
 def end_segments(end: ConnectionEnd) -> Iterator[Segment]:
     """Yield who ended a connection, the first side first, and why."""
-    yield "quiet", f"ended {_sides(end.ends)}"
+    if end.handshake_failed:
+        yield "error", f"TLS handshake of {printable(end.client_address or 'the client')} failed"
+    else:
+        yield "quiet", f"ended {_sides(end.ends)}"
     if end.reason:
         yield "", f": {printable(end.reason)}"
+
+
+def more_segments(end: ConnectionEnd, more: int) -> Iterator[Segment]:
+    """Yield that so many connections ended equally, this one the last."""
+    yield "error", f"… and {more:,} more such from {printable(end.client_host)}"
+    yield "", f": {printable(end.reason)}"
 
 
 def _sides(ends: Sequence[SideEnd]) -> str:

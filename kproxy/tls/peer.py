@@ -1,0 +1,50 @@
+"""The name in a peer's certificate, for people: it proves nothing.
+
+::
+
+    getpeercert() ─▶ common name │ alternative names      a verified peer
+    DER ─▶ the same, by `cryptography` if it is there     one that is not: OpenSSL decodes nothing
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+
+def peer_name(tls: ssl.SSLSocket) -> str | None:
+    """Return the common name in the peer's certificate, or else its first alternative name; None:
+    it showed none, or none that can be read."""
+    certificate: Any = tls.getpeercert()  # its type is too wide for the loops below
+    if certificate:
+        subject = dict(pair for part in certificate.get("subject", ()) for pair in part)
+        names = (name for _, name in certificate.get("subjectAltName", ()))
+        return subject.get("commonName") or next(names, None)
+    der = tls.getpeercert(binary_form=True)
+    return _name_in(der) if der else None
+
+
+def _name_in(der: bytes) -> str | None:
+    try:
+        from cryptography import x509
+    except ImportError:
+        return None
+    with contextlib.suppress(ValueError):  # nobody has checked what is in it
+        return next(_names(x509.load_der_x509_certificate(der)), None)
+    return None
+
+
+def _names(certificate: x509.Certificate) -> Iterator[str]:
+    from cryptography import x509
+
+    for attribute in certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME):
+        if attribute.value:
+            yield str(attribute.value)
+    with contextlib.suppress(x509.ExtensionNotFound):
+        alternative = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        yield from (str(name.value) for name in alternative.value)
