@@ -47,7 +47,7 @@ FUNCTION_LINES_MAX = 70
 LINE_CHARACTERS_MAX = 100
 
 BANNED = {
-    r"\butils?\b": "a name that says what it is",
+    r"(?<!java\.)\butils?\b": "a name that says what it is",
     r"\bTODO\b|\bFIXME\b|\bXXX\b": "do it, or leave it out",
     r"/work/|/root/|/tmp/lab": "no paths of a machine",
     r"registry\.npmjs|repo1?\.maven|pypi\.org/simple|proxy\.golang": "no registry hosts",

@@ -22,6 +22,7 @@ import pytest
 
 from kproxy.cli import main
 from kproxy.commands.parser import command_parser
+from kproxy.commands.place import listen_address
 from kproxy.net import control
 from kproxy.net.control import ControlServer, RequestRefused
 from kproxy.net.control_address import open_control
@@ -104,7 +105,9 @@ def test_each_claim_of_the_page_has_its_test() -> None:
 @pytest.mark.parametrize("typed", [("run", "--bootstrap", "a"), ("replay", str(DEMO))])
 def test_loopback(typed: tuple[str, ...]) -> None:
     command, *arguments = typed
-    assert command_parser(command).parse_args(arguments).listen[0] == "127.0.0.1"
+    options = command_parser(command).parse_args(arguments)
+    for options.command in (None, ["true"]):
+        assert listen_address(options)[0] == "127.0.0.1"
 
 
 def test_versions(tmp_path: Path) -> None:
