@@ -38,6 +38,7 @@ from kproxy.proxy.machine import TlsSession
 from kproxy.proxy.nodes import listener_port
 from kproxy.proxy.output import Departure
 from kproxy.proxy.verdicts import Decider, Ending, RequestContext, Verdict
+from kproxy.replay import producers
 from kproxy.replay.call import CLOSE, LATER, NONE, Call
 from kproxy.replay.connection import ReplayConnection, token_frame
 from kproxy.replay.loaded import Loaded
@@ -208,9 +209,12 @@ class ReplayBroker:
         return self._drain(now, actions)
 
     def stop(self, now: int) -> list[Action]:
-        """Close every connection; report the recorded records that were not produced."""
-        if self._settings.report_unproduced and not self._stopped:  # stop may be called twice
-            self.state.check.report_unproduced()
+        """Close every connection; report the recorded records that were not produced, or not
+        committed."""
+        if not self._stopped:  # stop may be called twice
+            producers.report_open(self.state)
+            if self._settings.report_unproduced:
+                self.state.check.report_unproduced()
         self._stopped = True
         return [
             action

@@ -414,6 +414,8 @@ class Loader:
         if exchange.response is not None:
             found = exchange.response.producer_id
             self.loaded.producer_id_max = max(self.loaded.producer_id_max, found)
+            if wrote := self._writing.pop(found, {}):  # it aborts the open transaction
+                self._ended.append((found, exchange.response.producer_epoch, False, wrote))
         return True
 
 

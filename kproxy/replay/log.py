@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 
 import attrs
@@ -52,6 +52,11 @@ class Transaction:
     """Offset of its marker; None while it is open."""
     aborted: bool = False
 
+    @property
+    def committed(self) -> bool:
+        """Whether readers of committed records see it."""
+        return self.last_offset is not None and not self.aborted
+
 
 @attrs.define(eq=False)
 class _Writes:
@@ -85,6 +90,8 @@ class PartitionLog:
         """(first offset, leader epoch) of the batches in which the epoch must be set."""
         self._hidden = array("q")
         """Offsets of records that are still to be produced, ascending."""
+        self._skippable: set[int] = set()
+        """Those of them that need not be produced: they were not committed."""
         self._dropped = array("q")
         """Offsets of records that were produced to another partition, ascending: never visible."""
 
@@ -126,26 +133,22 @@ class PartitionLog:
         """Return whether a producer has an open transaction in this partition."""
         return producer_id in self._open
 
-    def transaction_at(self, offset: int) -> Transaction | None:
-        """Return the transaction of the batch at this offset."""
-        for batch in self.batches(offset):
-            for each in self.transactions:
-                if each.producer_id == batch.producer_id and each.first_offset <= offset:
-                    if each.last_offset is None or offset <= each.last_offset:
-                        return each
-            break
-        return None
-
     def batches(self, offset: int = 0) -> Iterator[Batch]:
         """Yield the batches from the one that holds `offset` or, if there is none, the next."""
         for index in range(self.index.find(offset), len(self.index)):
             yield self._batch(index)
 
-    def produced(self) -> Iterator[Batch]:
-        """Yield the batches that clients produced in the recording."""
+    def produced(self) -> Iterator[tuple[Batch, Transaction | None]]:
+        """Yield the batches that clients produced in the recording, with their transactions."""
+        of_producer: dict[int, list[Transaction]] = {}
+        for each in self.transactions:
+            of_producer.setdefault(each.producer_id, []).append(each)
         for index in range(len(self.index)):
             if self.index.has(index, PRODUCED):
-                yield self._batch(index)
+                batch = self._batch(index)
+                found = of_producer.get(batch.producer_id, []) if batch.transactional else []
+                begun = bisect_right(found, batch.offset, key=lambda each: each.first_offset)
+                yield batch, found[begun - 1] if begun else None
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """Yield the first and last offset of each batch."""
@@ -245,15 +248,21 @@ class PartitionLog:
                 self._note_write(base, batch.producer_id, _kind(batch))
         return base_offset
 
-    def hide(self, offsets: list[int]) -> None:
-        """Hold back the records at these offsets, and everything after the first."""
-        self._hidden = array("q", sorted({*self._hidden, *offsets}))
+    def hide(self, offsets: Iterable[int], skippable: Iterable[int] = ()) -> None:
+        """Hold back the records at these offsets, and everything after the first. Those that are
+        `skippable` are held back until a later one is shown, at most."""
+        self._skippable.update(skippable)
+        self._hidden = array("q", sorted({*self._hidden, *offsets, *self._skippable}))
 
     def show(self, offset: int) -> None:
         """Stop holding back the record at this offset."""
         index = bisect_left(self._hidden, offset)
         if index < len(self._hidden) and self._hidden[index] == offset:
             del self._hidden[index]
+        self._skippable.discard(offset)
+        if self._skippable and (skipped := self._skippable.intersection(self._hidden[:index])):
+            self._hidden = array("q", (each for each in self._hidden if each not in skipped))
+            self._skippable -= skipped
 
     def drop(self, offset: int) -> None:
         """Never show the record at this offset: it was produced to another partition this time."""

@@ -80,6 +80,7 @@ def modelled(mode: Mode) -> frozenset[int]:
     return frozenset(api_key(name) or 0 for name in names)
 
 
+_END_TXN = api_key("EndTxn")
 _UNKNOWN_SERVER_ERROR = -1
 _REFUSED = "the recording that is replayed has no answer to this"
 
@@ -141,7 +142,10 @@ class Serving:
             self.state.report.add("not served", str(error))
             raise Unanswerable(str(error)) from None
         if body is None:
-            body = self.state.semantic.respond(call) or _refusal(call)
+            body = self.state.semantic.respond(call)
+            if body is not None and call.api_key == _END_TXN and not body.error_code:
+                producers.end_as_recorded(self.state, call)
+            body = body or _refusal(call)
         if body is None:
             raise Unanswerable(f"{api_name(call.api_key)} v{call.version} cannot be answered")
         return body

@@ -45,7 +45,7 @@ def plain(loaded: Loaded) -> Any:
                     each.log.start_offset,
                     each.log.end_offset,
                     [batch.raw for batch in each.log.batches()],
-                    [batch.raw for batch in each.log.produced()],
+                    [batch.raw for batch, _ in each.log.produced()],
                     [(one.first_offset, one.last_offset) for one in each.log.transactions],
                 )
                 for each in topic.partitions.values()
