@@ -10,7 +10,11 @@
                                                    the recording
     close     –          kept if it passed, else as .failed.mcap   nothing is written
 
-Invariant: a recording in its place is never touched by a test that failed, nor in the other modes.
+A test that failed as expected (`xfail`) keeps its recording like one that passed. One that was
+skipped keeps it where there is none, so that it is skipped in a replay, too.
+
+Invariant: a recording in its place is never touched by a test that failed or was skipped, nor in
+the other modes.
 """
 
 from __future__ import annotations
@@ -134,7 +138,8 @@ class FixtureRun:
         return "\n".join([what, *shown, f"if that is meant, record again: {self.again}"])
 
     def close(self, outcome: str) -> None:
-        """Keep or remove the new recording; `outcome` is "passed", "failed" or "skipped".
+        """Keep or remove the new recording; `outcome` is "passed", "xfailed", "failed" or
+        "skipped".
 
         Raises:
             OSError: the recording cannot be written to its path.
@@ -144,11 +149,11 @@ class FixtureRun:
             session = self._session
             recorded = session.path if isinstance(session, RecordingSession) else None
             if recorded is not None and self.mode != "verify":
-                if outcome == "passed":
+                if outcome == "failed":
+                    files.keep(recorded, files.failed_file(self.path))
+                elif outcome != "skipped" or not self.path.exists():
                     files.keep(recorded, self.path)
                     files.failed_file(self.path).unlink(missing_ok=True)
-                elif outcome == "failed":
-                    files.keep(recorded, files.failed_file(self.path))
         finally:
             self._remove_folder()
 
