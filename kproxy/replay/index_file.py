@@ -43,7 +43,7 @@ from kproxy.replay.loaded import Committed, Loaded, Other
 from kproxy.replay.log import PartitionLog, Transaction
 from kproxy.replay.topics import Partition, Topic
 
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 """Version of the format; the key has that of kproxy, too, which may load a recording in another
 way."""
 KEPT_BYTES_MAX = 1 << 30
@@ -67,6 +67,8 @@ class Indexed:
     """Recorded response times for `pace`, by API key."""
     faults: list[dict[str, Any]]
     """Fault rules of `recorded_faults`, as dicts."""
+    not_repeated: list[str]
+    """Recorded faults that no rule repeats."""
 
 
 # ---- keys and paths
@@ -260,6 +262,7 @@ def _encoded(indexed: Indexed, blobs: _Blobs) -> dict[str, Any]:
         ],
         "times": [[api_key, blobs.add(times)] for api_key, times in indexed.times.items()],
         "faults": indexed.faults,
+        "not_repeated": indexed.not_repeated,
     }
 
 
@@ -307,7 +310,7 @@ def _decoded(text: dict[str, Any], blobs: _Blobs) -> Indexed:
         for numbers in text["locations"]
     ]
     times = {api_key: blobs.column("q", number) for api_key, number in text["times"]}
-    return Indexed(loaded, locations, times, text["faults"])
+    return Indexed(loaded, locations, times, text["faults"], text["not_repeated"])
 
 
 def _decoded_topic(text: list[Any], loaded: Loaded, blobs: _Blobs) -> Topic:

@@ -280,6 +280,8 @@ class Loader:
 
     def _produce(self, exchange: Exchange) -> bool:
         cluster, loaded = self.loaded.cluster, self.loaded
+        if exchange.row.fault_ids and exchange.response is None and not exchange.one_way:
+            return True  # a rule kept it from the broker
         for each in exchange.request.topic_data:
             if not each.name and each.topic_id not in cluster.names:
                 return False
