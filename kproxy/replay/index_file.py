@@ -238,7 +238,7 @@ def _encoded(indexed: Indexed, blobs: _Blobs) -> dict[str, Any]:
         "racks": list(cluster.racks.items()),
         "names": [[topic_id.hex, name] for topic_id, name in cluster.names.items()],
         "coordinators": [[*key, node] for key, node in cluster.coordinators.items()],
-        "topics": [_encoded_topic(each, blobs) for each in cluster.topics.values()],
+        "topics": [_encoded_topic(each, blobs) for each in cluster.all_topics],
         "made": [blobs.add(each) for each in cluster.store.made],
         "committed": [
             [group, [[*key, *attrs.astuple(each)] for key, each in offsets.items()]]
@@ -247,7 +247,7 @@ def _encoded(indexed: Indexed, blobs: _Blobs) -> dict[str, Any]:
         "groups": loaded.groups,
         "produced": sorted(loaded.produced),
         "refused": sorted(loaded.refused),
-        "unplaced": [[*names, blobs.add(data)] for *names, data in loaded.unplaced],
+        "unplaced": [[each.hex, index, blobs.add(data)] for each, index, data in loaded.unplaced],
         "others": [
             [o.api_key, o.api_version, blobs.add(o.request_frame), blobs.add(o.response_frame)]
             for others in loaded.others.values()
@@ -290,7 +290,8 @@ def _decoded(text: dict[str, Any], blobs: _Blobs) -> Indexed:
     for number in text["made"]:
         cluster.store.append(blobs.bytes(number))
     for topic in (_decoded_topic(each, loaded, blobs) for each in text["topics"]):
-        cluster.topics[topic.name] = topic
+        cluster.generations.setdefault(topic.name, []).append(topic)
+        cluster.topics.setdefault(topic.name, topic)
     loaded.committed = {
         group: {(name, index): Committed(*rest) for name, index, *rest in offsets}
         for group, offsets in text["committed"]
@@ -298,7 +299,8 @@ def _decoded(text: dict[str, Any], blobs: _Blobs) -> Indexed:
     loaded.groups = text["groups"]
     loaded.produced = {(name, index) for name, index in text["produced"]}
     loaded.refused = set(text["refused"])
-    loaded.unplaced = [(name, index, blobs.bytes(data)) for name, index, data in text["unplaced"]]
+    for topic_id, index, data in text["unplaced"]:
+        loaded.unplaced.append((uuid.UUID(topic_id), index, blobs.bytes(data)))
     for key, version, request, response in text["others"]:
         other = Other(key, version, blobs.bytes(request), blobs.bytes(response))
         loaded.others.setdefault(key, []).append(other)

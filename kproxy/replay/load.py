@@ -27,9 +27,9 @@ from kproxy.protocol import ProtocolError, is_known, records
 from kproxy.protocol.records import encode_batch, end_transaction_marker
 from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.loaded import Committed, Loaded, Other, PartitionKey
-from kproxy.replay.log import stamp
+from kproxy.replay.log import PartitionLog, stamp
 from kproxy.replay.placed import PlacedFrame, PlaceOf, nowhere
-from kproxy.replay.topics import Partition
+from kproxy.replay.topics import Partition, Topic
 
 
 @attrs.define(eq=False)
@@ -48,13 +48,14 @@ class Loader:
         self.loaded = Loaded()
         self._served = served
         self._place_of = place
-        self._seen: dict[PartitionKey, _SeenOffsets] = {}
+        self._seen: dict[Partition, _SeenOffsets] = {}
         self._waiting: list[tuple[Exchange, PlacedFrame, PlacedFrame]] = []
         self._request = self._response = PlacedFrame(None, b"")
         """The frames of the current exchange."""
-        self._writing: dict[int, dict[PartitionKey, int]] = {}
+        self._unplaced: list[tuple[Topic, int, bytes]] = []
+        self._writing: dict[int, dict[PartitionLog, int]] = {}
         """Last offset that each producer's open transaction wrote, by producer id and partition."""
-        self._ended: list[tuple[int, int, bool, dict[PartitionKey, int]]] = []
+        self._ended: list[tuple[int, int, bool, dict[PartitionLog, int]]] = []
         self._offset_known: set[tuple[str, PartitionKey]] = set()
         """Groups and partitions whose offset at the beginning of the recording is known."""
 
@@ -102,7 +103,14 @@ class Loader:
         if not loaded.cluster.racks:
             loaded.cluster.racks[1] = None
         nodes = loaded.cluster.racks
-        for topic in loaded.cluster.topics.values():
+        if self._unplaced:
+            what = count(len(self._unplaced), "batch")
+            how = "produced with acks=0 or without a response"
+            loaded.lacking.append(f"offsets: of {what}, {how}")
+        for topic, following in loaded.cluster.rewind():
+            self._leave_out(topic, following)
+        loaded.unplaced = [(topic.topic_id, *rest) for topic, *rest in self._unplaced]
+        for topic in loaded.cluster.all_topics:
             for partition in topic.partitions.values():
                 self._finish_partition(topic.name, partition)
                 if partition.leader_id not in nodes:
@@ -112,15 +120,22 @@ class Loader:
         for group, offsets in loaded.committed.items():
             kept = {key: each for key, each in offsets.items() if each.offset >= 0}
             loaded.committed[group] = kept
-        if loaded.unplaced:
-            what = count(len(loaded.unplaced), "batch")
-            how = "produced with acks=0 or without a response"
-            loaded.lacking.append(f"offsets: of {what}, {how}")
         return loaded
+
+    def _leave_out(self, topic: Topic, following: Topic) -> None:
+        """Leave out a topic that was deleted and created again, unseen: what clients produced to it
+        counts as produced to the following one."""
+        batches = sum(len(each.log) for each in topic.partitions.values())
+        for index, partition in topic.partitions.items():
+            for batch, _ in partition.log.produced():
+                self.loaded.cluster.add_partition(following, index)
+                self._unplaced.append((following, index, batch.raw))
+        what = f"{count(batches, 'batch')} of before it was deleted and created again"
+        self.loaded.lacking.append(f"{topic.name}: who did it: {what}")
 
     def _finish_partition(self, topic: str, partition: Partition) -> None:
         log = partition.log
-        seen = self._seen.get((topic, partition.index), _SeenOffsets())
+        seen = self._seen.get(partition, _SeenOffsets())
         log.widen(None, seen.highest_read)
         if not len(log) and seen.latest is not None:
             log.widen(None, seen.latest)
@@ -170,11 +185,22 @@ class Loader:
         cluster = self.loaded.cluster
         for each in exchange.response.topics if exchange.response else ():
             if not each.error_code and not exchange.request.validate_only:
-                known = each.name in cluster.topics
+                known = cluster.topics.get(each.name)
+                if known is not None and each.topic_id == NO_UUID:
+                    if known.created or any(len(one.log) for one in known.partitions.values()):
+                        cluster.end_topic(each.name, NO_UUID, deleted=False)
                 topic = cluster.add_topic(each.name, each.topic_id)
-                topic.created = topic.created or not known
+                topic.created = topic.created or topic is not known
                 for index in range(max(0, each.num_partitions)):
                     cluster.add_partition(topic, index)
+        return True
+
+    def _delete_topics(self, exchange: Exchange) -> bool:
+        cluster = self.loaded.cluster
+        for each in exchange.response.responses if exchange.response else ():
+            if not each.error_code:
+                name = each.name or cluster.names.get(each.topic_id, "")
+                cluster.end_topic(name, each.topic_id, deleted=True)
         return True
 
     def _create_partitions(self, exchange: Exchange) -> bool:
@@ -220,15 +246,15 @@ class Loader:
             if not each.topic and each.topic_id not in cluster.names:
                 return False
         for each in exchange.response.responses:
-            topic = cluster.topic(each.topic, each.topic_id)
-            topic = topic or cluster.add_topic(each.topic)
+            name = each.topic or cluster.names[each.topic_id]
             for one in each.partitions:
                 if one.error_code:
                     continue
+                topic = cluster.add_topic(name, each.topic_id)
                 partition = cluster.add_partition(topic, one.partition_index)
                 offset = asked.get((each.topic, each.topic_id, one.partition_index))
                 if offset is not None:
-                    self._read_at((topic.name, one.partition_index), offset)
+                    self._read_at(partition, offset)
                 if one.records:
                     self._add(partition, one.records, self._response, one.records, produced=False)
         return True
@@ -255,8 +281,8 @@ class Loader:
         except ProtocolError as error:
             self.loaded.lacking.append(f"records: they cannot be read, {error}")
 
-    def _read_at(self, key: PartitionKey, offset: int) -> None:
-        seen = self._seen.setdefault(key, _SeenOffsets())
+    def _read_at(self, partition: Partition, offset: int) -> None:
+        seen = self._seen.setdefault(partition, _SeenOffsets())
         seen.highest_read = max(seen.highest_read, offset)
         if seen.lowest_read is None or offset < seen.lowest_read:
             seen.lowest_read = offset
@@ -275,11 +301,13 @@ class Loader:
                 key = each.name, one.partition_index
                 if key in latest and not one.error_code:
                     offset = one.old_style_offsets[0] if one.old_style_offsets else one.offset
-                    self._seen.setdefault(key, _SeenOffsets()).latest = offset
+                    cluster = self.loaded.cluster
+                    partition = cluster.add_partition(cluster.add_topic(each.name), key[1])
+                    self._seen.setdefault(partition, _SeenOffsets()).latest = offset
         return True
 
     def _produce(self, exchange: Exchange) -> bool:
-        cluster, loaded = self.loaded.cluster, self.loaded
+        cluster = self.loaded.cluster
         if exchange.row.fault_ids and exchange.response is None and not exchange.one_way:
             return True  # a rule kept it from the broker
         for each in exchange.request.topic_data:
@@ -291,14 +319,15 @@ class Loader:
             for one in each.partition_responses
         }
         for each in exchange.request.topic_data:
-            topic = cluster.topic(each.name, each.topic_id) or cluster.add_topic(each.name)
+            name = each.name or cluster.names[each.topic_id]
             for one in each.partition_data:
+                topic = cluster.add_topic(name, each.topic_id)
                 answer = placed.get((each.name, each.topic_id, one.index))
                 partition = cluster.add_partition(topic, one.index)
                 if not one.records or (answer is not None and answer.error_code):
                     continue
                 if answer is None or answer.base_offset < 0:
-                    loaded.unplaced.append((topic.name, one.index, one.records))
+                    self._unplaced.append((topic, one.index, one.records))
                     continue
                 self._place(topic.name, partition, one.records, answer)
         return True
@@ -319,12 +348,12 @@ class Loader:
             return
         timed = answer.log_append_time_ms >= 0
         self._add(partition, data, frame, raw, produced=True, timed=timed)
-        key = topic, partition.index
-        self.loaded.produced.add(key)
+        self.loaded.produced.add((topic, partition.index))
         for batch in records.batches(data):
             self.loaded.producer_id_max = max(self.loaded.producer_id_max, batch.producer_id)
             if batch.transactional:
-                self._writing.setdefault(batch.producer_id, {})[key] = batch.last_offset
+                wrote = self._writing.setdefault(batch.producer_id, {})
+                wrote[partition.log] = batch.last_offset
 
     def _end_txn(self, exchange: Exchange) -> bool:
         request, response = exchange.request, exchange.response
@@ -335,11 +364,10 @@ class Loader:
         return True
 
     def _mark(
-        self, producer_id: int, epoch: int, committed: bool, wrote: dict[PartitionKey, int]
+        self, producer_id: int, epoch: int, committed: bool, wrote: dict[PartitionLog, int]
     ) -> None:
         """Add the markers of a transaction that nobody fetched: after its last batch."""
-        for (topic, index), last in wrote.items():
-            log = self.loaded.cluster.topics[topic].partitions[index].log
+        for log, last in wrote.items():
             at, time = last + 1, 0
             for batch in log.batches(last):
                 if batch.control and batch.producer_id == producer_id:
@@ -427,6 +455,7 @@ _TAKERS: dict[str, Callable[[Loader, Exchange], bool]] = {
     "DescribeTopicPartitions": Loader._metadata,
     "CreateTopics": Loader._create_topics,
     "CreatePartitions": Loader._create_partitions,
+    "DeleteTopics": Loader._delete_topics,
     "FindCoordinator": Loader._find_coordinator,
     "Fetch": Loader._fetch,
     "ListOffsets": Loader._list_offsets,
@@ -446,6 +475,7 @@ _RESPONSE_SUFFICES = frozenset(
         "Metadata",
         "DescribeCluster",
         "DescribeTopicPartitions",
+        "DeleteTopics",
         "OffsetFetch",
         "InitProducerId",
     }

@@ -21,7 +21,6 @@ from kproxy.protocol import ProtocolError, messages, records
 from kproxy.protocol.errors import CODES
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import Batch, encode_batch
-from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.call import NONE, Call
 from kproxy.replay.ignored import Partitions
 from kproxy.replay.produced import Expected
@@ -123,7 +122,7 @@ def _place(
     found = batch.records
     for record in found:
         in_transaction = producer is not None
-        expected = state.check.match(topic.name, partition.index, record, in_transaction)
+        expected = state.check.match(topic, partition.index, record, in_transaction)
         if expected is None:
             unknown.append(record)
         elif producer is not None:
@@ -142,9 +141,9 @@ def _place(
             first = expected.offset if first < 0 else first
     for record in unknown:
         if producer is None:
-            state.check.report_unknown(topic.name, partition.index, record)
+            state.check.report_unknown(topic, partition.index, record)
         else:
-            producer.unknown.append((topic.name, partition.index, record))
+            producer.unknown.append((topic, partition.index, record))
     if unplaced:
         whole = batch.magic == 2 and len(unplaced) == len(found)
         data = batch.raw if whole else _batch_of(batch, unplaced)
@@ -155,7 +154,7 @@ def _place(
 
 def _answer_fetches(state: State, expected: Expected) -> None:
     """Answer waiting fetches of a partition that the producer did not name."""
-    partition = state.cluster.partition(expected.topic, NO_UUID, expected.partition)
+    partition = expected.topic.partitions.get(expected.partition)
     if partition is not None:
         state.fetches.more_visible(state, partition)
 

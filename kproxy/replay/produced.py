@@ -30,6 +30,7 @@ from kproxy.replay.ignored import Ignored
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.log import PartitionLog, Transaction
 from kproxy.replay.report import Report
+from kproxy.replay.topics import Topic
 
 ADVICE = "if that is meant, record again: kproxy run --bootstrap BROKERS --record FILE"
 _COMPARED_MAX = 1000
@@ -49,7 +50,7 @@ class Fate(enum.Enum):
 class Expected:
     """A record that a client produced in the recording."""
 
-    topic: str
+    topic: Topic
     partition: int
     offset: int
     """-1 if it is not recorded."""
@@ -121,20 +122,22 @@ class ProduceCheck:
     loaded: Loaded
     report: Report
     ignored: Ignored = attrs.Factory(Ignored)
-    _topics: dict[str, dict[tuple, _EqualRecords]] = attrs.field(factory=dict, init=False)
+    _topics: dict[Topic, dict[tuple, _EqualRecords]] = attrs.field(factory=dict, init=False)
     _unsettled: dict[Expected, None] = attrs.field(factory=dict, init=False)
     """Records that were produced in transactions which have not been committed, in order."""
 
-    def expected(self, topic: str) -> Iterator[Expected]:
+    def expected(self, topic: Topic) -> Iterator[Expected]:
         """Yield all expected records of a topic."""
         for same in self._of(topic).values():
             yield from same.expected
 
     @property
-    def topics(self) -> list[str]:
-        """The topics that clients produced to in the recording."""
-        found = [topic for topic, _ in sorted(self.loaded.produced)]
-        return list(dict.fromkeys(found + [topic for topic, _, _ in self.loaded.unplaced]))
+    def topics(self) -> list[Topic]:
+        """The topics that clients produced to in the recording, all generations of each name."""
+        cluster = self.loaded.cluster
+        names = [name for name, _ in sorted(self.loaded.produced)]
+        names += [cluster.names[topic_id] for topic_id, _, _ in self.loaded.unplaced]
+        return [topic for name in dict.fromkeys(names) for topic in cluster.generations[name]]
 
     @property
     def lacks_records(self) -> bool:
@@ -142,7 +145,7 @@ class ProduceCheck:
         return any(each.missing for topic in self.topics for each in self.expected(topic))
 
     def match(
-        self, topic: str, partition: int, record: Record, in_transaction: bool = False
+        self, topic: Topic, partition: int, record: Record, in_transaction: bool = False
     ) -> Expected | None:
         """Return the first unproduced record equal to this one, marked as produced; or None."""
         same = self._of(topic).get(self.ignored.content(record))
@@ -194,12 +197,12 @@ class ProduceCheck:
         for transaction, first in differing.items():
             if transaction is not None:
                 then = "aborted" if transaction.aborted else "left open"
-                where = f"{first.topic}[{first.partition}]: the transaction at offset"
+                where = f"{first.topic.name}[{first.partition}]: the transaction at offset"
                 how = f"is committed now, and was {then} when recorded"
                 self.report.add("differs", f"{where} {transaction.first_offset} {how}")
         return found
 
-    def report_unknown(self, topic: str, partition: int, record: Record) -> None:
+    def report_unknown(self, topic: Topic, partition: int, record: Record) -> None:
         """Report a record without a match, and the closest unproduced one. Call this after all
         records of its batch were matched."""
         same = self._of(topic).get(self.ignored.content(record))
@@ -222,7 +225,7 @@ class ProduceCheck:
                 what = f"{_named(each)} {each.fate.value}; the recording has it committed"
                 self.report.add("differs", f"{what}: {_shown(each.record)}", ADVICE)
 
-    def _of(self, topic: str) -> dict[tuple, _EqualRecords]:
+    def _of(self, topic: Topic) -> dict[tuple, _EqualRecords]:
         found = self._topics.get(topic)
         if found is None:
             found = self._topics[topic] = {}
@@ -231,20 +234,19 @@ class ProduceCheck:
                 found.setdefault(key, _EqualRecords()).add(expected)
         return found
 
-    def _read(self, topic: str) -> Iterator[Expected]:
-        logs = self.loaded.cluster.log
-        for name, index in sorted(self.loaded.produced):
-            for batch, transaction in logs(name, index).produced() if name == topic else ():
+    def _read(self, topic: Topic) -> Iterator[Expected]:
+        logs = {each.index: each.log for each in topic.all_partitions}
+        for index, log in sorted(logs.items()):
+            for batch, transaction in log.produced():
                 for record in _records(batch):
-                    log = logs(name, index)
                     yield Expected(topic, index, record.offset, record, log, transaction)
-        for name, index, data in self.loaded.unplaced:
-            for batch in records.batches(data) if name == topic else ():
+        for topic_id, index, data in self.loaded.unplaced:
+            for batch in records.batches(data) if topic_id == topic.topic_id else ():
                 for record in _records(batch):
-                    yield Expected(topic, index, -1, record, logs(name, index))
+                    yield Expected(topic, index, -1, record, logs[index])
 
-    def _text(self, topic: str, partition: int, record: Record, again: bool) -> str:
-        what = f"{topic}[{partition}]: the recording does not hold this record"
+    def _text(self, topic: Topic, partition: int, record: Record, again: bool) -> str:
+        what = f"{topic.name}[{partition}]: the recording does not hold this record"
         if again:
             return f"{what} once more than it was produced before: {_shown(record)}"
         expected = self.expected(topic)
@@ -258,7 +260,7 @@ class ProduceCheck:
         if closest.partition != partition:
             found.insert(0, ("partition", str(partition), str(closest.partition)))
         at = f" at offset {closest.offset}" if closest.offset >= 0 else ""
-        where = f"{topic}[{closest.partition}]{at}"
+        where = f"{topic.name}[{closest.partition}]{at}"
         return f"{what}; the closest one, {where}, differs in {sentence(found)}"
 
     def _compared(self, record: Record) -> Record:
@@ -289,7 +291,7 @@ def _closest(among: Iterable[Expected], partition: int, record: Record) -> Expec
 
 def _named(expected: Expected) -> str:
     at = f" at offset {expected.offset}" if expected.offset >= 0 else ""
-    return f"{expected.topic}[{expected.partition}]: the record{at}"
+    return f"{expected.topic.name}[{expected.partition}]: the record{at}"
 
 
 def _shown(record: Record) -> str:

@@ -18,6 +18,7 @@ from kproxy.replay.call import Call
 from kproxy.replay.groups import commit_response
 from kproxy.replay.loaded import PartitionKey
 from kproxy.replay.produced import Expected
+from kproxy.replay.topics import Topic
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State
@@ -47,7 +48,7 @@ class Producer:
     """Partitions of the open transaction."""
     produced: list[Expected] = attrs.Factory(list)
     """The recorded records that it has produced again."""
-    unknown: list[tuple[str, int, Record]] = attrs.Factory(list)
+    unknown: list[tuple[Topic, int, Record]] = attrs.Factory(list)
     """Topic, partition and record of what it has produced besides them."""
     groups: set[str] = attrs.Factory(set)
     """Groups whose offsets it commits."""
@@ -226,7 +227,8 @@ def end(state: State, producer: Producer, committed: bool, now: int) -> None:
         each.log.show(each.offset)
         if each.transaction is not None and each.transaction.last_offset is not None:
             each.log.show(each.transaction.last_offset)
-    for name, index in {*producer.partitions, *((each.topic, each.partition) for each in ended)}:
+    written = {(each.topic.name, each.partition) for each in ended}
+    for name, index in sorted(producer.partitions | written):
         partition = state.cluster.partition(name, NO_UUID, index)
         if partition is None:
             continue

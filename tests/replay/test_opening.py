@@ -18,7 +18,7 @@ from kproxy.replay.opening import Wanted, open_recorded
 from kproxy.replay.settings import Mode
 from tests.bed import needs
 from tests.recording import making
-from tests.replay.making import Playing, Recorded, batch, produce
+from tests.replay.making import ORDERS_ID, Playing, Recorded, batch, produce
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 
@@ -33,8 +33,8 @@ def plain(loaded: Loaded) -> Any:
     """All that was loaded, as a value that compares."""
     cluster = loaded.cluster
     topics = {
-        topic.name: (
-            topic.topic_id,
+        topic.topic_id: (
+            topic.name,
             topic.internal,
             topic.created,
             [
@@ -51,11 +51,12 @@ def plain(loaded: Loaded) -> Any:
                 for each in topic.partitions.values()
             ],
         )
-        for topic in cluster.topics.values()
+        for topic in cluster.all_topics
     }
     others = {key: [attr.request for attr in each] for key, each in loaded.others.items()}
     return (
         topics,
+        {name: topic.topic_id for name, topic in cluster.topics.items()},
         others,
         cluster.racks,
         cluster.names,
@@ -81,7 +82,11 @@ def everything() -> Recorded:
     recorded.produced(batch("x"), base_offset=3).produced(batch("y"), 0, partition=1)
     recorded.produced(batch("t"), 1, partition=1, log_append_time_ms=77)
     recorded.produced(batch("w", transactional=True, producer_id=5, producer_epoch=0), 4)
-    return recorded.add(9, produce(batch("lost"), acks=0)).add(3, *admin)
+    recorded.add(9, produce(batch("lost"), acks=0)).add(3, *admin)
+    deleted = messages.DeleteTopicsResponse.DeletableTopicResult(name="orders", topic_id=ORDERS_ID)
+    request = messages.DeleteTopicsRequest(topic_names=["orders"])
+    recorded.add(5, request, messages.DeleteTopicsResponse(responses=[deleted]))
+    return recorded.produced(batch("again"))
 
 
 def written(folder: Path, recorded: Recorded) -> Path:
