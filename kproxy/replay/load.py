@@ -188,7 +188,7 @@ class Loader:
                 known = cluster.topics.get(each.name)
                 if known is not None and each.topic_id == NO_UUID:
                     if known.created or any(len(one.log) for one in known.partitions.values()):
-                        cluster.end_topic(each.name, NO_UUID, deleted=False)
+                        cluster.end_topic(each.name, NO_UUID)
                 topic = cluster.add_topic(each.name, each.topic_id)
                 topic.created = topic.created or topic is not known
                 for index in range(max(0, each.num_partitions)):
@@ -200,7 +200,7 @@ class Loader:
         for each in exchange.response.responses if exchange.response else ():
             if not each.error_code:
                 name = each.name or cluster.names.get(each.topic_id, "")
-                cluster.end_topic(name, each.topic_id, deleted=True)
+                cluster.end_topic(name, each.topic_id, exchange.time_ns)
         return True
 
     def _create_partitions(self, exchange: Exchange) -> bool:
@@ -327,6 +327,9 @@ class Loader:
                 if not one.records or (answer is not None and answer.error_code):
                     continue
                 if answer is None or answer.base_offset < 0:
+                    if answer is None:  # it may have ended long after it began
+                        topic = cluster.topic_at(name, exchange.time_ns) or topic
+                        cluster.add_partition(topic, one.index)
                     self._unplaced.append((topic, one.index, one.records))
                     continue
                 self._place(topic.name, partition, one.records, answer)

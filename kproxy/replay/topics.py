@@ -51,8 +51,8 @@ class Topic:
     """True if its id is the recorded one."""
     created: bool = False
     """True if a client created it in the recording."""
-    deleted: bool = False
-    """True if a client deleted it in the recording."""
+    deleted_ns: int = 0
+    """The time at which a client deleted it in the recording; 0 if none did."""
     partitions_first: int | None = None
     """Number of its partitions before a client created more in the recording."""
 
@@ -152,12 +152,19 @@ class ClusterState:
             self.names[topic_id] = name
         return topic
 
-    def end_topic(self, name: str, topic_id: uuid.UUID, deleted: bool) -> None:
-        """End a generation of a topic; `deleted` by a client."""
+    def topic_at(self, name: str, time_ns: int) -> Topic | None:
+        """Return the generation of a topic that a request names that came at a time."""
+        for each in self.generations.get(name, ()):
+            if not each.deleted_ns or time_ns < each.deleted_ns:
+                return each
+        return None
+
+    def end_topic(self, name: str, topic_id: uuid.UUID, deleted_ns: int = 0) -> None:
+        """End a generation of a topic, which a client deletes at a time, or nobody knows who."""
         found = [each for each in self.generations.get(name, ()) if each.topic_id == topic_id]
         topic = found[0] if found else self.topics.get(name)
         if topic is not None:
-            topic.deleted = topic.deleted or deleted
+            topic.deleted_ns = topic.deleted_ns or deleted_ns
             if self.topics.get(name) is topic:
                 del self.topics[name]
 
@@ -168,7 +175,7 @@ class ClusterState:
         for name, generations in self.generations.items():
             kept = generations[-1:]
             for each in reversed(generations[:-1]):
-                if each.deleted:
+                if each.deleted_ns:
                     kept.insert(0, each)
                 else:
                     left_out.append((each, kept[0]))

@@ -82,7 +82,11 @@ def everything() -> Recorded:
     recorded.produced(batch("x"), base_offset=3).produced(batch("y"), 0, partition=1)
     recorded.produced(batch("t"), 1, partition=1, log_append_time_ms=77)
     recorded.produced(batch("w", transactional=True, producer_id=5, producer_epoch=0), 4)
-    recorded.add(9, produce(batch("lost"), acks=0)).add(3, *admin)
+    return recorded.add(9, produce(batch("lost"), acks=0)).add(3, *admin)
+
+
+def created_again(recorded: Recorded) -> Recorded:
+    """The same, and "orders" is deleted and created again."""
     deleted = messages.DeleteTopicsResponse.DeletableTopicResult(name="orders", topic_id=ORDERS_ID)
     request = messages.DeleteTopicsRequest(topic_names=["orders"])
     recorded.add(5, request, messages.DeleteTopicsResponse(responses=[deleted]))
@@ -95,13 +99,13 @@ def written(folder: Path, recorded: Recorded) -> Path:
 
 
 def test_what_is_read_of_a_file_is_what_exchanges_give(tmp_path: Path) -> None:
-    recorded = everything()
+    recorded = created_again(everything())
     opened = open_recorded([written(tmp_path, recorded)], Wanted(), folder=tmp_path)
     assert plain(opened.loaded) == plain(recorded.loaded)
 
 
 def test_an_index_says_all_that_the_recording_says(tmp_path: Path) -> None:
-    path = written(tmp_path, everything())
+    path = written(tmp_path, created_again(everything()))
     first, second = (open_recorded([path], Wanted(), folder=tmp_path / "i") for _ in range(2))
     assert plain(second.loaded) == plain(first.loaded)
     (index,) = (tmp_path / "i").iterdir()
