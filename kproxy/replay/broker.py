@@ -94,6 +94,8 @@ class ReplayBroker:
         self._stopped = False
         if settings.visible is Visible.CAUSAL:
             self.state.hold_back()
+        else:
+            self.state.cluster.begin_at_end()
 
     # ---- events
 

@@ -54,6 +54,7 @@ _END_BYTES = 4096
 _UNFINISHED = ".index-"
 _UNFINISHED_SECONDS = 3600
 """Older unfinished files belong to processes that have died."""
+_OFFSETS = ("start_offset", "last_start_offset", "end_offset", "epochs")
 _LOCATION_CODES = {"numbers": "q", "offsets": "q", "ends": "q", "nths": "i"}
 
 
@@ -270,9 +271,10 @@ def _encoded_topic(topic: Topic, blobs: _Blobs) -> list[Any]:
     partitions = [
         [
             [each.index, each.leader_id, each.leader_epoch, each.replicas, each.in_sync],
-            [each.log.start_offset, each.log.end_offset, each.log.epochs],
+            [getattr(each.log, name) for name in _OFFSETS],
             [attrs.astuple(transaction) for transaction in each.log.transactions],
             [blobs.add(column) for column in each.log.index.columns()],
+            [blobs.add(column) for column in each.log.removed.columns()],
         ]
         for each in topic.partitions.values()
     ]
@@ -318,12 +320,13 @@ def _decoded(text: dict[str, Any], blobs: _Blobs) -> Indexed:
 def _decoded_topic(text: list[Any], loaded: Loaded, blobs: _Blobs) -> Topic:
     (name, topic_id, internal, created, first), partitions = text
     topic = Topic(name, uuid.UUID(topic_id), internal, created=created, partitions_first=first)
-    for about, offsets, transactions, columns in partitions:
+    for about, offsets, transactions, columns, removed in partitions:
         index, leader_id, leader_epoch, replicas, in_sync = about
         log = PartitionLog(loaded.cluster.store)
-        log.start_offset, log.end_offset, epochs = offsets
+        log.start_offset, log.last_start_offset, log.end_offset, epochs = offsets
         log.epochs = [(offset, epoch) for offset, epoch in epochs]
-        log.restore(_index(columns, blobs), [Transaction(*each) for each in transactions])
+        indexes = _index(columns, blobs), _index(removed, blobs)
+        log.restore(*indexes, [Transaction(*each) for each in transactions])
         partition = Partition(index, log, leader_id, leader_epoch, replicas, in_sync)
         topic.partitions[index] = partition
     return topic

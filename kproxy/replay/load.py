@@ -26,6 +26,7 @@ from kproxy.exchange.words.wording import count
 from kproxy.protocol import ProtocolError, is_known, records
 from kproxy.protocol.records import encode_batch, end_transaction_marker
 from kproxy.protocol.schema import NO_UUID
+from kproxy.replay.fetch import EARLIEST, LATEST
 from kproxy.replay.loaded import Committed, Loaded, Other, PartitionKey
 from kproxy.replay.log import PartitionLog, stamp
 from kproxy.replay.placed import PlacedFrame, PlaceOf, nowhere
@@ -39,6 +40,16 @@ class _SeenOffsets:
     lowest_read: int | None = None
     highest_read: int = 0
     latest: int | None = None
+    first_start: int | None = None
+    """The lowest offset at which the log was seen to start."""
+    last_start: int | None = None
+
+    def start_at(self, offset: int) -> None:
+        """Take an offset at which the log starts; -1 stands for none."""
+        if offset >= 0:
+            first = offset if self.first_start is None else self.first_start
+            self.first_start = min(first, offset)
+            self.last_start = max(offset, self.last_start or 0)
 
 
 class Loader:
@@ -135,17 +146,14 @@ class Loader:
 
     def _finish_partition(self, topic: str, partition: Partition) -> None:
         log = partition.log
-        seen = self._seen.get(partition, _SeenOffsets())
+        seen = self._seen_of(partition)
         log.widen(None, seen.highest_read)
         if not len(log) and seen.latest is not None:
             log.widen(None, seen.latest)
-        log.finish(seen.lowest_read)
-        holes = 0
-        at = log.start_offset
-        for first, last in log.spans():
-            holes += max(0, first - at)
-            at = last + 1
-        holes += max(0, log.end_offset - at)
+        log.finish(seen.lowest_read, seen.first_start, seen.last_start)
+        known = [log.index.bases[0] if len(log) else None, seen.lowest_read]
+        first = min((each for each in known if each is not None), default=log.end_offset)
+        holes = log.holes(max(first, log.start_offset))
         if holes and len(log):
             name = f"{topic}[{partition.index}]"
             self.loaded.lacking.append(
@@ -255,8 +263,10 @@ class Loader:
                 offset = asked.get((each.topic, each.topic_id, one.partition_index))
                 if offset is not None:
                     self._read_at(partition, offset)
+                self._seen_of(partition).start_at(one.log_start_offset)
                 if one.records:
-                    self._add(partition, one.records, self._response, one.records, produced=False)
+                    data, frame = one.records, self._response
+                    self._add(partition, data, frame, data, produced=False, read_at=offset)
         return True
 
     def _add(
@@ -266,44 +276,61 @@ class Loader:
         frame: PlacedFrame,
         raw: bytes,
         produced: bool,
-        timed: bool = False,
+        **how: Any,
     ) -> None:
         """Add batches to a log; in the frame they stand as `raw`."""
         store = self.loaded.cluster.store
         start = frame.find(raw)
         try:
             if start < 0 or frame.place is None:
-                partition.log.add(data, produced=produced)
+                partition.log.add(data, produced=produced, **how)
             else:
                 store.offer(frame.place, frame.data)
                 place = frame.place
-                partition.log.add(data, produced=produced, place=place, start=start, timed=timed)
+                partition.log.add(data, produced=produced, place=place, start=start, **how)
         except ProtocolError as error:
             self.loaded.lacking.append(f"records: they cannot be read, {error}")
 
     def _read_at(self, partition: Partition, offset: int) -> None:
-        seen = self._seen.setdefault(partition, _SeenOffsets())
+        seen = self._seen_of(partition)
         seen.highest_read = max(seen.highest_read, offset)
         if seen.lowest_read is None or offset < seen.lowest_read:
             seen.lowest_read = offset
 
+    def _seen_of(self, partition: Partition) -> _SeenOffsets:
+        return self._seen.setdefault(partition, _SeenOffsets())
+
     def _list_offsets(self, exchange: Exchange) -> bool:
         if exchange.response is None:
             return True
-        latest = {
-            (each.name, one.partition_index)
+        cluster = self.loaded.cluster
+        asked = {
+            (each.name, one.partition_index): one.timestamp
             for each in exchange.request.topics
             for one in each.partitions
-            if one.timestamp == -1
         }
         for each in exchange.response.topics:
             for one in each.partitions:
-                key = each.name, one.partition_index
-                if key in latest and not one.error_code:
-                    offset = one.old_style_offsets[0] if one.old_style_offsets else one.offset
-                    cluster = self.loaded.cluster
-                    partition = cluster.add_partition(cluster.add_topic(each.name), key[1])
-                    self._seen.setdefault(partition, _SeenOffsets()).latest = offset
+                timestamp = asked.get((each.name, one.partition_index))
+                if one.error_code or timestamp not in (LATEST, EARLIEST):
+                    continue
+                offset = one.old_style_offsets[0] if one.old_style_offsets else one.offset
+                topic = cluster.add_topic(each.name)
+                seen = self._seen_of(cluster.add_partition(topic, one.partition_index))
+                if timestamp == LATEST:
+                    seen.latest = offset
+                else:
+                    seen.start_at(offset)
+        return True
+
+    def _delete_records(self, exchange: Exchange) -> bool:
+        cluster = self.loaded.cluster
+        for each in exchange.response.topics if exchange.response else ():
+            for one in each.partitions:
+                if not one.error_code and each.name in cluster.topics:
+                    topic = cluster.add_topic(each.name)
+                    seen = self._seen_of(cluster.add_partition(topic, one.partition_index))
+                    seen.last_start = max(one.low_watermark, seen.last_start or 0)
         return True
 
     def _produce(self, exchange: Exchange) -> bool:
@@ -332,6 +359,7 @@ class Loader:
                         cluster.add_partition(topic, one.index)
                     self._unplaced.append((topic, one.index, one.records))
                     continue
+                self._seen_of(partition).start_at(answer.log_start_offset)
                 self._place(topic.name, partition, one.records, answer)
         return True
 
@@ -458,6 +486,7 @@ _TAKERS: dict[str, Callable[[Loader, Exchange], bool]] = {
     "DescribeTopicPartitions": Loader._metadata,
     "CreateTopics": Loader._create_topics,
     "CreatePartitions": Loader._create_partitions,
+    "DeleteRecords": Loader._delete_records,
     "DeleteTopics": Loader._delete_topics,
     "FindCoordinator": Loader._find_coordinator,
     "Fetch": Loader._fetch,
@@ -478,6 +507,7 @@ _RESPONSE_SUFFICES = frozenset(
         "Metadata",
         "DescribeCluster",
         "DescribeTopicPartitions",
+        "DeleteRecords",
         "DeleteTopics",
         "OffsetFetch",
         "InitProducerId",

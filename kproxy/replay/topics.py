@@ -109,6 +109,12 @@ class ClusterState:
             if topic.created and self.topics.get(topic.name) is topic:
                 self.later[topic.name] = self.topics.pop(topic.name)
 
+    def begin_at_end(self) -> None:
+        """Start each log where it started at the end of the recording."""
+        for topic in self.all_topics:
+            for partition in topic.partitions.values():
+                partition.log.begin_at_end()
+
     def delete(self, topic: Topic) -> None:
         """Delete a topic: the next generation is still to be created, or else the same again."""
         generations = self.generations[topic.name]

@@ -43,6 +43,7 @@ def plain(loaded: Loaded) -> Any:
                     each.leader_id,
                     each.leader_epoch,
                     each.log.start_offset,
+                    each.log.last_start_offset,
                     each.log.end_offset,
                     [batch.raw for batch in each.log.batches()],
                     [batch.raw for batch, _ in each.log.produced()],
@@ -82,6 +83,8 @@ def everything() -> Recorded:
     recorded.produced(batch("x"), base_offset=3).produced(batch("y"), 0, partition=1)
     recorded.produced(batch("t"), 1, partition=1, log_append_time_ms=77)
     recorded.produced(batch("w", transactional=True, producer_id=5, producer_epoch=0), 4)
+    gap = batch("g", base_offset=8)
+    recorded.produced(batch("gone"), 7, partition=1).fetched(gap, offset=7, partition=1)
     return recorded.add(9, produce(batch("lost"), acks=0)).add(3, *admin)
 
 
