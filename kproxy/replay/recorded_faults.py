@@ -288,9 +288,10 @@ class RecordedFaults:
             self.left_out[f"{fired.action} in {hit.api}"] += 1
         for scope, code in hit.codes:
             level = fired.words.get("level")
-            by_rule = phase == BEFORE or (scope, code) not in hit.codes_of_broker
-            how = (code, phase, level) if by_rule else (code,)
-            yield _RecordedFault(hit.api, scope, "error", error_name(code), position, *how)
+            event = _RecordedFault(hit.api, scope, "error", error_name(code), position, code)
+            if phase == BEFORE or (scope, code) not in hit.codes_of_broker:
+                event = attrs.evolve(event, phase=phase, level=level)
+            yield event
 
     def _position(self, number: int) -> int:
         return self._recording << _NUMBER_BITS | number
