@@ -38,6 +38,7 @@ from kproxy.replay import (
     metadata,
     produce,
     producers,
+    refused_groups,
     sasl,
     versions,
 )
@@ -58,6 +59,7 @@ _BY_NAME: dict[str, Handler] = {
     **groups.HANDLERS,
     **classic_group.HANDLERS,
     **consumer_group.HANDLERS,
+    **refused_groups.HANDLERS,
     **sasl.HANDLERS,
 }
 _AS_RECORDED = frozenset(
@@ -65,7 +67,15 @@ _AS_RECORDED = frozenset(
 )
 """APIs that the state answers with the help of recorded exchanges."""
 _ALWAYS_STATE = frozenset(
-    {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Fetch", "ListOffsets", "Produce"}
+    {
+        "ApiVersions",
+        "SaslHandshake",
+        "SaslAuthenticate",
+        "Fetch",
+        "ListOffsets",
+        "Produce",
+        *refused_groups.HANDLERS,
+    }
 )
 """APIs that the state answers in semantic mode too: records are found by their offsets."""
 
