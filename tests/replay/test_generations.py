@@ -17,11 +17,11 @@ ALL = ReplaySettings(report_unproduced=True)
 CAUSAL = ReplaySettings(visible=Visible.CAUSAL, report_unproduced=True)
 
 
-def created(was: Recorded, topic_id: uuid.UUID | None) -> Recorded:
+def created(was: Recorded, topic_id: uuid.UUID | None, partitions: int = 1) -> Recorded:
     """A client has created "orders"; with an id, or in a version that has none."""
     request, response = messages.CreateTopicsRequest, messages.CreateTopicsResponse
-    asked = request(topics=[request.CreatableTopic(name="orders", num_partitions=1)])
-    result = response.CreatableTopicResult(name="orders", num_partitions=1)
+    asked = request(topics=[request.CreatableTopic(name="orders", num_partitions=partitions)])
+    result = response.CreatableTopicResult(name="orders", num_partitions=partitions)
     if topic_id is not None:
         result.topic_id = topic_id
     return was.add(4 if topic_id is None else 7, asked, response(topics=[result]))
@@ -38,13 +38,17 @@ def deleted(was: Recorded, topic_id: uuid.UUID | None = None) -> Recorded:
     return was.add(6, asked, response(responses=[result]))
 
 
-def shown(was: Recorded, topic_id: uuid.UUID | None) -> Recorded:
+def shown(was: Recorded, topic_id: uuid.UUID | None, partitions: int = 1) -> Recorded:
     """Metadata has shown "orders"."""
     kind = messages.MetadataResponse
     broker = kind.MetadataResponseBroker(node_id=1, host="kafka-1", port=9092)
-    one = kind.MetadataResponsePartition(partition_index=0, leader_id=1, replica_nodes=[1])
-    one.isr_nodes = [1]
-    topic = kind.MetadataResponseTopic(name="orders", partitions=[one])
+    led = [
+        kind.MetadataResponsePartition(
+            partition_index=index, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+        )
+        for index in range(partitions)
+    ]
+    topic = kind.MetadataResponseTopic(name="orders", partitions=led)
     if topic_id is not None:
         topic.topic_id = topic_id
     response = kind(brokers=[broker], topics=[topic])
