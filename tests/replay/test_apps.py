@@ -48,14 +48,16 @@ CHANGES = st.lists(
     st.tuples(
         st.integers(0, 9), st.integers(0, 9), st.sampled_from(["drop", "twice", "other", "move"])
     )
-    | st.tuples(st.integers(0, 9), st.just(0), st.sampled_from(["commit", "abort", "open"])),
+    | st.tuples(
+        st.integers(0, 9), st.just(0), st.sampled_from(["commit", "abort", "open", "retry"])
+    ),
     max_size=2,
 )
 
 
 def changed(app: list[Step], changes: list[tuple[int, int, str]]) -> list[Step]:
     """The app with changes, each of (step, record, how)."""
-    found = list(app)
+    found, retried = list(app), set[int]()
     for number, record, how in changes:
         if not found:
             break
@@ -64,7 +66,9 @@ def changed(app: list[Step], changes: list[tuple[int, int, str]]) -> list[Step]:
             continue
         values = list(step.values)
         at = record % len(values) if values else 0
-        if how in ("commit", "abort", "open"):
+        if how == "retry":
+            retried.add(number % len(found))
+        elif how in ("commit", "abort", "open"):
             step = attrs.evolve(step, end=how if step.end != "plain" else "plain")
             if step.end == "open":  # of other records left open a replay tells, too
                 values = list(original.values)
@@ -79,7 +83,12 @@ def changed(app: list[Step], changes: list[tuple[int, int, str]]) -> list[Step]:
         else:
             values[at] = 1 - values[at][0], values[at][1]
         found[number % len(found)] = attrs.evolve(step, values=tuple(values))
-    return found
+    result: list[Step] = []
+    for number, step in enumerate(found):
+        if number in retried and isinstance(step, Write):
+            result.append(attrs.evolve(step, end="abort"))
+        result.append(step)
+    return result
 
 
 def committed(app: list[Step]) -> list[Counter[tuple[int, str]]]:
@@ -154,6 +163,7 @@ def model(app: list[Step]) -> Live:
 @given(APPS.filter(lambda app: app.count(RECREATE) < len(IDS)), CHANGES)
 @example([Write(((0, "a"),), "abort"), Write(((0, "a"),), "commit"), READ], [])
 @example([Write(((0, "a"),), "commit"), READ], [(0, 0, "open")])
+@example([Write(((0, "a"), (0, "a")), "commit")], [(0, 0, "retry")])
 @example([Write(((0, "a"),)), RECREATE, Write(((0, "b"),)), READ], [(0, 0, "drop")])
 def test_a_replay_is_red_if_readers_would_see_a_difference(
     app: list[Step], changes: list[tuple[int, int, str]]
