@@ -11,7 +11,8 @@
 
     collect ─▶ setup: fixture kproxy ─▶ CassetteRun.begin
                call ─▶ CassetteRun.finish: differences from the recording fail the test
-               teardown ─▶ CassetteRun.close: the recording is kept if the test passed
+               teardown of all fixtures ─▶ CassetteRun.close: the recording is kept if the
+                           test passed, and they did
 
 `testing.runs` has the modes. A real broker is only needed to record and to verify: override the
 fixture `kproxy_broker` to start one, or give --kproxy-broker. trio is imported by the first test
@@ -172,14 +173,12 @@ def kproxy(request: pytest.FixtureRequest) -> Iterator[Broker]:
     yield broker
     outcome = _outcome(node)
     # New findings now come from fixtures that were torn down before this one.
-    failure, kept_as = "", "failed"
+    failure = ""
     try:
         failure = run.finish(settle=outcome == "passed")
-        kept_as = "failed" if failure else outcome
     finally:
-        run.close(kept_as)
-    if run.mode == "rewrite" and not failure and outcome == "passed":
-        node.config.stash[_recorded][run.path] = node.nodeid
+        if not node.stash.get(_torn_down, False):  # the run of pytest was interrupted
+            run.close("failed")
     if failure and outcome == "passed" and not node.stash.get(_findings_reported, False):
         pytest.fail(failure, pytrace=False)
 
@@ -203,6 +202,8 @@ _being_set_up: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
 """Names of the fixtures that are being set up; each was requested by the one before."""
 _requesters: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
 """Names of the fixtures that requested `kproxy` by `getfixturevalue` while they were set up."""
+_torn_down: pytest.StashKey[bool] = pytest.StashKey()
+"""True when the test's own teardown has begun, which closes its run."""
 _findings_reported: pytest.StashKey[bool] = pytest.StashKey()
 """True after the test has failed with the findings of its run."""
 
@@ -335,6 +336,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
     before: list[Any] = [
         _run,
         _unrecorded,
+        _torn_down,
         _findings_reported,
         _outcomes,
         _being_set_up,
@@ -417,19 +419,38 @@ def _has_active_users(item: pytest.Item) -> bool:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Keep the recording when all fixtures are torn down: one that fails makes the test fail."""
+    item.stash[_torn_down] = True
+    outcome = "failed"
+    try:
+        result = yield
+        outcome = _outcome(item)
+    finally:
+        if (run := item.stash.get(_run, None)) is not None:
+            run.close(outcome)
+    if run is not None and run.mode == "rewrite" and outcome in ("passed", "xfailed"):
+        item.config.stash[_recorded][run.path] = item.nodeid
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Keep the outcome of each phase."""
     report = yield
-    item.stash.setdefault(_outcomes, {})[report.when or ""] = report.outcome
+    outcome = report.outcome
+    if outcome == "skipped" and hasattr(report, "wasxfail"):
+        outcome = "xfailed"
+    item.stash.setdefault(_outcomes, {})[report.when or ""] = outcome
     return report
 
 
 def _outcome(node: Any) -> str:
     """Return the outcome of a test: the worst of its phases so far."""
     outcomes = node.stash.get(_outcomes, {})
-    for worst in ("failed", "skipped"):
+    for worst in ("failed", "skipped", "xfailed"):
         if worst in outcomes.values():
             return worst
     return "passed" if "call" in outcomes else "failed"

@@ -137,7 +137,7 @@ def run_checked(options: argparse.Namespace, settings: ReplaySettings, front: Fr
             failure = run.finish(settle=code == 0)
             outcome = "failed" if code or failure else "passed"
         except NotStarted as error:
-            outcome = "skipped"
+            outcome = "unused"
             return console.fail(f"kproxy replay: {error}", error.code)
         finally:
             kept = run.close(outcome)

@@ -352,6 +352,8 @@ def _machine(
             on_note=notices.note,
         )
     deque(map(log, notices.texts), 0)
+    if recorded.not_repeated:
+        log(f"recorded faults that do not come back: {', '.join(recorded.not_repeated)}")
     for words in recorded.faults:
         rules.add(words, time.time_ns())
     for text in _summary(recorded.loaded):

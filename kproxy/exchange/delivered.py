@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from kproxy.exchange import facts, topic_records
+from kproxy.exchange.body_facts import DecodedFacts
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
@@ -63,12 +65,24 @@ def consumed_by(exchange: Exchange) -> Iterator[TopicRecord]:
     if exchange.api != "Fetch" or exchange.response is None:
         return
     first = _fetch_offsets(exchange)
-    for record in exchange.records:
+    for record in _received(exchange):
         if record.produced or record.aborted or record.offset is None:
             continue
         # A batch comes whole, also where the consumer has the beginning of it.
         if record.offset >= first.get((record.topic, record.partition), 0):
             yield record
+
+
+def _received(exchange: Exchange) -> list[TopicRecord]:
+    """Return the records in a response as the client got it: a fault rule may have held it back,
+    cut it off, or put something else in its place."""
+    row, sent = exchange.row, exchange.response_sent
+    if not row.fault_ids or (row.response_sent_ns and sent in (None, exchange.response_frame)):
+        return exchange.records
+    if not row.response_sent_ns or sent is None:
+        return []
+    response, _ = facts.response_body(sent, 0, exchange.api_key, exchange.api_version)
+    return topic_records.read(DecodedFacts(exchange.request, response, exchange.topic_names))
 
 
 def _fetch_offsets(exchange: Exchange) -> dict[tuple[str, int], int]:

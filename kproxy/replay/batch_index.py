@@ -25,7 +25,9 @@ STAMPED = 1 << 30
 """The bytes are those of a client: offset and leader epoch must be set when they are read."""
 TIMED = 1 << 29
 """The timestamp must be set, too: the one in the index (LogAppendTime)."""
-_SIZE = TIMED - 1
+READ = 1 << 28
+"""A consumer got the batch in the recording."""
+_SIZE = READ - 1
 _GROUP = 16
 
 COLUMNS = {"bases": "q", "deltas": "i", "places": "q", "starts": "I", "sizes": "I", "newest": "q"}
@@ -54,6 +56,11 @@ class BatchIndex:
         if index >= 0 and self.bases[index] + self.deltas[index] >= offset:
             return index
         return index + 1
+
+    def holds(self, offset: int) -> bool:
+        """Return whether a batch has this offset."""
+        index = self.find(offset)
+        return index < len(self.bases) and self.bases[index] <= offset
 
     def last_offset(self, index: int) -> int:
         """Return the last offset of a batch."""
@@ -87,6 +94,11 @@ class BatchIndex:
             self.newest.append(time)
         else:
             self.newest[-1] = max(self.newest[-1], time)
+
+    def take(self, other: BatchIndex, index: int) -> None:
+        """Insert a batch of another index; allowed only before `finish`."""
+        base, delta, place, start, size, time = (getattr(other, name)[index] for name in COLUMNS)
+        self.insert(base, delta, time, place, start, size, 0)
 
     def remove(self, index: int) -> None:
         """Remove a batch; allowed only before `finish`."""

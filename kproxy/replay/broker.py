@@ -38,6 +38,7 @@ from kproxy.proxy.machine import TlsSession
 from kproxy.proxy.nodes import listener_port
 from kproxy.proxy.output import Departure
 from kproxy.proxy.verdicts import Decider, Ending, RequestContext, Verdict
+from kproxy.replay import producers
 from kproxy.replay.call import CLOSE, LATER, NONE, Call
 from kproxy.replay.connection import ReplayConnection, token_frame
 from kproxy.replay.loaded import Loaded
@@ -90,8 +91,11 @@ class ReplayBroker:
         self._idle_timer: Timer | None = None
         """The next check for idle connections; None while there is no connection."""
         self._unopened: set[int] = set()
+        self._stopped = False
         if settings.visible is Visible.CAUSAL:
             self.state.hold_back()
+        else:
+            self.state.cluster.begin_at_end()
 
     # ---- events
 
@@ -207,7 +211,10 @@ class ReplayBroker:
         return self._drain(now, actions)
 
     def stop(self, now: int) -> list[Action]:
-        """Close every connection."""
+        """Close every connection; report the records that were not committed."""
+        if not self._stopped:  # stop may be called twice
+            producers.report_open(self.state)
+        self._stopped = True
         return [
             action
             for connection in list(self._connections.values())

@@ -1,6 +1,7 @@
 """CreateTopics and CreatePartitions, for topics and partitions that the recording has.
 
-Only recorded topics and partitions can be created. With `--visible causal` a topic that a client
+Only recorded topics and partitions can be created, each generation of a topic after the one before
+was deleted. With `--visible causal` a topic that a client
 created in the recording does not exist before it is created again; nor do added partitions.
 """
 
@@ -31,12 +32,14 @@ def create_topics(state: State, call: Call) -> Any:
         name = wanted.name
         found = recorded.get(name)
         exists = name in state.cluster.topics
-        if found is not None and not (exists and name in state.created):
+        if found and not (exists and name in state.created):
+            topic = state.cluster.topics.get(name) or state.cluster.later[name]
+            same = [each for each in found if each.topic_id == topic.topic_id]
             if not call.body.validate_only:
                 state.created.add(name)
-                if name in state.cluster.later:
-                    state.cluster.topics[name] = state.cluster.later.pop(name)
-            results.append(found)
+                state.cluster.create(name)
+            results.append(same[-1] if same else found[-1])
+            results[-1].topic_id = topic.topic_id
             continue
         error, text = _TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists."
         if not exists:
@@ -66,8 +69,8 @@ def create_partitions(state: State, call: Call) -> Any:
             new = [index for index in topic.later if index < wanted.count]
             for index in () if call.body.validate_only else new:
                 topic.partitions[index] = topic.later.pop(index)
-        elif found is not None:
-            result = found
+        elif found:
+            result = found[-1]
         else:
             text = f"Topic already has {len(topic.partitions)} partition(s)."
             result.error_code, result.error_message = CODES["INVALID_PARTITIONS"], text
@@ -75,13 +78,13 @@ def create_partitions(state: State, call: Call) -> Any:
     return kind(results=results)
 
 
-def _recorded(state: State, api_key: int, field: str) -> dict[str, Any]:
-    """Return the last recorded result of each topic."""
-    return {
-        each.name: each
-        for exchange in state.loaded.others.get(api_key, ())
-        for each in getattr(exchange.response, field)
-    }
+def _recorded(state: State, api_key: int, field: str) -> dict[str, list[Any]]:
+    """Return the recorded results of each topic."""
+    found: dict[str, list[Any]] = {}
+    for exchange in state.loaded.others.get(api_key, ()):
+        for each in getattr(exchange.response, field):
+            found.setdefault(each.name, []).append(each)
+    return found
 
 
 HANDLERS = {"CreateTopics": create_topics, "CreatePartitions": create_partitions}

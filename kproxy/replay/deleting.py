@@ -1,7 +1,7 @@
 """DeleteTopics, DeleteRecords, DeleteGroups, OffsetDelete.
 
-Later requests do not find what was deleted. A deleted topic may be created again, and has then all
-its recorded records: the recording does not say which of them were written before and which after.
+Later requests do not find what was deleted. A deleted topic may be created again: it is then the
+next one that the recording has of this name, or else the same again, with its recorded records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def delete_topics(state: State, call: Call) -> Any:
             result = kind.DeletableTopicResult(name=name, topic_id=topic_id, error_code=error)
             result.error_message = "This server does not host this topic-partition."
         else:
-            cluster.later[topic.name] = cluster.topics.pop(topic.name)
+            cluster.delete(topic)
             state.created.discard(topic.name)
             for offsets in state.groups.committed.values():
                 for key in [key for key in offsets if key[0] == topic.name]:

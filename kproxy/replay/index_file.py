@@ -43,7 +43,7 @@ from kproxy.replay.loaded import Committed, Loaded, Other
 from kproxy.replay.log import PartitionLog, Transaction
 from kproxy.replay.topics import Partition, Topic
 
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 """Version of the format; the key has that of kproxy, too, which may load a recording in another
 way."""
 KEPT_BYTES_MAX = 1 << 30
@@ -54,6 +54,7 @@ _END_BYTES = 4096
 _UNFINISHED = ".index-"
 _UNFINISHED_SECONDS = 3600
 """Older unfinished files belong to processes that have died."""
+_OFFSETS = ("start_offset", "last_start_offset", "end_offset", "epochs")
 _LOCATION_CODES = {"numbers": "q", "offsets": "q", "ends": "q", "nths": "i"}
 
 
@@ -67,6 +68,8 @@ class Indexed:
     """Recorded response times for `pace`, by API key."""
     faults: list[dict[str, Any]]
     """Fault rules of `recorded_faults`, as dicts."""
+    not_repeated: list[str]
+    """Recorded faults that no rule repeats."""
 
 
 # ---- keys and paths
@@ -236,7 +239,7 @@ def _encoded(indexed: Indexed, blobs: _Blobs) -> dict[str, Any]:
         "racks": list(cluster.racks.items()),
         "names": [[topic_id.hex, name] for topic_id, name in cluster.names.items()],
         "coordinators": [[*key, node] for key, node in cluster.coordinators.items()],
-        "topics": [_encoded_topic(each, blobs) for each in cluster.topics.values()],
+        "topics": [_encoded_topic(each, blobs) for each in cluster.all_topics],
         "made": [blobs.add(each) for each in cluster.store.made],
         "committed": [
             [group, [[*key, *attrs.astuple(each)] for key, each in offsets.items()]]
@@ -245,7 +248,7 @@ def _encoded(indexed: Indexed, blobs: _Blobs) -> dict[str, Any]:
         "groups": loaded.groups,
         "produced": sorted(loaded.produced),
         "refused": sorted(loaded.refused),
-        "unplaced": [[*names, blobs.add(data)] for *names, data in loaded.unplaced],
+        "unplaced": [[each.hex, index, blobs.add(data)] for each, index, data in loaded.unplaced],
         "others": [
             [o.api_key, o.api_version, blobs.add(o.request_frame), blobs.add(o.response_frame)]
             for others in loaded.others.values()
@@ -260,6 +263,7 @@ def _encoded(indexed: Indexed, blobs: _Blobs) -> dict[str, Any]:
         ],
         "times": [[api_key, blobs.add(times)] for api_key, times in indexed.times.items()],
         "faults": indexed.faults,
+        "not_repeated": indexed.not_repeated,
     }
 
 
@@ -267,9 +271,10 @@ def _encoded_topic(topic: Topic, blobs: _Blobs) -> list[Any]:
     partitions = [
         [
             [each.index, each.leader_id, each.leader_epoch, each.replicas, each.in_sync],
-            [each.log.start_offset, each.log.end_offset, each.log.epochs],
+            [getattr(each.log, name) for name in _OFFSETS],
             [attrs.astuple(transaction) for transaction in each.log.transactions],
             [blobs.add(column) for column in each.log.index.columns()],
+            [blobs.add(column) for column in each.log.removed.columns()],
         ]
         for each in topic.partitions.values()
     ]
@@ -287,7 +292,8 @@ def _decoded(text: dict[str, Any], blobs: _Blobs) -> Indexed:
     for number in text["made"]:
         cluster.store.append(blobs.bytes(number))
     for topic in (_decoded_topic(each, loaded, blobs) for each in text["topics"]):
-        cluster.topics[topic.name] = topic
+        cluster.generations.setdefault(topic.name, []).append(topic)
+        cluster.topics.setdefault(topic.name, topic)
     loaded.committed = {
         group: {(name, index): Committed(*rest) for name, index, *rest in offsets}
         for group, offsets in text["committed"]
@@ -295,7 +301,8 @@ def _decoded(text: dict[str, Any], blobs: _Blobs) -> Indexed:
     loaded.groups = text["groups"]
     loaded.produced = {(name, index) for name, index in text["produced"]}
     loaded.refused = set(text["refused"])
-    loaded.unplaced = [(name, index, blobs.bytes(data)) for name, index, data in text["unplaced"]]
+    for topic_id, index, data in text["unplaced"]:
+        loaded.unplaced.append((uuid.UUID(topic_id), index, blobs.bytes(data)))
     for key, version, request, response in text["others"]:
         other = Other(key, version, blobs.bytes(request), blobs.bytes(response))
         loaded.others.setdefault(key, []).append(other)
@@ -307,18 +314,19 @@ def _decoded(text: dict[str, Any], blobs: _Blobs) -> Indexed:
         for numbers in text["locations"]
     ]
     times = {api_key: blobs.column("q", number) for api_key, number in text["times"]}
-    return Indexed(loaded, locations, times, text["faults"])
+    return Indexed(loaded, locations, times, text["faults"], text["not_repeated"])
 
 
 def _decoded_topic(text: list[Any], loaded: Loaded, blobs: _Blobs) -> Topic:
     (name, topic_id, internal, created, first), partitions = text
     topic = Topic(name, uuid.UUID(topic_id), internal, created=created, partitions_first=first)
-    for about, offsets, transactions, columns in partitions:
+    for about, offsets, transactions, columns, removed in partitions:
         index, leader_id, leader_epoch, replicas, in_sync = about
         log = PartitionLog(loaded.cluster.store)
-        log.start_offset, log.end_offset, epochs = offsets
+        log.start_offset, log.last_start_offset, log.end_offset, epochs = offsets
         log.epochs = [(offset, epoch) for offset, epoch in epochs]
-        log.restore(_index(columns, blobs), [Transaction(*each) for each in transactions])
+        indexes = _index(columns, blobs), _index(removed, blobs)
+        log.restore(*indexes, [Transaction(*each) for each in transactions])
         partition = Partition(index, log, leader_id, leader_epoch, replicas, in_sync)
         topic.partitions[index] = partition
     return topic

@@ -26,10 +26,11 @@ from kproxy.exchange.words.wording import count
 from kproxy.protocol import ProtocolError, is_known, records
 from kproxy.protocol.records import encode_batch, end_transaction_marker
 from kproxy.protocol.schema import NO_UUID
+from kproxy.replay.fetch import EARLIEST, LATEST
 from kproxy.replay.loaded import Committed, Loaded, Other, PartitionKey
-from kproxy.replay.log import stamp
+from kproxy.replay.log import PartitionLog, stamp
 from kproxy.replay.placed import PlacedFrame, PlaceOf, nowhere
-from kproxy.replay.topics import Partition
+from kproxy.replay.topics import Partition, Topic
 
 
 @attrs.define(eq=False)
@@ -39,6 +40,16 @@ class _SeenOffsets:
     lowest_read: int | None = None
     highest_read: int = 0
     latest: int | None = None
+    first_start: int | None = None
+    """The lowest offset at which the log was seen to start."""
+    last_start: int | None = None
+
+    def start_at(self, offset: int) -> None:
+        """Take an offset at which the log starts; -1 stands for none."""
+        if offset >= 0:
+            first = offset if self.first_start is None else self.first_start
+            self.first_start = min(first, offset)
+            self.last_start = max(offset, self.last_start or 0)
 
 
 class Loader:
@@ -48,13 +59,14 @@ class Loader:
         self.loaded = Loaded()
         self._served = served
         self._place_of = place
-        self._seen: dict[PartitionKey, _SeenOffsets] = {}
+        self._seen: dict[Partition, _SeenOffsets] = {}
         self._waiting: list[tuple[Exchange, PlacedFrame, PlacedFrame]] = []
         self._request = self._response = PlacedFrame(None, b"")
         """The frames of the current exchange."""
-        self._writing: dict[int, dict[PartitionKey, int]] = {}
+        self._unplaced: list[tuple[Topic, int, bytes]] = []
+        self._writing: dict[int, dict[PartitionLog, int]] = {}
         """Last offset that each producer's open transaction wrote, by producer id and partition."""
-        self._ended: list[tuple[int, int, bool, dict[PartitionKey, int]]] = []
+        self._ended: list[tuple[int, int, bool, dict[PartitionLog, int]]] = []
         self._offset_known: set[tuple[str, PartitionKey]] = set()
         """Groups and partitions whose offset at the beginning of the recording is known."""
 
@@ -102,7 +114,14 @@ class Loader:
         if not loaded.cluster.racks:
             loaded.cluster.racks[1] = None
         nodes = loaded.cluster.racks
-        for topic in loaded.cluster.topics.values():
+        if self._unplaced:
+            what = count(len(self._unplaced), "batch")
+            how = "produced with acks=0 or without a response"
+            loaded.lacking.append(f"offsets: of {what}, {how}")
+        for topic, following in loaded.cluster.rewind():
+            self._leave_out(topic, following)
+        loaded.unplaced = [(topic.topic_id, at, data) for topic, at, data in self._unplaced]
+        for topic in loaded.cluster.all_topics:
             for partition in topic.partitions.values():
                 self._finish_partition(topic.name, partition)
                 if partition.leader_id not in nodes:
@@ -112,25 +131,29 @@ class Loader:
         for group, offsets in loaded.committed.items():
             kept = {key: each for key, each in offsets.items() if each.offset >= 0}
             loaded.committed[group] = kept
-        if loaded.unplaced:
-            what = count(len(loaded.unplaced), "batch")
-            how = "produced with acks=0 or without a response"
-            loaded.lacking.append(f"offsets: of {what}, {how}")
         return loaded
+
+    def _leave_out(self, topic: Topic, following: Topic) -> None:
+        """Leave out a topic that was deleted and created again, unseen: what clients produced to it
+        counts as produced to the following one."""
+        batches = sum(len(each.log) for each in topic.partitions.values())
+        for index, partition in topic.partitions.items():
+            for batch, _ in partition.log.produced():
+                self.loaded.cluster.add_partition(following, index)
+                self._unplaced.append((following, index, batch.raw))
+        what = f"{count(batches, 'batch')} of before it was deleted and created again"
+        self.loaded.lacking.append(f"{topic.name}: who did it: {what}")
 
     def _finish_partition(self, topic: str, partition: Partition) -> None:
         log = partition.log
-        seen = self._seen.get((topic, partition.index), _SeenOffsets())
+        seen = self._seen_of(partition)
         log.widen(None, seen.highest_read)
         if not len(log) and seen.latest is not None:
             log.widen(None, seen.latest)
-        log.finish(seen.lowest_read)
-        holes = 0
-        at = log.start_offset
-        for first, last in log.spans():
-            holes += max(0, first - at)
-            at = last + 1
-        holes += max(0, log.end_offset - at)
+        log.finish(seen.lowest_read, seen.first_start, seen.last_start)
+        known = [log.index.bases[0] if len(log) else None, seen.lowest_read]
+        first = min((each for each in known if each is not None), default=log.end_offset)
+        holes = log.holes(max(first, log.start_offset))
         if holes and len(log):
             name = f"{topic}[{partition.index}]"
             self.loaded.lacking.append(
@@ -170,11 +193,22 @@ class Loader:
         cluster = self.loaded.cluster
         for each in exchange.response.topics if exchange.response else ():
             if not each.error_code and not exchange.request.validate_only:
-                known = each.name in cluster.topics
+                known = cluster.topics.get(each.name)
+                if known is not None and each.topic_id == NO_UUID:
+                    if known.created or any(len(one.log) for one in known.partitions.values()):
+                        cluster.end_topic(each.name, NO_UUID)
                 topic = cluster.add_topic(each.name, each.topic_id)
-                topic.created = topic.created or not known
+                topic.created = topic.created or topic is not known
                 for index in range(max(0, each.num_partitions)):
                     cluster.add_partition(topic, index)
+        return True
+
+    def _delete_topics(self, exchange: Exchange) -> bool:
+        cluster = self.loaded.cluster
+        for each in exchange.response.responses if exchange.response else ():
+            if not each.error_code:
+                name = each.name or cluster.names.get(each.topic_id, "")
+                cluster.end_topic(name, each.topic_id, exchange.time_ns)
         return True
 
     def _create_partitions(self, exchange: Exchange) -> bool:
@@ -220,17 +254,19 @@ class Loader:
             if not each.topic and each.topic_id not in cluster.names:
                 return False
         for each in exchange.response.responses:
-            topic = cluster.topic(each.topic, each.topic_id)
-            topic = topic or cluster.add_topic(each.topic)
+            name = each.topic or cluster.names[each.topic_id]
             for one in each.partitions:
                 if one.error_code:
                     continue
+                topic = cluster.add_topic(name, each.topic_id)
                 partition = cluster.add_partition(topic, one.partition_index)
                 offset = asked.get((each.topic, each.topic_id, one.partition_index))
                 if offset is not None:
-                    self._read_at((topic.name, one.partition_index), offset)
+                    self._read_at(partition, offset)
+                self._seen_of(partition).start_at(one.log_start_offset)
                 if one.records:
-                    self._add(partition, one.records, self._response, one.records, produced=False)
+                    data, frame = one.records, self._response
+                    self._add(partition, data, frame, data, produced=False, read_at=offset)
         return True
 
     def _add(
@@ -240,46 +276,67 @@ class Loader:
         frame: PlacedFrame,
         raw: bytes,
         produced: bool,
-        timed: bool = False,
+        **how: Any,
     ) -> None:
         """Add batches to a log; in the frame they stand as `raw`."""
         store = self.loaded.cluster.store
         start = frame.find(raw)
         try:
             if start < 0 or frame.place is None:
-                partition.log.add(data, produced=produced)
+                partition.log.add(data, produced=produced, **how)
             else:
                 store.offer(frame.place, frame.data)
                 place = frame.place
-                partition.log.add(data, produced=produced, place=place, start=start, timed=timed)
+                partition.log.add(data, produced=produced, place=place, start=start, **how)
         except ProtocolError as error:
             self.loaded.lacking.append(f"records: they cannot be read, {error}")
 
-    def _read_at(self, key: PartitionKey, offset: int) -> None:
-        seen = self._seen.setdefault(key, _SeenOffsets())
+    def _read_at(self, partition: Partition, offset: int) -> None:
+        seen = self._seen_of(partition)
         seen.highest_read = max(seen.highest_read, offset)
         if seen.lowest_read is None or offset < seen.lowest_read:
             seen.lowest_read = offset
 
+    def _seen_of(self, partition: Partition) -> _SeenOffsets:
+        return self._seen.setdefault(partition, _SeenOffsets())
+
     def _list_offsets(self, exchange: Exchange) -> bool:
         if exchange.response is None:
             return True
-        latest = {
-            (each.name, one.partition_index)
+        cluster = self.loaded.cluster
+        asked = {
+            (each.name, one.partition_index): one.timestamp
             for each in exchange.request.topics
             for one in each.partitions
-            if one.timestamp == -1
         }
         for each in exchange.response.topics:
             for one in each.partitions:
-                key = each.name, one.partition_index
-                if key in latest and not one.error_code:
-                    offset = one.old_style_offsets[0] if one.old_style_offsets else one.offset
-                    self._seen.setdefault(key, _SeenOffsets()).latest = offset
+                timestamp = asked.get((each.name, one.partition_index))
+                if one.error_code or timestamp not in (LATEST, EARLIEST):
+                    continue
+                offset = one.old_style_offsets[0] if one.old_style_offsets else one.offset
+                topic = cluster.add_topic(each.name)
+                seen = self._seen_of(cluster.add_partition(topic, one.partition_index))
+                if timestamp == LATEST:
+                    seen.latest = offset
+                else:
+                    seen.start_at(offset)
+        return True
+
+    def _delete_records(self, exchange: Exchange) -> bool:
+        cluster = self.loaded.cluster
+        for each in exchange.response.topics if exchange.response else ():
+            for one in each.partitions:
+                if not one.error_code and each.name in cluster.topics:
+                    topic = cluster.add_topic(each.name)
+                    seen = self._seen_of(cluster.add_partition(topic, one.partition_index))
+                    seen.last_start = max(one.low_watermark, seen.last_start or 0)
         return True
 
     def _produce(self, exchange: Exchange) -> bool:
-        cluster, loaded = self.loaded.cluster, self.loaded
+        cluster = self.loaded.cluster
+        if exchange.row.fault_ids and exchange.response is None and not exchange.one_way:
+            return True  # a rule kept it from the broker
         for each in exchange.request.topic_data:
             if not each.name and each.topic_id not in cluster.names:
                 return False
@@ -289,15 +346,20 @@ class Loader:
             for one in each.partition_responses
         }
         for each in exchange.request.topic_data:
-            topic = cluster.topic(each.name, each.topic_id) or cluster.add_topic(each.name)
+            name = each.name or cluster.names[each.topic_id]
             for one in each.partition_data:
+                topic = cluster.add_topic(name, each.topic_id)
                 answer = placed.get((each.name, each.topic_id, one.index))
                 partition = cluster.add_partition(topic, one.index)
                 if not one.records or (answer is not None and answer.error_code):
                     continue
                 if answer is None or answer.base_offset < 0:
-                    loaded.unplaced.append((topic.name, one.index, one.records))
+                    if answer is None:  # it may have ended long after it began
+                        topic = cluster.topic_at(name, exchange.time_ns) or topic
+                        cluster.add_partition(topic, one.index)
+                    self._unplaced.append((topic, one.index, one.records))
                     continue
+                self._seen_of(partition).start_at(answer.log_start_offset)
                 self._place(topic.name, partition, one.records, answer)
         return True
 
@@ -317,12 +379,12 @@ class Loader:
             return
         timed = answer.log_append_time_ms >= 0
         self._add(partition, data, frame, raw, produced=True, timed=timed)
-        key = topic, partition.index
-        self.loaded.produced.add(key)
+        self.loaded.produced.add((topic, partition.index))
         for batch in records.batches(data):
             self.loaded.producer_id_max = max(self.loaded.producer_id_max, batch.producer_id)
             if batch.transactional:
-                self._writing.setdefault(batch.producer_id, {})[key] = batch.last_offset
+                wrote = self._writing.setdefault(batch.producer_id, {})
+                wrote[partition.log] = batch.last_offset
 
     def _end_txn(self, exchange: Exchange) -> bool:
         request, response = exchange.request, exchange.response
@@ -333,11 +395,10 @@ class Loader:
         return True
 
     def _mark(
-        self, producer_id: int, epoch: int, committed: bool, wrote: dict[PartitionKey, int]
+        self, producer_id: int, epoch: int, committed: bool, wrote: dict[PartitionLog, int]
     ) -> None:
         """Add the markers of a transaction that nobody fetched: after its last batch."""
-        for (topic, index), last in wrote.items():
-            log = self.loaded.cluster.topics[topic].partitions[index].log
+        for log, last in wrote.items():
             at, time = last + 1, 0
             for batch in log.batches(last):
                 if batch.control and batch.producer_id == producer_id:
@@ -414,6 +475,8 @@ class Loader:
         if exchange.response is not None:
             found = exchange.response.producer_id
             self.loaded.producer_id_max = max(self.loaded.producer_id_max, found)
+            if wrote := self._writing.pop(found, {}):  # it aborts the open transaction
+                self._ended.append((found, exchange.response.producer_epoch, False, wrote))
         return True
 
 
@@ -423,6 +486,8 @@ _TAKERS: dict[str, Callable[[Loader, Exchange], bool]] = {
     "DescribeTopicPartitions": Loader._metadata,
     "CreateTopics": Loader._create_topics,
     "CreatePartitions": Loader._create_partitions,
+    "DeleteRecords": Loader._delete_records,
+    "DeleteTopics": Loader._delete_topics,
     "FindCoordinator": Loader._find_coordinator,
     "Fetch": Loader._fetch,
     "ListOffsets": Loader._list_offsets,
@@ -442,6 +507,8 @@ _RESPONSE_SUFFICES = frozenset(
         "Metadata",
         "DescribeCluster",
         "DescribeTopicPartitions",
+        "DeleteRecords",
+        "DeleteTopics",
         "OffsetFetch",
         "InitProducerId",
     }

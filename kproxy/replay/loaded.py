@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import attrs
@@ -53,8 +54,8 @@ class Loaded:
     """Kind of each recorded group: "classic" or "consumer"."""
     produced: set[PartitionKey] = attrs.Factory(set)
     """Partitions to which clients produced."""
-    unplaced: list[tuple[str, int, bytes]] = attrs.Factory(list)
-    """Topic, partition and bytes of produced batches whose offset is not recorded (acks=0)."""
+    unplaced: list[tuple[uuid.UUID, int, bytes]] = attrs.Factory(list)
+    """Topic id, partition and bytes of produced batches whose offset is not recorded (acks=0)."""
     refused: set[str] = attrs.Factory(set)
     """Topics for which a recorded Metadata response has an error."""
     others: dict[int, list[Other]] = attrs.Factory(dict)

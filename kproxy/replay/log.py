@@ -10,13 +10,18 @@ Invariants: batches are in the order of their offsets and do not overlap; betwee
 holes (compaction, unrecorded batches), and a read inside a hole gives the next batch, as brokers
 do. Readers see the log up to `visible_end`: records that are still to be produced are held back
 (`hide`, `show`), with everything after them.
+
+What compaction removed before any consumer read it is not served: batches that a recorded Fetch
+passes over, and records that its batches lack. They were produced all the same, so they are kept
+apart (`removed`).
 """
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 
 import attrs
@@ -32,7 +37,7 @@ from kproxy.protocol.record_batch import (
     entries,
     read_header,
 )
-from kproxy.replay.batch_index import PRODUCED, STAMPED, TIMED, BatchIndex
+from kproxy.replay.batch_index import PRODUCED, READ, STAMPED, TIMED, BatchIndex
 from kproxy.replay.store import Store
 
 _OFFSET, _EPOCH, _EPOCH_AT = Struct(">q"), Struct(">i"), 12
@@ -51,6 +56,11 @@ class Transaction:
     last_offset: int | None = None
     """Offset of its marker; None while it is open."""
     aborted: bool = False
+
+    @property
+    def committed(self) -> bool:
+        """Whether readers of committed records see it."""
+        return self.last_offset is not None and not self.aborted
 
 
 @attrs.define(eq=False)
@@ -72,6 +82,10 @@ class PartitionLog:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.index = BatchIndex()
+        self.removed = BatchIndex()
+        """Produced batches as they were before compaction, which overlap those of `index`."""
+        self._passed_over: set[tuple[int, int]] = set()
+        """Ranges of offsets in which a Fetch found no batch."""
         self._writes = _Writes()
         self._open: dict[int, Transaction] = {}
         self.transactions: list[Transaction] = []
@@ -79,12 +93,17 @@ class PartitionLog:
         self._stable_at = (-1, 0, 0)
         self._stable = 0
         self.start_offset = 0
+        """The first offset, at the beginning of the recording."""
+        self.last_start_offset = 0
+        """The first offset at its end, if no consumer read before it."""
         self.end_offset = 0
         """The last offset + 1."""
         self.epochs: list[tuple[int, int]] = []
         """(first offset, leader epoch) of the batches in which the epoch must be set."""
         self._hidden = array("q")
         """Offsets of records that are still to be produced, ascending."""
+        self._skippable: set[int] = set()
+        """Those of them that need not be produced: they were not committed."""
         self._dropped = array("q")
         """Offsets of records that were produced to another partition, ascending: never visible."""
 
@@ -119,33 +138,32 @@ class PartitionLog:
 
     def holds(self, offset: int) -> bool:
         """Return whether a batch has this offset."""
-        index = self.index.find(offset)
-        return index < len(self.index) and self.index.bases[index] <= offset
+        return self.index.holds(offset)
 
     def is_open(self, producer_id: int) -> bool:
         """Return whether a producer has an open transaction in this partition."""
         return producer_id in self._open
-
-    def transaction_at(self, offset: int) -> Transaction | None:
-        """Return the transaction of the batch at this offset."""
-        for batch in self.batches(offset):
-            for each in self.transactions:
-                if each.producer_id == batch.producer_id and each.first_offset <= offset:
-                    if each.last_offset is None or offset <= each.last_offset:
-                        return each
-            break
-        return None
 
     def batches(self, offset: int = 0) -> Iterator[Batch]:
         """Yield the batches from the one that holds `offset` or, if there is none, the next."""
         for index in range(self.index.find(offset), len(self.index)):
             yield self._batch(index)
 
-    def produced(self) -> Iterator[Batch]:
-        """Yield the batches that clients produced in the recording."""
-        for index in range(len(self.index)):
-            if self.index.has(index, PRODUCED):
-                yield self._batch(index)
+    def produced(self) -> Iterator[tuple[Batch, Transaction | None]]:
+        """Yield the batches that clients produced in the recording, with their transactions."""
+        of_producer: dict[int, list[Transaction]] = {}
+        for each in self.transactions:
+            of_producer.setdefault(each.producer_id, []).append(each)
+        parts = (self._produced(batches) for batches in (self.index, self.removed))
+        for batch in heapq.merge(*parts, key=lambda each: each.base_offset):
+            found = of_producer.get(batch.producer_id, []) if batch.transactional else []
+            begun = bisect_right(found, batch.offset, key=lambda each: each.first_offset)
+            yield batch, found[begun - 1] if begun else None
+
+    def _produced(self, batches: BatchIndex) -> Iterator[Batch]:
+        for index in range(len(batches)):
+            if batches.has(index, PRODUCED):
+                yield self._batch(index, batches)
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """Yield the first and last offset of each batch."""
@@ -162,8 +180,10 @@ class PartitionLog:
         place: int | None = None,
         start: int = 0,
         timed: bool = False,
+        read_at: int | None = None,
     ) -> None:
-        """Add whole batches at the offsets in their headers; skip one that is cut off.
+        """Add whole batches at the offsets in their headers; skip one that is cut off. They were
+        fetched from the offset `read_at`.
 
         Fetched batches replace those that they overlap; `produced` batches are skipped if they
         overlap others. `place` and `start` say where the bytes lie in the recording. The bytes of
@@ -176,7 +196,7 @@ class PartitionLog:
         found = list(entries(data))
         if not found:
             return
-        flags = PRODUCED if produced else 0
+        flags = PRODUCED if produced else READ
         if place is None:
             place, start = self._store.append(data), 0
         elif produced:
@@ -189,14 +209,29 @@ class PartitionLog:
             attributes, delta, time, base = _header(data, first, end, magic)
             at_index = index.find(base)
             known = at_index < len(index) and index.bases[at_index] <= base + delta
-            if known and produced:
-                index.mark(at_index, PRODUCED)
+            if produced and (known or self.removed.holds(base)):
+                if known and not self.removed.holds(base):
+                    index.mark(at_index, PRODUCED)
                 continue
-            was_produced = known and self._remove(base, base + delta)
-            both = flags | (PRODUCED if was_produced else 0)
-            self._insert(base, delta, time, place, start + first, end - first, both)
+            if read_at is not None:
+                if read_at < base:
+                    self._passed_over.add((read_at, base))
+                read_at = base + delta + 1
+            replaced = self._replace(base, base + delta, data[first:end]) if known else 0
+            if replaced is None:
+                continue
+            self._insert(base, delta, time, place, start + first, end - first, flags | replaced)
             if attributes & (TRANSACTIONAL | CONTROL):
                 self._collect_write(read_header(data, first, end, magic))
+
+    def holes(self, start: int) -> int:
+        """Count the offsets from `start` on that no batch holds, and no Fetch passed over."""
+        passed_over = sorted((low, high - 1) for low, high in self._passed_over)
+        holes = 0
+        for first, last in heapq.merge(self.spans(), passed_over):
+            holes += max(0, first - start)
+            start = max(start, last + 1)
+        return holes + max(0, self.end_offset - start)
 
     def widen(self, start_offset: int | None, end_offset: int) -> None:
         """Widen the range of the log to offsets that were seen outside of batches."""
@@ -204,15 +239,29 @@ class PartitionLog:
             self.start_offset = min(self.start_offset, start_offset)
         self.end_offset = max(self.end_offset, end_offset)
 
-    def finish(self, start_offset: int | None) -> None:
-        """Compute the start offset and the transactions at the end of the recording.
+    def finish(
+        self,
+        lowest_read: int | None,
+        first_start: int | None = None,
+        last_start: int | None = None,
+    ) -> None:
+        """Compute the start offsets and the transactions at the end of the recording.
 
-        `start_offset` is the lowest offset that was read from the log, if any.
+        `lowest_read` is the lowest offset that was read from the log, if any; `first_start` and
+        `last_start` are those at which it was seen to start at first and at last.
         """
+        for low, high in self._passed_over:
+            self._remove_unread(low, high - 1)
         self.index.finish()
+        self.removed.finish()
         first = self.index.bases[0] if len(self.index) else None
-        known = [offset for offset in (first, start_offset) if offset is not None]
+        if first_start is not None:  # a batch may begin before it
+            first = min(first_start, self._first_produced(first_start))
+        known = [offset for offset in (first, lowest_read) if offset is not None]
         self.start_offset = min(known) if known else self.end_offset
+        self.last_start_offset = self.start_offset
+        if last_start is not None and (lowest_read is None or lowest_read >= last_start):
+            self.last_start_offset = max(self.start_offset, last_start)
         writes, self._writes = self._writes, _Writes()
         kinds = zip(writes.producer_ids, writes.kinds, strict=True)
         for base, (producer_id, kind) in sorted(
@@ -221,9 +270,20 @@ class PartitionLog:
             if self.holds(base):
                 self._note_write(base, producer_id, kind)
 
-    def restore(self, index: BatchIndex, transactions: list[Transaction]) -> None:
+    def _first_produced(self, otherwise: int) -> int:
+        """Return the offset of the first produced batch."""
+        for batches in (self.removed, self.index):
+            for index in range(len(batches)):
+                if batches.has(index, PRODUCED):
+                    otherwise = min(otherwise, batches.bases[index])
+                    break
+        return otherwise
+
+    def restore(
+        self, index: BatchIndex, removed: BatchIndex, transactions: list[Transaction]
+    ) -> None:
         """Restore the state after `finish` from its results."""
-        self.index, self.transactions = index, transactions
+        self.index, self.removed, self.transactions = index, removed, transactions
         self._open = {each.producer_id: each for each in transactions if each.last_offset is None}
 
     # ---- live Produce
@@ -245,15 +305,25 @@ class PartitionLog:
                 self._note_write(base, batch.producer_id, _kind(batch))
         return base_offset
 
-    def hide(self, offsets: list[int]) -> None:
-        """Hold back the records at these offsets, and everything after the first."""
-        self._hidden = array("q", sorted({*self._hidden, *offsets}))
+    def begin_at_end(self) -> None:
+        """Start where the log started at the end of the recording."""
+        self.start_offset = self.last_start_offset
+
+    def hide(self, offsets: Iterable[int], skippable: Iterable[int] = ()) -> None:
+        """Hold back the records at these offsets, and everything after the first. Those that are
+        `skippable` are held back until a later one is shown, at most."""
+        self._skippable.update(skippable)
+        self._hidden = array("q", sorted({*self._hidden, *offsets, *self._skippable}))
 
     def show(self, offset: int) -> None:
         """Stop holding back the record at this offset."""
         index = bisect_left(self._hidden, offset)
         if index < len(self._hidden) and self._hidden[index] == offset:
             del self._hidden[index]
+        self._skippable.discard(offset)
+        if self._skippable and (skipped := self._skippable.intersection(self._hidden[:index])):
+            self._hidden = array("q", (each for each in self._hidden if each not in skipped))
+            self._skippable -= skipped
 
     def drop(self, offset: int) -> None:
         """Never show the record at this offset: it was produced to another partition this time."""
@@ -342,9 +412,9 @@ class PartitionLog:
 
     # ---- the index
 
-    def _bytes(self, index: int, size: int) -> Buffer:
+    def _bytes(self, index: int, size: int, batches: BatchIndex | None = None) -> Buffer:
         """Return `size` bytes from a batch on, with offset, epoch and timestamp set."""
-        batches = self.index
+        batches = self.index if batches is None else batches
         start = batches.starts[index]
         found = memoryview(self._store.frame(batches.places[index]))[start : start + size]
         if not batches.has(index, STAMPED):
@@ -357,8 +427,9 @@ class PartitionLog:
             stamp(stamped, batches.timestamp(index))
         return memoryview(stamped)
 
-    def _batch(self, index: int) -> Batch:
-        data = bytes(self._bytes(index, self.index.size(index)))
+    def _batch(self, index: int, batches: BatchIndex | None = None) -> Batch:
+        batches = self.index if batches is None else batches
+        data = bytes(self._bytes(index, batches.size(index), batches))
         return read_header(data, 0, len(data), data[16])
 
     def _run(self, index: int, end: int, bytes_max: int, first: bool) -> tuple[int, int]:
@@ -414,14 +485,32 @@ class PartitionLog:
             transactional=batch.transactional,
         )
 
-    def _remove(self, first: int, last: int) -> bool:
-        """Remove the batches that overlap these offsets; return whether any was produced."""
-        index, batches = self.index.find(first), self.index
-        produced = False
-        while index < len(batches) and batches.bases[index] <= last:
-            produced = produced or batches.has(index, PRODUCED)
+    def _replace(self, first: int, last: int, data: bytes) -> int | None:
+        """Remove the batches that overlap one that a consumer got in their place; return the flag
+        that it has of them. None: leave it out, for compaction has taken records out of it that a
+        consumer had read."""
+        batches = self.index
+        found = range(batches.find(first), bisect_right(batches.bases, last))
+        produced = any(batches.has(index, PRODUCED) for index in found)
+        whole = sum(batches.size(index) for index in found) == len(data)  # most are
+        if produced and not whole and data[16] == 2:
+            counts = [self._batch(index).record_count or 0 for index in found]
+            whole = sum(counts) <= (read_header(data, 0, len(data), 2).record_count or 0)
+        if produced and not whole and any(batches.has(index, READ) for index in found):
+            return None
+        for index in reversed(found):
+            if produced and not whole:
+                self.removed.take(batches, index)
             batches.remove(index)
-        return produced
+        return PRODUCED if produced and whole else 0
+
+    def _remove_unread(self, first: int, last: int) -> None:
+        """Remove the batches that overlap these offsets, but those that a consumer read."""
+        batches = self.index
+        for index in reversed(range(batches.find(first), bisect_right(batches.bases, last))):
+            if not batches.has(index, READ):
+                self.removed.take(batches, index)
+                batches.remove(index)
 
     def _insert(
         self, base: int, delta: int, time: int, place: int, start: int, size: int, flags: int

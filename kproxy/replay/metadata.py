@@ -42,6 +42,8 @@ def metadata(state: State, call: Call) -> Any:
         for each in wanted:
             topic_id = each.topic_id if call.version >= 12 else NO_UUID
             topic = cluster.topic(each.name, topic_id)
+            if topic is None and each.name and call.body.allow_auto_topic_creation:
+                topic = cluster.create_by_itself(each.name)
             if topic is not None:
                 topics.append(_described(topic))
                 continue

@@ -46,6 +46,8 @@ class Recorded:
     pace: Pace | None
     faults: list[dict[str, Any]]
     """Fault rules that repeat the recorded faults, as dicts."""
+    not_repeated: list[str]
+    """The recorded faults that no rule repeats, with their numbers."""
 
 
 @attrs.frozen
@@ -130,10 +132,13 @@ def _read(
     progress(total, total)
     names, topics = loaded.cluster.names, loaded.cluster.topics
     rules = [] if faults is None else list(faults.rules(names, topics))
-    return Indexed(loaded, opened.locations, {} if pace is None else pace.times, rules)
+    left_out = {} if faults is None else faults.left_out
+    not_repeated = [f"{what} ({number})" for what, number in left_out.items()]
+    times = {} if pace is None else pace.times
+    return Indexed(loaded, opened.locations, times, rules, not_repeated)
 
 
 def _recorded(indexed: Indexed, opened: OpenRecordings, wanted: Wanted) -> Recorded:
     indexed.loaded.cluster.store.read_frame = partial(OpenRecordings.frame, opened)
     pace = Pace(wanted.timing, indexed.times) if wanted.timing else None
-    return Recorded(indexed.loaded, pace, indexed.faults)
+    return Recorded(indexed.loaded, pace, indexed.faults, indexed.not_repeated)

@@ -5,6 +5,9 @@
     record that was recorded      ──▶ its recorded offset; from now on visible (`--visible causal`)
     record that was not recorded  ──▶ a finding in the report; the end of the log
 
+In a transaction both wait for its end (`producers`), but for what the log shows to readers of
+uncommitted records.
+
 Clients choose the partition of a record without a key at random: such a record gets the partition
 and offset at which it was recorded, so that consumers find it there. If partitions are never
 compared, records stay in the partition that they are produced to.
@@ -18,11 +21,10 @@ from kproxy.protocol import ProtocolError, messages, records
 from kproxy.protocol.errors import CODES
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import Batch, encode_batch
-from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.call import NONE, Call
 from kproxy.replay.ignored import Partitions
-from kproxy.replay.log import PartitionLog
 from kproxy.replay.produced import Expected
+from kproxy.replay.producers import Producer
 from kproxy.replay.topics import Partition, Topic
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ def _write_batch(
     """Place one batch; return the error code and the base offset."""
     key = topic.name, partition.index
     producers = state.producers
-    producer = producers.by_id.get(batch.producer_id)
+    producer = producers.of(batch)
     if producer is not None and batch.producer_epoch < producer.epoch:
         return _INVALID_PRODUCER_EPOCH, -1
     written: dict[tuple[int, int], int] = {}
@@ -97,64 +99,62 @@ def _write_batch(
         written = producers.appended.setdefault((batch.producer_id, key), {})
         if sequence in written:
             return 0, written[sequence]
-    offset, matched = _place(state, topic, partition, batch)
+    if producer is not None:
+        producers.begin(producer, call.now)
+        producer.partitions.add(key)
+    offset = _place(state, topic, partition, batch, producer)
     if batch.producer_id >= 0:
         written[sequence] = offset
         if len(written) > _REMEMBERED_BATCHES:
             del written[next(iter(written))]
-    if producer is not None and batch.transactional:
-        producers.begin(producer, call.now)
-        producer.partitions.setdefault(key, -1)
-        for index, recorded in matched.items():
-            known = producer.partitions.get((topic.name, index), -1)
-            producer.partitions[topic.name, index] = max(known, recorded)
     return 0, offset
 
 
 def _place(
-    state: State, topic: Topic, partition: Partition, batch: Batch
-) -> tuple[int, dict[int, int]]:
-    """Place the records of a batch; return the offset of the first, and the last matched offset
-    of each partition."""
+    state: State, topic: Topic, partition: Partition, batch: Batch, producer: Producer | None
+) -> int:
+    """Place the records of a batch; return the offset of the first. `producer` is that of its
+    transaction."""
     moving = state.settings.ignored.partitions is Partitions.NEVER
     first = -1
-    matched: dict[int, int] = {}
     unplaced: list[Record] = []
     unknown: list[Record] = []
     found = batch.records
     for record in found:
-        expected = state.check.match(topic.name, partition.index, record)
+        in_transaction = producer is not None
+        expected = state.check.match(topic, partition.index, record, in_transaction)
         if expected is None:
             unknown.append(record)
+        elif producer is not None:
+            producer.produced.append(expected)
         if expected is None or expected.offset < 0:
             unplaced.append(record)
         elif moving and expected.partition != partition.index:
             unplaced.append(record)
-            _log_of(state, expected).drop(expected.offset)
+            expected.log.drop(expected.offset)
             _answer_fetches(state, expected)
         else:
-            matched[expected.partition] = expected.offset
-            _log_of(state, expected).show(expected.offset)
+            if producer is None or expected.transaction is not None:
+                expected.log.show(expected.offset)
             if expected.partition != partition.index:
                 _answer_fetches(state, expected)
             first = expected.offset if first < 0 else first
-    for record in unknown if state.settings.compares_records else ():
-        state.check.report_unknown(topic.name, partition.index, record)
+    for record in unknown:
+        if producer is None:
+            state.check.report_unknown(topic, partition.index, record)
+        else:
+            producer.unknown.append((topic, partition.index, record))
     if unplaced:
         whole = batch.magic == 2 and len(unplaced) == len(found)
         data = batch.raw if whole else _batch_of(batch, unplaced)
         appended = partition.log.append(data, partition.leader_epoch)
         first = appended if first < 0 else first
-    return first, matched
-
-
-def _log_of(state: State, expected: Expected) -> PartitionLog:
-    return state.cluster.log(expected.topic, expected.partition)
+    return first
 
 
 def _answer_fetches(state: State, expected: Expected) -> None:
     """Answer waiting fetches of a partition that the producer did not name."""
-    partition = state.cluster.partition(expected.topic, NO_UUID, expected.partition)
+    partition = expected.topic.partitions.get(expected.partition)
     if partition is not None:
         state.fetches.more_visible(state, partition)
 

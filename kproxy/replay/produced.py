@@ -10,10 +10,15 @@ Records are compared one by one, never by batch, because the size of batches dep
 Compared are topic, partition, key, value and headers. Clients choose the partition of a record
 without a key at random, so it is not compared by default. Partitions of all records can be ignored,
 for clients with another partitioner; so can headers by name, and parts of JSON values by path.
+
+Compared is what a reader of committed records sees. A record that was committed when it was
+recorded, or was in no transaction, has to be committed; one that was aborted, or whose transaction
+was left open, need not be produced, and must not be committed.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Iterator
 
 import attrs
@@ -23,25 +28,56 @@ from kproxy.protocol.record_batch import Record
 from kproxy.replay.differences import common_prefix_length, differences, sentence, short, text_of
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.loaded import Loaded
+from kproxy.replay.log import PartitionLog, Transaction
 from kproxy.replay.report import Report
+from kproxy.replay.topics import Topic
 
 ADVICE = "if that is meant, record again: kproxy run --bootstrap BROKERS --record FILE"
 _COMPARED_MAX = 1000
 """At most this many recorded records are searched for the closest one."""
 
 
+class Fate(enum.Enum):
+    """What became of a recorded record in the replay."""
+
+    NEVER = "was never produced"
+    ABORTED = "was produced in a transaction that was aborted"
+    OPEN = "was produced in a transaction that never ended"
+    DONE = "was produced"
+
+
 @attrs.define(eq=False)
 class Expected:
     """A record that a client produced in the recording."""
 
-    topic: str
+    topic: Topic
     partition: int
     offset: int
     """-1 if it is not recorded."""
     record: Record
-    produced: bool = False
+    log: PartitionLog
+    transaction: Transaction | None = None
+    """The recorded transaction that wrote it."""
+    fate: Fate = Fate.NEVER
     shown_as_closest: bool = False
     """True after a finding has shown it as the closest to an unknown record."""
+    place: int = 0
+    """Its place among the records that are equal."""
+
+    @property
+    def committed(self) -> bool:
+        """Whether readers of committed records saw it when it was recorded."""
+        return self.transaction is None or self.transaction.committed
+
+    @property
+    def produced(self) -> bool:
+        """Whether it was produced again, in a transaction that may still be open."""
+        return self.fate in (Fate.OPEN, Fate.DONE)
+
+    @property
+    def missing(self) -> bool:
+        """Whether it is still to be produced, or to be committed."""
+        return self.committed and self.fate is not Fate.DONE
 
 
 @attrs.define(eq=False)
@@ -50,18 +86,33 @@ class _EqualRecords:
     of them together are linear."""
 
     expected: list[Expected] = attrs.Factory(list)
-    _next: dict[int | None, int] = attrs.field(factory=dict, init=False)
-    """Index of the first record that may be unproduced, by partition; None: of all partitions."""
+    _next: dict[tuple[int | None, bool | None], int] = attrs.field(factory=dict, init=False)
+    """Index of the first record that may be unproduced, by partition and by whether it was
+    committed; None: whichever."""
 
-    def first_unproduced(self, partition: int | None) -> Expected | None:
-        """Return the first record that was not produced yet, of a partition or of all."""
-        for place in range(self._next.get(partition, 0), len(self.expected)):
+    def add(self, expected: Expected) -> None:
+        """Add a record behind the others."""
+        expected.place = len(self.expected)
+        self.expected.append(expected)
+
+    def first_unproduced(
+        self, partition: int | None, committed: bool | None = None
+    ) -> Expected | None:
+        """Return the first record that was not produced yet; None stands for all partitions, and
+        for committed records and others."""
+        kind = partition, committed
+        for place in range(self._next.get(kind, 0), len(self.expected)):
             each = self.expected[place]
-            if not each.produced and partition in (None, each.partition):
-                self._next[partition] = place
+            wanted = partition in (None, each.partition) and committed in (None, each.committed)
+            if wanted and not each.produced:
+                self._next[kind] = place
                 return each
-        self._next[partition] = len(self.expected)
+        self._next[kind] = len(self.expected)
         return None
+
+    def free(self, expected: Expected) -> None:
+        """Have a record be found again."""
+        self._next = {kind: min(at, expected.place) for kind, at in self._next.items()}
 
 
 @attrs.define(eq=False)
@@ -71,30 +122,87 @@ class ProduceCheck:
     loaded: Loaded
     report: Report
     ignored: Ignored = attrs.Factory(Ignored)
-    _topics: dict[str, dict[tuple, _EqualRecords]] = attrs.field(factory=dict, init=False)
+    _topics: dict[Topic, dict[tuple, _EqualRecords]] = attrs.field(factory=dict, init=False)
+    _unsettled: dict[Expected, None] = attrs.field(factory=dict, init=False)
+    """Records that were produced in transactions which have not been committed, in order."""
 
-    def expected(self, topic: str) -> Iterator[Expected]:
+    def expected(self, topic: Topic) -> Iterator[Expected]:
         """Yield all expected records of a topic."""
         for same in self._of(topic).values():
             yield from same.expected
 
     @property
-    def topics(self) -> list[str]:
-        """The topics that clients produced to in the recording."""
-        found = [topic for topic, _ in sorted(self.loaded.produced)]
-        return list(dict.fromkeys(found + [topic for topic, _, _ in self.loaded.unplaced]))
+    def topics(self) -> list[Topic]:
+        """The topics that clients produced to in the recording, all generations of each name."""
+        cluster = self.loaded.cluster
+        names = [name for name, _ in sorted(self.loaded.produced)]
+        names += [cluster.names[topic_id] for topic_id, _, _ in self.loaded.unplaced]
+        return [topic for name in dict.fromkeys(names) for topic in cluster.generations[name]]
 
-    def match(self, topic: str, partition: int, record: Record) -> Expected | None:
+    @property
+    def lacks_records(self) -> bool:
+        """Whether a recorded record is still to be produced, or to be committed."""
+        return any(each.missing for topic in self.topics for each in self.expected(topic))
+
+    def match(
+        self, topic: Topic, partition: int, record: Record, in_transaction: bool = False
+    ) -> Expected | None:
         """Return the first unproduced record equal to this one, marked as produced; or None."""
         same = self._of(topic).get(self.ignored.content(record))
-        found = None if same is None else same.first_unproduced(partition)
-        if found is None and same is not None and not self.ignored.compares_partition(record):
-            found = same.first_unproduced(None)
-        if found is not None:
-            found.produced = True
+        if same is None:
+            return None
+        found = None
+        # One outside of a transaction is committed, so it is rather one that was.
+        for committed in (None,) if in_transaction else (True, False):
+            found = found or self._first(same, partition, record, committed)
+        if found is not None and in_transaction:
+            found.fate = Fate.OPEN
+            self._unsettled[found] = None
+        elif found is not None:
+            self.end([found], True)
         return found
 
-    def report_unknown(self, topic: str, partition: int, record: Record) -> None:
+    def _first(
+        self, same: _EqualRecords, partition: int, record: Record, committed: bool | None
+    ) -> Expected | None:
+        found = same.first_unproduced(partition, committed)
+        if found is None and not self.ignored.compares_partition(record):
+            found = same.first_unproduced(None, committed)
+        return found
+
+    def end(self, produced: Iterable[Expected], committed: bool) -> list[Expected]:
+        """Take the end of the transaction in which records were produced; return the records that
+        have this end. One with another end when it was recorded gives way to an equal one."""
+        found: list[Expected] = []
+        differing: dict[Transaction | None, Expected] = {}
+        for each in produced:
+            self._unsettled.pop(each, None)
+            each.fate = Fate.DONE
+            if each.committed == committed:
+                found.append(each)
+                continue
+            same = self._of(each.topic)[self.ignored.content(each.record)]
+            other = self._first(same, each.partition, each.record, committed)
+            if other is not None:
+                each.fate, other.fate = Fate.NEVER, Fate.DONE
+                same.free(each)
+                found.append(other)
+            elif committed:
+                differing.setdefault(each.transaction, each)
+                found.append(each)
+            else:
+                each.fate = Fate.ABORTED
+                same.free(each)
+                self._unsettled[each] = None
+        for transaction, first in differing.items():
+            if transaction is not None:
+                then = "aborted" if transaction.aborted else "left open"
+                where = f"{first.topic.name}[{first.partition}]: the transaction at offset"
+                how = f"is committed now, and was {then} when recorded"
+                self.report.add("differs", f"{where} {transaction.first_offset} {how}")
+        return found
+
+    def report_unknown(self, topic: Topic, partition: int, record: Record) -> None:
         """Report a record without a match, and the closest unproduced one. Call this after all
         records of its batch were matched."""
         same = self._of(topic).get(self.ignored.content(record))
@@ -112,38 +220,44 @@ class ProduceCheck:
         self._report_unproduced_to([each for each in self.topics if each in self._topics], report)
         for topic in self.topics:
             if topic not in self._topics:
-                report.add("not produced", f"{topic}: none of its recorded records", ADVICE)
+                report.add("not produced", f"{topic.name}: none of its recorded records", ADVICE)
 
-    def _report_unproduced_to(self, topics: Iterable[str], report: Report) -> None:
+    def _report_unproduced_to(self, topics: Iterable[Topic], report: Report) -> None:
         for topic in topics:
             for each in self.expected(topic):
-                if not each.produced and not each.shown_as_closest:
-                    where = f"{topic}[{each.partition}]"
-                    offset = f" at offset {each.offset}" if each.offset >= 0 else ""
-                    what = f"{where}: the record{offset} was never produced: {_shown(each.record)}"
+                if each.missing and each.fate is Fate.NEVER and not each.shown_as_closest:
+                    what = f"{_named(each)} {each.fate.value}: {_shown(each.record)}"
                     report.add("not produced", what, ADVICE)
 
-    def _of(self, topic: str) -> dict[tuple, _EqualRecords]:
+    def report_uncommitted(self) -> None:
+        """Report all records that were produced, but not committed as they were when recorded."""
+        for each in self._unsettled:
+            if each.missing:
+                what = f"{_named(each)} {each.fate.value}; the recording has it committed"
+                self.report.add("differs", f"{what}: {_shown(each.record)}", ADVICE)
+
+    def _of(self, topic: Topic) -> dict[tuple, _EqualRecords]:
         found = self._topics.get(topic)
         if found is None:
             found = self._topics[topic] = {}
             for expected in self._read(topic):
                 key = self.ignored.content(expected.record)
-                found.setdefault(key, _EqualRecords()).expected.append(expected)
+                found.setdefault(key, _EqualRecords()).add(expected)
         return found
 
-    def _read(self, topic: str) -> Iterator[Expected]:
-        for name, index in sorted(self.loaded.produced):
-            for batch in self.loaded.cluster.log(name, index).produced() if name == topic else ():
+    def _read(self, topic: Topic) -> Iterator[Expected]:
+        logs = {each.index: each.log for each in topic.all_partitions}
+        for index, log in sorted(logs.items()):
+            for batch, transaction in log.produced():
                 for record in _records(batch):
-                    yield Expected(topic, index, record.offset, record)
-        for name, index, data in self.loaded.unplaced:
-            for batch in records.batches(data) if name == topic else ():
+                    yield Expected(topic, index, record.offset, record, log, transaction)
+        for topic_id, index, data in self.loaded.unplaced:
+            for batch in records.batches(data) if topic_id == topic.topic_id else ():
                 for record in _records(batch):
-                    yield Expected(topic, index, -1, record)
+                    yield Expected(topic, index, -1, record, logs[index])
 
-    def _text(self, topic: str, partition: int, record: Record, again: bool) -> str:
-        what = f"{topic}[{partition}]: the recording does not hold this record"
+    def _text(self, topic: Topic, partition: int, record: Record, again: bool) -> str:
+        what = f"{topic.name}[{partition}]: the recording does not hold this record"
         if again:
             return f"{what} once more than it was produced before: {_shown(record)}"
         expected = self.expected(topic)
@@ -157,7 +271,7 @@ class ProduceCheck:
         if closest.partition != partition:
             found.insert(0, ("partition", str(partition), str(closest.partition)))
         at = f" at offset {closest.offset}" if closest.offset >= 0 else ""
-        where = f"{topic}[{closest.partition}]{at}"
+        where = f"{topic.name}[{closest.partition}]{at}"
         return f"{what}; the closest one, {where}, differs in {sentence(found)}"
 
     def _compared(self, record: Record) -> Record:
@@ -184,6 +298,11 @@ def _closest(among: Iterable[Expected], partition: int, record: Record) -> Expec
         if alike > score:
             best, score = expected, alike
     return best
+
+
+def _named(expected: Expected) -> str:
+    at = f" at offset {expected.offset}" if expected.offset >= 0 else ""
+    return f"{expected.topic.name}[{expected.partition}]: the record{at}"
 
 
 def _shown(record: Record) -> str:

@@ -1,4 +1,7 @@
-"""Producers and their transactions, from InitProducerId to EndTxn."""
+"""Producers and their transactions, from InitProducerId to EndTxn.
+
+What a transaction produced counts, for `produced`, when it has ended: as committed or as aborted.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,14 @@ import attrs
 
 from kproxy.protocol import messages
 from kproxy.protocol.errors import CODES
-from kproxy.protocol.records import encode_batch, end_transaction_marker
+from kproxy.protocol.record_batch import Record
+from kproxy.protocol.records import Batch, encode_batch, end_transaction_marker
 from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.call import Call
 from kproxy.replay.groups import commit_response
 from kproxy.replay.loaded import PartitionKey
+from kproxy.replay.produced import Expected
+from kproxy.replay.topics import Topic
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State
@@ -38,8 +44,12 @@ class Producer:
     state: str = "Empty"
     timeout_ms: int = 0
     started_ms: int = -1
-    partitions: dict[PartitionKey, int] = attrs.Factory(dict)
-    """Partitions of the open transaction, with the last recorded offset that it wrote again."""
+    partitions: set[PartitionKey] = attrs.Factory(set)
+    """Partitions of the open transaction."""
+    produced: list[Expected] = attrs.Factory(list)
+    """The recorded records that it has produced again."""
+    unknown: list[tuple[Topic, int, Record]] = attrs.Factory(list)
+    """Topic, partition and record of what it has produced besides them."""
     groups: set[str] = attrs.Factory(set)
     """Groups whose offsets it commits."""
 
@@ -58,6 +68,16 @@ class Producers:
         """Return a producer id that is neither used in this replay nor in the recording."""
         self.next_id += 1
         return self.next_id - 1
+
+    def of(self, batch: Batch) -> Producer | None:
+        """Return the producer whose transaction a batch is part of; None if it is in none."""
+        if not batch.transactional:
+            return None
+        found = self.by_id.get(batch.producer_id)
+        if found is None:  # its id comes from a recorded response (`--mode semantic`)
+            found = Producer("", batch.producer_id, batch.producer_epoch)
+            self.by_id[batch.producer_id] = found
+        return found
 
     def check(self, transactional_id: str, producer_id: int, epoch: int) -> Producer | int:
         """Return the producer that a request names; or an error code."""
@@ -139,7 +159,7 @@ def _add(
                 error = _UNKNOWN_TOPIC
             if not error and isinstance(producer, Producer):
                 state.producers.begin(producer, call.now)
-                producer.partitions.setdefault((each.name, index), -1)
+                producer.partitions.add((each.name, index))
             result = response.AddPartitionsToTxnPartitionResult
             partitions.append(result(partition_index=index, partition_error_code=error))
         result = response.AddPartitionsToTxnTopicResult
@@ -197,11 +217,18 @@ def end_txn(state: State, call: Call) -> Any:
 
 
 def end(state: State, producer: Producer, committed: bool, now: int) -> None:
-    """End the open transaction of a producer, if there is one: write its markers."""
+    """End the open transaction of a producer, if there is one: write its markers, show those that
+    were recorded."""
     if producer.state != "Ongoing":
         return
     producer.state = "CompleteCommit" if committed else "CompleteAbort"
-    for (name, index), rewritten in producer.partitions.items():
+    ended = state.check.end(producer.produced, committed)
+    for each in ended:
+        each.log.show(each.offset)
+        if each.transaction is not None and each.transaction.last_offset is not None:
+            each.log.show(each.transaction.last_offset)
+    written = {(each.topic.name, each.partition) for each in ended}
+    for name, index in sorted(producer.partitions | written):
         partition = state.cluster.partition(name, NO_UUID, index)
         if partition is None:
             continue
@@ -216,28 +243,35 @@ def end(state: State, producer: Producer, committed: bool, now: int) -> None:
                 producer_epoch=producer.epoch,
             )
             log.append(data, partition.leader_epoch)
-        if rewritten >= 0:
-            _show_marker(state, (name, index), rewritten, committed)
         state.fetches.more_visible(state, partition)
     for group_id in producer.groups:
         offsets = state.groups.undecided.get(group_id, {}).pop(producer.producer_id, {})
         if committed:
             state.groups.committed.setdefault(group_id, {}).update(offsets)
-    producer.partitions.clear()
-    producer.groups.clear()
+    if committed:
+        _report_unknown(state, producer)
+    for each in (producer.partitions, producer.groups, producer.produced, producer.unknown):
+        each.clear()
 
 
-def _show_marker(state: State, key: PartitionKey, offset: int, committed: bool) -> None:
-    """Show the recorded marker of the transaction that wrote the record at `offset`."""
-    log = state.cluster.log(*key)
-    transaction = log.transaction_at(offset)
-    if transaction is None or transaction.last_offset is None:
-        return
-    log.show(transaction.last_offset)
-    if transaction.aborted == committed:
-        then, this = ("aborted", "committed") if committed else ("committed", "aborted")
-        where = f"{key[0]}[{key[1]}]: the transaction at offset {transaction.first_offset}"
-        state.report.add("differs", f"{where} is {this} now, and was {then} when recorded")
+def _report_unknown(state: State, producer: Producer) -> None:
+    """Report the records of a transaction that are not among the recorded ones."""
+    for unknown in producer.unknown:
+        state.check.report_unknown(*unknown)
+
+
+def end_as_recorded(state: State, call: Call) -> None:
+    """Take an EndTxn that a recorded response has answered (`--mode semantic`)."""
+    producer = state.producers.by_id.get(call.body.producer_id)
+    if producer is not None:
+        end(state, producer, call.body.committed, call.now)
+
+
+def report_open(state: State) -> None:
+    """Report what transactions have produced that never ended, and otherwise than recorded."""
+    for producer in state.producers.by_id.values():
+        _report_unknown(state, producer)
+    state.check.report_uncommitted()
 
 
 def list_transactions(state: State, call: Call) -> Any:
@@ -267,7 +301,7 @@ def describe_transactions(state: State, call: Call) -> Any:
         if producer is None:
             return None
         topics: dict[str, list[int]] = {}
-        for topic, index in producer.partitions:
+        for topic, index in sorted(producer.partitions):
             topics.setdefault(topic, []).append(index)
         found.append(
             response.TransactionState(

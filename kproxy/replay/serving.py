@@ -38,6 +38,7 @@ from kproxy.replay import (
     metadata,
     produce,
     producers,
+    refused_groups,
     sasl,
     versions,
 )
@@ -58,6 +59,7 @@ _BY_NAME: dict[str, Handler] = {
     **groups.HANDLERS,
     **classic_group.HANDLERS,
     **consumer_group.HANDLERS,
+    **refused_groups.HANDLERS,
     **sasl.HANDLERS,
 }
 _AS_RECORDED = frozenset(
@@ -65,7 +67,15 @@ _AS_RECORDED = frozenset(
 )
 """APIs that the state answers with the help of recorded exchanges."""
 _ALWAYS_STATE = frozenset(
-    {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Fetch", "ListOffsets", "Produce"}
+    {
+        "ApiVersions",
+        "SaslHandshake",
+        "SaslAuthenticate",
+        "Fetch",
+        "ListOffsets",
+        "Produce",
+        *refused_groups.HANDLERS,
+    }
 )
 """APIs that the state answers in semantic mode too: records are found by their offsets."""
 
@@ -80,6 +90,7 @@ def modelled(mode: Mode) -> frozenset[int]:
     return frozenset(api_key(name) or 0 for name in names)
 
 
+_END_TXN = api_key("EndTxn")
 _UNKNOWN_SERVER_ERROR = -1
 _REFUSED = "the recording that is replayed has no answer to this"
 
@@ -141,7 +152,10 @@ class Serving:
             self.state.report.add("not served", str(error))
             raise Unanswerable(str(error)) from None
         if body is None:
-            body = self.state.semantic.respond(call) or _refusal(call)
+            body = self.state.semantic.respond(call)
+            if body is not None and call.api_key == _END_TXN and not body.error_code:
+                producers.end_as_recorded(self.state, call)
+            body = body or _refusal(call)
         if body is None:
             raise Unanswerable(f"{api_name(call.api_key)} v{call.version} cannot be answered")
         return body

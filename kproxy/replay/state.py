@@ -16,6 +16,7 @@ from kproxy.replay.call import Call
 from kproxy.replay.fetch import WaitingFetches
 from kproxy.replay.groups import Groups
 from kproxy.replay.loaded import Loaded
+from kproxy.replay.log import PartitionLog
 from kproxy.replay.produced import ProduceCheck
 from kproxy.replay.producers import Producers
 from kproxy.replay.report import Report
@@ -51,7 +52,8 @@ class State:
 
     def __attrs_post_init__(self) -> None:
         settings, loaded = self.settings, self.loaded
-        self.check = ProduceCheck(loaded, self.report, settings.ignored)
+        report = self.report if settings.compares_records else Report()
+        self.check = ProduceCheck(loaded, report, settings.ignored)
         self.fetches = WaitingFetches()
         self.groups = Groups(loaded, self.timers, self.respond)
         self.producers = Producers(loaded.producer_id_max + 1)
@@ -67,19 +69,15 @@ class State:
         topics and partitions that are still to be created."""
         self.cluster.hold_back()
         for topic in self.check.topics:
-            by_partition: dict[int, list[int]] = {}
-            for expected in self.check.expected(topic):
-                if expected.offset >= 0:
-                    by_partition.setdefault(expected.partition, []).append(expected.offset)
-            for index, offsets in by_partition.items():
-                log = self.cluster.log(topic, index)
-                held = set(offsets)
-                markers = [
-                    each.last_offset
-                    for each in log.transactions
-                    if each.last_offset is not None and each.first_offset in held
-                ]
-                log.hide([*offsets, *markers])
+            held: dict[PartitionLog, tuple[set[int], set[int]]] = {}
+            for each in self.check.expected(topic):
+                if each.offset >= 0:
+                    offsets = held.setdefault(each.log, (set(), set()))[not each.committed]
+                    offsets.add(each.offset)
+                    if each.transaction is not None and each.transaction.last_offset is not None:
+                        offsets.add(each.transaction.last_offset)
+            for log, (committed, others) in held.items():
+                log.hide(committed, others)
 
     def respond(self, call: Call, body: Any) -> None:
         """Answer a request whose handler returned LATER."""

@@ -20,7 +20,7 @@ _GREATEST = {"InitProducerId": 5}
 """Version 6 is for two-phase commit (KIP-939), which is not released."""
 _NEVER = frozenset({"GetTelemetrySubscriptions", "PushTelemetry"})
 _CLIENT_FACING_KEYS_MAX = 75
-"""Higher keys are those of share and streams groups, and of controllers."""
+"""Recorded exchanges of higher keys are those of share and streams groups, and of controllers."""
 
 
 def ranges(state: State, served: frozenset[str]) -> dict[int, tuple[int, int]]:

@@ -96,8 +96,9 @@ class Broker:
         return list(delivered.produced(self.exchanges(), topic))
 
     def consumed(self, topic: str | None = None) -> list[TopicRecord]:
-        """Return the records that were sent to consumers, of one topic or of all."""
-        return list(delivered.consumed(self.exchanges(), topic))
+        """Return the records that consumers got, of one topic or of all."""
+        exchanges = self._host.call(self._watcher.seen.whole_exchanges)
+        return list(delivered.consumed(exchanges, topic))
 
     @contextlib.contextmanager
     def fault(self, rule: Mapping[str, Any] | None = None, **words: Any) -> Iterator[Fault]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import attrs
 
-from kproxy.exchange.entries import Entry, each
+from kproxy.exchange.entries import Entry, Note, each
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Pairing
 
@@ -23,6 +23,8 @@ class Observed:
 
     _entries: list[Entry] = attrs.field(factory=list, init=False)
     """Entries that are not paired yet."""
+    _cut_off: set[int] = attrs.field(factory=set, init=False)
+    """Numbers of the exchanges whose response a fault rule cut off: only a note says so."""
     _pairing: Pairing = attrs.field(factory=Pairing, init=False)
     _exchanges: list[Exchange] = attrs.field(factory=list, init=False)
 
@@ -34,5 +36,11 @@ class Observed:
         """Return all exchanges so far, in the order in which they were completed."""
         entries, self._entries = self._entries, []
         for entry in each(entries):
+            if isinstance(entry, Note) and entry.body.get("action") == "truncate":
+                self._cut_off.add(entry.body["number"])
             self._exchanges += self._pairing.feed(entry)
         return list(self._exchanges)
+
+    def whole_exchanges(self) -> list[Exchange]:
+        """Return all exchanges so far but those whose response was cut off."""
+        return [each for each in self.exchanges() if each.number not in self._cut_off]

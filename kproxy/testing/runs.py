@@ -12,8 +12,11 @@ The test is one of pytest's, with the fixture `kproxy`, or a command: `kproxy re
                                                    the recording
     close     .failed    kept if it passed, else as .failed.mcap       nothing is written
 
-Invariant: a recording in its place is never touched by a test that failed, nor in the other modes.
-What a failed run did is beside it, as .failed.mcap.
+A test that failed as expected (`xfail`) keeps its recording like one that passed. One that was
+skipped keeps it where there is none, so that it is skipped in a replay, too.
+
+Invariant: a recording in its place is never touched by a test that failed or was skipped, nor in
+the other modes. What a failed run did is beside it, as .failed.mcap.
 """
 
 from __future__ import annotations
@@ -176,8 +179,9 @@ class CassetteRun:
         return "\n".join([what, *shown, f"if that is meant, record again: {self.again}"])
 
     def close(self, outcome: str) -> str | None:
-        """Keep or remove the recording of this run; `outcome` is "passed", "failed" or "skipped".
-        Return the path of what is kept, as users name it.
+        """Keep or remove the recording of this run; `outcome` is "passed", "xfailed", "failed",
+        "skipped", or "unused" by a test that did not begin. Return the path of what is kept, as
+        users name it.
 
         Raises:
             OSError: a new recording cannot be written to its path.
@@ -190,13 +194,15 @@ class CassetteRun:
 
     def _kept(self, outcome: str) -> str | None:
         made, failed = self._session.path, files.failed_file(self.path)
-        if made is None or self.mode == "verify" or outcome == "skipped":
+        if made is None or self.mode == "verify" or outcome == "unused":
             return None
         if outcome == "failed":
             # A replay is no reason to write where recordings are read only.
             with contextlib.suppress(*([OSError] if self.replays else [])):
                 files.keep(made, failed)
                 return self.failed_shown
+            return None
+        if outcome == "skipped" and self.path.exists():
             return None
         failed.unlink(missing_ok=True)
         if self.replays:

@@ -354,10 +354,7 @@ class ReplaySession:
     def _records_are_missing(self) -> bool:
         if isinstance(self._machine, StrictBroker):
             return False
-        check = self._machine.state.check
-        return not self._report.count and any(
-            not expected.produced for topic in check.topics for expected in check.expected(topic)
-        )
+        return not self._report.count and self._machine.state.check.lacks_records
 
 
 _ADVICE = "if that is meant, record again: with kproxy.testing.record(BROKERS, PATH)"

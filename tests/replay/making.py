@@ -214,6 +214,11 @@ class Playing:
             self.perform(self.broker.wake(self.now))
         self.now = end
 
+    def end(self) -> None:
+        """Stop it, and report what was not produced."""
+        self.perform(self.broker.stop(self.now))
+        self.broker.state.check.report_unproduced(self.report)
+
     def perform(self, actions: list[Action]) -> None:
         """Do what the machine wants."""
         for action in actions:

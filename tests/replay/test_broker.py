@@ -15,7 +15,7 @@ from kproxy.proxy.actions import Listen
 from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.report import Report
 from kproxy.replay.serving import SERVED
-from kproxy.replay.settings import ReplaySettings
+from kproxy.replay.settings import Mode, ReplaySettings
 from tests.replay.making import MS, Playing, Recorded, batch, fetch
 
 
@@ -97,11 +97,23 @@ def test_every_served_version_is_one_that_the_codec_knows() -> None:
     assert found[1][0] == 4
 
 
-def test_share_and_streams_groups_are_not_served() -> None:
-    request = messages.ShareGroupHeartbeatRequest(group_id="s", member_id="m")
-    was = Recorded().metadata().add(1, request, messages.ShareGroupHeartbeatResponse(member_id="m"))
-    answer = Playing(was.loaded).connect().ask(4, messages.ApiVersionsRequest())
-    assert 76 not in {each.api_key for each in answer.api_keys}
+@pytest.mark.parametrize("mode", [Mode.STATE, Mode.SEMANTIC])
+def test_members_of_share_and_streams_groups_are_refused_at_once(mode: Mode) -> None:
+    share = messages.ShareGroupHeartbeatRequest(group_id="s", member_id="m")
+    streams = messages.StreamsGroupHeartbeatRequest(group_id="s", member_id="m")
+    was = Recorded().metadata().add(1, share, messages.ShareGroupHeartbeatResponse(member_id="m"))
+    broker = Playing(was.loaded_for(mode), ReplaySettings(mode=mode))
+    client = broker.connect()
+    answer = client.ask(4, messages.ApiVersionsRequest())
+    assert {76, 88} <= {each.api_key for each in answer.api_keys}
+    assert not {78, 79} & {each.api_key for each in answer.api_keys}
+    for request, version, kind in ((share, 1, "share"), (streams, 0, "streams")):
+        refused = client.ask(version, request)
+        assert protocol.error_name(refused.error_code) == "INVALID_REQUEST"
+        assert refused.error_message == f"{kind} groups are not replayed by kproxy"
+        assert (
+            broker.report.findings[-1].text == f"group s: {kind} groups are not replayed by kproxy"
+        )
 
 
 def test_an_api_versions_that_is_too_new_is_answered_in_version_0() -> None:

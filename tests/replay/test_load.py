@@ -65,7 +65,7 @@ def test_a_refused_produce_is_not_in_the_log() -> None:
 
 def test_what_was_produced_without_an_answer_has_no_offset_and_is_named() -> None:
     loaded = Recorded().metadata().add(9, produce(batch("a"), acks=0)).loaded
-    assert [each[:2] for each in loaded.unplaced] == [("orders", 0)]
+    assert [each[:2] for each in loaded.unplaced] == [(ORDERS_ID, 0)]
     what = "offsets: of 1 batch, produced with acks=0 or without a response"
     assert loaded.lacking == [what]
 

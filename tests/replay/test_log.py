@@ -69,7 +69,7 @@ def test_a_batch_that_was_fetched_takes_the_place_of_the_produced_one() -> None:
     log.finish(None)
     assert records.batches(bytes(log.read(3, 4, 1 << 20, True)))[0].records[0].value == b"fetched"
     assert len(log) == 1
-    assert [each.offset for each in log.produced()] == [3]
+    assert [batch.offset for batch, _ in log.produced()] == [3]
 
 
 def test_a_batch_that_is_cut_off_is_left_out() -> None:

@@ -18,7 +18,7 @@ from kproxy.replay.opening import Wanted, open_recorded
 from kproxy.replay.settings import Mode
 from tests.bed import needs
 from tests.recording import making
-from tests.replay.making import Playing, Recorded, batch, produce
+from tests.replay.making import ORDERS_ID, Playing, Recorded, batch, produce
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 
@@ -33,8 +33,8 @@ def plain(loaded: Loaded) -> Any:
     """All that was loaded, as a value that compares."""
     cluster = loaded.cluster
     topics = {
-        topic.name: (
-            topic.topic_id,
+        topic.topic_id: (
+            topic.name,
             topic.internal,
             topic.created,
             [
@@ -43,19 +43,21 @@ def plain(loaded: Loaded) -> Any:
                     each.leader_id,
                     each.leader_epoch,
                     each.log.start_offset,
+                    each.log.last_start_offset,
                     each.log.end_offset,
                     [batch.raw for batch in each.log.batches()],
-                    [batch.raw for batch in each.log.produced()],
+                    [batch.raw for batch, _ in each.log.produced()],
                     [(one.first_offset, one.last_offset) for one in each.log.transactions],
                 )
                 for each in topic.partitions.values()
             ],
         )
-        for topic in cluster.topics.values()
+        for topic in cluster.all_topics
     }
     others = {key: [attr.request for attr in each] for key, each in loaded.others.items()}
     return (
         topics,
+        {name: topic.topic_id for name, topic in cluster.topics.items()},
         others,
         cluster.racks,
         cluster.names,
@@ -81,7 +83,17 @@ def everything() -> Recorded:
     recorded.produced(batch("x"), base_offset=3).produced(batch("y"), 0, partition=1)
     recorded.produced(batch("t"), 1, partition=1, log_append_time_ms=77)
     recorded.produced(batch("w", transactional=True, producer_id=5, producer_epoch=0), 4)
+    gap = batch("g", base_offset=8)
+    recorded.produced(batch("gone"), 7, partition=1).fetched(gap, offset=7, partition=1)
     return recorded.add(9, produce(batch("lost"), acks=0)).add(3, *admin)
+
+
+def created_again(recorded: Recorded) -> Recorded:
+    """The same, and "orders" is deleted and created again."""
+    deleted = messages.DeleteTopicsResponse.DeletableTopicResult(name="orders", topic_id=ORDERS_ID)
+    request = messages.DeleteTopicsRequest(topic_names=["orders"])
+    recorded.add(5, request, messages.DeleteTopicsResponse(responses=[deleted]))
+    return recorded.produced(batch("again"))
 
 
 def written(folder: Path, recorded: Recorded) -> Path:
@@ -90,13 +102,13 @@ def written(folder: Path, recorded: Recorded) -> Path:
 
 
 def test_what_is_read_of_a_file_is_what_exchanges_give(tmp_path: Path) -> None:
-    recorded = everything()
+    recorded = created_again(everything())
     opened = open_recorded([written(tmp_path, recorded)], Wanted(), folder=tmp_path)
     assert plain(opened.loaded) == plain(recorded.loaded)
 
 
 def test_an_index_says_all_that_the_recording_says(tmp_path: Path) -> None:
-    path = written(tmp_path, everything())
+    path = written(tmp_path, created_again(everything()))
     first, second = (open_recorded([path], Wanted(), folder=tmp_path / "i") for _ in range(2))
     assert plain(second.loaded) == plain(first.loaded)
     (index,) = (tmp_path / "i").iterdir()

@@ -133,21 +133,23 @@ def test_a_record_is_the_first_that_is_left_in_its_partition_or_else_in_any(
     placed: list[tuple[int, str]], produced: list[tuple[int, str]], partitions: Partitions
 ) -> None:
     check = check_of(placed, partitions)
-    left = sorted(check.expected("orders"), key=lambda each: (each.partition, each.offset))
+    orders = check.loaded.cluster.topics["orders"]
+    left = sorted(check.expected(orders), key=lambda each: (each.partition, each.offset))
     for partition, value in produced:
         equal = [each for each in left if each.record.value == value.encode()]
         found = [each for each in equal if each.partition == partition]
         found += equal if partitions is Partitions.NEVER else []
         record = Record(0, 1, b"k", value.encode())
-        assert check.match("orders", partition, record) is next(iter(found), None)
+        assert check.match(orders, partition, record) is next(iter(found), None)
         left = [each for each in left if each not in found[:1]]
     assert all(not each.produced for each in left)
 
 
 def test_many_equal_records_are_found_one_after_the_other() -> None:
     check = check_of([(index % 3, "a") for index in range(20_000)], Partitions.NEVER)
+    orders = check.loaded.cluster.topics["orders"]
     with cProfile.Profile() as profile:
-        found = [check.match("orders", 2, Record(0, 1, b"k", b"a")) for _ in range(20_001)]
+        found = [check.match(orders, 2, Record(0, 1, b"k", b"a")) for _ in range(20_001)]
     assert found[-1] is None and None not in found[:-1]
     assert sum(entry.callcount for entry in profile.getstats()) < 100 * len(found)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import attrs
+import pytest
+
 from kproxy.protocol import error_name, messages
-from kproxy.replay.settings import ReplaySettings, Visible
+from kproxy.replay.settings import Mode, ReplaySettings, Visible
 from tests.replay.making import Client, Playing, Recorded, batch, offset_fetch
 
 CAUSAL = ReplaySettings(visible=Visible.CAUSAL)
@@ -101,6 +104,172 @@ def test_a_transaction_that_ends_otherwise_than_recorded_is_a_finding() -> None:
     end(client, identity, True)
     (finding,) = broker.report.findings
     assert "is committed now, and was aborted when recorded" in finding.text
+
+
+def transact(client: Client, *values: str, committed: bool | None) -> None:
+    """A transaction that produces values; None leaves it open."""
+    identity = init(client)
+    begin(client, identity)
+    client.produce(written(identity, *values))
+    if committed is not None:
+        assert end(client, identity, committed).error_code == 0
+
+
+def findings(broker: Playing) -> list[str]:
+    """What is found up to the end."""
+    broker.end()
+    return [f"{each.kind}: {each.text}" for each in broker.report.findings]
+
+
+ABORTED = (
+    "differs: orders[0]: the record at offset 0 was produced in a transaction that was aborted"
+)
+OPEN = "differs: orders[0]: the record at offset 0 was produced in a transaction that never ended"
+PLAIN = Recorded().metadata().produced(batch("a"))
+
+
+def recorded_as(*ends: tuple[str, bool | None]) -> Recorded:
+    """Transactions that each produced a value, and their ends."""
+    was, offset = Recorded().metadata(), 0
+    for number, (value, committed) in enumerate(ends, 5):
+        more = {"producer_id": number, "producer_epoch": 1, "transactional": True}
+        was.produced(batch(value, **more), offset)
+        offset += 1
+        if committed is not None:
+            request = messages.EndTxnRequest
+            body = request(producer_id=number, producer_epoch=1, committed=committed)
+            was.add(3, body, messages.EndTxnResponse())
+            offset += 1
+    return was
+
+
+@pytest.mark.parametrize("was", [PLAIN, recorded_as(("a", True))], ids=["plain", "committed"])
+@pytest.mark.parametrize(
+    ("ends", "found"),
+    [
+        ([True], None),
+        ([False], ABORTED),
+        ([None], OPEN),
+        ([False, True], None),
+        ([False, None], OPEN),
+        ([False, False], ABORTED),
+    ],
+)
+@pytest.mark.parametrize("settings", [CAUSAL, ReplaySettings()], ids=["causal", "all"])
+def test_a_record_that_was_committed_counts_when_it_is_committed(
+    was: Recorded, ends: list[bool | None], found: str | None, settings: ReplaySettings
+) -> None:
+    broker = Playing(was.loaded, settings)
+    for committed in ends:
+        transact(broker.connect(), "a", committed=committed)
+    assert broker.broker.state.check.lacks_records == (found is not None)
+    told = findings(broker)
+    assert len(told) == (found is not None)
+    assert all(each.startswith(f"{found}; the recording has it committed") for each in told)
+
+
+def test_of_two_transactions_the_second_is_left_open() -> None:
+    broker = Playing(recorded_as(("a", True), ("b", True)).loaded, CAUSAL)
+    transact(broker.connect(), "a", committed=True)
+    transact(broker.connect(), "b", committed=None)
+    (found,) = findings(broker)
+    assert "the record at offset 2 was produced in a transaction that never ended" in found
+
+
+@pytest.mark.parametrize("committed", [False, None])
+def test_a_record_that_was_not_committed_need_not_be_produced(committed: bool | None) -> None:
+    was = recorded_as(("a", committed), ("b", True))
+    settings = CAUSAL
+    broker = Playing(was.loaded, settings)
+    client = broker.connect()
+    transact(client, "b", committed=True)
+    assert client.values(isolation_level=0)[-1] == "b", "it does not hold back what is behind it"
+    assert findings(broker) == []
+    for again in (False, None):
+        broker = Playing(was.loaded, settings)
+        transact(broker.connect(), "a", committed=again)
+        transact(broker.connect(), "b", committed=True)
+        assert findings(broker) == []
+
+
+@pytest.mark.parametrize(("committed", "how"), [(False, "aborted"), (None, "left open")])
+def test_a_record_that_was_not_committed_must_not_be(committed: bool | None, how: str) -> None:
+    told = (
+        "differs: orders[0]: the transaction at offset 0 is committed now,"
+        f" and was {how} when recorded"
+    )
+    broker = Playing(recorded_as(("a", committed)).loaded, CAUSAL)
+    transact(broker.connect(), "a", committed=True)
+    assert findings(broker) == [told]
+    broker = Playing(recorded_as(("a", committed)).loaded, CAUSAL)
+    broker.connect().produce(batch("a"))
+    assert findings(broker) == [told]
+
+
+def test_equal_records_are_told_apart_by_the_ends_of_their_transactions() -> None:
+    broker = Playing(recorded_as(("a", False), ("a", True)).loaded, CAUSAL)
+    client = broker.connect()
+    transact(client, "a", committed=True)
+    assert client.values(isolation_level=1) == ["a", "a"], "the client skips the aborted one"
+    (aborted,) = client.fetch(0, isolation_level=1).aborted_transactions
+    assert aborted.first_offset == 0
+    assert client.fetch(0).last_stable_offset == 4
+    assert findings(broker) == []
+
+
+def test_readers_of_committed_records_do_not_see_what_is_not_committed_yet() -> None:
+    for was in (PLAIN, recorded_as(("a", True))):
+        client = Playing(was.loaded, CAUSAL).connect()
+        transact(client, "a", committed=False)
+        assert client.values(isolation_level=1) == []
+        transact(client, "a", committed=True)
+        assert client.values(isolation_level=1) == ["a"]
+
+
+@pytest.mark.parametrize(("committed", "count"), [(True, 1), (False, 0), (None, 1)])
+def test_a_record_that_was_not_recorded_counts_unless_it_is_aborted(
+    committed: bool | None, count: int
+) -> None:
+    broker = Playing(PLAIN.loaded, CAUSAL)
+    transact(broker.connect(), "x", committed=committed)
+    told = [each for each in findings(broker) if not each.startswith("not produced")]
+    assert len(told) == count
+
+
+def test_a_producer_that_begins_anew_has_aborted_what_was_open() -> None:
+    was = recorded_as(("a", None))
+    response = messages.InitProducerIdResponse(producer_id=5, producer_epoch=2)
+    was.add(4, messages.InitProducerIdRequest(transactional_id="t"), response)
+    more = {"producer_id": 5, "producer_epoch": 2, "transactional": True}
+    was.produced(batch("b", **more), 2)
+    body = messages.EndTxnRequest(producer_id=5, producer_epoch=2, committed=True)
+    was.add(3, body, messages.EndTxnResponse())
+    client = Playing(was.loaded).connect()
+    (aborted,) = client.fetch(0, isolation_level=1).aborted_transactions
+    assert (aborted.producer_id, aborted.first_offset) == (5, 0)
+
+
+@pytest.mark.parametrize("committed", [True, None])
+def test_in_semantic_mode_too_it_counts_when_it_is_committed(committed: bool | None) -> None:
+    was = Recorded().metadata()
+    response = messages.InitProducerIdResponse(producer_id=5, producer_epoch=1)
+    request = messages.InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000)
+    was.add(4, request, response)
+    more = {"producer_id": 5, "producer_epoch": 1, "transactional": True}
+    was.produced(batch("a", **more), 0)
+    body = messages.EndTxnRequest(
+        transactional_id="t", producer_id=5, producer_epoch=1, committed=True
+    )
+    was.add(3, body, messages.EndTxnResponse())
+    settings = attrs.evolve(CAUSAL, mode=Mode.SEMANTIC)
+    broker = Playing(was.loaded_for(Mode.SEMANTIC), settings)
+    client = broker.connect()
+    identity = init(client)
+    client.produce(written(identity, "a"))
+    if committed:
+        end(client, identity, True)
+        assert client.values(isolation_level=1) == ["a"]
+    assert len(findings(broker)) == (0 if committed else 1)
 
 
 def test_a_second_producer_fences_the_first() -> None:

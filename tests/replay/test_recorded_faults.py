@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.pairing import pair
-from kproxy.protocol import messages
+from kproxy.protocol import messages, records
 from kproxy.protocol.errors import CODES
 from kproxy.proxy.faults import Rules
 from kproxy.replay.recorded_faults import RecordedFaults
@@ -16,6 +17,7 @@ from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode
 from tests.exchange import making
 from tests.replay.making import ORDERS_ID, Playing, Recorded, batch, fetch, produce
+from tests.replay.running import App, Live, Replayed, faults_of, loaded_of
 
 NOT_LEADER = CODES["NOT_LEADER_OR_FOLLOWER"]
 MOVED = CODES["NOT_COORDINATOR"]
@@ -134,3 +136,107 @@ def test_a_topic_that_is_not_there_needs_no_rule() -> None:
     request = messages.MetadataRequest(topics=[asked(name="orders"), asked(name="other")])
     recorded = Recorded().add(9, request, kind(topics=topics))
     assert [words["topic"] for words in rules(recorded)] == ["orders"]
+
+
+RULES: list[dict[str, Any]] = [
+    {"phase": "after", "drop": True},
+    {"phase": "before", "drop": True},
+    {"phase": "before", "disconnect": True},
+    {"phase": "after", "disconnect": True},
+    {"phase": "after", "reset": True},
+    {"phase": "after", "blackhole": True},
+    {"phase": "before", "slow_close": "5s"},
+    {"phase": "after", "truncate": 10},
+    {"phase": "before", "truncate": 30},
+    {"duplicate": True},
+    {"corrupt": 1},
+    {"phase": "before", "error": "NOT_LEADER_OR_FOLLOWER"},
+    {"phase": "after", "error": "MESSAGE_TOO_LARGE"},
+    {"throttle": "2s"},
+    {"latency": "300ms"},
+    {"bandwidth": "1KiB"},
+]
+
+
+def produces_and_consumes(app: App, again: bool) -> list[Any]:
+    """What an app sees that produces three records, maybe again what failed, and reads them."""
+    seen: list[Any] = []
+    for value in "abc":
+        for _ in range(2 if again else 1):
+            answer = app.ask(9, produce(batch(value)))
+            if isinstance(answer, str):
+                seen.append(answer)
+                continue
+            (found,) = answer.responses[0].partition_responses
+            seen.append((found.error_code, found.base_offset, answer.throttle_time_ms))
+            if not found.error_code:
+                break
+    found = app.ask(11, fetch({0: 0}, max_wait_ms=0)).responses[0].partitions[0]
+    values = [each.value for part in records.batches(found.records) for each in part.records]
+    return [*seen, values, found.high_watermark]
+
+
+@pytest.mark.parametrize("words", RULES, ids=str)
+@pytest.mark.parametrize("again", [True, False], ids=["again", "once"])
+def test_what_a_rule_did_is_done_again(words: dict[str, Any], again: bool) -> None:
+    live = Live(
+        Recorded().metadata().loaded, Rules([{"api": "Produce", "skip": 1, "times": 1, **words}])
+    )
+    live.app.ask(12, messages.MetadataRequest(topics=None))
+    seen = produces_and_consumes(live.app, again)
+    recorded = live.recorded()
+    loaded = loaded_of(recorded)
+    rules, left_out = faults_of(recorded, loaded)
+    assert left_out == [] and len(rules) == 1
+    replayed = Replayed(loaded, rules=Rules(rules))
+    replayed.app.ask(12, messages.MetadataRequest(topics=None))
+    assert produces_and_consumes(replayed.app, again) == seen
+    assert replayed.findings() == []
+    assert [rule.fired for rule in replayed.rules.rules] == [1]
+
+
+def test_requests_are_counted_as_they_came() -> None:
+    rules = [
+        {"api": "Produce", "times": 1, "duplicate": True},
+        {"api": "Produce", "skip": 1, "times": 1, "drop": True},
+        {"api": "Produce", "skip": 2, "times": 1, "error": "MESSAGE_TOO_LARGE"},
+    ]
+    live = Live(Recorded().metadata().loaded, Rules(rules))
+    live.app.ask(12, messages.MetadataRequest(topics=None))
+    produces_and_consumes(live.app, False)
+    recorded = live.recorded()
+    found, _ = faults_of(recorded, loaded_of(recorded))
+    assert [words.get("skip", 0) for words in found] == [0, 1, 2]
+
+
+def test_notes_of_other_programs_do_no_harm() -> None:
+    live = Live(Recorded().metadata().loaded, Rules([{"api": "Produce", "drop": True, "times": 1}]))
+    produces_and_consumes(live.app, False)
+    recorded = live.recorded()
+    for changed in ({"number": None}, {"number": 77}, {"fault_id": []}, {"action": 5}):
+        notes = [
+            attrs.evolve(one, body=one.body | changed)
+            if isinstance(one, Note) and one.body["event"] == "fault"
+            else one
+            for one in recorded
+        ]
+        assert faults_of(notes, loaded_of(notes))[0] == []
+    for rules in (None, [1], [{}], [{"fault_id": 1, "rule": {"drop": "maybe"}}]):
+        notes = [
+            attrs.evolve(one, body=one.body | {"rules": rules})
+            if isinstance(one, Note) and one.body["event"] == "fault_rules"
+            else one
+            for one in recorded
+        ]
+        assert faults_of(notes, loaded_of(notes)) == ([], ["drop in Produce"])
+
+
+def test_what_cannot_be_done_again_is_told() -> None:
+    kind = messages.SaslAuthenticateResponse
+    refused = kind(error_code=CODES["SASL_AUTHENTICATION_FAILED"], error_message="", auth_bytes=b"")
+    recorded = Recorded().add(2, messages.SaslAuthenticateRequest(auth_bytes=b""), refused)
+    faults = RecordedFaults(modelled(Mode.STATE))
+    for exchange in recorded.exchanges:
+        faults.add(exchange)
+    assert list(faults.rules({}, [])) == []
+    assert faults.left_out == {"SASL_AUTHENTICATION_FAILED in SaslAuthenticate": 1}

@@ -150,3 +150,79 @@ def test_a_fixture_that_fails_beside_it_keeps_the_recording_that_was_there(
     record(pytester, mock_brokers, "rewrite").assert_outcomes(errors=1)
     assert kept.read_bytes() == before
     assert kept.with_name("test_one.failed.mcap").exists()
+
+
+def test_what_is_skipped_or_fails_as_expected_is_so_in_every_mode(
+    pytester: pytest.Pytester, mock_brokers: str
+) -> None:
+    pytester.makepyfile(
+        test_app=APP
+        + """
+    def test_skips(kproxy):
+        produce(kproxy.bootstrap, "a")
+        pytest.skip("not here")
+
+    @pytest.fixture
+    def app(kproxy):
+        produce(kproxy.bootstrap, "b")
+        pytest.skip("nor here")
+
+    def test_is_skipped(app):
+        pass
+
+    @pytest.mark.xfail(raises=ValueError, strict=True)
+    def test_is_expected_to_fail(kproxy):
+        produce(kproxy.bootstrap, "c")
+        raise ValueError
+
+    def test_says_that_it_fails(kproxy):
+        produce(kproxy.bootstrap, "d")
+        pytest.xfail("known")
+    """
+    )
+    names = ["test_is_expected_to_fail", "test_is_skipped", "test_says_that_it_fails", "test_skips"]
+    folder = pytester.path / "recordings" / "test_app"
+    record(pytester, mock_brokers).assert_outcomes(skipped=2, xfailed=2)
+    files = {path.stem: path.read_bytes() for path in sorted(folder.iterdir())}
+    assert list(files) == names
+    run(pytester).assert_outcomes(skipped=2, xfailed=2)
+    record(pytester, mock_brokers, "verify").assert_outcomes(skipped=2, xfailed=2)
+    record(pytester, mock_brokers, "rewrite").assert_outcomes(skipped=2, xfailed=2)
+    kept = [path.stem for path in sorted(folder.iterdir()) if path.read_bytes() == files[path.stem]]
+    assert kept == ["test_is_skipped", "test_skips"], "a skipped test replaces no recording"
+
+
+@pytest.mark.parametrize("fails", ["before", "after"])
+def test_a_fixture_that_fails_in_teardown_fails_the_test(
+    pytester: pytest.Pytester, mock_brokers: str, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(
+        test_app=APP
+        + """
+    import os
+
+    @pytest.fixture
+    def before():
+        yield
+        assert os.environ.get("FAILS") != "before"
+
+    @pytest.fixture
+    def after(kproxy):
+        yield
+        assert os.environ.get("FAILS") != "after"
+
+    def test_it(before, kproxy, after):
+        produce(kproxy.bootstrap, "a")
+    """
+    )
+    folder = pytester.path / "recordings" / "test_app"
+    for mode in ("once", "rewrite"):
+        monkeypatch.setenv("FAILS", fails)
+        good = {path.name: path.read_bytes() for path in folder.glob("test_it.mcap")}
+        record(pytester, mock_brokers, mode).assert_outcomes(passed=1, errors=1)
+        there = {path.name: path.read_bytes() for path in folder.iterdir()}
+        assert there.pop("test_it.failed.mcap")
+        assert there == good
+        monkeypatch.delenv("FAILS")
+        record(pytester, mock_brokers, mode).assert_outcomes(passed=1)
+        assert [path.name for path in folder.iterdir()] == ["test_it.mcap"]

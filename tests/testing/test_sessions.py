@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy import demo
 from kproxy.net.host import Host
@@ -62,6 +62,21 @@ def test_a_recording_serves_blocking_code() -> None:
         assert "billing: orders[" in repr(commit) and " object at " not in repr(commit)
     assert is_refused(broker.bootstrap) and threads() == set()
     assert broker.produced("orders"), "it can be looked at afterwards"
+
+
+@pytest.mark.parametrize(
+    "what", [{"drop": True}, {"error": "KAFKA_STORAGE_ERROR"}, {"truncate": 40}]
+)
+def test_what_a_consumer_did_not_get_was_not_consumed(what: dict[str, object]) -> None:
+    with replay(DEMO, visible="all", unplayed="allow") as broker:
+        quiet = {"bootstrap.servers": broker.bootstrap, "log_level": 0, "group.id": "g"}
+        consumer = Consumer({**quiet, "auto.offset.reset": "earliest"})
+        consumer.assign([TopicPartition("orders", index, 0) for index in range(4)])
+        with broker.fault(api="Fetch", phase="after", **what) as fault:
+            assert consumer.consume(12, 1) == [] or "error" in what
+        consumer.close()
+        assert fault.fired
+        assert broker.consumed() == []
 
 
 async def aiokafka_reads(bootstrap: str) -> list[bytes]:

@@ -1,0 +1,192 @@
+"""A replay is red exactly if a reader of committed records would see others than when it was
+recorded.
+
+::
+
+    an app, drawn ─▶ a model of Kafka behind a proxy ─▶ its recording ─┐
+         └─ the same, or with changes ─────────────────────────────────┴─▶ replay ─▶ green, or red
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import attrs
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kproxy.protocol import messages, records
+from tests.replay.making import Recorded, batch, fetch, produce
+from tests.replay.running import App, Live, Replayed, loaded_of
+from tests.replay.test_generations import IDS, create, created, delete, deleted, shown
+from tests.versions import ALL
+
+PARTITIONS = 2
+
+
+@attrs.frozen
+class Write:
+    """Records that an app produces: (partition, value)."""
+
+    values: tuple[tuple[int, str], ...]
+    end: str = "plain"
+    """"plain", or the end of a transaction: "commit", "abort", "open"."""
+
+
+RECREATE, READ = "delete and create the topic", "read it"
+Step = Write | str
+
+VALUES = st.tuples(st.integers(0, PARTITIONS - 1), st.sampled_from("ab"))
+WRITES = st.builds(
+    Write,
+    st.lists(VALUES, min_size=1, max_size=3).map(tuple),
+    st.sampled_from(["plain", "plain", "commit", "commit", "abort", "open"]),
+)
+APPS = st.lists(st.one_of(WRITES, WRITES, st.sampled_from([READ, RECREATE])), max_size=6)
+CHANGES = st.lists(
+    st.tuples(
+        st.integers(0, 9), st.integers(0, 9), st.sampled_from(["drop", "twice", "other", "move"])
+    )
+    | st.tuples(
+        st.integers(0, 9), st.just(0), st.sampled_from(["commit", "abort", "open", "retry"])
+    ),
+    max_size=2,
+)
+
+
+def changed(app: list[Step], changes: list[tuple[int, int, str]]) -> list[Step]:
+    """The app with changes, each of (step, record, how)."""
+    found, retried = list(app), set[int]()
+    for number, record, how in changes:
+        if not found:
+            break
+        step, original = found[number % len(found)], app[number % len(found)]
+        if not isinstance(step, Write) or not isinstance(original, Write):
+            continue
+        values = list(step.values)
+        at = record % len(values) if values else 0
+        if how == "retry":
+            retried.add(number % len(found))
+        elif how in ("commit", "abort", "open"):
+            step = attrs.evolve(step, end=how if step.end != "plain" else "plain")
+            if step.end == "open":  # of other records left open a replay tells, too
+                values = list(original.values)
+        elif not values or step.end == "open":
+            continue
+        elif how == "drop":
+            del values[at]
+        elif how == "twice":
+            values.insert(at, values[at])
+        elif how == "other":
+            values[at] = values[at][0], "z"
+        else:
+            values[at] = 1 - values[at][0], values[at][1]
+        found[number % len(found)] = attrs.evolve(step, values=tuple(values))
+    result: list[Step] = []
+    for number, step in enumerate(found):
+        if number in retried and isinstance(step, Write):
+            result.append(attrs.evolve(step, end="abort"))
+        result.append(step)
+    return result
+
+
+def committed(app: list[Step]) -> list[Counter[tuple[int, str]]]:
+    """What readers of committed records see of each generation of the topic."""
+    found = [Counter[tuple[int, str]]()]
+    for step in app:
+        if step == RECREATE:
+            found.append(Counter())
+        elif isinstance(step, Write) and step.end in ("plain", "commit"):
+            found[-1].update(step.values)
+    return found
+
+
+def run(client: App, app: list[Step]) -> list[Any]:
+    """Run the app; what it reads, which is what readers of committed records see."""
+    seen: list[Any] = [create(client)]
+    for number, step in enumerate(app):
+        if step == RECREATE:
+            seen += [delete(client), create(client)]
+        elif isinstance(step, Write):
+            write(client, number, step)
+        else:
+            seen.append([read(client, partition) for partition in range(PARTITIONS)])
+    return seen
+
+
+def write(client: App, number: int, step: Write) -> None:
+    more: dict[str, Any] = {}
+    name = f"t{number}"
+    if step.end != "plain":
+        request = messages.InitProducerIdRequest
+        who = client.ask(4, request(transactional_id=name, transaction_timeout_ms=60_000))
+        more = {"producer_id": who.producer_id, "producer_epoch": who.producer_epoch}
+        for sequence, (partition, value) in enumerate(step.values):
+            data = batch(value, transactional=True, base_sequence=sequence, **more)
+            client.ask(9, produce(data, partition))
+    for partition, value in step.values if step.end == "plain" else ():
+        client.ask(9, produce(batch(value), partition))
+    if step.end in ("commit", "abort") and step.values:
+        ended = messages.EndTxnRequest(
+            transactional_id=name, committed=step.end == "commit", **more
+        )
+        assert client.ask(3, ended).error_code == 0
+
+
+def read(client: App, partition: int) -> list[bytes | None]:
+    """The committed records of a partition."""
+    asked = fetch({partition: 0}, max_wait_ms=0, isolation_level=1)
+    (found,) = client.ask(11, asked).responses[0].partitions
+    aborted = sorted((each.first_offset, each.producer_id) for each in found.aborted_transactions)
+    values: list[bytes | None] = []
+    ended: set[int] = set()
+    for each in records.batches(bytes(found.records)):
+        begun = {producer_id for first, producer_id in aborted if first <= each.offset}
+        if each.control:
+            ended.add(each.producer_id)
+        elif each.producer_id not in begun:
+            values += [record.value for record in each.records]
+    return values
+
+
+def model(app: list[Step]) -> Live:
+    """A cluster in which the topic can be created as often as the app does."""
+    was = Recorded().metadata("other")
+    for topic_id in IDS[: 1 + app.count(RECREATE)]:
+        shown(created(was, topic_id, PARTITIONS), topic_id, PARTITIONS)
+        deleted(was)
+    return Live(was.loaded)
+
+
+@settings(max_examples=1500 if ALL else 120, deadline=None)
+@given(APPS.filter(lambda app: app.count(RECREATE) < len(IDS)), CHANGES)
+@example([Write(((0, "a"),), "abort"), Write(((0, "a"),), "commit"), READ], [])
+@example([Write(((0, "a"),), "commit"), READ], [(0, 0, "open")])
+@example([Write(((0, "a"), (0, "a")), "commit")], [(0, 0, "retry")])
+@example([Write(((0, "a"),)), RECREATE, Write(((0, "b"),)), READ], [(0, 0, "drop")])
+def test_a_replay_is_red_if_readers_would_see_a_difference(
+    app: list[Step], changes: list[tuple[int, int, str]]
+) -> None:
+    live = model(app)
+    seen = run(live.app, app)
+    loaded = loaded_of(live.recorded())
+    now = changed(app, changes)
+    replayed = Replayed(loaded)
+    seen_now = run(replayed.app, now)
+    found = replayed.findings()
+    assert bool(found) == (committed(now) != committed(app)), found
+    if now == app:
+        assert seen_now == seen
+
+
+def test_the_model_shows_what_kafka_would_show() -> None:
+    app = [Write(((0, "a"), (1, "b")), "commit"), Write(((0, "x"),), "abort"), READ]
+    app += [Write(((0, "c"),), "open"), Write(((0, "d"),)), READ, RECREATE, READ]
+    assert run(model(app).app, app)[1:] == [
+        [[b"a"], [b"b"]],
+        [[b"a"], [b"b"]],
+        "NONE",
+        "NONE",
+        [[], []],
+    ]
