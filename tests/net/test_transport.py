@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import select
+import ssl
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import pytest
 
+from kproxy.net.tls_transport import TlsTransport
 from tests.net import transports
 from tests.net.transports import CHECKS, MemoryTransport, Pair
 
@@ -19,6 +22,42 @@ def test_a_transport_keeps_its_promises(
 ) -> None:
     with make() as pair:
         check(pair)
+
+
+def test_an_end_of_tls_alone_is_seen() -> None:
+    """Many peers send close_notify right behind their last bytes, and end the socket only when they
+    have ours: the descriptor must say that there is more."""
+    left, right = transports.tls_pair()
+    transport = TlsTransport(left)
+    right.write(b"last")
+    right.write(b" words")
+    with pytest.raises(ssl.SSLWantReadError):
+        right.unwrap()
+    with contextlib.closing(right):
+        got = []
+        while not got or got[-1]:
+            assert select.select([transport], [], [], 10)[0]
+            got.append(transport.try_receive())
+        assert b"".join(got) == b"last words"
+        assert transport.try_send(b"yes?") == 4, "the other direction is open"
+        transport.close(False)
+        right.setblocking(True)
+        assert right.recv(10) == b"yes?"
+
+
+def test_many_small_records_are_not_read_at_once() -> None:
+    """Others must have their turn."""
+    left, right = transports.tls_pair()
+    transport = TlsTransport(left)
+    for _ in range(300):
+        right.write(b"x")
+    got = []
+    while sum(map(len, got)) < 300:
+        assert select.select([transport], [], [], 10)[0]
+        got.append(transport.try_receive() or b"")
+    assert 1 < max(map(len, got)) < 100
+    transport.close(False)
+    right.close()
 
 
 class Forgetful(MemoryTransport):

@@ -347,7 +347,7 @@ def _contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return found[0], found[1]
 
 
-def _tls_pair() -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
+def tls_pair() -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
     """Two ends of a TCP connection in TLS, after the handshake."""
     contexts = _contexts()
     left, right = connected()
@@ -378,7 +378,7 @@ def _shaken(end: ssl.SSLSocket) -> bool:
 @contextlib.contextmanager
 def tls() -> Iterator[Pair]:
     """TLS, after the handshake."""
-    left, right = map(TlsTransport, _tls_pair())
+    left, right = map(TlsTransport, tls_pair())
     yield _paired(left, right)
     left.close(False)
     right.close(False)
