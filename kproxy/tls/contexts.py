@@ -134,7 +134,12 @@ def broker_contexts(tls: BrokerTls, log: Callable[[str], None]) -> ContextSource
     return ContextSource(make, _files(tls.identity, tls.trust), log)
 
 
-def listen_contexts(tls: ListenTls, names: list[str], log: Callable[[str], None]) -> ContextSource:
+def listen_contexts(
+    tls: ListenTls,
+    names: list[str],
+    log: Callable[[str], None],
+    clock: Callable[[], float] = time.time,
+) -> ContextSource:
     """Return the contexts for connections from clients; `names` are for a certificate of kproxy's
     own CA.
 
@@ -158,7 +163,7 @@ def listen_contexts(tls: ListenTls, names: list[str], log: Callable[[str], None]
         return context
 
     lasts_seconds = math.inf if tls.identity else LEAF_IN_USE_SECONDS
-    return ContextSource(make, _files(tls.identity, tls.clients), log, lasts_seconds)
+    return ContextSource(make, _files(tls.identity, tls.clients), log, lasts_seconds, clock)
 
 
 def _log_keys(context: ssl.SSLContext, path: Path | None) -> None:
