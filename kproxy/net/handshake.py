@@ -81,8 +81,8 @@ class _Handshake:
     context: Callable[[], ssl.SSLContext]
     server_name: str | None
     """The name that the broker must have; None: the peer is a client."""
-    tls: ssl.SSLSocket | None = None
-    """The socket in TLS; None: the handshake has not begun."""
+    transport: TlsTransport | None = None
+    """The connection in TLS; None: the handshake has not begun."""
     failure: str | None = None
     """The reason why it failed; None: it has not."""
     ended: trio.Event = attrs.field(factory=trio.Event)
@@ -90,7 +90,7 @@ class _Handshake:
     @property
     def is_new(self) -> bool:
         """True for a client's before its first step."""
-        return self.tls is None and self.server_name is None
+        return self.transport is None and self.server_name is None
 
     def step(self) -> int:
         """Go on as far as the peer's bytes allow; return the events to wait for, 0 at the end.
@@ -98,25 +98,11 @@ class _Handshake:
         Raises:
             OSError, ValueError: it has failed; the latter for a name that no host can have.
         """
-        if self.tls is None:
-            self.tls = self.context().wrap_socket(
-                self.sock,
-                server_side=self.server_name is None,
-                server_hostname=self.server_name,
-                do_handshake_on_connect=False,
-                suppress_ragged_eofs=False,
-            )
-        try:
-            self.tls.do_handshake()
-        except ssl.SSLWantReadError:
-            return _READ
-        except ssl.SSLWantWriteError:
-            return _WRITE
-        return 0
-
-    def close(self) -> None:
-        """Close the socket."""
-        (self.tls or self.sock).close()
+        if self.transport is None:
+            self.transport = TlsTransport(self.sock, self.context(), self.server_name)
+        if self.transport.shake_hands():
+            return 0
+        return _WRITE if self.transport.wants_write else _READ
 
 
 class Handshakes:
@@ -179,12 +165,12 @@ class Handshakes:
             await handshake.ended.wait()
             if handshake.failure is not None:
                 raise HandshakeFailed(handshake.failure)
-            assert handshake.tls is not None, "it has ended well"
-            return Secured(TlsTransport(handshake.tls), _session(handshake.tls))
+            assert handshake.transport is not None, "it has ended well"
+            return Secured(handshake.transport, _session(handshake.transport.tls))
         except BaseException:
             self._stop_waiting(handshake)
             self._end(handshake)
-            handshake.close()
+            sock.close()
             raise
 
     def _count_time(self, handshake: _Handshake) -> None:
@@ -211,7 +197,7 @@ class Handshakes:
     def _stop_waiting(self, handshake: _Handshake) -> bool:
         """Wait no longer for the peer of a handshake; return whether it was waited for."""
         try:
-            self._selector.unregister(handshake.tls or handshake.sock)
+            self._selector.unregister(handshake.sock)
         except (KeyError, ValueError):  # the latter if it is closed
             return False
         return True
@@ -231,8 +217,7 @@ class Handshakes:
             handshake.failure = defect(error)
         else:
             if events and handshake in self._until:
-                assert handshake.tls is not None, "it has begun"
-                self._selector.register(handshake.tls, events, handshake)
+                self._selector.register(handshake.sock, events, handshake)
                 return
             if events:
                 handshake.failure = self._too_slow
@@ -247,7 +232,7 @@ class Handshakes:
         return f"no TLS handshake within {self._seconds:g} s"
 
 
-def _session(tls: ssl.SSLSocket) -> TlsSession:
+def _session(tls: ssl.SSLObject) -> TlsSession:
     cipher = tls.cipher()
     certificate: Any = tls.getpeercert() or {}  # its type is too wide for the loop below
     names = dict(pair for part in certificate.get("subject", ()) for pair in part)

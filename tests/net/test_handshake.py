@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from kproxy.net.handshake import HandshakeFailed, Handshakes
+from kproxy.net.tls_transport import TlsTransport
 from tests.bed import certificates
 from tests.bed.certificates import Certificates
 
@@ -55,20 +56,21 @@ class Steps:
     rounds: Rounds
     taken: list[tuple[int, int]] = attrs.field(factory=list)
 
-    def on(self, context: ssl.SSLContext) -> ssl.SSLContext:
-        """Have the steps with a context take long, and keep note of them."""
-        steps = self
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Have steps take long in a block, and note them."""
+        steps, shake_hands = self, TlsTransport.shake_hands
 
-        class Stepping(ssl.SSLSocket):
-            def do_handshake(self, block: bool = False) -> None:
-                steps.taken.append((self.fileno(), steps.rounds.number))
-                until = time.monotonic() + STEP_SECONDS
-                while time.monotonic() < until:
-                    pass
-                super().do_handshake(block)
+        def slowly(transport: TlsTransport) -> bool:
+            steps.taken.append((transport.fileno(), steps.rounds.number))
+            until = time.monotonic() + STEP_SECONDS
+            while time.monotonic() < until:
+                pass
+            return shake_hands(transport)
 
-        context.sslsocket_class = Stepping
-        return context
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TlsTransport, "shake_hands", slowly)
+            yield
 
 
 def server(made: Certificates) -> ssl.SSLContext:
@@ -109,7 +111,7 @@ async def test_many_at_once_take_turns(made: Certificates) -> None:
     ended: list[str] = []
     with counted() as rounds:
         steps = Steps(rounds)
-        secure = handshakes.with_clients(lambda: steps.on(server(made)))
+        secure = handshakes.with_clients(functools.partial(server, made))
         to_broker = handshakes.with_brokers(lambda: client(made), "localhost")
 
         async def come(number: int, all_here: trio.Event) -> None:
@@ -142,11 +144,12 @@ async def test_many_at_once_take_turns(made: Certificates) -> None:
             await trio.aclose_forcefully(tls)
 
         here: list[int] = []
-        async with running(handshakes) as nursery, trio.open_nursery() as coming:
-            all_here = trio.Event()
-            coming.start_soon(dial, all_here)
-            for number in range(CLIENTS):
-                coming.start_soon(come, number, all_here)
+        with steps.watched():
+            async with running(handshakes) as nursery, trio.open_nursery() as coming:
+                all_here = trio.Event()
+                coming.start_soon(dial, all_here)
+                for number in range(CLIENTS):
+                    coming.start_soon(come, number, all_here)
         assert nursery.cancel_scope.cancel_called
     in_rounds = [number for _, number in steps.taken]
     assert len(set(in_rounds)) == len(in_rounds), "two steps without a turn for others"
@@ -163,7 +166,7 @@ async def test_who_says_nothing_takes_no_turn_and_ends_alone(made: Certificates)
     failed: list[tuple[int, str]] = []
     with counted() as rounds:
         steps = Steps(rounds)
-        secure = handshakes.with_clients(lambda: steps.on(server(made)))
+        secure = handshakes.with_clients(functools.partial(server, made))
 
         async def come(ours: trio.SocketStream) -> None:
             with pytest.raises(HandshakeFailed) as caught:
@@ -171,9 +174,10 @@ async def test_who_says_nothing_takes_no_turn_and_ends_alone(made: Certificates)
             failed.append((rounds.number, str(caught.value)))
 
         pairs = [await pair() for _ in range(CLIENTS)]
-        async with running(handshakes), trio.open_nursery() as coming:
-            for ours, _ in pairs:
-                coming.start_soon(come, ours)
+        with steps.watched():
+            async with running(handshakes), trio.open_nursery() as coming:
+                for ours, _ in pairs:
+                    coming.start_soon(come, ours)
         for _, theirs in pairs:
             async with theirs:
                 assert await theirs.receive_some() == b""
@@ -234,7 +238,6 @@ async def test_who_is_given_up_leaves_nothing(made: Certificates) -> None:
         await trio.aclose_forcefully(tls)
 
 
-@pytest.mark.filterwarnings("ignore:.*SSLSocket")  # Python's ssl drops it unclosed
 async def test_a_name_that_no_host_can_have_is_said(made: Certificates) -> None:
     handshakes = Handshakes()
     secure = handshakes.with_brokers(functools.partial(client, made), ".broker")

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from kproxy.net.tls_transport import TlsTransport
 from tests.net import transports
 from tests.net.transports import CHECKS, MemoryTransport, Pair
 
@@ -27,8 +26,7 @@ def test_a_transport_keeps_its_promises(
 def test_an_end_of_tls_alone_is_seen() -> None:
     """Many peers send close_notify right behind their last bytes, and end the socket only when they
     have ours: the descriptor must say that there is more."""
-    left, right = transports.tls_pair()
-    transport = TlsTransport(left)
+    transport, right = transports.with_other_tls()
     right.write(b"last")
     right.write(b" words")
     with pytest.raises(ssl.SSLWantReadError):
@@ -43,21 +41,6 @@ def test_an_end_of_tls_alone_is_seen() -> None:
         transport.close(False)
         right.setblocking(True)
         assert right.recv(10) == b"yes?"
-
-
-def test_many_small_records_are_not_read_at_once() -> None:
-    """Others must have their turn."""
-    left, right = transports.tls_pair()
-    transport = TlsTransport(left)
-    for _ in range(300):
-        right.write(b"x")
-    got = []
-    while sum(map(len, got)) < 300:
-        assert select.select([transport], [], [], 10)[0]
-        got.append(transport.try_receive() or b"")
-    assert 1 < max(map(len, got)) < 100
-    transport.close(False)
-    right.close()
 
 
 class Forgetful(MemoryTransport):
