@@ -34,8 +34,10 @@ _HEADER_BYTES = 5
 """The header of a record, which ends with its length."""
 _PARTS_MAX = 32
 """A step of the handshake takes at most this many headers and contents: few peers send more."""
+_RECEIVE_BYTES = 256 << 10
+"""One `try_receive` receives at most this much."""
 _PIECE_BYTES = 64 << 10
-"""At most this much is received, and encrypted, at once. The buffers stay as large as they were."""
+"""At most this much is put into a buffer in memory, which never gives back its room."""
 
 
 class TlsTransport:
@@ -111,23 +113,17 @@ class TlsTransport:
         if self._ended:
             return b""
         try:
-            arrived = self._socket.recv(_PIECE_BYTES)
+            arrived = memoryview(self._socket.recv(_RECEIVE_BYTES))
         except BlockingIOError:
             return None
-        if arrived:
-            self._incoming.write(arrived)
-        else:
-            self._incoming.write_eof()
         records: list[bytes] = []
         try:
-            while record := self.tls.read(_RECORD_BYTES_MAX):
-                records.append(record)
-                if not self._incoming.pending:
-                    break
-            else:
-                self._ended = True
-        except ssl.SSLWantReadError:
-            pass
+            if not arrived:
+                self._incoming.write_eof()
+                self._decrypt(records)
+            for start in range(0, len(arrived), _PIECE_BYTES):
+                self._incoming.write(arrived[start : start + _PIECE_BYTES])
+                self._decrypt(records)
         except ssl.SSLZeroReturnError:  # instead of b"", because our own close_notify is sent
             self._ended = True
         except ssl.SSLEOFError:  # an end without close_notify is none: see `contexts`
@@ -144,6 +140,22 @@ class TlsTransport:
             with contextlib.suppress(OSError):  # have the descriptor say that there is more
                 self._socket.shutdown(socket.SHUT_RD)
         return records[0] if len(records) == 1 else b"".join(records)
+
+    def _decrypt(self, records: list[bytes]) -> None:
+        """Append the content of all records that have arrived whole.
+
+        Raises:
+            ssl.SSLError: the peer has ended, or does not keep to TLS.
+        """
+        read, incoming = self.tls.read, self._incoming
+        try:
+            while record := read(_RECORD_BYTES_MAX):
+                records.append(record)
+                if not incoming.pending:
+                    return
+        except ssl.SSLWantReadError:
+            return
+        self._ended = True
 
     def try_send(self, data: bytes | memoryview) -> int:
         """See Transport."""
