@@ -25,6 +25,7 @@ import errno
 import os
 import socket
 import ssl
+from collections.abc import Sequence
 
 from kproxy.net.transport import close_socket
 
@@ -64,7 +65,7 @@ class TlsTransport:
         """The header of the handshake's record that is being received."""
         self._part_rest = _HEADER_BYTES
         """The bytes of the header, and then of what follows it, that have not arrived."""
-        self._unsent = memoryview(b"")
+        self._unsent: bytes | memoryview = b""
         """The bytes that the socket has not taken."""
         self._eof_due = False
         """The socket ends when it has taken all."""
@@ -113,7 +114,7 @@ class TlsTransport:
         if self._ended:
             return b""
         try:
-            arrived = memoryview(self._socket.recv(_RECEIVE_BYTES))
+            arrived = self._socket.recv(_RECEIVE_BYTES)
         except BlockingIOError:
             return None
         records: list[bytes] = []
@@ -121,8 +122,8 @@ class TlsTransport:
             if not arrived:
                 self._incoming.write_eof()
                 self._decrypt(records)
-            for start in range(0, len(arrived), _PIECE_BYTES):
-                self._incoming.write(arrived[start : start + _PIECE_BYTES])
+            for piece in _pieces(arrived):
+                self._incoming.write(piece)
                 self._decrypt(records)
         except ssl.SSLZeroReturnError:  # instead of b"", because our own close_notify is sent
             self._ended = True
@@ -171,14 +172,17 @@ class TlsTransport:
 
     def flush(self) -> None:
         """See Transport."""
-        while self._unsent or self._outgoing.pending:
-            if not self._unsent:
-                self._unsent = memoryview(self._outgoing.read())
+        while unsent := self._unsent or self._outgoing.read():
             try:
-                sent = self._socket.send(self._unsent)
+                sent = self._socket.send(unsent)
             except BlockingIOError:
+                sent = 0
+            if sent < len(unsent):
+                self._unsent = memoryview(unsent)[sent:]
                 return
-            self._unsent = self._unsent[sent:]
+            self._unsent = b""
+            if not self._outgoing.pending:
+                break
         if self._eof_due:
             self._eof_due = False
             self._socket.shutdown(socket.SHUT_WR)
@@ -225,3 +229,11 @@ class TlsTransport:
         if not self._part_rest:
             self._header, self._part_rest = b"", _HEADER_BYTES
         return True
+
+
+def _pieces(data: bytes) -> Sequence[bytes | memoryview]:
+    """Return the data in pieces that keep the buffers small."""
+    if len(data) <= _PIECE_BYTES:
+        return (data,) if data else ()
+    whole = memoryview(data)
+    return [whole[start : start + _PIECE_BYTES] for start in range(0, len(data), _PIECE_BYTES)]

@@ -12,7 +12,7 @@ import attrs
 import pytest
 import trio
 
-from kproxy.net.handshake import HandshakeFailed, Handshakes
+from kproxy.net.handshake import HandshakeFailed, Handshakes, Secured
 from kproxy.net.tls_transport import TlsTransport
 from tests.bed import certificates
 from tests.bed.certificates import Certificates
@@ -199,7 +199,7 @@ async def test_who_sends_byte_by_byte_ends(made: Certificates) -> None:
     ours, theirs = await pair()
 
     async def trickle() -> None:
-        with contextlib.suppress(trio.BrokenResourceError):
+        with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             for byte in written:
                 await theirs.send_all(bytes([byte]))
                 await trio.sleep(0.02)
@@ -236,6 +236,36 @@ async def test_who_is_given_up_leaves_nothing(made: Certificates) -> None:
         assert secured.tls and secured.tls.version == "TLSv1.3"
         secured.transport.close(False)
         await trio.aclose_forcefully(tls)
+
+
+async def test_what_comes_with_the_end_of_the_handshake_is_received(made: Certificates) -> None:
+    """A client may send its first request with its last message: the descriptor tells of it."""
+    ours, theirs = await pair()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = client(made).wrap_bio(incoming, outgoing, server_hostname="localhost")
+    handshakes = Handshakes()
+    secured: list[Secured] = []
+
+    async def accept() -> None:
+        secured.append(await handshakes.with_clients(functools.partial(server, made))(ours, ""))
+
+    async with running(handshakes) as nursery, theirs:
+        nursery.start_soon(accept)
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                await theirs.send_all(outgoing.read())
+                incoming.write(await theirs.receive_some())
+        tls.write(b"first words")
+        await theirs.send_all(outgoing.read())
+        while not secured:
+            await trio.lowlevel.checkpoint()
+        transport = secured[0].transport
+        await trio.lowlevel.wait_readable(transport.fileno())
+        assert transport.try_receive() == b"first words"
+        transport.close(False)
 
 
 async def test_a_name_that_no_host_can_have_is_said(made: Certificates) -> None:
