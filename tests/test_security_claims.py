@@ -45,7 +45,10 @@ ELSEWHERE = {
     "its own connection": (
         "integration/test_bad_input.py::test_what_is_not_kafka_ends_its_connection_only",
     ),
-    "handshakes": ("net/test_tls.py::test_a_handshake_that_does_not_end_is_ended",),
+    "handshakes": (
+        "net/test_handshake.py::test_who_says_nothing_takes_no_turn_and_ends_alone",
+        "net/test_handshake.py::test_who_sends_byte_by_byte_ends",
+    ),
     "brokers": ("net/test_tls.py::test_a_broker_that_is_not_who_it_should_be_is_not_spoken_to",),
     "verification": ("net/test_tls.py::test_verification_that_is_off_is_logged",),
     "session keys": (
@@ -113,8 +116,8 @@ def test_loopback(typed: tuple[str, ...]) -> None:
 def test_versions(tmp_path: Path) -> None:
     made = certificates.make(tmp_path)
     both = [
-        broker_contexts(BrokerTls(), print)(),
-        listen_contexts(ListenTls(Identity(made.broker)), [], print)(),
+        broker_contexts(BrokerTls(), print).context(),
+        listen_contexts(ListenTls(Identity(made.broker)), [], print).context(),
     ]
     assert [each.minimum_version for each in both] == [ssl.TLSVersion.TLSv1_2] * 2
 

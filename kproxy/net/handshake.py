@@ -4,30 +4,43 @@
 
     Secure(stream, host): plaintext, or
 
-    stream ─▶ wait for the descriptor ─▶ one step ─▶ … ─▶ Secured(transport, session)
-                                            │ fails, or takes too long
-                                            ▼
-                                     HandshakeFailed(reason)
+    stream ─▶ wait for the peer ─▶ wait for a turn ─▶ one step ─▶ Secured(transport, session)
+                 │       ▲                             │    │ fails
+                 │       └──────── needs more ─────────┘    │
+                 └ is too slow ─────────────────────────────┴─▶ HandshakeFailed(reason)
 
-A step costs up to a millisecond (a signature), and a thousand clients may come at once. So there is
-one step in each round of the scheduler, and the pump has its turn between two.
+A step costs up to a millisecond (a signature), and a thousand clients may come at once. So one task
+takes the steps of all, and other tasks have their turn after each millisecond of it.
+
+Invariants:
+
+* A peer that sends nothing takes no turn.
+* What has begun comes before new clients, and so does what kproxy begins.
+* The time limit is the peer's: it counts anew when a client's handshake begins, and a handshake
+  that waits for its turn does not end.
 """
 
 from __future__ import annotations
 
+import math
+import selectors
 import socket
 import ssl
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 
 import attrs
 import trio
 
+from kproxy.net.defects import defect
 from kproxy.net.tls_transport import TlsTransport
 from kproxy.net.transport import SocketTransport, Transport
 from kproxy.proxy.machine import TlsSession
 from kproxy.tls.peer import peer_name
 
 HANDSHAKE_SECONDS = 10.0
+_TURN_SECONDS = 0.001
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class HandshakeFailed(Exception):
@@ -60,80 +73,166 @@ async def plaintext(stream: trio.SocketStream, host: str = "") -> Secured:
         raise
 
 
+@attrs.define(eq=False)
+class _Handshake:
+    """A handshake that is under way. Owns the socket until it has succeeded."""
+
+    sock: socket.socket
+    context: Callable[[], ssl.SSLContext]
+    server_name: str | None
+    """The name that the broker must have; None: the peer is a client."""
+    transport: TlsTransport | None = None
+    """The connection in TLS; None: the handshake has not begun."""
+    failure: str | None = None
+    """The reason why it failed; None: it has not."""
+    ended: trio.Event = attrs.field(factory=trio.Event)
+
+    @property
+    def is_new(self) -> bool:
+        """True for a client's before its first step."""
+        return self.transport is None and self.server_name is None
+
+    def step(self) -> int:
+        """Go on as far as the peer's bytes allow; return the events to wait for, 0 at the end.
+
+        Raises:
+            OSError, ValueError: it has failed; the latter for a name that no host can have.
+        """
+        if self.transport is None:
+            self.transport = TlsTransport(self.sock, self.context(), self.server_name)
+        if self.transport.shake_hands():
+            return 0
+        return _WRITE if self.transport.wants_write else _READ
+
+
 class Handshakes:
     """Runs the handshakes of all connections, in turns."""
 
     def __init__(self, seconds: float = HANDSHAKE_SECONDS) -> None:
         self._seconds = seconds
-        self._turn = trio.Lock()
+        self._selector = selectors.DefaultSelector()
+        """Watches the peers that are waited for."""
+        self._until: OrderedDict[_Handshake, float] = OrderedDict()
+        """Handshakes → when the time of the peer is over, in order."""
+        self._begun: deque[_Handshake] = deque()
+        self._new: deque[_Handshake] = deque()
+        """Handshakes that wait for their turn."""
+        self._waiting = trio.CancelScope()
 
-    def with_brokers(
-        self, contexts: Callable[[], ssl.SSLContext], server_name: str | None
-    ) -> Secure:
+    def with_brokers(self, context: Callable[[], ssl.SSLContext], name: str | None) -> Secure:
         """Return the function for brokers: each must have this name, or that of its host."""
 
         async def secure(stream: trio.SocketStream, host: str) -> Secured:
-            return await self._shake(stream, contexts, server_name or host)
+            return await self._shake(stream, context, name or host)
 
         return secure
 
-    def with_clients(self, contexts: Callable[[], ssl.SSLContext]) -> Secure:
+    def with_clients(self, context: Callable[[], ssl.SSLContext]) -> Secure:
         """Return the function for clients."""
 
         async def secure(stream: trio.SocketStream, host: str) -> Secured:
-            return await self._shake(stream, contexts, None)
+            return await self._shake(stream, context, None)
 
         return secure
+
+    async def run(self) -> None:
+        """Take the steps of all handshakes, until cancelled."""
+        while True:
+            first = next(iter(self._until.values()), math.inf)
+            with trio.CancelScope(deadline=first) as self._waiting:
+                await trio.lowlevel.wait_readable(self._selector.fileno())
+            turn_over = trio.current_time() + _TURN_SECONDS
+            while handshake := self._next():
+                self._take_step(handshake)
+                # Who has ended has a connection to take on, or to record as failed.
+                if handshake.ended.is_set() or trio.current_time() >= turn_over:
+                    await trio.lowlevel.checkpoint()
+                    turn_over = trio.current_time() + _TURN_SECONDS
 
     async def _shake(
         self,
         stream: trio.SocketStream,
-        contexts: Callable[[], ssl.SSLContext],
+        context: Callable[[], ssl.SSLContext],
         server_name: str | None,
     ) -> Secured:
         sock = socket.socket(stream.socket.family, fileno=stream.socket.detach())
         sock.setblocking(False)
+        handshake = _Handshake(sock, context, server_name)
         try:
-            with trio.fail_after(self._seconds):
-                tls = await self._take_steps(sock, contexts(), server_name)
-        except trio.TooSlowError:
-            raise HandshakeFailed(f"no TLS handshake within {self._seconds:g} s") from None
-        except OSError as error:
-            hints = _BROKER_HINTS if server_name else _CLIENT_HINTS
-            raise HandshakeFailed(_why(error) + hints.get(_cause(error), "")) from None
+            self._count_time(handshake)
+            # A client speaks first; to a broker kproxy does.
+            self._selector.register(sock, _READ if server_name is None else _WRITE, handshake)
+            await handshake.ended.wait()
+            if handshake.failure is not None:
+                raise HandshakeFailed(handshake.failure)
+            assert handshake.transport is not None, "it has ended well"
+            return Secured(handshake.transport, _session(handshake.transport.tls))
         except BaseException:
+            self._stop_waiting(handshake)
+            self._end(handshake)
             sock.close()
             raise
-        return Secured(TlsTransport(tls), _session(tls))
 
-    async def _take_steps(
-        self, sock: socket.socket, context: ssl.SSLContext, server_name: str | None
-    ) -> ssl.SSLSocket:
-        tls = context.wrap_socket(
-            sock,
-            server_side=server_name is None,
-            server_hostname=server_name,
-            do_handshake_on_connect=False,
-            suppress_ragged_eofs=False,
-        )
+    def _count_time(self, handshake: _Handshake) -> None:
+        """Give the peer its full time, from now on."""
+        until = self._until[handshake] = trio.current_time() + self._seconds
+        self._until.move_to_end(handshake)
+        self._waiting.deadline = min(self._waiting.deadline, until)
+
+    def _next(self) -> _Handshake | None:
+        """Return the handshake whose turn it is; None: all wait for their peers."""
+        for key, _ in self._selector.select(0):
+            handshake: _Handshake = key.data
+            self._stop_waiting(handshake)
+            (self._new if handshake.is_new else self._begun).append(handshake)
+        now = trio.current_time()
+        while self._until and next(iter(self._until.values())) <= now:
+            handshake, _ = self._until.popitem(last=False)
+            if self._stop_waiting(handshake):
+                handshake.failure = self._too_slow
+                self._begun.append(handshake)
+        queue = self._begun or self._new
+        return queue.popleft() if queue else None
+
+    def _stop_waiting(self, handshake: _Handshake) -> bool:
+        """Wait no longer for the peer of a handshake; return whether it was waited for."""
         try:
-            while True:
-                wait = trio.lowlevel.wait_readable
-                async with self._turn:
-                    try:
-                        tls.do_handshake()
-                        return tls
-                    except ssl.SSLWantReadError:
-                        pass
-                    except ssl.SSLWantWriteError:
-                        wait = trio.lowlevel.wait_writable
-                await wait(tls)
-        except BaseException:
-            tls.close()
-            raise
+            self._selector.unregister(handshake.sock)
+        except (KeyError, ValueError):  # the latter if it is closed
+            return False
+        return True
+
+    def _take_step(self, handshake: _Handshake) -> None:
+        """Take a step; end the handshake, or have its peer waited for."""
+        if handshake.failure is not None or handshake.ended.is_set():  # or it was cancelled
+            self._end(handshake)
+            return
+        if handshake.is_new:
+            self._count_time(handshake)
+        try:
+            events = handshake.step()
+        except (OSError, ValueError) as error:
+            handshake.failure = _why(error, handshake.server_name)
+        except Exception as error:
+            handshake.failure = defect(error)
+        else:
+            if events and handshake in self._until:
+                self._selector.register(handshake.sock, events, handshake)
+                return
+            if events:
+                handshake.failure = self._too_slow
+        self._end(handshake)
+
+    def _end(self, handshake: _Handshake) -> None:
+        self._until.pop(handshake, None)
+        handshake.ended.set()
+
+    @property
+    def _too_slow(self) -> str:
+        return f"no TLS handshake within {self._seconds:g} s"
 
 
-def _session(tls: ssl.SSLSocket) -> TlsSession:
+def _session(tls: ssl.SSLObject) -> TlsSession:
     cipher = tls.cipher()
     return TlsSession(
         version=tls.version() or "",
@@ -196,10 +295,20 @@ _CLIENT_HINTS = {
 """The same, where it is a client."""
 
 
-def _cause(error: OSError) -> int | str:
+def _cause(error: Exception) -> int | str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_code
     return (error.reason or "") if isinstance(error, ssl.SSLError) else ""
+
+
+def _why(error: Exception, server_name: str | None) -> str:
+    """Return in a few words why a handshake failed, with what may help."""
+    if not isinstance(error, OSError):
+        return f"{server_name!r} is no name that a host can have (--broker-tls-name)"
+    if not isinstance(error, ssl.SSLError):
+        return "it closed the connection during the handshake"
+    hints = _BROKER_HINTS if server_name else _CLIENT_HINTS
+    return why_tls(error) + hints.get(_cause(error), "")
 
 
 def why_tls(error: ssl.SSLError) -> str:
@@ -210,9 +319,3 @@ def why_tls(error: ssl.SSLError) -> str:
         return "it closed the connection during the handshake"
     reason = error.reason or ""
     return _REASONS.get(reason, reason.replace("_", " ").lower() or "TLS failed")
-
-
-def _why(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError):
-        return why_tls(error)
-    return "it closed the connection during the handshake"

@@ -61,8 +61,6 @@ class End:
         link = self.link
         if link is None or link.dialling or link.closing or not self.receiving:
             return False
-        if self.transport.receiving_waits:
-            return False
         if self.side in link.paused or len(self._waiting) > _UNSENT_PIECES_MAX:
             return False  # hold up a peer that requests without end and takes no response
         other = self.other

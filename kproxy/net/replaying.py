@@ -79,7 +79,7 @@ async def replay(
         address = listening_at(advertised_host or reachable(listen_host), bootstrap)
         recorder = Recorder(None, log)
         pump = Pump(machine, interface, recorder, clock, log, security=secure)
-        tasks: list[Task] = []
+        tasks: list[Task] = [*secure.tasks]
         if control and place:
             operated = Operated(
                 pump=pump,

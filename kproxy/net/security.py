@@ -1,15 +1,26 @@
-"""The security of each side of a connection: plaintext, or TLS as the user has set it."""
+"""The security of each side of a connection: plaintext, or TLS as the user has set it.
+
+::
+
+    files ─ each second, in a thread ─▶ ContextSource ─ context ─▶ Handshakes ─▶ Secure
+
+Nothing here waits for a disk in the event loop, once it runs.
+"""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import attrs
+import trio
 
 from kproxy.net.handshake import Handshakes, Secure, plaintext
-from kproxy.tls.contexts import broker_contexts, listen_contexts
+from kproxy.tls.contexts import ContextSource, broker_contexts, listen_contexts
 from kproxy.tls.settings import BrokerTls, ListenTls
+
+_CHECK_SECONDS = 1.0
 
 
 @attrs.frozen
@@ -18,6 +29,8 @@ class Security:
 
     broker: Secure = plaintext
     client: Secure = plaintext
+    tasks: Sequence[Callable[[], Awaitable[None]]] = ()
+    """What must run meanwhile: the handshakes, and the look after the files."""
 
 
 PLAINTEXT = Security()
@@ -36,15 +49,33 @@ def security(
     """
     handshakes = Handshakes()
     to_broker = to_client = plaintext
+    sources: list[ContextSource] = []
     if broker:
-        to_broker = handshakes.with_brokers(broker_contexts(broker, log), broker.server_name)
+        source = broker_contexts(broker, log)
+        sources.append(source)
+        to_broker = handshakes.with_brokers(source.context, broker.server_name)
         if not broker.verified:
             log("certificates of brokers are not verified: whoever is there is taken for one")
         elif not broker.names_verified:
             log("host names of brokers are not verified: any certificate that is trusted is taken")
     if client:
-        to_client = handshakes.with_clients(listen_contexts(client, _listener_names(names), log))
-    return Security(to_broker, to_client)
+        source = listen_contexts(client, _listener_names(names), log)
+        sources.append(source)
+        to_client = handshakes.with_clients(source.context)
+    if not sources:
+        return PLAINTEXT
+    tasks = [handshakes.run, *(partial(_keep_loaded, source) for source in sources)]
+    return Security(to_broker, to_client, tasks)
+
+
+async def _keep_loaded(source: ContextSource) -> None:
+    """Load the files of a source again when they change, until cancelled; a disk that hangs holds
+    up nothing else."""
+    while True:
+        await trio.sleep(_CHECK_SECONDS)
+        checked = await trio.to_thread.run_sync(source.check, abandon_on_cancel=True)
+        if checked:
+            source.take(checked)
 
 
 def _listener_names(names: Sequence[str]) -> list[str]:

@@ -164,7 +164,7 @@ async def serve(
         pump = Pump(cluster, interface, recorder, clock, log, *limits, secure)
         host = settings.advertised_host or reachable(options.listen_host)
         address = listening_at(host, bootstrap)
-        tasks: list[Task] = [partial(_note_stalls, options, clock, recorder)]
+        tasks: list[Task] = [partial(_note_stalls, options, clock, recorder), *secure.tasks]
         if control and traffic:
             operated = Operated(
                 pump=pump,

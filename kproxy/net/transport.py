@@ -40,12 +40,6 @@ class Transport(Protocol):
         """True while bytes that it has taken, or must send itself, wait to be flushed."""
         ...
 
-    @property
-    def receiving_waits(self) -> bool:
-        """True while `try_receive` returns nothing before a `flush`, though the descriptor is
-        readable."""
-        ...
-
     def fileno(self) -> int:
         """Return the descriptor to wait for; -1 when it is closed."""
         ...
@@ -76,8 +70,6 @@ class SocketTransport:
 
     wants_write = False
     """See Transport: it takes from the pump only what the socket takes."""
-    receiving_waits = False
-    """See Transport."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         family = stream.socket.family

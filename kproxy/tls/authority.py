@@ -3,7 +3,7 @@
 ::
 
     the user's config folder: ca.pem (certificate and key, 0600), made once
-        ├─ make_leaf(names), at each start, in memory ─▶ listeners
+        ├─ make_leaf(names), at each start and every 60 days, in memory ─▶ listeners
         └─ write_for_clients ─▶ ca.pem, truststore.p12
 
 With this key anybody can stand between any broker and any client that trusts the CA. So the key
@@ -31,6 +31,8 @@ TRUSTSTORE_PASSWORD = "changeit"
 """Java's default password, for a store that holds no secret."""
 _AUTHORITY_DAYS = 3650
 _LEAF_DAYS = 90
+LEAF_IN_USE_SECONDS = 60 * 86_400
+"""A leaf is replaced after this time, long before it ends."""
 _MARK = ".kproxy-certs"
 """Stands beside files that may be written again."""
 _EARLIER = datetime.timedelta(hours=1)

@@ -1,18 +1,27 @@
 """OpenSSL contexts from settings, made again when a file changes.
 
-A `ContextSource` returns the context of each handshake. It checks the files (their inode, size and
-time) and loads them again when they differ. While new files cannot be used, the old ones stay in
-use, and that is logged once.
+::
+
+    event loop: context ─▶ handshake          take: the new one is in use from here on
+    a thread:   check ─▶ do the files differ (inode, size, times)? ─▶ load them ─▶ Checked ─┘
+
+While new files cannot be used, the old ones stay in use; that is logged once, and tried again.
+
+Invariants: only `check` touches a disk, which may hang; it changes nothing.
 
 Errors: `TlsError` at the start; later a line in the log.
 """
 
 from __future__ import annotations
 
+import math
 import ssl
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
+
+import attrs
 
 from kproxy.tls.settings import VERSIONS, BrokerTls, Identity, ListenTls, TlsError, Trust
 from kproxy.tls.stores import load_identity, load_pem, load_revoked, load_trust
@@ -20,6 +29,23 @@ from kproxy.tls.stores import load_identity, load_pem, load_revoked, load_trust
 OPTIONS = ssl.OP_NO_RENEGOTIATION | getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
 """A peer may end without close_notify, as many clients do: frames of Kafka say their length, so
 that nothing is cut off unseen. OpenSSL would answer by an alert, and end the other way, too."""
+
+
+_RETRY_SECONDS = 10.0
+"""The pause before files that cannot be used are tried again, if they do not change before."""
+
+_FileStates = list[tuple[int, ...] | None]
+
+
+@attrs.frozen
+class Checked:
+    """New files, or files that are due to be tried again."""
+
+    states: _FileStates
+    context: ssl.SSLContext | None
+    """The context of these files; None: they cannot be used."""
+    failure: str = ""
+    """The reason why they cannot be used."""
 
 
 class ContextSource:
@@ -30,8 +56,10 @@ class ContextSource:
         make: Callable[[], ssl.SSLContext],
         files: list[Path],
         log: Callable[[str], None],
+        lasts_seconds: float = math.inf,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        """Make the first context.
+        """Make the first context. One that is older than `lasts_seconds` by the clock is made anew.
 
         Raises:
             TlsError: the files cannot be used.
@@ -39,23 +67,45 @@ class ContextSource:
         self._make = make
         self._files = files
         self._log = log
-        self._state = self._file_states()
+        self._lasts_seconds = lasts_seconds
+        self._clock = clock
+        self._failure = ""
+        """The reason that was logged why new files are not in use."""
+        self._states = self._file_states()
         self._context = make()
+        self._due = clock() + lasts_seconds
+        """When the context is made anew though no file has changed."""
 
-    def __call__(self) -> ssl.SSLContext:
+    def context(self) -> ssl.SSLContext:
         """Return the context for a handshake now."""
-        state = self._file_states()
-        if state != self._state:
-            self._state = state
-            try:
-                self._context = self._make()
-            except (TlsError, OSError, ValueError) as error:
-                self._log(f"TLS goes on with the files from before: {error}")
-            else:
-                self._log("TLS files have changed and are in use")
         return self._context
 
-    def _file_states(self) -> list[tuple[int, ...] | None]:
+    def check(self) -> Checked | None:
+        """Load the files if they have changed, or are due; otherwise return None. May block."""
+        states = self._file_states()
+        if states == self._states and self._clock() < self._due:
+            return None
+        try:
+            return Checked(states, self._make())
+        except Exception as error:  # files of other people: nothing in them may end the proxy
+            return Checked(states, None, str(error))
+
+    def take(self, checked: Checked) -> None:
+        """Use what was found, or go on without it."""
+        new_files = checked.states != self._states or self._failure
+        self._states = checked.states
+        if checked.context is None:
+            self._due = self._clock() + _RETRY_SECONDS
+            if checked.failure != self._failure:
+                self._log(f"TLS goes on with the files from before: {checked.failure}")
+        else:
+            self._due = self._clock() + self._lasts_seconds
+            self._context = checked.context
+            what = "TLS files have changed and are" if new_files else "a renewed certificate is"
+            self._log(f"{what} in use")
+        self._failure = checked.failure
+
+    def _file_states(self) -> _FileStates:
         return [_state(path) for path in self._files]
 
 
@@ -88,13 +138,19 @@ def broker_contexts(tls: BrokerTls, log: Callable[[str], None]) -> ContextSource
     return ContextSource(make, _files(tls.identity, tls.trust, tls.revoked), log)
 
 
-def listen_contexts(tls: ListenTls, names: list[str], log: Callable[[str], None]) -> ContextSource:
+def listen_contexts(
+    tls: ListenTls,
+    names: list[str],
+    log: Callable[[str], None],
+    clock: Callable[[], float] = time.time,
+) -> ContextSource:
     """Return the contexts for connections from clients; `names` are for a certificate of kproxy's
     own CA.
 
     Raises:
         TlsError: a file cannot be used.
     """
+    from kproxy.tls.authority import LEAF_IN_USE_SECONDS, authority_file, make_leaf
 
     def make() -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -103,8 +159,6 @@ def listen_contexts(tls: ListenTls, names: list[str], log: Callable[[str], None]
         if tls.identity:
             load_identity(context, tls.identity)
         else:
-            from kproxy.tls.authority import authority_file, make_leaf
-
             load_pem(context, make_leaf(names), authority_file())
         if tls.clients:
             load_trust(context, tls.clients)
@@ -112,7 +166,8 @@ def listen_contexts(tls: ListenTls, names: list[str], log: Callable[[str], None]
         _log_keys(context, tls.key_log)
         return context
 
-    return ContextSource(make, _files(tls.identity, tls.clients), log)
+    lasts_seconds = math.inf if tls.identity else LEAF_IN_USE_SECONDS
+    return ContextSource(make, _files(tls.identity, tls.clients), log, lasts_seconds, clock)
 
 
 def _log_keys(context: ssl.SSLContext, path: Path | None) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cryptography import x509
 
 
-def peer_name(tls: ssl.SSLSocket) -> str | None:
+def peer_name(tls: ssl.SSLSocket | ssl.SSLObject) -> str | None:
     """Return the common name in the peer's certificate, or else its first alternative name; None:
     it showed none, or none that can be read."""
     certificate: Any = tls.getpeercert()  # its type is too wide for the loops below

@@ -1,20 +1,22 @@
 """Certificates and keys from files in PEM or PKCS12, as PEM; authorities also from a JKS.
 
 Python's `ssl` loads a private key from a file only. So one from PKCS12, or from memory, is
-encrypted with a one-time password, written to a file that nobody else can read, loaded, and
-deleted.
+encrypted with a one-time password and loaded from a file that has no name: in memory on Linux, a
+temporary one elsewhere. Nothing is left of it, however kproxy ends.
 
 Errors: `TlsError`, one line.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import ssl
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import attrs
 
@@ -78,16 +80,24 @@ def load_pem(context: ssl.SSLContext, pem: Pem, source: Path) -> None:
     Raises:
         TlsError: its key does not belong to it.
     """
-    # mkstemp makes it 0600; the key in it is encrypted, and the password is only in memory.
     try:
-        with tempfile.NamedTemporaryFile(prefix="kproxy-") as file:
-            file.write(pem.certificates + pem.key)
-            file.flush()
-            context.load_cert_chain(file.name, password=pem.password)
+        # Two files, because OpenSSL reads the certificates and the key each from where a file is.
+        with _nameless(pem.certificates) as certificates, _nameless(pem.key) as key:
+            paths = (f"/dev/fd/{file.fileno()}" for file in (certificates, key))
+            context.load_cert_chain(*paths, password=pem.password)
     except ssl.SSLError as error:
         raise TlsError(f"{source}: {_why_no_key(error)}") from error
     except OSError as error:
         raise TlsError(f"{source}: no temporary file: {error.strerror or error}") from error
+
+
+def _nameless(data: bytes) -> IO[bytes]:
+    """Return an open file without a name that has this content."""
+    memory: Callable[[str], int] | None = getattr(os, "memfd_create", None)  # Linux
+    file = open(memory("kproxy"), "w+b") if memory else tempfile.TemporaryFile()
+    file.write(data)
+    file.seek(0)
+    return file
 
 
 def load_trust(context: ssl.SSLContext, trust: Trust) -> None:

@@ -352,8 +352,6 @@ async def test_a_defect_while_stopping_does_not_hold_up_the_end() -> None:
 class Sluggish:
     """Takes all that it is given, and sends a little of it at a time, as TLS may."""
 
-    receiving_waits = False
-
     def __init__(self, stream: trio.SocketStream) -> None:
         self._inner = SocketTransport(stream)
         self._kept = b""

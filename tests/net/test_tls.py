@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import shutil
 import socket
 import ssl
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -16,7 +18,6 @@ import trio
 
 from kproxy.exchange.endings import connection_end
 from kproxy.exchange.entries import CONNECTIONS, Note
-from kproxy.net.handshake import HandshakeFailed, Handshakes
 from kproxy.recording import entries
 from kproxy.tls.contexts import broker_contexts, listen_contexts
 from kproxy.tls.settings import BrokerTls, Identity, ListenTls, TlsError, Trust
@@ -344,8 +345,10 @@ async def test_files_that_change_are_loaded_again(made: Certificates, tmp_path: 
     async with proxied(answering, listen_tls=tls) as proxy:
         assert await shown(proxy) == "broker"
         certificate.write_text("nothing")
+        await logged(proxy, 1)
         assert await shown(proxy) == "broker"
         shutil.copy(made.elsewhere, certificate)
+        await logged(proxy, 2)
         assert await shown(proxy) == "elsewhere"
     before, after = proxy.logs
     why = f"{certificate} is not PEM, and as PKCS12 it cannot be read"
@@ -353,77 +356,50 @@ async def test_files_that_change_are_loaded_again(made: Certificates, tmp_path: 
     assert after == "TLS files have changed and are in use"
 
 
-class Stepping(ssl.SSLSocket):
-    """Tells in which round of the scheduler a handshake took a step."""
-
-    rounds: list[int]
-    now: Rounds
-
-    def do_handshake(self, block: bool = False) -> None:
-        self.context.steps.append(self.context.rounds.number)
-        super().do_handshake(block)
+async def logged(proxy: Proxied, lines: int) -> None:
+    """Wait until so many lines are logged."""
+    while len(proxy.logs) < lines:
+        await trio.sleep(0.02)
 
 
 @attrs.define(eq=False)
-class Rounds(trio.abc.Instrument):
-    """Counts the rounds of the scheduler."""
+class Disk:
+    """A disk that may hang."""
 
-    number: int = 0
+    works: threading.Event = attrs.field(factory=threading.Event)
+    asked: threading.Event = attrs.field(factory=threading.Event)
 
-    def before_io_wait(self, timeout: float) -> None:
-        self.number += 1
+    def holding(self, path: Path) -> Path:
+        """A file on it."""
+        disk = self
 
+        class File(type(path)):
+            def stat(self, **options: bool) -> os.stat_result:
+                if not disk.works.is_set():
+                    disk.asked.set()
+                    disk.works.wait()
+                return super().stat(**options)
 
-async def test_handshakes_take_turns(made: Certificates) -> None:
-    class Context(ssl.SSLContext):
-        pass
-
-    context = Context(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(made.broker)
-    context.sslsocket_class = Stepping
-    context.rounds, context.steps = Rounds(), []
-    trio.lowlevel.add_instrument(context.rounds)
-    secure = Handshakes().with_clients(lambda: context)
-
-    async def accept(stream: trio.SocketStream) -> None:
-        secured = await secure(stream, "")
-        secured.transport.close(False)
-
-    async def come(port: int) -> None:
-        stream = await trio.open_tcp_stream("127.0.0.1", port)
-        tls = trio.SSLStream(stream, client(made), server_hostname="localhost")
-        await tls.do_handshake()
-        await trio.aclose_forcefully(tls)
-
-    with trio.fail_after(20):
-        async with trio.open_nursery() as nursery:
-            serve_tcp = functools.partial(trio.serve_tcp, host="127.0.0.1")
-            (listener,) = await nursery.start(serve_tcp, accept, 0)
-            port = listener.socket.getsockname()[1]
-            async with trio.open_nursery() as coming:
-                for _ in range(60):
-                    coming.start_soon(come, port)
-            nursery.cancel_scope.cancel()
-    trio.lowlevel.remove_instrument(context.rounds)
-    assert len(context.steps) >= 60
-    assert len(set(context.steps)) == len(context.steps), "two steps without a turn for others"
+        return File(path)
 
 
-async def test_a_handshake_that_does_not_end_is_ended(made: Certificates) -> None:
-    context = server(made)
-    secure = Handshakes(seconds=0.01).with_clients(lambda: context)
-    left, right = await _pair()
-    async with left:
-        with pytest.raises(HandshakeFailed, match=r"no TLS handshake within 0\.01 s"):
-            await secure(right, "")
-        assert await left.receive_some() == b""
-
-
-async def _pair() -> tuple[trio.SocketStream, trio.SocketStream]:
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    async with listener:
-        left = await trio.open_tcp_stream(*listener.socket.getsockname()[:2])
-        return left, await listener.accept()
+async def test_a_disk_that_hangs_holds_up_nobody(made: Certificates) -> None:
+    disk = Disk()
+    disk.works.set()
+    tls = ListenTls(Identity(disk.holding(made.broker)))
+    async with proxied(answering, listen_tls=tls) as proxy:
+        try:
+            disk.works.clear()
+            while not disk.asked.is_set():
+                await trio.sleep(0.02)
+            for number in range(3):
+                stream = await connected(proxy, client(made))
+                async with stream:
+                    await stream.send_all(ask(number))
+                    assert await receive_exactly(stream, len(answer(number))) == answer(number)
+        finally:
+            disk.works.set()
+    assert proxy.logs == []
 
 
 async def test_keys_are_logged_by_an_option_only(
@@ -451,7 +427,7 @@ async def test_keys_are_logged_by_an_option_only(
 
 
 def test_a_client_context_verifies_by_default(made: Certificates) -> None:
-    context = broker_contexts(BrokerTls(), print)()
+    context = broker_contexts(BrokerTls(), print).context()
     assert context.check_hostname and context.verify_mode is ssl.CERT_REQUIRED
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
     assert context.cert_store_stats()["x509_ca"] > 0, "the authorities of the system"

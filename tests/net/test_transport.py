@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import select
+import ssl
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -19,6 +21,26 @@ def test_a_transport_keeps_its_promises(
 ) -> None:
     with make() as pair:
         check(pair)
+
+
+def test_an_end_of_tls_alone_is_seen() -> None:
+    """Many peers send close_notify right behind their last bytes, and end the socket only when they
+    have ours: the descriptor must say that there is more."""
+    transport, right = transports.with_other_tls()
+    right.write(b"last")
+    right.write(b" words")
+    with pytest.raises(ssl.SSLWantReadError):
+        right.unwrap()
+    with contextlib.closing(right):
+        got = []
+        while not got or got[-1]:
+            assert select.select([transport], [], [], 10)[0]
+            got.append(transport.try_receive())
+        assert b"".join(got) == b"last words"
+        assert transport.try_send(b"yes?") == 4, "the other direction is open"
+        transport.close(False)
+        right.setblocking(True)
+        assert right.recv(10) == b"yes?"
 
 
 class Forgetful(MemoryTransport):

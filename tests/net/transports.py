@@ -259,7 +259,6 @@ class MemoryTransport:
     """One end of a stream in memory, which takes so many bytes at once and no more."""
 
     wants_write = False
-    receiving_waits = False
 
     def __init__(self, room: int = 1 << 18) -> None:
         self.arrived = bytearray()
@@ -347,38 +346,51 @@ def _contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return found[0], found[1]
 
 
-def _tls_pair() -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
-    """Two ends of a TCP connection in TLS, after the handshake."""
-    contexts = _contexts()
-    left, right = connected()
-    ends = []
-    for stream, context, server in ((left, contexts[1], False), (right, contexts[0], True)):
-        sock = socket.socket(fileno=stream.socket.detach())
-        sock.setblocking(False)
-        ends.append(
-            context.wrap_socket(
-                sock, server_side=server, do_handshake_on_connect=False, suppress_ragged_eofs=False
-            )
-        )
+class OtherTls:
+    """A peer in TLS that is not ours: Python's socket, with the handshake still to come."""
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        self.socket = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+
+    def shake_hands(self) -> bool:
+        """Take a step of the handshake; return whether it is over."""
+        try:
+            self.socket.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+
+def _shaken(*ends: TlsTransport | OtherTls) -> None:
     until, done = time.monotonic() + _SECONDS, False
     while not done:
         assert time.monotonic() < until, "no handshake"
-        done = sum(_shaken(end) for end in ends) == len(ends)
-    return ends[0], ends[1]
+        done = sum(end.shake_hands() for end in ends) == len(ends)
 
 
-def _shaken(end: ssl.SSLSocket) -> bool:
-    try:
-        end.do_handshake()
-    except ssl.SSLWantReadError:
-        return False
-    return True
+def _tls_sockets() -> tuple[socket.socket, socket.socket]:
+    left, right = (socket.socket(fileno=stream.socket.detach()) for stream in connected())
+    left.setblocking(False)
+    right.setblocking(False)
+    return left, right
+
+
+def with_other_tls() -> tuple[TlsTransport, ssl.SSLSocket]:
+    """Ours as the client, and a server that is not, after the handshake."""
+    left, right = _tls_sockets()
+    server, client = _contexts()
+    ours, theirs = TlsTransport(left, client, "localhost"), OtherTls(right, server)
+    _shaken(ours, theirs)
+    return ours, theirs.socket
 
 
 @contextlib.contextmanager
 def tls() -> Iterator[Pair]:
     """TLS, after the handshake."""
-    left, right = map(TlsTransport, _tls_pair())
-    yield _paired(left, right)
-    left.close(False)
-    right.close(False)
+    left, right = _tls_sockets()
+    server, client = _contexts()
+    ends = TlsTransport(left, client, "localhost"), TlsTransport(right, server, None)
+    _shaken(*ends)
+    yield _paired(*ends)
+    for end in ends:
+        end.close(False)

@@ -52,7 +52,6 @@ class Failing:
     """A socket on which operations can fail."""
 
     wants_write = False
-    receiving_waits = False
 
     def __init__(self, stream: trio.SocketStream, failures: Failures) -> None:
         self._inner = SocketTransport(stream)

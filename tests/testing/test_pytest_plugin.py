@@ -448,7 +448,7 @@ def test_the_three_pastes_of_the_manual(
     pytester: pytest.Pytester, mock_brokers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (needs.REPOSITORY / "kproxy" / "manual" / "testing.md").read_text()
-    section = page.partition("\n## ")[0]
+    section = page.partition("\n## Any language")[0]
     program, record_it, replay_it = re.findall(
         r"^```(?:python|sh)\n(.*?)^```", section, re.MULTILINE | re.DOTALL
     )

@@ -1,143 +1,144 @@
-"""What restricts TLS to brokers, the log of keys, and the name of a peer."""
+"""Contexts that are made again: when files change, when they failed, and before a certificate
+ends."""
 
 from __future__ import annotations
 
-import datetime
-import socket
+import os
 import ssl
-import threading
 from pathlib import Path
 
+import attrs
 import pytest
-import trustme
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 
-from kproxy.tls.contexts import broker_contexts
-from kproxy.tls.peer import peer_name
-from kproxy.tls.settings import BrokerTls, Identity, TlsError, Trust
-from kproxy.tls.stores import load_identity
+from kproxy.tls.contexts import ContextSource, listen_contexts
+from kproxy.tls.settings import ListenTls, TlsError
+from tests.tls.test_stores import shake
+
+DAY = 86_400
 
 
-class Broker:
-    """A listener that speaks TLS, with an authority of its own."""
+@attrs.define(eq=False)
+class Clock:
+    """A clock that is set by hand."""
 
-    def __init__(self, folder: Path) -> None:
-        self.authority = trustme.CA()
-        self.ca = folder / "ca.pem"
-        self.authority.cert_pem.write_to_path(str(self.ca))
-        self.leaf = self.authority.issue_cert("localhost")  # it has no common name
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.leaf.configure_cert(self.context)
+    seconds: float = 1000.0
 
-    def shake(self, **restrictions: object) -> tuple[str | None, str | None, str | None]:
-        """Agree with kproxy; return the version, the cipher and the broker's name."""
-        tls = BrokerTls(**{"trust": Trust(self.ca)} | restrictions)
-        ours, theirs = socket.socketpair()
-        ours.settimeout(20), theirs.settimeout(20)
-        thread = threading.Thread(target=self._serve, args=(theirs,))
-        thread.start()
-        try:
-            with broker_contexts(tls, print)().wrap_socket(ours, server_hostname="localhost") as it:
-                return it.version(), (it.cipher() or ("",))[0], peer_name(it)
-        finally:
-            ours.close()
-            thread.join()
+    def __call__(self) -> float:
+        return self.seconds
 
-    def _serve(self, theirs: socket.socket) -> None:
-        with theirs:
-            try:
-                with self.context.wrap_socket(theirs, server_side=True) as tls:
-                    tls.recv(1)
-            except OSError:
-                pass
 
-    def revoked(self, path: Path, serial: int) -> Path:
-        """Write a list that revokes the certificate of this number."""
-        now = datetime.datetime.now(datetime.UTC)
-        key = serialization.load_pem_private_key(self.authority.private_key_pem.bytes(), None)
-        ca = x509.load_pem_x509_certificate(self.authority.cert_pem.bytes())
-        one = x509.RevokedCertificateBuilder(serial, now).build()
-        crl = x509.CertificateRevocationListBuilder(
-            ca.subject, now, now + datetime.timedelta(days=1), revoked_certificates=[one]
-        ).sign(key, hashes.SHA256())  # type: ignore[arg-type]
-        path.write_bytes(crl.public_bytes(serialization.Encoding.PEM))
-        return path
+@attrs.define(eq=False)
+class Files:
+    """A source of one file, whose content decides whether it can be used."""
 
-    @property
-    def serial(self) -> int:
-        """The number of the broker's certificate."""
-        pem = self.leaf.cert_chain_pems[0].bytes()
-        return x509.load_pem_x509_certificate(pem).serial_number
+    path: Path
+    clock: Clock = attrs.field(factory=Clock)
+    logs: list[str] = attrs.field(factory=list)
+    made: int = 0
+    written: int = 0
+
+    def write(self, text: str) -> None:
+        """Write the file, at another time than before, however fast that is."""
+        self.path.write_text(text)
+        self.written += 1
+        os.utime(self.path, (self.written, self.written))
+
+    def make(self) -> ssl.SSLContext:
+        """Make a context, if the file is good."""
+        self.made += 1
+        if (text := self.path.read_text()) != "good":
+            raise TlsError(f"it is {text}")
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+    def source(self, lasts_seconds: float = 1e9) -> ContextSource:
+        """The source."""
+        return ContextSource(self.make, [self.path], self.logs.append, lasts_seconds, self.clock)
+
+
+def checked(source: ContextSource) -> ssl.SSLContext:
+    """The context in use after a look at the files."""
+    if found := source.check():
+        source.take(found)
+    return source.context()
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Broker:
-    """A broker by TLS."""
-    return Broker(tmp_path)
+def files(tmp_path: Path) -> Files:
+    """A file that is good."""
+    found = Files(tmp_path / "file")
+    found.write("good")
+    return found
 
 
-def test_versions_and_ciphers_are_restricted(broker: Broker) -> None:
-    old = ssl.TLSVersion.TLSv1_2
-    cipher = "ECDHE-ECDSA-AES128-GCM-SHA256"
-    assert broker.shake()[0] == "TLSv1.3"
-    assert broker.shake(versions=(old, old), ciphers=cipher)[:2] == ("TLSv1.2", cipher)
-    with pytest.raises(TlsError, match=r"ssl\.cipher\.suites: OpenSSL has none of NO-SUCH"):
-        broker.shake(ciphers="NO-SUCH")
+def test_files_that_stay_are_loaded_once(files: Files) -> None:
+    source = files.source()
+    first = source.context()
+    files.clock.seconds += 300 * DAY
+    assert [checked(source) for _ in range(3)] == [first] * 3
+    assert files.made == 1 and files.logs == []
 
 
-def test_a_revoked_certificate_is_refused(broker: Broker, tmp_path: Path) -> None:
-    with pytest.raises(ssl.SSLCertVerificationError, match="revoked"):
-        broker.shake(revoked=broker.revoked(tmp_path / "its.crl", broker.serial))
-    broker.shake(revoked=broker.revoked(tmp_path / "anothers.crl", broker.serial + 1))
-    other = Broker(tmp_path)
-    with pytest.raises(ssl.SSLCertVerificationError, match="unable to get certificate CRL"):
-        broker.shake(
-            trust=Trust(_both(tmp_path, broker)),
-            revoked=other.revoked(tmp_path / "other.crl", other.serial),
-        )
-    with pytest.raises(TlsError, match="does not hold revocation lists in PEM, and nothing else"):
-        broker.shake(revoked=broker.ca)  # it would be trusted
+def test_a_look_changes_nothing(files: Files) -> None:
+    """It is another thread's."""
+    source = files.source()
+    first = source.context()
+    files.write("good")
+    found = source.check()
+    assert found and source.context() is first and files.logs == []
+    source.take(found)
+    assert source.context() is found.context
 
 
-def _both(folder: Path, broker: Broker) -> Path:
-    path = folder / "again.pem"
-    broker.authority.cert_pem.write_to_path(str(path))
-    return path
+def test_files_that_cannot_be_used_are_tried_again_and_said_once(files: Files) -> None:
+    source = files.source()
+    first = source.context()
+    files.write("torn")
+    assert checked(source) is first
+    files.clock.seconds += 9
+    assert checked(source) is first and files.made == 2, "tried again too soon"
+    files.clock.seconds += 2
+    assert checked(source) is first and files.made == 3
+    assert files.logs == ["TLS goes on with the files from before: it is torn"]
+    files.write("worse")
+    assert checked(source) is first, "a change is seen at once"
+    files.path.unlink()
+    assert checked(source) is first
+    files.write("good")
+    assert checked(source) is not first
+    assert files.logs[1] == "TLS goes on with the files from before: it is worse"
+    assert "No such file" in files.logs[2]
+    assert files.logs[3:] == ["TLS files have changed and are in use"]
+    files.clock.seconds += 300 * DAY
+    assert source.check() is None
 
 
-def test_a_peer_without_a_common_name_has_its_alternative_name(broker: Broker) -> None:
-    assert broker.shake()[2] == "localhost"
-    assert broker.shake(verified=False)[2] == "localhost"  # OpenSSL decodes nothing then
+def test_a_context_that_grows_old_is_made_anew(files: Files) -> None:
+    source = files.source(lasts_seconds=60 * DAY)
+    first = source.context()
+    files.clock.seconds += 59 * DAY
+    assert checked(source) is first
+    files.clock.seconds += 2 * DAY
+    second = checked(source)
+    assert second is not first
+    files.clock.seconds += 59 * DAY
+    assert checked(source) is second
+    assert files.logs == ["a renewed certificate is in use"]
 
 
-def test_a_key_log_that_others_may_read_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "keys"
-    path.write_text("of another day\n")
-    path.chmod(0o640)
-    with pytest.raises(TlsError, match=r"others may open .*keys \(mode 0640\): chmod 600 it"):
-        broker_contexts(BrokerTls(key_log=path), print)
-    path.chmod(0o600)
-    broker_contexts(BrokerTls(key_log=path), print)
-    assert path.read_text().startswith("of another day\n"), "keys are appended"
-    with pytest.raises(TlsError, match="is no regular file"):
-        broker_contexts(BrokerTls(key_log=tmp_path), print)
-
-
-@pytest.mark.parametrize(
-    ("password", "reason"), [("wrong", "the password is wrong"), (None, "the key needs a password")]
-)
-def test_a_wrong_password_of_a_pem_key_is_said(
-    password: str | None, reason: str, broker: Broker, tmp_path: Path
+def test_the_certificate_of_auto_is_renewed_before_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = serialization.load_pem_private_key(broker.leaf.private_key_pem.bytes(), None)
-    lock = serialization.BestAvailableEncryption(b"secret")
-    for form in (serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.TraditionalOpenSSL):
-        path = tmp_path / "key.pem"
-        path.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, lock))
-        certificate = tmp_path / "cert.pem"
-        certificate.write_bytes(broker.leaf.cert_chain_pems[0].bytes())
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        with pytest.raises(TlsError, match=reason):
-            load_identity(context, Identity(certificate, path, password))
-        load_identity(context, Identity(certificate, path, "secret"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    clock, logs = Clock(), []
+    source = listen_contexts(ListenTls(), ["localhost"], logs.append, clock)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority = tmp_path / "kproxy" / "ca.pem"
+    client.load_verify_locations(authority)
+    serials = set()
+    for _ in range(4):
+        shown = shake(checked(source), client)
+        serials.add(shown["serialNumber"])
+        first, last = (ssl.cert_time_to_seconds(shown[f"not{end}"]) for end in ("Before", "After"))
+        assert last - first > 61 * DAY, "it ends before it is renewed"
+        clock.seconds += 61 * DAY
+    assert len(serials) == 4 and logs == ["a renewed certificate is in use"] * 3

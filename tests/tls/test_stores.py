@@ -65,18 +65,32 @@ def test_a_key_and_its_authority_come_out_of_pkcs12(
 
     class Watching(ssl.SSLContext):
         def load_cert_chain(self, certfile, keyfile=None, password=None) -> None:
-            path = Path(certfile)
-            assert path.stat().st_mode & 0o777 == 0o600
-            written.append(path.read_bytes())
+            assert not list(temporary.iterdir())
+            for path in (Path(certfile), Path(keyfile)):
+                assert path.stat().st_nlink == 0, "a kill would leave it behind"
+                written.append(path.read_bytes())
             super().load_cert_chain(certfile, keyfile, password)
 
     load_identity(Watching(ssl.PROTOCOL_TLS_SERVER), Identity(keystore, password="secret"))
     load_identity(server, Identity(keystore, password="secret"))
     load_trust(client, Trust(truststore, "secret"))
     assert shake(server, client)["subjectAltName"] == (("DNS", "localhost"),)
-    (content,) = written
-    assert b"ENCRYPTED PRIVATE KEY" in content and b"BEGIN PRIVATE KEY" not in content
-    assert not list(temporary.iterdir()), "nothing is left"
+    certificates, key = written
+    assert b"CERTIFICATE" in certificates and b"KEY" not in certificates
+    assert key.startswith(b"-----BEGIN ENCRYPTED PRIVATE KEY-----")
+
+
+def test_a_key_is_loaded_where_there_is_no_memory_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS."""
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    keystore, truststore = stores(tmp_path)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    load_identity(server, Identity(keystore, password="secret"))
+    load_trust(client, Trust(truststore, "secret"))
+    assert shake(server, client)["subjectAltName"] == (("DNS", "localhost"),)
 
 
 @pytest.mark.parametrize(
