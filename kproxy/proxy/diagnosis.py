@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from kproxy.protocol import codec
+from typing import Any
+
+from kproxy.exchange.entries import Frame
+from kproxy.protocol import ProtocolError, codec, decode_response, error_name
 from kproxy.proxy.framer import Violation
 
 _HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"PRI ")
 _REQUEST_BYTES_MIN = 8
-_SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
+LOGIN_KEYS = _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
+"""SaslHandshake and SaslAuthenticate."""
+_NAMES_LENGTH_MAX = 200
+_BOUND_TO_HOST = {
+    "GSSAPI": "its ticket is for the Kerberos service at the host that it connects to, which is"
+    " kproxy's: the broker takes it only if its keytab has that principal",
+    "AWS_MSK_IAM": "it signs the host that it connects to, which is kproxy's, and the broker"
+    " refuses that: use SCRAM, or a certificate of kproxy's (--broker-tls-cert)",
+}
+"""Mechanism that names the host → what becomes of that behind a proxy."""
+_CREDENTIALS = {
+    "OAUTHBEARER": "the client's token has expired, or is not one that the broker takes",
+    "GSSAPI": "its ticket is for kproxy's host instead of the broker's",
+    "AWS_MSK_IAM": "it signed kproxy's host instead of the broker's",
+}
+"""Mechanism → what may be wrong; elsewhere it is user or password."""
 
 
 def address_source(node_id: int | None) -> str:
@@ -84,3 +102,35 @@ def explain_hang_up(
         " security.protocol=SASL_PLAINTEXT (SASL_SSL with --listen-tls) and sasl.mechanism in the"
         " client"
     )
+
+
+def bound_to_host(mechanism: str) -> str | None:
+    """Return what to expect of a login that names the host; None: the mechanism names none."""
+    why = _BOUND_TO_HOST.get(mechanism)
+    return f"a client logs in with {mechanism}: {why} (kproxy help tls)" if why else None
+
+
+def login_refusal(frame: Frame, mechanism: str) -> str:
+    """Return why the broker refuses a login in its response; empty: it does not.
+
+    The broker's own words may quote a token, and are left out.
+    """
+    try:
+        body: Any = decode_response(frame.data, frame.api_key, frame.api_version).body
+    except ProtocolError:
+        return ""
+    if not body.error_code:
+        return ""
+    error = error_name(body.error_code)
+    if frame.api_key == _SASL_HANDSHAKE:
+        offered = ", ".join(body.mechanisms)[:_NAMES_LENGTH_MAX]
+        return (
+            f"the broker does not offer {mechanism[:_NAMES_LENGTH_MAX]}, only {offered} ({error})"
+        )
+    return refused_credentials(mechanism, f" ({error})")
+
+
+def refused_credentials(mechanism: str, error: str = "") -> str:
+    """Return that the broker refuses what a client logs in with, and what may be wrong."""
+    wrong = _CREDENTIALS.get(mechanism, "user or password is wrong")
+    return f"the broker refuses the login with {mechanism[:_NAMES_LENGTH_MAX]}{error}: {wrong}"

@@ -103,6 +103,8 @@ class ResponseStream:
         self._half_closed = False
         self.versions_bytes = 0
         """The size of all responses to ApiVersions."""
+        self.refusal = ""
+        """The reason for which the broker refused the last login; empty if it did not."""
 
     @property
     def busy(self) -> bool:
@@ -358,6 +360,8 @@ class ResponseStream:
             if wanted & SECRET_RESPONSE:
                 partial.redact()
             self._complete_passed(frame, partial.verdict, out)
+        if frame.api_key in diagnosis.LOGIN_KEYS:
+            self.refusal = diagnosis.login_refusal(frame, self._tokens.mechanism)
 
     def _complete_passed(self, frame: Frame, verdict: Verdict | None, out: Output) -> None:
         """Record a response that has left piece by piece, as it came or as a rule decided."""
