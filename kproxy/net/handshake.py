@@ -24,7 +24,7 @@ import attrs
 import trio
 
 from kproxy.net.tls_transport import TlsTransport
-from kproxy.net.transport import SocketTransport, Transport
+from kproxy.net.transport import SocketTransport, Transport, close_heard
 from kproxy.proxy.machine import TlsSession
 
 HANDSHAKE_SECONDS = 10.0
@@ -129,7 +129,7 @@ class Handshakes:
                         wait = trio.lowlevel.wait_writable
                 await wait(tls)
         except BaseException:
-            tls.close()
+            close_heard(tls)
             raise
 
 

@@ -515,7 +515,8 @@ class Connection:
         if how != "eof":
             who = "proxy" if side is None or how == "violation" else side.name.lower()
             self._ends.append(SideEnd(who, how, now))
-        reason = reason or self._responses.refusal
+        if side is not None and how in ("eof", "reset"):
+            reason = self._responses.refusal or reason
         known = reason or self._hinted
         note = notes.closed(self.number, now, self.about, how, known, name, self._ends)
         actions: list[Action] = [RecordEntries([*opened, *out.entries, *closing, note])]

@@ -119,6 +119,8 @@ def login_refusal(frame: Frame, mechanism: str) -> str:
         body: Any = decode_response(frame.data, frame.api_key, frame.api_version).body
     except ProtocolError:
         return ""
+    if mechanism == "OAUTHBEARER" and getattr(body, "auth_bytes", b""):
+        return refused_credentials(mechanism)  # the answer names an error, else it is empty
     if not body.error_code:
         return ""
     error = error_name(body.error_code)

@@ -205,15 +205,3 @@ def test_java_reads_the_truststore(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         [str(keytool), "-list", *store], capture_output=True, text=True, check=False
     )
     assert "trustedCertEntry" in listed.stdout, listed.stdout + listed.stderr
-
-
-def test_why_says_what_failed(kafka_431: Kafka, tmp_path: Path) -> None:
-    at = kafka_431.address_of("SSL")
-    with proxies.running(at, tmp_path, "--broker-tls") as proxy:
-        consumer = Consumer({"bootstrap.servers": proxy.bootstrap, "group.id": "g"})
-        with pytest.raises(Exception, match="Failed to get metadata"):
-            consumer.list_topics(timeout=2)
-        consumer.close()
-    said = programs.run([KPROXY, "why", str(proxy.recording), "connection:1"]).stdout
-    reason = "TLS failed: its certificate is refused: unable to get local issuer certificate"
-    assert reason in said and reason in proxy.log

@@ -112,6 +112,26 @@ def test_a_refused_login_is_said_in_one_line_and_noted(mechanism: str) -> None:
     assert "secret" not in str(player.logs)
 
 
+def test_a_refused_login_is_the_reason_of_a_reset() -> None:
+    """As KafkaJS ends it."""
+    player = connected()
+    shake(player, "PLAIN")
+    log_in(player, TOKENS["PLAIN"], FAILED)
+    player.performer.reset(1, Side.CLIENT)
+    (note,) = player.notes("closed")
+    assert note.body["reason"] == REFUSED.format("PLAIN", WRONG["PLAIN"])
+    assert note.body["how"] == "reset"
+
+
+def test_an_answer_to_a_bearer_token_is_a_refusal() -> None:
+    """The error comes when the client has asked for it, and not every client does."""
+    player = connected()
+    shake(player, "OAUTHBEARER")
+    log_in(player, TOKENS["OAUTHBEARER"], answer=b'{"status":"invalid_token"}')
+    reason = closing(player)["reason"]
+    assert reason == f"the broker refuses the login with OAUTHBEARER: {WRONG['OAUTHBEARER']}"
+
+
 def test_a_login_that_succeeds_at_last_is_no_reason_for_an_end() -> None:
     player = connected()
     shake(player, "PLAIN")
