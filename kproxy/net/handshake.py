@@ -161,7 +161,7 @@ _REASONS = {
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it requires a certificate",
     "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the certificate's authority",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not accept the certificate",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept the certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept the certificate, or requires one",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it says that the certificate has expired",
 }
 """OpenSSL's name of an error → the reason in plain words."""
