@@ -283,7 +283,7 @@ class Connection:
 
     def closed(self, side: Side, how: str, reason: str, now: int) -> list[Action]:
         """Take the end of one side: it half-closed ("eof") or broke (any other `how`)."""
-        hint = self._hint() if side is _BROKER and how in ("eof", "reset") else None
+        hint = self._hint(now) if side is _BROKER and how in ("eof", "reset") else None
         if how == "eof":
             self._ends.append(SideEnd(side.name.lower(), "eof", now))
         if how != "eof" or self._phase in _ENDED_BY_EOF:
@@ -528,11 +528,13 @@ class Connection:
         """Close the exchanges of pending requests: nothing answers them any more."""
         return [self._responses.unanswered(each, now) for each in self._pending.give_up()]
 
-    def _hint(self) -> str | None:
+    def _hint(self, now: int) -> str | None:
         """Guess why the broker ends the connection now; None: no idea."""
         first = self._pending.first
         if first is None:
             return None
+        if 0 < self._responses.session_ends_ns <= now:
+            return diagnosis.SESSION_OVER
         has_responded = self._broker_bytes > self._responses.versions_bytes
         silent_tls = "broker_tls" in self.about and not self._broker_bytes
         if first.flags & RAW_SASL and self._pending.first_with_header is None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.exchange.entries import Frame
-from kproxy.protocol import ProtocolError, codec, decode_response, error_name
+from kproxy.protocol import codec, error_name
 from kproxy.proxy.framer import Violation
 
 _HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"PRI ")
 _REQUEST_BYTES_MIN = 8
-LOGIN_KEYS = _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
+LOGIN_KEYS = _SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 """SaslHandshake and SaslAuthenticate."""
 _NAMES_LENGTH_MAX = 200
 _BOUND_TO_HOST = {
@@ -26,6 +25,10 @@ _CREDENTIALS = {
     "AWS_MSK_IAM": "it signed kproxy's host instead of the broker's",
 }
 """Mechanism → what may be wrong; elsewhere it is user or password."""
+SESSION_OVER = (
+    "the broker hung up: the client did not log in anew before its session was over"
+    " (connections.max.reauth.ms, or the lifetime of its token)"
+)
 
 
 def address_source(node_id: int | None) -> str:
@@ -90,7 +93,7 @@ def explain_hang_up(
             "the broker hung up without a response: if it requires a certificate of its clients,"
             " run kproxy with --broker-tls-cert"
         )
-    if has_responded or api_key in (_SASL_HANDSHAKE, _SASL_AUTHENTICATE):
+    if has_responded or api_key in (_SASL_HANDSHAKE, SASL_AUTHENTICATE):
         return None
     if api_key == codec.API_VERSIONS:
         return (
@@ -110,21 +113,18 @@ def bound_to_host(mechanism: str) -> str | None:
     return f"a client logs in with {mechanism}: {why} (kproxy help tls)" if why else None
 
 
-def login_refusal(frame: Frame, mechanism: str) -> str:
-    """Return why the broker refuses a login in its response; empty: it does not.
+def login_refusal(body: Any, mechanism: str) -> str:
+    """Return why the broker refuses a login, by its response to SaslHandshake or SaslAuthenticate;
+    empty: it does not.
 
     The broker's own words may quote a token, and are left out.
     """
-    try:
-        body: Any = decode_response(frame.data, frame.api_key, frame.api_version).body
-    except ProtocolError:
-        return ""
     if mechanism == "OAUTHBEARER" and getattr(body, "auth_bytes", b""):
         return refused_credentials(mechanism)  # the answer names an error, else it is empty
     if not body.error_code:
         return ""
     error = error_name(body.error_code)
-    if frame.api_key == _SASL_HANDSHAKE:
+    if hasattr(body, "mechanisms"):
         offered = ", ".join(body.mechanisms)[:_NAMES_LENGTH_MAX]
         return (
             f"the broker does not offer {mechanism[:_NAMES_LENGTH_MAX]}, only {offered} ({error})"

@@ -2,8 +2,8 @@
 
 ::
 
-    client ─ Speaks ─▶ kproxy ─ listener of Kafka ─▶ broker
-    settings(client, …)    options(…)
+    client ══ Speaks, Login ══▶ kproxy ══ a listener of Kafka ══▶ broker
+    settings        to_clients         to_brokers
 
 What a client is told of TLS is in its own words here, as an account is in `programs`.
 """

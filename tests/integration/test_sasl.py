@@ -66,6 +66,8 @@ def test_a_client_works_beyond_its_session(
     logins = [each for each in recorded.exchanges(proxy.recording) if each.api == "SaslHandshake"]
     most = max(Counter(each.connection for each in logins).values())
     assert (most > 1) == (client.name in LOG_IN_ANEW), f"{most} logins on a connection"
+    over = "the broker hung up: the client did not log in anew before its session was over"
+    assert (over in proxy.log) == (client.name not in LOG_IN_ANEW)
     assert_absent({"the password": account.password.encode()}, proxy)
 
 

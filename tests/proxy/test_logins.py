@@ -42,11 +42,16 @@ def shake(
     player.broker(response(HANDSHAKE, version, offered, 1), number)
 
 
-def log_in(player: Player, token: bytes, error: int = 0, answer: bytes = b"") -> None:
+def log_in(
+    player: Player, token: bytes, error: int = 0, answer: bytes = b"", session_ms: int = 0
+) -> None:
     """The client sends a token; the broker takes it, or not."""
     player.client(request(AUTHENTICATE, 2, messages.SaslAuthenticateRequest(auth_bytes=token), 2))
     body = messages.SaslAuthenticateResponse(
-        error_code=error, auth_bytes=answer, error_message="refused: secret-0" if error else None
+        error_code=error,
+        auth_bytes=answer,
+        error_message="refused: secret-0" if error else None,
+        session_lifetime_ms=session_ms,
     )
     player.broker(response(AUTHENTICATE, 2, body, 2))
 
@@ -139,6 +144,18 @@ def test_a_login_that_succeeds_at_last_is_no_reason_for_an_end() -> None:
     shake(player, "PLAIN")
     log_in(player, TOKENS["PLAIN"])
     assert closing(player)["reason"] == "" and player.logs == []
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_a_session_that_is_over_is_the_reason_why_a_broker_hangs_up(is_over: bool) -> None:
+    player = connected()
+    shake(player, "PLAIN")
+    log_in(player, TOKENS["PLAIN"], session_ms=2000)
+    player.now += 2_000_000_000 if is_over else 1_000_000_000
+    player.client(heartbeat(3))
+    reason = closing(player)["reason"]
+    assert reason.startswith("the broker hung up: the client did not log in anew") == is_over
+    assert len(player.logs) == is_over
 
 
 def test_a_mechanism_that_the_broker_does_not_offer_is_named() -> None:

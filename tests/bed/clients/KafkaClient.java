@@ -109,7 +109,7 @@ public class KafkaClient {
     }
 
     private static Object connect() {
-        Map<String, Object> hasty = settings("default.api.timeout.ms", 4000,
+        Map<String, Object> hasty = settings("default.api.timeout.ms", 8000,
             "request.timeout.ms", 2000);
         try (Admin admin = Admin.create(hasty)) {
             admin.describeCluster().nodes().get();
