@@ -189,7 +189,7 @@ BROKERS = {
 it says."""
 
 
-@pytest.mark.parametrize("name", some(list(BROKERS), ["wrong-ca", "no-common-cipher"]))
+@pytest.mark.parametrize("name", some(list(BROKERS), ["no-common-cipher"]))
 def test_a_broker_that_kproxy_fails_with_is_explained(
     name: str, kafka_431: Kafka, issued: Certificates, prefix: str, tmp_path: Path
 ) -> None:
