@@ -24,7 +24,8 @@ import hypothesis
 import pytest
 
 from tests import versions
-from tests.bed import brokers, kafka, mock_cluster, needs
+from tests.bed import brokers, certificates, kafka, mock_cluster, needs
+from tests.bed.certificates import Certificates
 
 hypothesis.settings.register_profile("ci", max_examples=50, derandomize=True, deadline=None)
 hypothesis.settings.register_profile("all", max_examples=500, deadline=None)
@@ -71,9 +72,15 @@ def bed_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def kafka_431(bed_folder: Path) -> Iterator[kafka.Kafka]:
-    """A Kafka 4.3.1 broker; do not stop it."""
-    with kafka.running("4.3.1", bed_folder / "4.3.1") as broker:
+def issued(bed_folder: Path) -> Certificates:
+    """All certificates, right and wrong."""
+    return certificates.make(bed_folder / "certificates")
+
+
+@pytest.fixture(scope="session")
+def kafka_431(bed_folder: Path, issued: Certificates) -> Iterator[kafka.Kafka]:
+    """A Kafka 4.3.1 broker with all listeners; do not stop it."""
+    with kafka.running("4.3.1", bed_folder / "4.3.1", issued) as broker:
         yield broker
 
 

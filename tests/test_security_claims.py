@@ -53,7 +53,7 @@ ELSEWHERE = {
     "verification": ("net/test_tls.py::test_verification_that_is_off_is_logged",),
     "session keys": (
         "net/test_tls.py::test_keys_are_logged_by_an_option_only",
-        "tls/test_contexts.py::test_a_key_log_that_others_may_read_is_refused",
+        "tls/test_restrictions.py::test_a_key_log_that_others_may_read_is_refused",
     ),
     "bounds": (
         "net/test_control.py::test_what_is_not_to_be_had_is_answered_in_one_line",

@@ -34,7 +34,7 @@ import trio
 
 from kproxy.net.defects import defect
 from kproxy.net.tls_transport import TlsTransport
-from kproxy.net.transport import SocketTransport, Transport
+from kproxy.net.transport import SocketTransport, Transport, close_heard
 from kproxy.proxy.machine import TlsSession
 from kproxy.tls.peer import peer_name
 
@@ -170,7 +170,7 @@ class Handshakes:
         except BaseException:
             self._stop_waiting(handshake)
             self._end(handshake)
-            sock.close()
+            close_heard(sock)
             raise
 
     def _count_time(self, handshake: _Handshake) -> None:
@@ -258,7 +258,7 @@ _REASONS = {
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it requires a certificate",
     "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the certificate's authority",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not accept the certificate",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept the certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept the certificate, or requires one",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it says that the certificate has expired",
 }
 """OpenSSL's name of an error → the reason in plain words."""

@@ -122,3 +122,11 @@ def close_socket(sock: socket.socket, abrupt: bool) -> None:
             linger = struct.pack("ii", 1, 0)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
     sock.close()
+
+
+def close_heard(sock: socket.socket) -> None:
+    """Close a socket that is not read to its end, without a reset: the system sends one for bytes
+    that nobody has read, and the peer loses what was sent to it last."""
+    with contextlib.suppress(OSError):
+        socket.socket.recv(sock, RECEIVE_BYTES_MAX, socket.MSG_DONTWAIT)  # past TLS, if it has it
+    sock.close()

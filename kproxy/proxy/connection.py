@@ -46,7 +46,7 @@ import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
-from kproxy.exchange.entries import Buffer, ChunkTimes, Entry, Frame, Note, Side
+from kproxy.exchange.entries import RAW_SASL, Buffer, ChunkTimes, Entry, Frame, Note, Side
 from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import (
     Action,
@@ -130,7 +130,8 @@ class Connection:
         self._shared = shared
         self._gate = gate
         self._phase = Phase.DIALLING
-        settings, budget, tokens = shared.settings, shared.budget, Tokens()
+        settings, budget = shared.settings, shared.budget
+        self._tokens = tokens = Tokens()
         self._address_source = diagnosis.address_source(about["node_id"])
         """The setting that names the broker."""
         self._pending = PendingRequests(settings.pending_requests_max)
@@ -161,6 +162,8 @@ class Connection:
         self._opened_ns = now
         self.last_ns = now
         """The time at which something last arrived, or left late."""
+        self._hinted = ""
+        """The likely reason of its end, if that is logged already."""
         self._ends: list[SideEnd] = []
         """The ends of the sides in order, for the recording."""
         self._last_to_client: Frame | ChunkTimes | None = None
@@ -280,7 +283,7 @@ class Connection:
 
     def closed(self, side: Side, how: str, reason: str, now: int) -> list[Action]:
         """Take the end of one side: it half-closed ("eof") or broke (any other `how`)."""
-        hint = self._hint() if side is _BROKER and how in ("eof", "reset") else None
+        hint = self._hint(now) if side is _BROKER and how in ("eof", "reset") else None
         if how == "eof":
             self._ends.append(SideEnd(side.name.lower(), "eof", now))
         if how != "eof" or self._phase in _ENDED_BY_EOF:
@@ -288,8 +291,10 @@ class Connection:
         self._phase = after(self._phase, EOF[side])
         self.last_ns = now
         stream = self._requests if side is _CLIENT else self._responses
-        actions = self._run(side, stream.half_close, now)
-        return actions if hint is None else [Log(self._log_line(hint)), *actions]
+        if hint is None:
+            return self._run(side, stream.half_close, now)
+        self._hinted = hint
+        return [Log(self._log_line(hint)), *self._run(side, stream.half_close, now)]
 
     def wake(self, now: int) -> list[Action]:
         """Do what is due, and continue with requests that waited for another turn."""
@@ -510,7 +515,10 @@ class Connection:
         if how != "eof":
             who = "proxy" if side is None or how == "violation" else side.name.lower()
             self._ends.append(SideEnd(who, how, now))
-        note = notes.closed(self.number, now, self.about, how, reason, name, self._ends)
+        if side is not None and how in ("eof", "reset"):
+            reason = self._responses.refusal or reason
+        known = reason or self._hinted
+        note = notes.closed(self.number, now, self.about, how, known, name, self._ends)
         actions: list[Action] = [RecordEntries([*opened, *out.entries, *closing, note])]
         if reason and how != "down":  # "down" is logged once for all connections
             actions.append(Log(self._log_line(reason)))
@@ -520,13 +528,17 @@ class Connection:
         """Close the exchanges of pending requests: nothing answers them any more."""
         return [self._responses.unanswered(each, now) for each in self._pending.give_up()]
 
-    def _hint(self) -> str | None:
+    def _hint(self, now: int) -> str | None:
         """Guess why the broker ends the connection now; None: no idea."""
         first = self._pending.first
         if first is None:
             return None
+        if 0 < self._responses.session_ends_ns <= now:
+            return diagnosis.SESSION_OVER
         has_responded = self._broker_bytes > self._responses.versions_bytes
         silent_tls = "broker_tls" in self.about and not self._broker_bytes
+        if first.flags & RAW_SASL and self._pending.first_with_header is None:
+            return diagnosis.refused_credentials(self._tokens.mechanism)
         return diagnosis.explain_hang_up(
             self._address_source, has_responded, first.api_key, silent_tls
         )

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from kproxy.protocol import codec
+from typing import Any
+
+from kproxy.protocol import codec, error_name
 from kproxy.proxy.framer import Violation
 
 _HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"PRI ")
 _REQUEST_BYTES_MIN = 8
-_SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
+LOGIN_KEYS = _SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+"""SaslHandshake and SaslAuthenticate."""
+_NAMES_LENGTH_MAX = 200
+_BOUND_TO_HOST = {
+    "GSSAPI": "its ticket is for the Kerberos service at the host that it connects to, which is"
+    " kproxy's: the broker takes it only if its keytab has that principal",
+    "AWS_MSK_IAM": "it signs the host that it connects to, which is kproxy's, and the broker"
+    " refuses that: use SCRAM, or a certificate of kproxy's (--broker-tls-cert)",
+}
+"""Mechanism that names the host → what becomes of that behind a proxy."""
+_CREDENTIALS = {
+    "OAUTHBEARER": "the client's token has expired, or is not one that the broker takes",
+    "GSSAPI": "its ticket is for kproxy's host instead of the broker's",
+    "AWS_MSK_IAM": "it signed kproxy's host instead of the broker's",
+}
+"""Mechanism → what may be wrong; elsewhere it is user or password."""
+SESSION_OVER = (
+    "the broker hung up: the client did not log in anew before its session was over"
+    " (connections.max.reauth.ms, or the lifetime of its token)"
+)
 
 
 def address_source(node_id: int | None) -> str:
@@ -72,7 +93,7 @@ def explain_hang_up(
             "the broker hung up without a response: if it requires a certificate of its clients,"
             " run kproxy with --broker-tls-cert"
         )
-    if has_responded or api_key in (_SASL_HANDSHAKE, _SASL_AUTHENTICATE):
+    if has_responded or api_key in (_SASL_HANDSHAKE, SASL_AUTHENTICATE):
         return None
     if api_key == codec.API_VERSIONS:
         return (
@@ -84,3 +105,34 @@ def explain_hang_up(
         " security.protocol=SASL_PLAINTEXT (SASL_SSL with --listen-tls) and sasl.mechanism in the"
         " client"
     )
+
+
+def bound_to_host(mechanism: str) -> str | None:
+    """Return what to expect of a login that names the host; None: the mechanism names none."""
+    why = _BOUND_TO_HOST.get(mechanism)
+    return f"a client logs in with {mechanism}: {why} (kproxy help tls)" if why else None
+
+
+def login_refusal(body: Any, mechanism: str) -> str:
+    """Return why the broker refuses a login, by its response to SaslHandshake or SaslAuthenticate;
+    empty: it does not.
+
+    The broker's own words may quote a token, and are left out.
+    """
+    if mechanism == "OAUTHBEARER" and getattr(body, "auth_bytes", b""):
+        return refused_credentials(mechanism)  # the answer names an error, else it is empty
+    if not body.error_code:
+        return ""
+    error = error_name(body.error_code)
+    if hasattr(body, "mechanisms"):
+        offered = ", ".join(body.mechanisms)[:_NAMES_LENGTH_MAX]
+        return (
+            f"the broker does not offer {mechanism[:_NAMES_LENGTH_MAX]}, only {offered} ({error})"
+        )
+    return refused_credentials(mechanism, f" ({error})")
+
+
+def refused_credentials(mechanism: str, error: str = "") -> str:
+    """Return that the broker refuses what a client logs in with, and what may be wrong."""
+    wrong = _CREDENTIALS.get(mechanism, "user or password is wrong")
+    return f"the broker refuses the login with {mechanism[:_NAMES_LENGTH_MAX]}{error}: {wrong}"

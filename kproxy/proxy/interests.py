@@ -20,7 +20,7 @@ UNKNOWN = 1  # no schema: recorded opaque
 SECRET_REQUEST = 2
 SECRET_RESPONSE = 4
 PRODUCE = 8  # may have no response (acks=0)
-HANDSHAKE = 16  # SaslHandshake v0: tokens without headers follow
+HANDSHAKE = 16  # SaslHandshake: the mechanism; after v0, tokens without headers follow
 ADDRESSES = 32  # responses carry broker addresses
 BEHIND_RECORDS = 64  # … after a field of unbounded size
 RULES = 128  # a fault rule decides about it
@@ -76,7 +76,7 @@ def _without_rules(api_key: int, api_version: int) -> int:
         wanted |= SECRET_REQUEST | SECRET_RESPONSE
     if api_key == PRODUCE_KEY:
         wanted |= PRODUCE
-    if api_key == HANDSHAKE_KEY and api_version == 0:
+    if api_key == HANDSHAKE_KEY:
         wanted |= HANDSHAKE
     if api_key == VERSIONS_KEY:
         wanted |= VERSIONS

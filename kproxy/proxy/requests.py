@@ -303,7 +303,9 @@ class RequestStream:
         if wanted & PRODUCE:
             self._read_acks(frame)
         if wanted & HANDSHAKE:
-            self._tokens.handshake(frame.number, frame.data)
+            self._tokens.handshake(frame.number, frame.data, bare=frame.api_version == 0)
+            if report := diagnosis.bound_to_host(self._tokens.mechanism):
+                out.reports.append(report)
         verdict = None
         rules = self._interests.rules
         if partial.held and rules is not None and not self._ignores_rules:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 from kproxy.exchange.entries import (
     FAULTED,
@@ -37,7 +38,7 @@ from kproxy.exchange.entries import (
     Side,
     Splice,
 )
-from kproxy.protocol import ProtocolError
+from kproxy.protocol import ProtocolError, decode_response
 from kproxy.proxy import carry_out, diagnosis, redact, rewrite, versions
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
@@ -103,6 +104,10 @@ class ResponseStream:
         self._half_closed = False
         self.versions_bytes = 0
         """The size of all responses to ApiVersions."""
+        self.refusal = ""
+        """The reason for which the broker refused the last login; empty if it did not."""
+        self.session_ends_ns = 0
+        """The time until which the broker takes requests after a login; 0: it has no limit."""
 
     @property
     def busy(self) -> bool:
@@ -358,6 +363,19 @@ class ResponseStream:
             if wanted & SECRET_RESPONSE:
                 partial.redact()
             self._complete_passed(frame, partial.verdict, out)
+        if frame.api_key in diagnosis.LOGIN_KEYS:
+            self._note_login(frame)
+
+    def _note_login(self, frame: Frame) -> None:
+        """Note whether the broker takes a login, and for how long (KIP-368)."""
+        try:
+            body: Any = decode_response(frame.data, frame.api_key, frame.api_version).body
+        except ProtocolError:
+            return
+        self.refusal = diagnosis.login_refusal(body, self._tokens.mechanism)
+        if frame.api_key == diagnosis.SASL_AUTHENTICATE:
+            lifetime_ns = getattr(body, "session_lifetime_ms", 0) * 1_000_000  # from version 1 on
+            self.session_ends_ns = frame.received_ns + lifetime_ns if lifetime_ns > 0 else 0
 
     def _complete_passed(self, frame: Frame, verdict: Verdict | None, out: Output) -> None:
         """Record a response that has left piece by piece, as it came or as a rule decided."""

@@ -32,14 +32,19 @@ class Tokens:
 
     expected: bool = attrs.field(default=False, init=False)
     """The client's next frame may be a token."""
+    mechanism: str = attrs.field(default="", init=False)
+    """The mechanism of the last SaslHandshake."""
     _handshake: int = attrs.field(default=0, init=False)
     _tokens_due: int = attrs.field(default=0, init=False)
 
-    def handshake(self, number: int, frame: bytes) -> None:
-        """Take a SaslHandshake v0: tokens may follow before the broker has accepted it."""
-        self.expected = True
-        self._handshake = number
-        self._tokens_due = _TOKENS_MIN.get(_mechanism(frame), 1)
+    def handshake(self, number: int, frame: bytes, bare: bool) -> None:
+        """Take a SaslHandshake: the mechanism. After version 0 (`bare`) tokens may follow before
+        the broker has accepted it."""
+        self.mechanism = _mechanism(frame)
+        if bare:
+            self.expected = True
+            self._handshake = number
+            self._tokens_due = _TOKENS_MIN.get(self.mechanism, 1)
 
     def refused(self, number: int) -> None:
         """Note that the broker refused a handshake: tokens may follow, but none is due."""

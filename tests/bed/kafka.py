@@ -1,14 +1,18 @@
 """An Apache Kafka broker from Maven artifacts: one process, KRaft, combined mode, loopback only.
 
-It has two client listeners, PLAINTEXT and SASL_PLAINTEXT (PLAIN and SCRAM), and can be stopped,
-killed and started again, on the same ports or on others, with the same node id and the same data.
-An authorizer is on, so that ACL requests work, and lets everybody do everything.
+It has two client listeners, PLAINTEXT and SASL_PLAINTEXT (PLAIN and SCRAM); with certificates also
+those of `TLS_LISTENERS`. It can be stopped, killed and started again, on the same ports or on
+others, with the same node id and the same data. An authorizer is on, so that ACL requests work, and
+lets everybody do everything.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import json
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +27,8 @@ VERSIONS = ("4.3.1", "3.9.2")
 PLAIN_USER = ("alice", "alice-plain-password-7Qx")
 SCRAM_USER = ("bob", "bob-scram-password-9Zk")
 
+OAUTH_USER = "carol"
+
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 
 _PROPERTIES = """\
@@ -36,7 +42,7 @@ advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sa
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,\\
- SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL,MTLS:SSL,SASL_SSL:SASL_SSL
+ SASL_PLAINTEXT:SASL_PLAINTEXT{tls_protocols}
 log.dirs={folder}/data
 # everything on one broker, and light
 offsets.topic.replication.factor=1
@@ -69,14 +75,17 @@ super.users=User:ANONYMOUS;User:{plain_user};User:{scram_user}
 """
 
 _LOGIN = (
-    "listener.name.sasl_plaintext.{}.sasl.jaas.config="
+    "listener.name.{}.{}.sasl.jaas.config="
     "org.apache.kafka.common.security.{}LoginModule required{};"
 )
-_LOGINS = [
-    _LOGIN.format("plain", "plain.Plain", ' user_{}="{}"'.format(*PLAIN_USER)),
-    _LOGIN.format("scram-sha-256", "scram.Scram", ""),
-    _LOGIN.format("scram-sha-512", "scram.Scram", ""),
-]
+_MODULES = {
+    "plain": ("plain.Plain", ' user_{}="{}"'.format(*PLAIN_USER)),
+    "scram-sha-256": ("scram.Scram", ""),
+    "scram-sha-512": ("scram.Scram", ""),
+    "oauthbearer": ("oauthbearer.OAuthBearer", ' unsecuredLoginStringClaim_sub="broker"'),
+}
+"""Mechanism → its login module and the options of that. The unsecured tokens of Kafka are the
+default of OAUTHBEARER."""
 
 _TLS = """\
 ssl.keystore.type=PEM
@@ -85,11 +94,27 @@ ssl.truststore.type=PEM
 ssl.truststore.location={0.ca}
 listener.name.mtls.ssl.client.auth=required
 listener.name.sasl_ssl.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
-listener.name.sasl_ssl.oauthbearer.sasl.jaas.config=\
- org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required \
- unsecuredLoginStringClaim_sub="broker";
+listener.name.reauth.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
+listener.name.reauth.connections.max.reauth.ms={1}
+listener.name.old_ciphers.ssl.enabled.protocols=TLSv1.2
+listener.name.old_ciphers.ssl.cipher.suites=TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA
+listener.name.expired.ssl.keystore.location={0.expired}
+listener.name.early.ssl.keystore.location={0.early}
+listener.name.elsewhere.ssl.keystore.location={0.elsewhere}
 """
-_TLS_LISTENERS = ("SSL", "MTLS", "SASL_SSL")
+TLS_LISTENERS = {
+    "SSL": "SSL",
+    "MTLS": "SSL",
+    "SASL_SSL": "SASL_SSL",
+    "REAUTH": "SASL_SSL",
+    "OLD_CIPHERS": "SSL",
+    "EXPIRED": "SSL",
+    "EARLY": "SSL",
+    "ELSEWHERE": "SSL",
+}
+"""Listener → its protocol. MTLS wants certificates, a session of REAUTH lasts `SESSION_SECONDS`,
+the last three have certificates of that kind."""
+SESSION_SECONDS = 2
 
 _LOG4J = """\
 log4j.rootLogger=WARN,out
@@ -114,7 +139,7 @@ class Kafka:
     """The one whose cluster it joins as a broker; None: it is a cluster by itself."""
     controller_port: int = 0
     certificates: Certificates | None = None
-    """With them it has three listeners more: SSL, MTLS, SASL_SSL."""
+    """With them it has `TLS_LISTENERS`, too."""
     tls_ports: tuple[int, ...] = ()
 
     @property
@@ -184,27 +209,30 @@ class Kafka:
             voter=f"{controller.node_id}@127.0.0.1:{controller.controller_port}",
             controller_listener="" if self.controller else listener,
             tls_listeners=self._tls_listeners(),
+            tls_protocols="".join(f",{name}:{kind}" for name, kind in TLS_LISTENERS.items()),
             folder=self.folder,
-            logins="\n".join(_LOGINS),
+            logins=_logins("sasl_plaintext"),
             plain_user=PLAIN_USER[0],
             scram_user=SCRAM_USER[0],
         )
         if self.certificates:
-            text += _TLS.format(self.certificates)
-            text += "\n".join(each.replace("sasl_plaintext", "sasl_ssl") for each in _LOGINS) + "\n"
+            text += _TLS.format(self.certificates, SESSION_SECONDS * 1000)
+            text += f"{_logins('sasl_ssl')}\n{_logins('reauth')}\n"
         if self.version.startswith("3."):  # from 4.0 on this is the default
             text += "group.coordinator.rebalance.protocols=classic,consumer\n"
         (self.folder / "server.properties").write_text(text)
 
-    def tls_address(self, listener: str) -> str:
-        """HOST:PORT of a listener that speaks TLS."""
-        return f"127.0.0.1:{self.tls_ports[_TLS_LISTENERS.index(listener)]}"
+    def address_of(self, listener: str) -> str:
+        """HOST:PORT of a listener."""
+        names = ("PLAINTEXT", "SASL_PLAINTEXT", *TLS_LISTENERS)
+        ports = self.port, self.sasl_port, *self.tls_ports
+        return f"127.0.0.1:{ports[names.index(listener)]}"
 
     def _tls_listeners(self) -> str:
         if self.certificates is None:
             return ""
-        self.tls_ports = self.tls_ports or tuple(free_ports(len(_TLS_LISTENERS)))
-        return "".join(f",{name}://{self.tls_address(name)}" for name in _TLS_LISTENERS)
+        self.tls_ports = self.tls_ports or tuple(free_ports(len(TLS_LISTENERS)))
+        return "".join(f",{name}://{self.address_of(name)}" for name in TLS_LISTENERS)
 
     def _format(self) -> None:
         user, password = SCRAM_USER
@@ -224,6 +252,20 @@ class Kafka:
         if self.version.startswith("3."):
             command.insert(1, f"-Dlog4j.configuration=file:{self.folder}/log4j.properties")
         return command
+
+
+def unsecured_token(seconds: float) -> str:
+    """A token of OAUTH_USER that nobody signed (RFC 7515, A.5), and that expires so much later."""
+    now = int(time.time())
+    claims = {"sub": OAUTH_USER, "iat": now - 7200, "exp": now + int(seconds)}
+    parts = [json.dumps(each).encode() for each in ({"alg": "none"}, claims)]
+    return "".join(base64.urlsafe_b64encode(each).decode().rstrip("=") + "." for each in parts)
+
+
+def _logins(listener: str) -> str:
+    """The properties of a listener's mechanisms."""
+    lines = [_LOGIN.format(listener, name, *module) for name, module in _MODULES.items()]
+    return "\n".join(lines)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ class Login:
     mechanism: str
     user: str
     password: str
+    """For OAUTHBEARER, the token."""
 
 
 @attrs.frozen
@@ -61,6 +62,7 @@ def work(
     steps: tuple[str, ...],
     login: Login | None = None,
     settings: dict[str, Any] | None = None,
+    compressions: Sequence[str] = COMPRESSIONS,
 ) -> dict[str, Any]:
     """Run a client's program, with more settings of its own, to its end; the results by step.
 
@@ -70,7 +72,7 @@ def work(
     job = {
         "prefix": prefix,
         "steps": steps,
-        "compressions": COMPRESSIONS,
+        "compressions": compressions,
         "config": config,
     }
     command, environment = client.command(bootstrap, job)
@@ -147,44 +149,49 @@ def _node(bootstrap: str, job: dict) -> tuple[list[str], dict[str, str]]:
 
 
 def _login_librdkafka(login: Login) -> dict[str, Any]:
+    account = {"sasl.username": login.user, "sasl.password": login.password}
+    if login.mechanism == "OAUTHBEARER":
+        account = {"oauth_token": login.password}
     return {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanisms": login.mechanism,
-        "sasl.username": login.user,
-        "sasl.password": login.password,
+        **account,
     }
 
 
 def _login_python(login: Login) -> dict[str, Any]:
+    account = {"sasl_plain_username": login.user, "sasl_plain_password": login.password}
+    if login.mechanism == "OAUTHBEARER":
+        account = {"oauth_token": login.password}
     return {
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": login.mechanism,
-        "sasl_plain_username": login.user,
-        "sasl_plain_password": login.password,
+        **account,
     }
 
 
 def login_java(login: Login) -> dict[str, Any]:
     """An account as settings of the Java client and the console tools."""
-    kind = "plain.Plain" if login.mechanism == "PLAIN" else "scram.Scram"
-    module = f"org.apache.kafka.common.security.{kind}LoginModule"
+    kinds = {"PLAIN": "plain.Plain", "OAUTHBEARER": "oauthbearer.OAuthBearer"}
+    module = f"org.apache.kafka.common.security.{kinds.get(login.mechanism, 'scram.Scram')}"
     account = f'username="{login.user}" password="{login.password}"'
+    more = {}
+    if login.mechanism == "OAUTHBEARER":
+        account = f'token="{login.password}"'
+        more = {"sasl.login.callback.handler.class": "KafkaClient$Token"}
     return {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": login.mechanism,
-        "sasl.jaas.config": f"{module} required {account};",
+        "sasl.jaas.config": f"{module}LoginModule required {account};",
+        **more,
     }
 
 
 def _login_kafkajs(login: Login) -> dict[str, Any]:
-    mechanism = login.mechanism.lower()
-    return {
-        "sasl": {
-            "mechanism": mechanism,
-            "username": login.user,
-            "password": login.password,
-        }
-    }
+    account = {"username": login.user, "password": login.password}
+    if login.mechanism == "OAUTHBEARER":
+        account = {"token": login.password}
+    return {"sasl": {"mechanism": login.mechanism.lower(), **account}}
 
 
 def _java_client(version: str) -> Client:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import base64
 import re
-import socket
-import struct
 from pathlib import Path
 
 import confluent_kafka
@@ -114,28 +112,6 @@ def test_a_refused_login_leaves_no_secret(kafka_431: Kafka, tmp_path: Path) -> N
                 bootstrap_timeout_ms=5000,
             )
     assert_absent({"password": wrong.encode()}, proxy)
-
-
-def test_a_login_without_kafka_headers_leaves_no_secret(kafka_431: Kafka, tmp_path: Path) -> None:
-    """SaslHandshake v0: what follows are bare tokens, and then Kafka requests again."""
-    user, password = PLAIN_USER
-    with proxies.running(kafka_431.sasl_address, tmp_path) as proxy:
-        with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as client:
-            stream = client.makefile("rwb")
-            assert ask(stream, struct.pack(">hhih", 17, 0, 1, -1) + b"\0\5PLAIN")[4:6] == b"\0\0"
-            assert ask(stream, f"\0{user}\0{password}".encode()) == b""
-            metadata = ask(stream, struct.pack(">hhihi", 3, 1, 2, -1, -1))
-            assert metadata[:4] == b"\0\0\0\2"
-            stream.close()
-    assert_absent({"password": password.encode()}, proxy)
-
-
-def ask(stream, request: bytes) -> bytes:
-    """Send a frame and return the answer, both without the size."""
-    stream.write(struct.pack(">i", len(request)) + request)
-    stream.flush()
-    (size,) = struct.unpack(">i", stream.read(4))
-    return stream.read(size)
 
 
 def test_delegation_tokens_leave_no_secret(kafka_431: Kafka, prefix: str, tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ Each client and each listener occurs; all with all where all are asked for.
 
 from __future__ import annotations
 
+import itertools
+import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
@@ -16,13 +16,15 @@ from confluent_kafka import Consumer
 
 from kproxy.exchange.entries import Note
 from kproxy.recording import entries
-from tests.bed import certificates, jvm, kafka, programs, proxies, recorded, replays
+from tests.bed import jvm, programs, proxies, recorded, replays, ways
 from tests.bed.certificates import Certificates
-from tests.bed.kafka import PLAIN_USER, SCRAM_USER, Kafka
+from tests.bed.clients.job import records
+from tests.bed.kafka import OAUTH_USER, PLAIN_USER, SCRAM_USER, Kafka, unsecured_token
 from tests.bed.programs import Client, Login
-from tests.bed.proxies import KPROXY
+from tests.bed.proxies import KPROXY, Proxy
+from tests.bed.ways import Speaks
 from tests.integration.test_secrets import assert_absent
-from tests.versions import pairs
+from tests.versions import ALL, some
 
 pytestmark = [pytest.mark.broker, pytest.mark.java]
 
@@ -40,110 +42,116 @@ class Way:
     """Of the broker."""
     tls: bool
     """Whether the client speaks TLS to kproxy."""
-    login: Login | None = None
+    mechanism: str | None = None
 
     def __str__(self) -> str:
-        login = f"-{self.login.mechanism}" if self.login else ""
-        return f"{'tls' if self.tls else 'plain'}-{self.listener}{login}"
+        mechanism = f"-{self.mechanism}" if self.mechanism else ""
+        return f"{'tls' if self.tls else 'plain'}-{self.listener}{mechanism}"
 
 
-PLAIN = Login("PLAIN", *PLAIN_USER)
-SCRAM = [Login(f"SCRAM-SHA-{bits}", *SCRAM_USER) for bits in (256, 512)]
+SCRAMS = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+LISTENERS = {
+    "PLAINTEXT": [None],
+    "SSL": [None],
+    "MTLS": [None],
+    "SASL_PLAINTEXT": ["PLAIN", *SCRAMS],
+    "SASL_SSL": ["PLAIN", *SCRAMS, "OAUTHBEARER"],
+}
+"""Listener of the broker → the mechanisms of the clients there."""
 WAYS = [
+    Way(listener, tls, mechanism)
+    for listener, mechanisms in LISTENERS.items()
+    for mechanism in mechanisms
+    for tls in (True, False)
+]
+FEW = [
     Way("SSL", True),
     Way("MTLS", False),
-    Way("SASL_SSL", True, PLAIN),
-    Way("SASL_SSL", False, SCRAM[0]),
+    Way("SASL_SSL", True, "SCRAM-SHA-256"),
+    Way("SASL_SSL", True, "OAUTHBEARER"),
+    Way("SASL_SSL", False, "PLAIN"),
     Way("PLAINTEXT", True),
-    Way("SASL_SSL", True, SCRAM[1]),
-    Way("SASL_PLAINTEXT", True, SCRAM[0]),
-    Way("SSL", False),
+    Way("SASL_PLAINTEXT", True, "SCRAM-SHA-512"),
 ]
+"""One of each listener and mechanism, for each client in turn."""
+COMPRESSIONS = ("none", "gzip")
+CUT = ["--fault", "name=cut api=Fetch phase=after disconnect=true times=1", "--expect-faults"]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """All certificates."""
-    return certificates.make(tmp_path_factory.mktemp("certificates"))
+def login(mechanism: str | None) -> Login | None:
+    """An account that the broker knows."""
+    if mechanism is None:
+        return None
+    if mechanism == "OAUTHBEARER":
+        return Login(mechanism, OAUTH_USER, unsecured_token(3600))
+    return Login(mechanism, *(PLAIN_USER if mechanism == "PLAIN" else SCRAM_USER))
 
 
-@pytest.fixture(scope="module")
-def broker(made: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """A broker with listeners that speak TLS."""
-    with kafka.running("4.3.1", tmp_path_factory.mktemp("tls"), made) as found:
-        yield found
-
-
-def options(way: Way, made: Certificates) -> list[str]:
-    """What kproxy is told."""
-    found = ["--listen-tls", f"{made.broker},{made.broker}"] if way.tls else []
-    if "SSL" in way.listener or way.listener == "MTLS":
-        found += ["--broker-tls-ca", str(made.ca)]
-    if way.listener == "MTLS":
-        found += ["--broker-tls-cert", str(made.client)]
-    return found
-
-
-def address(broker: Kafka, listener: str) -> str:
-    """Where a listener is."""
-    plain = {"PLAINTEXT": broker.address, "SASL_PLAINTEXT": broker.sasl_address}
-    return plain.get(listener) or broker.tls_address(listener)
-
-
-def settings(client: Client, way: Way, ca: Path) -> dict[str, Any]:
-    """What a client is told of TLS, in its own words."""
-    if not way.tls:
-        return {}
-    protocol = "SASL_SSL" if way.login else "SSL"
-    return {
-        "confluent-kafka": {"security.protocol": protocol, "ssl.ca.location": str(ca)},
-        "java-4.3.1": {
-            "security.protocol": protocol,
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(ca),
-        },
-        "kafkajs": {"ssl": str(ca)},
-    }.get(client.name) or {"security_protocol": protocol, "ssl_cafile": str(ca)}
+def client_marks(client: Client) -> list[pytest.MarkDecorator]:
+    """What the machine must have for a client, beside what each of these tests needs."""
+    return [pytest.mark.node] if client.name == "kafkajs" else []
 
 
 @pytest.mark.parametrize(
     ("client", "way"),
     [
-        pytest.param(
-            client,
-            way,
-            id=f"{client.name}-{way}",
-            marks=[pytest.mark.node] if client.name == "kafkajs" else [],
+        pytest.param(client, way, id=f"{client.name}-{way}", marks=client_marks(client))
+        for client, way in some(
+            list(itertools.product(CLIENTS, WAYS)),
+            zip(itertools.cycle(CLIENTS), FEW, strict=False),
         )
-        for client, way in pairs(CLIENTS, WAYS)
     ],
 )
 def test_a_client_works_through_tls(
-    client: Client, way: Way, broker: Kafka, made: Certificates, prefix: str, tmp_path: Path
+    client: Client, way: Way, kafka_431: Kafka, issued: Certificates, prefix: str, tmp_path: Path
 ) -> None:
-    steps = ("create", "produce", "group")
-    at = address(broker, way.listener)
-    with proxies.running(at, tmp_path, *options(way, made)) as proxy:
-        told = settings(client, way, made.ca)
-        results = programs.work(client, proxy.bootstrap, prefix, steps, way.login, told)
-    assert results["group"]["records"], "it consumed what it had produced"
-    assert {"Produce", "Fetch"} <= {each.api for each in recorded.exchanges(proxy.recording)}
-    notes = [each.body for each in entries(proxy.recording) if isinstance(each, Note)]
-    opened = [body for body in notes if body["event"] == "opened"]
-    secure = way.listener not in ("PLAINTEXT", "SASL_PLAINTEXT")
-    assert opened
-    for body in opened:
-        assert body.get("client_tls", {}).get("version") == ("TLSv1.3" if way.tls else None)
-        assert body.get("broker_tls", {}).get("peer") == ("broker" if secure else None)
-    secrets = {"the broker's key": made.broker.read_bytes().split(b"-----")[2].strip()[:60]}
-    if way.login:
-        secrets["the password"] = way.login.password.encode()
+    """Though a connection is cut; and the recording is its broker afterwards."""
+    account = login(way.mechanism)
+    told = ways.settings(client, Speaks(issued.ca) if way.tls else None, account)
+    listens = ways.to_clients(issued.broker) if way.tls else []
+    reaches = ways.to_brokers(way.listener, issued)
+
+    def work(bootstrap: str, *steps: str) -> list[str]:
+        results = programs.work(client, bootstrap, prefix, steps, None, told, COMPRESSIONS)
+        return sorted(map(json.dumps, results["group"]["records"]))
+
+    at = kafka_431.address_of(way.listener)
+    with proxies.running(at, tmp_path, *reaches, *listens, *CUT) as proxy:
+        found = work(proxy.bootstrap, "create", "produce", "group")
+    assert found == sorted(json.dumps(each) for kind in COMPRESSIONS for each in records(kind))
+    exchanges = recorded.exchanges(proxy.recording)
+    assert {"Produce", "Fetch"} <= {each.api for each in exchanges}
+    assert_tls_is_recorded(way, proxy, {each.connection for each in exchanges})
+    secrets = {"the broker's key": issued.broker.read_bytes().split(b"-----")[2].strip()[:60]}
+    if account:
+        secrets["the password"] = account.password.encode()
     assert_absent(secrets, proxy)
+    if client.name.startswith("java") and not ALL:
+        return  # a JVM takes seconds to start
+    users = ["--user", ":".join(SCRAM_USER)]
+    with replays.running(proxy.recording, tmp_path, *listens, *users) as replay:
+        assert work(replay.bootstrap, "group") == found
+
+
+def assert_tls_is_recorded(way: Way, proxy: Proxy, used: set[int]) -> None:
+    """The notes of connections say what was agreed on, and no more."""
+    notes = [each.body for each in entries(proxy.recording) if isinstance(each, Note)]
+    opened = [body for body in notes if body["event"] == "opened" and body["connection"] in used]
+    assert len(opened) == len(used)
+    reaches_tls = way.listener not in ("PLAINTEXT", "SASL_PLAINTEXT")
+    for body in opened:
+        agreed = body.get("client_tls", {}), body.get("broker_tls", {})
+        assert [each.get("version") for each in agreed] == [
+            "TLSv1.3" if speaks else None for speaks in (way.tls, reaches_tls)
+        ]
+        assert agreed[1].get("peer") == ("broker" if reaches_tls else None)
+        known = {"version", "cipher", "peer", "verified", "name_verified"}
+        assert {name for each in agreed for name in each} <= known, "no keys"
 
 
 def test_properties_of_a_client_and_a_ca_of_our_own_are_all_it_takes(
-    broker: Kafka,
-    made: Certificates,
+    kafka_431: Kafka,
+    issued: Certificates,
     prefix: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -154,30 +162,29 @@ def test_properties_of_a_client_and_a_ca_of_our_own_are_all_it_takes(
     properties = tmp_path / "client.properties"
     properties.write_text(
         f"""\
-bootstrap.servers={broker.tls_address("SASL_SSL")}
+bootstrap.servers={kafka_431.address_of("SASL_SSL")}
 security.protocol=SASL_SSL
 sasl.mechanism=PLAIN
 sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
     username="{user}" password="{password}";
 ssl.truststore.type=PEM
-ssl.truststore.location={made.ca}
+ssl.truststore.location={issued.ca}
 """
     )
     said = programs.run([KPROXY, "certs", "--out", str(tmp_path / "out")]).stdout
     assert f"ssl.ca.location={tmp_path}/out/ca.pem" in said
     told = ["--config", str(properties), "--listen-tls", "auto"]
     client = programs.named("confluent-kafka")
-    tls = settings(client, Way("", True, PLAIN), tmp_path / "out" / "ca.pem")
-    at = broker.tls_address("SASL_SSL")
+    tls = ways.settings(client, Speaks(tmp_path / "out" / "ca.pem"), login("PLAIN"))
+    at = kafka_431.address_of("SASL_SSL")
     with proxies.running(at, tmp_path, *told) as proxy:
-        programs.work(client, proxy.bootstrap, prefix, ("create", "produce"), PLAIN, tls)
+        programs.work(client, proxy.bootstrap, prefix, ("create", "produce"), settings=tls)
     assert "uses bootstrap.servers, security.protocol, ssl.truststore.location" in proxy.log
     assert "leaves to your client: sasl.jaas.config, sasl.mechanism" in proxy.log
     assert_absent({"the password": password.encode()}, proxy)
     with replays.running(proxy.recording, tmp_path, "--listen-tls", "auto") as replay:
         consumer = Consumer(
-            client.login(PLAIN)
-            | tls
+            tls
             | {
                 "bootstrap.servers": replay.bootstrap,
                 "group.id": "again",
@@ -198,15 +205,3 @@ def test_java_reads_the_truststore(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         [str(keytool), "-list", *store], capture_output=True, text=True, check=False
     )
     assert "trustedCertEntry" in listed.stdout, listed.stdout + listed.stderr
-
-
-def test_why_says_what_failed(broker: Kafka, tmp_path: Path) -> None:
-    at = broker.tls_address("SSL")
-    with proxies.running(at, tmp_path, "--broker-tls") as proxy:
-        consumer = Consumer({"bootstrap.servers": proxy.bootstrap, "group.id": "g"})
-        with pytest.raises(Exception, match="Failed to get metadata"):
-            consumer.list_topics(timeout=2)
-        consumer.close()
-    said = programs.run([KPROXY, "why", str(proxy.recording), "connection:1"]).stdout
-    reason = "TLS failed: its certificate is refused: unable to get local issuer certificate"
-    assert reason in said and reason in proxy.log

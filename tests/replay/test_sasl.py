@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
+import contextlib
 
 import pytest
 
 from kproxy.protocol import error_name, messages
 from kproxy.replay.settings import ReplaySettings
+from tests.bed import scram
 from tests.replay.making import Client, Playing, Recorded
 
 USERS = ReplaySettings(users={"bob": "secret"})
@@ -43,41 +42,25 @@ def test_raw_tokens_follow_a_handshake_of_version_0() -> None:
     assert client.ask(4, messages.ApiVersionsRequest()).error_code == 0
 
 
-def scram(client: Client, mechanism: str, name: str, password: str) -> str:
-    """Log in as a client does; the server's last word, or the error."""
-    hash_name = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
-
-    def sign(key: bytes, data: bytes) -> bytes:
-        return hmac.new(key, data, hash_name).digest()
-
+def log_in(client: Client, mechanism: str, name: str, password: str) -> str:
+    """Log in as a client does; "in", or the error."""
     assert handshake(client, mechanism).error_code == 0
-    first = f"n={name},r=abc"
-    answer = authenticate(client, f"n,,{first}".encode())
-    if answer.error_code:
-        return error_name(answer.error_code)
-    challenge = answer.auth_bytes.decode()
-    fields = dict(part.split("=", 1) for part in challenge.split(","))
-    assert fields["r"].startswith("abc") and len(fields["r"]) > 10
-    salt, rounds = base64.b64decode(fields["s"]), int(fields["i"])
-    salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, rounds)
-    bare = f"c=biws,r={fields['r']}"
-    message = f"{first},{challenge},{bare}".encode()
-    key = sign(salted, b"Client Key")
-    signature = sign(hashlib.new(hash_name, key).digest(), message)
-    proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
-    answer = authenticate(client, f"{bare},p={proof}".encode())
-    if answer.error_code:
-        return error_name(answer.error_code)
-    expected = base64.b64encode(sign(sign(salted, b"Server Key"), message)).decode()
-    assert answer.auth_bytes.decode() == f"v={expected}"
+    own = scram.tokens(mechanism, name, password)
+    token = next(own)
+    with contextlib.suppress(StopIteration):
+        while True:
+            answer = authenticate(client, token)
+            if answer.error_code:
+                return error_name(answer.error_code)
+            token = own.send(answer.auth_bytes)
     return "in"
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_scram_takes_the_users_that_were_given(mechanism: str) -> None:
-    assert scram(connect(), mechanism, "bob", "secret") == "in"
-    assert scram(connect(), mechanism, "bob", "wrong") == "SASL_AUTHENTICATION_FAILED"
-    assert scram(connect(), mechanism, "eve", "secret") == "SASL_AUTHENTICATION_FAILED"
+    assert log_in(connect(), mechanism, "bob", "secret") == "in"
+    assert log_in(connect(), mechanism, "bob", "wrong") == "SASL_AUTHENTICATION_FAILED"
+    assert log_in(connect(), mechanism, "eve", "secret") == "SASL_AUTHENTICATION_FAILED"
 
 
 def test_scram_without_users_says_what_to_give() -> None:

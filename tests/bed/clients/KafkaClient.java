@@ -5,6 +5,8 @@ import java.util.*;
 import java.util.concurrent.Callable;
 import java.util.concurrent.Future;
 import java.util.stream.Collectors;
+import javax.security.auth.callback.Callback;
+import javax.security.auth.login.AppConfigurationEntry;
 import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
@@ -13,6 +15,8 @@ import org.apache.kafka.common.acl.*;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.quota.*;
 import org.apache.kafka.common.resource.*;
+import org.apache.kafka.common.security.auth.AuthenticateCallbackHandler;
+import org.apache.kafka.common.security.oauthbearer.*;
 import org.apache.kafka.common.serialization.*;
 
 /**
@@ -36,8 +40,10 @@ public class KafkaClient {
             CONFIG.put(pair[0], pair[1]);
         }
         Map<String, Callable<Object>> steps = Map.of(
+            "connect", KafkaClient::connect,
             "create", KafkaClient::create,
             "produce", KafkaClient::produce,
+            "steady", KafkaClient::steady,
             "group", () -> consume(prefix + "-classic", "classic"),
             "group848", () -> consume(prefix + "-new", "consumer"),
             "transactions", KafkaClient::transactions,
@@ -69,6 +75,49 @@ public class KafkaClient {
         all.put("bootstrap.servers", bootstrap);
         for (int i = 0; i < more.length; i += 2) all.put((String) more[i], more[i + 1]);
         return all;
+    }
+
+    /** A bearer token that is there already, as the option `token` of the login module. */
+    public static final class Token implements AuthenticateCallbackHandler {
+        private String token;
+
+        @Override
+        public void configure(
+                Map<String, ?> configs, String mechanism, List<AppConfigurationEntry> entries) {
+            token = (String) entries.get(0).getOptions().get("token");
+        }
+
+        @Override
+        public void handle(Callback[] callbacks) {
+            for (Callback each : callbacks)
+                if (each instanceof OAuthBearerTokenCallback wanted) wanted.token(bearer());
+        }
+
+        private OAuthBearerToken bearer() {
+            long now = System.currentTimeMillis();
+            return new OAuthBearerToken() {
+                public String value() { return token; }
+                public Set<String> scope() { return Set.of(); }
+                public long lifetimeMs() { return now + 3_600_000; }
+                public String principalName() { return "carol"; }
+                public Long startTimeMs() { return now; }
+            };
+        }
+
+        @Override
+        public void close() {}
+    }
+
+    private static Object connect() {
+        Map<String, Object> hasty = settings("default.api.timeout.ms", 8000,
+            "request.timeout.ms", 2000);
+        try (Admin admin = Admin.create(hasty)) {
+            admin.describeCluster().nodes().get();
+            return Collections.singletonMap("saw", null);
+        } catch (Throwable error) {
+            Throwable cause = error.getCause() == null ? error : error.getCause();
+            return Map.of("saw", cause.getClass().getSimpleName() + ": " + cause.getMessage());
+        }
     }
 
     private static Object create() throws Exception {
@@ -105,6 +154,17 @@ public class KafkaClient {
                 producer.flush();
                 for (Future<RecordMetadata> each : pending) each.get();
                 produced += pending.size();
+            }
+        }
+        return Map.of("produced", produced);
+    }
+
+    private static Object steady() throws Exception {
+        int produced = 0;
+        try (Producer<String, String> producer = new KafkaProducer<>(settings(), OUT, OUT)) {
+            for (; produced < 30; produced++) {
+                producer.send(new ProducerRecord<>(prefix + "-records", "" + produced)).get();
+                Thread.sleep(100);
             }
         }
         return Map.of("produced", produced);

@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 
 import aiokafka
 import job
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 
 def settings(bootstrap: str, work: dict, **more) -> dict:
     """A client configuration for this job."""
-    config = {"bootstrap_servers": bootstrap, **work["config"], **more}
-    if "ssl_cafile" in config:
-        config["ssl_context"] = ssl.create_default_context(cafile=config.pop("ssl_cafile"))
+    config = {"bootstrap_servers": bootstrap, **job.with_ssl_context(work["config"]), **more}
+    if "oauth_token" in config:
+        config["sasl_oauth_token_provider"] = Token(config.pop("oauth_token"))
     return config
+
+
+class Token(AbstractTokenProvider):
+    """A bearer token that is there already."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def token(self) -> str:
+        """The token."""
+        return self._token
+
+
+async def connect(bootstrap: str, work: dict) -> dict:
+    """Ask for the brokers."""
+    client = AIOKafkaAdminClient(**settings(bootstrap, work, request_timeout_ms=4000))
+    try:
+        await client.start()
+        await client.describe_cluster()
+    except aiokafka.errors.KafkaError as error:
+        return {"saw": f"{type(error).__name__}: {error}"}
+    finally:
+        await client.close()
+    return {"saw": None}
 
 
 async def create(bootstrap: str, work: dict) -> dict:
@@ -54,6 +78,17 @@ async def produce(bootstrap: str, work: dict) -> dict:
         produced += len(await asyncio.gather(*pending))
         await producer.stop()
     return {"produced": produced}
+
+
+async def steady(bootstrap: str, work: dict) -> dict:
+    """Produce for some seconds by one producer."""
+    producer = aiokafka.AIOKafkaProducer(**settings(bootstrap, work))
+    await producer.start()
+    for number in range(job.STEADY_COUNT):
+        await producer.send_and_wait(f"{work['prefix']}-records", str(number).encode())
+        await asyncio.sleep(job.STEADY_PAUSE_SECONDS)
+    await producer.stop()
+    return {"produced": job.STEADY_COUNT}
 
 
 async def group(bootstrap: str, work: dict) -> dict:
@@ -156,7 +191,9 @@ if __name__ == "__main__":
     job.main(
         f"aiokafka {aiokafka.__version__}",
         {
+            "connect": step(connect),
             "create": step(create),
+            "steady": step(steady),
             "produce": step(produce),
             "group": step(group),
             "transactions": step(transactions),

@@ -17,7 +17,30 @@ from confluent_kafka import (
 
 def settings(bootstrap: str, work: dict, **more) -> dict:
     """A client configuration for this job."""
-    return {"bootstrap.servers": bootstrap, **work["config"], **more}
+    config = {"bootstrap.servers": bootstrap, **work["config"], **more}
+    if "oauth_token" in config:
+        token = config.pop("oauth_token")
+        config["oauth_cb"] = lambda _: (token, time.time() + 3600)
+    return config
+
+
+def connect(bootstrap: str, work: dict) -> dict:
+    """Ask for the brokers until they come, or an error says why they do not."""
+    saw: list[str] = []
+
+    def report(error: confluent_kafka.KafkaError) -> None:
+        saw.append(error.str())
+
+    client = admin.AdminClient(settings(bootstrap, work, error_cb=report, log_level=0))
+    deadline = time.monotonic() + 5
+    while not saw and time.monotonic() < deadline:
+        client.poll(0.05)
+        try:
+            client.list_topics(timeout=0.2)
+        except confluent_kafka.KafkaException:
+            continue
+        return {"saw": None}
+    return {"saw": saw[0] if saw else "nothing"}
 
 
 def wait(futures) -> list:
@@ -60,6 +83,16 @@ def produce(bootstrap: str, work: dict) -> dict:
     if failures:
         raise RuntimeError(failures[0])
     return {"produced": len(delivered)}
+
+
+def steady(bootstrap: str, work: dict) -> dict:
+    """Produce for some seconds by one producer."""
+    producer = Producer(settings(bootstrap, work))
+    for number in range(job.STEADY_COUNT):
+        producer.produce(f"{work['prefix']}-records", str(number))
+        producer.flush(20)
+        time.sleep(job.STEADY_PAUSE_SECONDS)
+    return {"produced": job.STEADY_COUNT - len(producer)}
 
 
 def group(bootstrap: str, work: dict) -> dict:
@@ -210,7 +243,9 @@ if __name__ == "__main__":
     job.main(
         f"confluent-kafka {confluent_kafka.__version__}",
         {
+            "connect": connect,
             "create": create,
+            "steady": steady,
             "produce": produce,
             "group": group,
             "group848": group848,

@@ -19,11 +19,37 @@ from kafka.admin import (
     ResourcePatternFilter,
     ResourceType,
 )
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+
+class Token(AbstractTokenProvider):
+    """A bearer token that is there already."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def token(self) -> str:
+        """The token."""
+        return self._token
 
 
 def settings(bootstrap: str, work: dict, **more) -> dict:
     """A client configuration for this job."""
-    return {"bootstrap_servers": bootstrap, **work["config"], **more}
+    config = {"bootstrap_servers": bootstrap, **job.with_ssl_context(work["config"]), **more}
+    if "oauth_token" in config:
+        config["sasl_oauth_token_provider"] = Token(config.pop("oauth_token"))
+    return config
+
+
+def connect(bootstrap: str, work: dict) -> dict:
+    """Ask for the brokers."""
+    try:
+        client = kafka.KafkaAdminClient(**settings(bootstrap, work, bootstrap_timeout_ms=4000))
+        client.describe_cluster()
+        client.close()
+    except kafka.errors.KafkaError as error:
+        return {"saw": f"{type(error).__name__}: {error}"}
+    return {"saw": None}
 
 
 def create(bootstrap: str, work: dict) -> dict:
@@ -55,6 +81,16 @@ def produce(bootstrap: str, work: dict) -> dict:
         produced += len([each.get(timeout=20) for each in pending])
         producer.close()
     return {"produced": produced}
+
+
+def steady(bootstrap: str, work: dict) -> dict:
+    """Produce for some seconds by one producer."""
+    producer = kafka.KafkaProducer(**settings(bootstrap, work))
+    for number in range(job.STEADY_COUNT):
+        producer.send(f"{work['prefix']}-records", str(number).encode()).get(timeout=20)
+        time.sleep(job.STEADY_PAUSE_SECONDS)
+    producer.close()
+    return {"produced": job.STEADY_COUNT}
 
 
 def group(bootstrap: str, work: dict) -> dict:
@@ -180,7 +216,9 @@ if __name__ == "__main__":
     job.main(
         f"kafka-python {kafka.__version__}",
         {
+            "connect": connect,
             "create": create,
+            "steady": steady,
             "produce": produce,
             "group": group,
             "transactions": transactions,

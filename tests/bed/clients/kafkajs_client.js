@@ -41,6 +41,17 @@ const text = data => (data === null || data === undefined ? null : data.toString
 const headerList = headers => Object.entries(headers || {}).flatMap(
   ([name, values]) => [values].flat().map(each => [name, text(each)]))
 
+async function connect(kafka) {
+  const admin = kafka.admin({ retry: { retries: 1, initialRetryTime: 100 } })
+  try {
+    await admin.connect()
+    await admin.describeCluster()
+    return { saw: null }
+  } catch (error) {
+    return { saw: `${error.name}: ${error.message}` }
+  }
+}
+
 async function create(kafka, job) {
   const admin = kafka.admin()
   await admin.connect()
@@ -62,6 +73,18 @@ async function produce(kafka, job) {
   }
   await producer.disconnect()
   return { produced }
+}
+
+// Produce for some seconds by one producer.
+async function steady(kafka, job) {
+  const producer = kafka.producer()
+  await producer.connect()
+  for (let number = 0; number < 30; number++) {
+    await producer.send({ topic: `${job.prefix}-records`, messages: [{ value: `${number}` }] })
+    await new Promise(resolve => setTimeout(resolve, 100))
+  }
+  await producer.disconnect()
+  return { produced: 30 }
 }
 
 // Feed the messages of a topic to `each` until it returns true; `before` runs before the consumer
@@ -173,14 +196,27 @@ async function administer(kafka, job) {
   return { calls }
 }
 
+function withFiles(ssl) {
+  if (!ssl) return undefined
+  const read = name => (ssl[name] ? require('fs').readFileSync(ssl[name]) : undefined)
+  const old = ssl.ciphers ? { ciphers: ssl.ciphers, maxVersion: 'TLSv1.2' } : {}
+  return { ca: [read('ca')], cert: read('cert'), key: read('cert'), ...old }
+}
+
+function withToken(sasl) {
+  if (!sasl || !sasl.token) return sasl
+  return { mechanism: sasl.mechanism, oauthBearerProvider: async () => ({ value: sasl.token }) }
+}
+
 async function main() {
   const [bootstrap, text] = process.argv.slice(2)
   const job = JSON.parse(text)
   await zstd.init()
   const kafka = new Kafka({ clientId: 'kafkajs', brokers: bootstrap.split(','),
-    logLevel: logLevel.ERROR, ...job.config,
-    ssl: job.config.ssl && { ca: [require('fs').readFileSync(job.config.ssl)] } })
-  const all = { create, produce, group, transactions, admin: administer }
+    reauthenticationThreshold: 500, // by default 10 s before the end; sessions here last 2 s
+    logLevel: logLevel.ERROR, ...job.config, ssl: withFiles(job.config.ssl),
+    sasl: withToken(job.config.sasl) })
+  const all = { connect, create, produce, steady, group, transactions, admin: administer }
   const steps = {}
   for (const name of job.steps) {
     steps[name] = await all[name](kafka, job).catch(error => {

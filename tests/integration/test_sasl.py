@@ -1,0 +1,146 @@
+"""Logins at the real broker, beyond the first: anew on a live connection, and by bare tokens.
+
+::
+
+    KIP-368   a session ends after SESSION_SECONDS: clients log in anew, or connect anew
+    KIP-43    SaslHandshake v0: tokens without Kafka headers, then requests again
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from kproxy import recording
+from kproxy.exchange.entries import SASL_TOKEN
+from tests.bed import programs, proxies, recorded, replays, scram, ways
+from tests.bed.certificates import Certificates
+from tests.bed.clients.job import STEADY_COUNT
+from tests.bed.kafka import SCRAM_USER, Kafka
+from tests.bed.programs import Client, Login
+from tests.bed.ways import Speaks
+from tests.integration.test_secrets import assert_absent
+from tests.integration.test_tls import CLIENTS, LISTENERS, client_marks, login
+from tests.versions import some
+
+pytestmark = [pytest.mark.broker, pytest.mark.java]
+
+MECHANISMS = LISTENERS["SASL_SSL"]
+LOG_IN_ANEW = {"confluent-kafka", "java-4.3.1", "kafkajs", "kafka-python"}
+"""Clients that keep a connection beyond its session; others connect anew."""
+
+
+@pytest.mark.parametrize(
+    ("client", "mechanism"),
+    [
+        pytest.param(client, mechanism, id=f"{client.name}-{mechanism}", marks=client_marks(client))
+        for client, mechanism in some(
+            [(client, mechanism) for client in CLIENTS for mechanism in MECHANISMS],
+            [(CLIENTS[0], "OAUTHBEARER")],
+        )
+    ],
+)
+def test_a_client_works_beyond_its_session(
+    client: Client,
+    mechanism: str,
+    kafka_431: Kafka,
+    issued: Certificates,
+    prefix: str,
+    tmp_path: Path,
+) -> None:
+    account = login(mechanism)
+    assert account
+    told = ways.settings(client, Speaks(issued.ca), account)
+    options = [*ways.to_brokers("REAUTH", issued), *ways.to_clients(issued.broker)]
+    with proxies.running(kafka_431.address_of("REAUTH"), tmp_path, *options) as proxy:
+        done = programs.work(client, proxy.bootstrap, prefix, ("create", "steady"), settings=told)
+    assert done["steady"]["produced"] == STEADY_COUNT
+    logins = [each for each in recorded.exchanges(proxy.recording) if each.api == "SaslHandshake"]
+    most = max(Counter(each.connection for each in logins).values())
+    assert (most > 1) == (client.name in LOG_IN_ANEW), f"{most} logins on a connection"
+    over = "the broker hung up: the client did not log in anew before its session was over"
+    assert (over in proxy.log) == (client.name not in LOG_IN_ANEW)
+    assert_absent({"the password": account.password.encode()}, proxy)
+
+
+def ask(stream: BinaryIO, request: bytes) -> bytes:
+    """Send a frame and return the answer, both without the size."""
+    stream.write(struct.pack(">i", len(request)) + request)
+    stream.flush()
+    (size,) = struct.unpack(">i", stream.read(4))
+    return stream.read(size)
+
+
+def tokens(account: Login) -> Generator[bytes, bytes, None]:
+    """The tokens of a client in turn; each takes the answer."""
+    if account.mechanism in ("PLAIN", "OAUTHBEARER"):
+        plain = f"\0{account.user}\0{account.password}"
+        bearer = f"n,,\x01auth=Bearer {account.password}\x01\x01"
+        answer = yield (plain if account.mechanism == "PLAIN" else bearer).encode()
+        assert answer == b""
+    else:
+        yield from scram.tokens(account.mechanism, account.user, account.password)
+
+
+def log_in(port: int, account: Login, ca: Path | None) -> None:
+    """Log in by bare tokens, and ask for the brokers."""
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+        if ca:
+            context = ssl.create_default_context(cafile=ca)
+            client = stack.enter_context(context.wrap_socket(client, server_hostname="127.0.0.1"))
+        stream = stack.enter_context(client.makefile("rwb"))
+        name = account.mechanism.encode()
+        named = struct.pack(">hhihh", 17, 0, 1, -1, len(name)) + name
+        assert ask(stream, named)[4:6] == b"\0\0"
+        own = tokens(account)
+        token = next(own)
+        with contextlib.suppress(StopIteration):
+            while True:
+                token = own.send(ask(stream, token))
+        metadata = ask(stream, struct.pack(">hhihi", 3, 1, 2, -1, -1))
+        assert metadata[:4] == b"\0\0\0\2"
+
+
+@pytest.mark.parametrize(
+    ("listener", "mechanism"),
+    some(
+        [(name, each) for name in ("SASL_PLAINTEXT", "SASL_SSL") for each in LISTENERS[name]],
+        [("SASL_PLAINTEXT", "PLAIN"), ("SASL_SSL", "SCRAM-SHA-256")],
+    ),
+)
+def test_bare_tokens_pass_and_are_not_recorded(
+    listener: str, mechanism: str, kafka_431: Kafka, issued: Certificates, tmp_path: Path
+) -> None:
+    """By TLS and without; and the recording takes them in its turn."""
+    account = login(mechanism)
+    assert account
+    ca = issued.ca if listener == "SASL_SSL" else None
+    listens = ways.to_clients(issued.broker) if ca else []
+    options = [*ways.to_brokers(listener, issued), *listens]
+    with proxies.running(kafka_431.address_of(listener), tmp_path, *options) as proxy:
+        log_in(proxy.port, account, ca)
+    assert_absent({"the password": account.password.encode()}, proxy)
+    found = [each for each in recording.read(proxy.recording) if each.api == SASL_TOKEN]
+    assert len(found) == (2 if "SCRAM" in mechanism else 1)
+    assert all(each.redacted for each in found)
+    users = ["--user", ":".join(SCRAM_USER)]
+    with replays.running(proxy.recording, tmp_path, *listens, *users) as replay:
+        log_in(int(replay.bootstrap.rpartition(":")[2]), account, ca)
+
+
+def test_a_bare_token_that_is_refused_is_explained(kafka_431: Kafka, tmp_path: Path) -> None:
+    """The broker hangs up: there is no other way to say so."""
+    with proxies.running(kafka_431.sasl_address, tmp_path) as proxy:
+        with pytest.raises(struct.error):
+            log_in(proxy.port, Login("PLAIN", "alice", "not-the-password-of-alice"), None)
+        proxy.says("ended: the broker refuses the login with PLAIN: user or password is wrong")
+    assert_absent({"the password": b"not-the-password-of-alice"}, proxy)
