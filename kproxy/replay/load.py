@@ -120,7 +120,7 @@ class Loader:
             loaded.lacking.append(f"offsets: of {what}, {how}")
         for topic, following in loaded.cluster.rewind():
             self._leave_out(topic, following)
-        loaded.unplaced = [(topic.topic_id, *rest) for topic, *rest in self._unplaced]
+        loaded.unplaced = [(topic.topic_id, index, data) for topic, index, data in self._unplaced]
         for topic in loaded.cluster.all_topics:
             for partition in topic.partitions.values():
                 self._finish_partition(topic.name, partition)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+import attrs
 import pytest
 
 from kproxy.protocol import error_name, messages, records
-from kproxy.replay.settings import ReplaySettings, Visible
+from kproxy.replay.settings import Mode, ReplaySettings, Visible
 from tests.replay.making import Playing, Recorded, batch, fetch, produce
 from tests.replay.running import App, Live, Replayed, loaded_of
 
@@ -173,7 +174,8 @@ def works(app: App) -> list[Any]:
     return seen
 
 
-def test_a_replay_is_recorded_and_replayed_again() -> None:
+@pytest.mark.parametrize("mode", [Mode.STATE, Mode.SEMANTIC])
+def test_a_replay_is_recorded_and_replayed_again(mode: Mode) -> None:
     was = Recorded().metadata("other")
     for number, topic_id in enumerate(IDS):
         shown(created(was, topic_id), topic_id)
@@ -183,7 +185,7 @@ def test_a_replay_is_recorded_and_replayed_again() -> None:
     live = Live(was.loaded)
     works(Replayed(was.loaded).app)
     seen = works(live.app)
-    loaded = loaded_of(live.recorded())
-    replayed = Replayed(loaded)
+    loaded = loaded_of(live.recorded(), mode)
+    replayed = Replayed(loaded, attrs.evolve(CAUSAL, mode=mode))
     assert works(replayed.app) == seen
     assert replayed.findings() == []
