@@ -116,6 +116,19 @@ def test_a_consumer_alone_gets_the_records_of_the_first(ids: list[uuid.UUID | No
     assert client.fetch(0).high_watermark == 2
 
 
+def test_the_id_of_one_that_was_deleted_is_unknown() -> None:
+    client = Playing(twice(IDS).loaded).connect()
+
+    def fetched(topic_id: uuid.UUID) -> str:
+        asked = fetch({0: 0}, max_wait_ms=0)
+        asked.topics[0].topic, asked.topics[0].topic_id = "", topic_id
+        return error_name(client.ask(13, asked).responses[0].partitions[0].error_code)
+
+    assert [fetched(each) for each in IDS[:2]] == ["NONE", "UNKNOWN_TOPIC_ID"]
+    assert (delete(client), create(client)) == ("NONE", "NONE")
+    assert [fetched(each) for each in IDS[:2]] == ["UNKNOWN_TOPIC_ID", "NONE"]
+
+
 def test_what_belongs_to_the_other_is_a_finding() -> None:
     broker = Playing(twice(IDS).loaded, CAUSAL)
     client = broker.connect()
