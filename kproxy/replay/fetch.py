@@ -128,7 +128,7 @@ def _collect(state: State, call: Call) -> tuple[Any, int, bool]:
         for one in each.partitions:
             partition = state.cluster.partition(each.topic, each.topic_id, one.partition)
             if partition is None:
-                known = bool(each.topic) or each.topic_id in state.cluster.names
+                known = each.topic or state.cluster.topic(None, each.topic_id)
                 data = _refusal(one, _UNKNOWN_TOPIC if known else _UNKNOWN_TOPIC_ID)
             else:
                 try:

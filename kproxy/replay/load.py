@@ -66,6 +66,8 @@ class Loader:
         self._unplaced: list[tuple[Topic, int, bytes]] = []
         self._writing: dict[int, dict[PartitionLog, int]] = {}
         """Last offset that each producer's open transaction wrote, by producer id and partition."""
+        self._begun: set[int] = set()
+        """Ids of the producers whose beginning is recorded."""
         self._ended: list[tuple[int, int, bool, dict[PartitionLog, int]]] = []
         self._offset_known: set[tuple[str, PartitionKey]] = set()
         """Groups and partitions whose offset at the beginning of the recording is known."""
@@ -109,6 +111,9 @@ class Loader:
         if unnamed:
             what = count(unnamed, "exchange")
             loaded.lacking.append(f"names of topics: {what} with ids without names")
+        for producer_id, wrote in self._writing.items():
+            if producer_id not in self._begun:  # nor need its end be, then: it is taken for good
+                self._ended.append((producer_id, 0, True, wrote))
         for transaction in self._ended:
             self._mark(*transaction)
         if not loaded.cluster.racks:
@@ -120,7 +125,7 @@ class Loader:
             loaded.lacking.append(f"offsets: of {what}, {how}")
         for topic, following in loaded.cluster.rewind():
             self._leave_out(topic, following)
-        loaded.unplaced = [(topic.topic_id, at, data) for topic, at, data in self._unplaced]
+        loaded.unplaced = [(topic.topic_id, index, data) for topic, index, data in self._unplaced]
         for topic in loaded.cluster.all_topics:
             for partition in topic.partitions.values():
                 self._finish_partition(topic.name, partition)
@@ -475,6 +480,7 @@ class Loader:
         if exchange.response is not None:
             found = exchange.response.producer_id
             self.loaded.producer_id_max = max(self.loaded.producer_id_max, found)
+            self._begun.add(found)
             if wrote := self._writing.pop(found, {}):  # it aborts the open transaction
                 self._ended.append((found, exchange.response.producer_epoch, False, wrote))
         return True

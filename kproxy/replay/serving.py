@@ -90,7 +90,13 @@ def modelled(mode: Mode) -> frozenset[int]:
     return frozenset(api_key(name) or 0 for name in names)
 
 
-_END_TXN = api_key("EndTxn")
+_FOLLOWED = {
+    "CreatePartitions": "results",
+    "CreateTopics": "topics",
+    "DeleteRecords": "topics",
+    "DeleteTopics": "responses",
+}
+"""APIs whose recorded responses change topics, and the results in them."""
 _UNKNOWN_SERVER_ERROR = -1
 _REFUSED = "the recording that is replayed has no answer to this"
 
@@ -153,12 +159,23 @@ class Serving:
             raise Unanswerable(str(error)) from None
         if body is None:
             body = self.state.semantic.respond(call)
-            if body is not None and call.api_key == _END_TXN and not body.error_code:
-                producers.end_as_recorded(self.state, call)
+            if body is not None and handler is None:
+                self._follow(call, body)
             body = body or _refusal(call)
         if body is None:
             raise Unanswerable(f"{api_name(call.api_key)} v{call.version} cannot be answered")
         return body
+
+    def _follow(self, call: Call, body: Any) -> None:
+        """Do to topics and transactions what a recorded response says: the records in them are the
+        state's in every mode."""
+        name = api_name(call.api_key) or ""
+        if name == "EndTxn" and not body.error_code:
+            producers.end_as_recorded(self.state, call)
+        elif name in _FOLLOWED:
+            results = getattr(body, _FOLLOWED[name])
+            if not any(getattr(each, "error_code", 0) for each in results):
+                _BY_NAME[name](self.state, call)
 
     def encode(self, call: Call, body: Any) -> list[Buffer]:
         """Return the response as a frame, in pieces.

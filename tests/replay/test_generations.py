@@ -5,10 +5,11 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+import attrs
 import pytest
 
 from kproxy.protocol import error_name, messages, records
-from kproxy.replay.settings import ReplaySettings, Visible
+from kproxy.replay.settings import Mode, ReplaySettings, Visible
 from tests.replay.making import Playing, Recorded, batch, fetch, produce
 from tests.replay.running import App, Live, Replayed, loaded_of
 
@@ -115,6 +116,19 @@ def test_a_consumer_alone_gets_the_records_of_the_first(ids: list[uuid.UUID | No
     assert client.fetch(0).high_watermark == 2
 
 
+def test_the_id_of_one_that_was_deleted_is_unknown() -> None:
+    client = Playing(twice(IDS).loaded).connect()
+
+    def fetched(topic_id: uuid.UUID) -> str:
+        asked = fetch({0: 0}, max_wait_ms=0)
+        asked.topics[0].topic, asked.topics[0].topic_id = "", topic_id
+        return error_name(client.ask(13, asked).responses[0].partitions[0].error_code)
+
+    assert [fetched(each) for each in IDS[:2]] == ["NONE", "UNKNOWN_TOPIC_ID"]
+    assert (delete(client), create(client)) == ("NONE", "NONE")
+    assert [fetched(each) for each in IDS[:2]] == ["UNKNOWN_TOPIC_ID", "NONE"]
+
+
 def test_what_belongs_to_the_other_is_a_finding() -> None:
     broker = Playing(twice(IDS).loaded, CAUSAL)
     client = broker.connect()
@@ -173,7 +187,8 @@ def works(app: App) -> list[Any]:
     return seen
 
 
-def test_a_replay_is_recorded_and_replayed_again() -> None:
+@pytest.mark.parametrize("mode", [Mode.STATE, Mode.SEMANTIC])
+def test_a_replay_is_recorded_and_replayed_again(mode: Mode) -> None:
     was = Recorded().metadata("other")
     for number, topic_id in enumerate(IDS):
         shown(created(was, topic_id), topic_id)
@@ -183,7 +198,7 @@ def test_a_replay_is_recorded_and_replayed_again() -> None:
     live = Live(was.loaded)
     works(Replayed(was.loaded).app)
     seen = works(live.app)
-    loaded = loaded_of(live.recorded())
-    replayed = Replayed(loaded)
+    loaded = loaded_of(live.recorded(), mode)
+    replayed = Replayed(loaded, attrs.evolve(CAUSAL, mode=mode))
     assert works(replayed.app) == seen
     assert replayed.findings() == []

@@ -42,9 +42,9 @@ def read(was: Recorded, offset: int, data: bytes, log_start: int = -1) -> Record
     return was.add(11, fetch({0: offset}), kind(responses=[topic]))
 
 
-def offset_at(client: Client, timestamp: int) -> int:
+def offset_at(client: Any, timestamp: int, partition: int = 0) -> int:
     request = messages.ListOffsetsRequest
-    asked = request.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    asked = request.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
     topic = request.ListOffsetsTopic(name="orders", partitions=[asked])
     (found,) = client.ask(5, request(replica_id=-1, topics=[topic])).topics
     return found.partitions[0].offset

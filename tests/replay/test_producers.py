@@ -132,6 +132,8 @@ def recorded_as(*ends: tuple[str, bool | None]) -> Recorded:
     """Transactions that each produced a value, and their ends."""
     was, offset = Recorded().metadata(), 0
     for number, (value, committed) in enumerate(ends, 5):
+        response = messages.InitProducerIdResponse(producer_id=number, producer_epoch=1)
+        was.add(4, messages.InitProducerIdRequest(transactional_id="t"), response)
         more = {"producer_id": number, "producer_epoch": 1, "transactional": True}
         was.produced(batch(value, **more), offset)
         offset += 1
@@ -247,6 +249,16 @@ def test_a_producer_that_begins_anew_has_aborted_what_was_open() -> None:
     client = Playing(was.loaded).connect()
     (aborted,) = client.fetch(0, isolation_level=1).aborted_transactions
     assert (aborted.producer_id, aborted.first_offset) == (5, 0)
+
+
+def test_a_transaction_of_which_only_records_are_known_is_taken_as_committed() -> None:
+    more = {"producer_id": 5, "producer_epoch": 1, "transactional": True}
+    was = Recorded().metadata().produced(batch("a", **more))
+    assert Playing(was.loaded).connect().values(isolation_level=1) == ["a"]
+    for committed in (True, False):
+        broker = Playing(was.loaded, CAUSAL)
+        transact(broker.connect(), "a", committed=committed)
+        assert len(findings(broker)) == (0 if committed else 1)
 
 
 @pytest.mark.parametrize("committed", [True, None])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import attrs
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.pairing import pair
@@ -18,6 +21,7 @@ from kproxy.replay.settings import Mode
 from tests.exchange import making
 from tests.replay.making import ORDERS_ID, Playing, Recorded, batch, fetch, produce
 from tests.replay.running import App, Live, Replayed, faults_of, loaded_of
+from tests.versions import ALL
 
 NOT_LEADER = CODES["NOT_LEADER_OR_FOLLOWER"]
 MOVED = CODES["NOT_COORDINATOR"]
@@ -240,3 +244,55 @@ def test_what_cannot_be_done_again_is_told() -> None:
         faults.add(exchange)
     assert list(faults.rules({}, [])) == []
     assert faults.left_out == {"SASL_AUTHENTICATION_FAILED in SaslAuthenticate": 1}
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 1), st.sampled_from("ab")), min_size=1, max_size=6)
+DRAWN = st.lists(
+    st.fixed_dictionaries(
+        {"skip": st.integers(0, 4), "times": st.integers(1, 2), "words": st.sampled_from(RULES)},
+        optional={"partition": st.integers(0, 1)},
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(max_examples=800 if ALL else 60, deadline=None)
+@given(STEPS, DRAWN, st.booleans())
+def test_what_rules_did_is_done_again(
+    steps: list[tuple[int, str]], drawn: list[dict[str, Any]], again: bool
+) -> None:
+    given_rules = [
+        {"name": f"r{number}", "api": "Produce", **each.pop("words"), **each}
+        for number, each in enumerate(copy.deepcopy(drawn))
+    ]
+    live = Live(Recorded().metadata(partitions=2).loaded, Rules(given_rules))
+    seen = produces(live.app, steps, again)
+    recorded = live.recorded()
+    loaded = loaded_of(recorded)
+    rules, left_out = faults_of(recorded, loaded)
+    assert left_out == []
+    replayed = Replayed(loaded, rules=Rules(rules))
+    assert produces(replayed.app, steps, again) == seen
+    assert replayed.findings() == []
+
+
+def produces(app: App, steps: list[tuple[int, str]], again: bool) -> list[Any]:
+    """What an app sees that produces records, maybe again what failed, and reads them."""
+    seen: list[Any] = []
+    app.ask(12, messages.MetadataRequest(topics=None))
+    for partition, value in steps:
+        for _ in range(2 if again else 1):
+            answer = app.ask(9, produce(batch(value), partition))
+            if isinstance(answer, str):
+                seen.append(answer)
+                continue
+            (found,) = answer.responses[0].partition_responses
+            seen.append((found.error_code, found.base_offset))
+            if not found.error_code:
+                break
+    for partition in range(2):
+        asked = fetch({partition: 0}, max_wait_ms=0)
+        (found,) = app.ask(11, asked).responses[0].partitions
+        seen += [each.value for part in records.batches(found.records) for each in part.records]
+    return seen

@@ -226,3 +226,20 @@ def test_a_fixture_that_fails_in_teardown_fails_the_test(
         monkeypatch.delenv("FAILS")
         record(pytester, mock_brokers, mode).assert_outcomes(passed=1)
         assert [path.name for path in folder.iterdir()] == ["test_it.mcap"]
+
+
+def test_an_interrupted_test_leaves_its_recording_as_that_of_a_failed_one(
+    pytester: pytest.Pytester, mock_brokers: str
+) -> None:
+    pytester.makepyfile(
+        test_app=APP
+        + """
+    def test_it(kproxy):
+        produce(kproxy.bootstrap, "a")
+        raise KeyboardInterrupt
+    """
+    )
+    words = ["-p", "no:cacheprovider", "--kproxy-mode=once", "--kproxy-broker", mock_brokers]
+    pytester.runpytest_inprocess(*words, no_reraise_ctrlc=True)
+    folder = pytester.path / "recordings" / "test_app"
+    assert [path.name for path in folder.iterdir()] == ["test_it.failed.mcap"]
