@@ -13,6 +13,7 @@ from kproxy.exchange.words.wording import count
 from kproxy.protocol import messages
 from kproxy.protocol.errors import CODES
 from kproxy.replay.call import Call
+from kproxy.replay.topics import Topic
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State
@@ -33,13 +34,11 @@ def create_topics(state: State, call: Call) -> Any:
         found = recorded.get(name)
         exists = name in state.cluster.topics
         if found and not (exists and name in state.created):
-            topic = state.cluster.topics.get(name) or state.cluster.later[name]
-            same = [each for each in found if each.topic_id == topic.topic_id]
+            topic = state.cluster.topics.get(name) or state.cluster.later.get(name)
             if not call.body.validate_only:
                 state.created.add(name)
                 state.cluster.create(name)
-            results.append(same[-1] if same else found[-1])
-            results[-1].topic_id = topic.topic_id
+            results.append(_result_of(topic, found))
             continue
         error, text = _TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists."
         if not exists:
@@ -76,6 +75,16 @@ def create_partitions(state: State, call: Call) -> Any:
             result.error_code, result.error_message = CODES["INVALID_PARTITIONS"], text
         results.append(result)
     return kind(results=results)
+
+
+def _result_of(topic: Topic | None, found: list[Any]) -> Any:
+    """Return the recorded result that created a topic, or else the last that did not."""
+    created = [each for each in found if not each.error_code]
+    if topic is None or not created:
+        return found[-1]
+    result = next((each for each in created if each.topic_id == topic.topic_id), created[-1])
+    result.topic_id = topic.topic_id
+    return result
 
 
 def _recorded(state: State, api_key: int, field: str) -> dict[str, list[Any]]:

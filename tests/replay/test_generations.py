@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from kproxy.protocol import error_name, messages, records
+from kproxy.protocol.errors import CODES
 from kproxy.replay.settings import Mode, ReplaySettings, Visible
 from tests.replay.making import Playing, Recorded, batch, fetch, produce
 from tests.replay.running import App, Live, Replayed, loaded_of
@@ -114,6 +115,31 @@ def test_a_consumer_alone_gets_the_records_of_the_first(ids: list[uuid.UUID | No
     client = Playing(loaded).connect()
     assert client.values() == ["a0", "a1"]
     assert client.fetch(0).high_watermark == 2
+
+
+@pytest.mark.parametrize("ids", [IDS[:2], [None, None]], ids=["ids", "names"])
+def test_a_creation_that_was_refused_is_not_the_one_that_created(
+    ids: list[uuid.UUID | None],
+) -> None:
+    was = twice(ids)
+    request, response = messages.CreateTopicsRequest, messages.CreateTopicsResponse
+    code = CODES["TOPIC_ALREADY_EXISTS"]
+    refused = response.CreatableTopicResult(name="orders", error_code=code, error_message="")
+    asked = request(topics=[request.CreatableTopic(name="orders", num_partitions=1)])
+    was.add(4, asked, response(topics=[refused]))
+    client = Playing(was.loaded, CAUSAL).connect()
+    assert [create(client), create(client)] == ["NONE", "TOPIC_ALREADY_EXISTS"]
+
+
+def test_a_creation_that_was_only_ever_refused_is_refused_again() -> None:
+    request, response = messages.CreateTopicsRequest, messages.CreateTopicsResponse
+    code = CODES["INVALID_REPLICATION_FACTOR"]
+    refused = response.CreatableTopicResult(name="orders", error_code=code, error_message="")
+    asked = request(topics=[request.CreatableTopic(name="orders", num_partitions=1)])
+    was = Recorded().metadata("other").add(7, asked, response(topics=[refused]))
+    client = Playing(was.loaded, CAUSAL).connect()
+    assert [create(client) for _ in "ab"] == ["INVALID_REPLICATION_FACTOR"] * 2
+    assert described(client)[0] == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 def test_the_id_of_one_that_was_deleted_is_unknown() -> None:
