@@ -20,6 +20,7 @@ import shlex
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kproxy.commands.child import UNMET, Child, NotStarted, wait_for_signal
@@ -34,6 +35,15 @@ if TYPE_CHECKING:
 _CASSETTES = ("once", "rewrite", "verify")
 _EXPECT = ("all", "produced", "none")
 _SHOWN = 10
+_WITH_COMMAND = (
+    "cassette",
+    "broker",
+    "broker_config",
+    "record_in_ci",
+    "fail_fast",
+    "bootstrap_env",
+)
+"""Options that need a command."""
 
 
 def add_check_options(parser: argparse.ArgumentParser) -> None:
@@ -76,6 +86,13 @@ def add_cassette_options(parser: argparse.ArgumentParser) -> None:
         "--broker", metavar="HOST:PORT[,…]", help="the real broker, to record and to verify with"
     )
     group.add_argument(
+        "--broker-config",
+        metavar="FILE",
+        type=Path,
+        help="properties of a client, Java's or librdkafka's: where the real broker is, and TLS to"
+        " it",
+    )
+    group.add_argument(
         "--record-in-ci",
         action="store_true",
         help="let once and rewrite record where the variable CI is set",
@@ -98,12 +115,14 @@ def is_checked(options: argparse.Namespace) -> bool:
         UsageError: options need a command, or one another.
     """
     if options.command is None:
-        for name in ("cassette", "broker", "fail_fast", "bootstrap_env", "record_in_ci"):
+        for name in _WITH_COMMAND:
             if getattr(options, name):
                 raise UsageError(f"--{name.replace('_', '-')} needs a command: … -- COMMAND")
         return options.compare is not None or options.expect is not None
-    if options.broker and not options.cassette:
-        raise UsageError("--broker is for --cassette once, rewrite or verify")
+    for name in ("broker", "broker_config", "record_in_ci"):
+        if getattr(options, name) and not options.cassette:
+            typed = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{typed} is for --cassette once, rewrite or verify")
     if options.cassette and len(options.files) > 1:
         raise UsageError("--cassette takes one FILE")
     if options.mode == "strict" and (options.compare or options.expect):
@@ -173,9 +192,9 @@ def _broker(options: argparse.Namespace) -> str:
     if options.cassette != "verify" and in_ci() and not options.record_in_ci:
         what = "recording in CI is refused, for nobody looks at it; --record-in-ci allows it"
         raise ValueError(f"there is no recording to replay, and {what}")
-    if not options.broker:
-        raise ValueError("a real broker is needed to record: give --broker HOST:PORT")
-    return options.broker
+    if not (options.broker or options.broker_config):
+        raise ValueError("a real broker is needed: give --broker HOST:PORT, or --broker-config")
+    return options.broker or ""
 
 
 def _run(
@@ -213,6 +232,7 @@ def _run(
         str(path),
         _again(options),
         how,
+        config=options.broker_config,
         front=attrs.evolve(front, log=log),
     )
 

@@ -252,12 +252,12 @@ def _control(
 def _unchecked(machine: StartingMachine) -> list[str]:
     """Return lines about what was checked, and what of the recording was not repeated."""
     from kproxy.replay.broker import ReplayBroker
-    from kproxy.replay.compared import Compared
+    from kproxy.replay.compared import STRICT_TOLD, Compared
     from kproxy.replay.report import Report
     from kproxy.replay.settings import Expect
 
     if not isinstance(machine, ReplayBroker):
-        return []
+        return [STRICT_TOLD]
     missing = Report()
     machine.state.check.report_unproduced_read(missing)
     return [*not_repeated(missing.findings), Compared(expect=Expect.NONE).told()]

@@ -32,6 +32,9 @@ from kproxy.replay.settings import Expect
 RECORDS = "records"
 """The aspect that is compared while the client works: topic, partition and content of records."""
 
+STRICT_TOLD = "checked: each request of each connection, in order"
+"""What strict mode checks."""
+
 Facts = dict[str, list[str]]
 
 

@@ -38,7 +38,7 @@ from kproxy.proxy.actions import Address
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
 from kproxy.replay.broker import ReplayBroker
-from kproxy.replay.compared import RECORDS, Compared, differences
+from kproxy.replay.compared import RECORDS, STRICT_TOLD, Compared, differences
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.opening import Wanted, open_recorded
 from kproxy.replay.produced import ADVICE
@@ -194,7 +194,7 @@ class Replay:
     def told(self) -> str:
         """Return in a line what is checked, and what is not."""
         if self.mode is Mode.STRICT:
-            return "checked: each request of each connection"
+            return STRICT_TOLD
         return self.compared.told()
 
 

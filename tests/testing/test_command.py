@@ -104,6 +104,7 @@ def test_the_exit_code_of_the_command_is_kproxys(demo: Path) -> None:
         (("--fail-fast",), 2, "--fail-fast needs a command"),
         (("--cassette", "once"), 2, "--cassette needs a command"),
         (("--broker", "b:9092", "--", "true"), 2, "--broker is for --cassette"),
+        (("--record-in-ci", "--", "true"), 2, "--record-in-ci is for --cassette"),
         (("--compare", "orders", "--", "true"), 2, "not 'orders'"),
         (("--mode", "strict", "--compare", "order", "--", "true"), 2, "strict mode compares"),
     ],
